@@ -1,0 +1,277 @@
+"""The entries: all that can be proposed. One dataclass each; `codec` packs them, `apply` takes them.
+
+`at_us` is the proposer's wall clock. Where an entry bears a token, `apply` refuses it unless the token is
+the run's present one.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from node.state.value import DownReason, Labels
+
+AttemptEnd = Literal["succeeded", "failed", "cancelled", "timed_out", "not_started", "handed_over"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """A member as it is named before it has joined: by ROTA_MEMBERS, or by POST /v1/members."""
+
+    id: str
+    host: str
+    raft_port: int
+    http_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The first entry of a cluster: its id, and who sits in which slot. Refused once there is one."""
+
+    at_us: int
+    cluster_id: str
+    members: tuple[Seed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeLead:
+    """`member` leads since `term`. Proposed on election; refused if a later term's is applied."""
+
+    at_us: int
+    member: str
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A member starts, or comes back after it was marked down: a new incarnation. Orphans its active runs.
+
+    Result: `{"incarnation": n}`.
+    """
+
+    at_us: int
+    member: str
+    host: str
+    raft_port: int
+    http_port: int
+    heartbeat_port: int
+    labels: Labels
+    capacity: int
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AddMember:
+    """A new member takes the lowest vacant slot, or a new one. It is down (`new`) until it joins."""
+
+    at_us: int
+    seed: Seed
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveMember:
+    """A member leaves for good: its slot is vacant, its active runs are orphaned."""
+
+    at_us: int
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """`on`: the member keeps what runs and gets nothing new. Not `on`: it is up again."""
+
+    at_us: int
+    member: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MarkDown:
+    """A member is down. Refused if its incarnation, or the leadership (`term`), is not the one named.
+
+    A member that stops in good order proposes this for itself, with reason `stopped` and term 0.
+    """
+
+    at_us: int
+    member: str
+    incarnation: int
+    reason: DownReason
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Settings to change, by their names in `Settings`."""
+
+    at_us: int
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Register or change a task. `if_version` None: whatever there is; 0: nothing may be there."""
+
+    spec_packed: bytes
+    if_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PutTasks:
+    """All of these or none. Result: `{"tasks": [[name, version, created], ...]}`; unchanged specs keep their version."""
+
+    at_us: int
+    puts: tuple[Put, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTask:
+    """The task goes, and its runs are cancelled: at once where nobody holds them, else by whoever does."""
+
+    at_us: int
+    task: str
+    if_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """`on`: nothing of the task falls due. Not `on`: its schedule counts from now."""
+
+    at_us: int
+    task: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A run by hand: it waits for the task's owner to claim it. Refused where overlap forbids.
+
+    `key` is the Idempotency-Key: a second Start with it answers with the first one's run.
+    Result: `{"run_id": ...}`.
+    """
+
+    at_us: int
+    task: str
+    params: dict[str, Any] | None = None
+    fire_at_us: int | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueue:
+    """Occurrences that fell due while another run was active, under `overlap: queue`. They wait; 100 at most."""
+
+    at_us: int
+    task: str
+    fire_at_us: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PassOver:
+    """Occurrences that are not run: `skipped` (overlap) or `missed` (catch-up). Recorded and counted."""
+
+    at_us: int
+    task: str
+    state: Literal["skipped", "missed"]
+    fire_at_us: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The entry that gives an attempt to a member: of a new occurrence, or of a run that waits or is orphaned.
+
+    Accepted only if the member is up in that incarnation, the occurrence has not been claimed before, and
+    overlap allows it. `run_id` is None for a scheduled occurrence that nobody has claimed yet.
+    Result: `{"run_id", "token", "attempt"}`.
+    """
+
+    at_us: int
+    task: str
+    fire_at_us: int
+    member: str
+    incarnation: int
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The attempt's work has started: `claimed -> running`."""
+
+    at_us: int
+    run_id: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The place to resume from: msgpack, 64 KiB at most."""
+
+    at_us: int
+    run_id: str
+    token: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The attempt has ended. `not_started`: given back; `handed_over`: stopped so that its owner may go on.
+
+    `retry` False: a failure that another attempt would only repeat.
+    """
+
+    at_us: int
+    run_id: str
+    token: int
+    end: AttemptEnd
+    result: dict[str, Any] | None = None
+    error: str | None = None
+    retry: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Somebody wants the run ended: at once where nobody holds it, else by whoever does."""
+
+    at_us: int
+    run_id: str
+    why: str = "asked"
+
+
+Entry = (
+    Found
+    | TakeLead
+    | Join
+    | AddMember
+    | RemoveMember
+    | Drain
+    | MarkDown
+    | Change
+    | PutTasks
+    | DeleteTask
+    | Pause
+    | Start
+    | Enqueue
+    | PassOver
+    | Claim
+    | Began
+    | Checkpoint
+    | Finish
+    | Cancel
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalId:
+    """Who proposed it, in which session, the how-manyeth: what makes a retry safe.
+
+    A session is one start of a member's process; sessions of a member only grow.
+    """
+
+    proposer: str
+    session: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An entry and its id. What made up one Raft entry is a list of these."""
+
+    id: ProposalId
+    entry: Entry

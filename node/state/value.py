@@ -1,0 +1,228 @@
+"""The replicated state, as a value.
+
+Every member holds the same `State` after the same entries. It is immutable: `apply` gives a new one, so
+that any thread may read the one it has for as long as it likes. Times are microseconds since the Unix
+epoch, UTC (`*_us`), stamped by whoever proposed the entry.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from immutables import Map
+
+from hashing.view import Slot, Task
+from tasks.run import RunState
+from tasks.spec import Spec, unpack
+
+MemberStatus = Literal["up", "down", "draining"]
+DownReason = Literal["silent", "gone", "stopped", "new"]
+"""Why a member is down. `new`: it was added, and has not joined yet."""
+
+Trigger = Literal["schedule", "manual"]
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The cluster's settings. `balance_slack_milli` is `balance_slack` in thousandths; None turns room off."""
+
+    balance_slack_milli: int | None = 0
+    lease_s: float = 2.0
+    window_s: float = 1.0
+    margin_s: float = 0.5
+    refusal_is_death: bool = True
+    history_days: int = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node of the cluster. `incarnation` is 0 until it joins for the first time; then it counts joins.
+
+    `heartbeat_port` is where it listens for heartbeats and knocks, on `host`. `since_us` is when its status
+    last changed.
+    """
+
+    id: str
+    slot: int
+    host: str
+    raft_port: int
+    http_port: int
+    status: MemberStatus = "down"
+    reason: DownReason | None = "new"
+    incarnation: int = 0
+    heartbeat_port: int = 0
+    labels: Labels = ()
+    capacity: int = 1
+    kinds: frozenset[str] = frozenset()
+    since_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the last run of a task that came to an end ended, kept so that it survives the run's leaving the state."""
+
+    run_id: str
+    state: RunState
+    fire_at_us: int
+    finished_at_us: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A registered task.
+
+    `spec_packed` is `Spec.pack()`; `placing` is what placement needs of it; `order` counts registrations and
+    never changes. `since_us` is what the schedule counts from: the registration, the last change or the
+    resumption (for a continuous task also the end of its last run). `through_us` is the last occurrence
+    that has been dealt with, whether claimed, queued, skipped or missed: everything due after it, and after
+    `since_us`, is still to be decided. `skipped` and `missed` count such occurrences. `requests` remembers
+    the latest Idempotency-Keys as (key, run_id), oldest first, 100 at most.
+    """
+
+    spec_packed: bytes
+    placing: Task
+    order: int
+    version: int
+    registered_at_us: int
+    since_us: int
+    through_us: int
+    paused: bool = False
+    skipped: int = 0
+    missed: int = 0
+    last: Outcome | None = None
+    requests: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def spec(self) -> Spec:
+        """The definition, unpacked; remembered for the tasks asked for lately."""
+        return unpack(self.spec_packed)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at a run. `state` is `claimed` or `running` while it is held, then how it ended."""
+
+    attempt: int
+    node: str
+    incarnation: int
+    token: int
+    state: RunState
+    claimed_at_us: int
+    started_at_us: int | None = None
+    finished_at_us: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One occurrence of a task, while it is active (`tasks.run.ACTIVE`).
+
+    `spec_packed` is the definition it was made with: a later change, or the task's deletion, does not change
+    a run. `params` replaces the spec's params if it is not None (a run started by hand). `node`,
+    `incarnation` and `token` are those of the attempt that holds it, while one does. `due_us` is the time
+    before which a waiting or orphaned run may not be claimed. `cancelling` says why, once asked.
+    `failures` counts failed attempts, `orphanings` lost ones; the last member of `attempts` is the present
+    or latest attempt.
+    """
+
+    run_id: str
+    task: str
+    trigger: Trigger
+    fire_at_us: int
+    spec_packed: bytes
+    state: RunState
+    created_at_us: int
+    params: dict[str, Any] | None = None
+    due_us: int = 0
+    node: str | None = None
+    incarnation: int = 0
+    token: int = 0
+    attempts: tuple[Attempt, ...] = ()
+    failures: int = 0
+    orphanings: int = 0
+    checkpoint: bytes | None = None
+    cancelling: str | None = None
+
+    @property
+    def spec(self) -> Spec:
+        """The definition it was made with, unpacked."""
+        return unpack(self.spec_packed)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that has come to its end: what history keeps. Emitted by `apply`, not part of the state."""
+
+    run: Run
+    state: RunState
+    finished_at_us: int
+    result: dict[str, Any] | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """The last `lead` entry: who leads since which term. A `mark_down` names its term."""
+
+    term: int = 0
+    member: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a proposal. `code` is "ok", or names why it was refused; `detail` is a sentence for people."""
+
+    code: str
+    value: dict[str, Any] = field(default_factory=dict)
+    detail: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was accepted."""
+        return self.code == "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What is remembered of a proposer: its session and the results of its latest proposals by sequence number.
+
+    Those at or below `floor` have been forgotten and are refused (Ongaro 2014, section 6.3).
+    """
+
+    session: int
+    floor: int = 0
+    results: Map[int, Result] = field(default_factory=Map)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that the members agree on.
+
+    `index` counts the proposals applied; `epoch` the changes of what placement depends on; `token` is the
+    last fencing number given; `orders` the last registration number. `slots[i]` is the id of the member in
+    slot i, or None where it is vacant.
+    """
+
+    cluster_id: str = ""
+    index: int = 0
+    epoch: int = 0
+    token: int = 0
+    orders: int = 0
+    settings: Settings = Settings()
+    lead: Lead = Lead()
+    slots: tuple[str | None, ...] = ()
+    members: Map[str, Member] = field(default_factory=Map)
+    tasks: Map[str, TaskRow] = field(default_factory=Map)
+    runs: Map[str, Run] = field(default_factory=Map)
+    runs_of: Map[str, tuple[str, ...]] = field(default_factory=Map)
+    """Active runs by task, oldest first; a task without any is not in it."""
+    windows: Map[str, Window] = field(default_factory=Map)
+
+    def seats(self) -> tuple[Slot, ...]:
+        """The slots as placement sees them."""
+        return tuple(_seat(self.members[member]) if member is not None else Slot(None) for member in self.slots)
+
+
+def _seat(member: Member) -> Slot:
+    return Slot(member.id, member.status, member.labels, member.capacity, member.kinds)

@@ -1,0 +1,108 @@
+"""What a kind of task is, and what it is given when it runs.
+
+A kind is a class, found by the entry-point group `rota.kinds`, with a pydantic model for its
+params and one method. It inherits from nothing of ours:
+
+    class Greet:
+        class Params(BaseModel):
+            name: str
+
+        def run(self, ctx: Context[Params]) -> dict[str, Any] | None:
+            ctx.log.info("hello, %s", ctx.params.name)
+            return {"greeted": 1}
+"""
+
+import logging
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+P = TypeVar("P", bound=BaseModel)
+P_co = TypeVar("P_co", bound=BaseModel, covariant=True)
+
+
+class Fenced(Exception):
+    """The attempt's token is no longer the run's: another member has taken the work over. Stop."""
+
+
+class MissingSecret(Exception):
+    """A secret that the params refer to is not on this member. The run fails without retries."""
+
+
+class Unretryable(Exception):
+    """Raised by a kind where another attempt would fail the same way. The run fails at once."""
+
+
+class Context(Protocol[P_co]):
+    """What an attempt sees of the cluster. One object, alive as long as the attempt."""
+
+    @property
+    def params(self) -> P_co:
+        """The task's params, checked by the kind's model, secrets still references."""
+
+    @property
+    def task(self) -> str:
+        """The task's name."""
+
+    @property
+    def run_id(self) -> str:
+        """The run, opaque; the same for every attempt at it."""
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first try at this run, and so on."""
+
+    @property
+    def token(self) -> int:
+        """The fencing number of this attempt's claim: greater than that of every claim before it."""
+
+    @property
+    def fire_at(self) -> datetime:
+        """The time for which the run was due (aware, UTC)."""
+
+    @property
+    def checkpoint(self) -> Any:
+        """What the last committed `save_checkpoint` of this run was given, or None."""
+
+    def save_checkpoint(self, value: Any) -> None:
+        """Commit `value` (anything msgpack takes, 64 KiB packed at most) as the place to resume from.
+
+        Returns when a majority has it. Raises `Fenced` if another attempt has taken the run over, and
+        `ValueError` if the value is too large.
+        """
+
+    def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
+        """Say how far the work is. Cheap; call it as often as you like."""
+
+    @property
+    def log(self) -> logging.Logger:
+        """Writes to the attempt's log, as do standard output and standard error."""
+
+    @property
+    def scratch(self) -> Path:
+        """A folder of this attempt's own, removed when it ends."""
+
+    def secret(self, reference: Any) -> str:
+        """The value of a reference `{"secret": name}` or `{"env": NAME}`; a plain name means `secret`.
+
+        Raises `MissingSecret`. The value is blotted out of the log.
+        """
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the attempt should come to an end: cancelled, out of time, or handed over."""
+
+
+class Kind(Protocol[P]):
+    """A kind of task. `Params` checks what a user registers; `run` does one attempt's work.
+
+    `run` returns a small dict of figures and artifact URLs (JSON types), or None. Any exception is a
+    failed attempt; `Unretryable` and `MissingSecret` fail the run at once.
+    """
+
+    Params: ClassVar[type[BaseModel]]
+
+    def run(self, ctx: Context[P]) -> dict[str, Any] | None:
+        """Do one attempt's work and return its figures."""
