@@ -1,0 +1,55 @@
+# Everything Rota needs is installed by pip into .venv; no root, no Java and no PostgreSQL need be there.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test unit lint up bench soak lock compose-test clean
+
+help:  ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
+
+setup: .venv/installed  ## make .venv with everything in it
+
+.venv/installed: requirements/dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Rota needs Python 3.11 or later; say which: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@echo "setup: installing into .venv (about 500 MB; a few minutes the first time)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements/dev.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+demo: setup  ## three nodes on this machine: watch them run, fail over and finish (KEEP=1 leaves them running)
+	@$(BIN)/rota demo $(if $(KEEP),--keep)
+
+up: setup  ## three nodes on this machine, in the foreground
+	@$(BIN)/rota up
+
+lint: setup  ## style, types, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+unit: setup  ## the tests without sockets: a few seconds
+	@$(BIN)/pytest tests/unit
+
+test: lint  ## all that must hold: style, types, contracts, docs and the tests
+	@$(BIN)/pytest
+
+soak: setup  ## repeated faults against a real cluster, minutes long (ROUNDS=20)
+	@$(BIN)/python -m bench.soak --rounds $(or $(ROUNDS),20)
+
+bench: setup  ## what the figures in the README were measured with
+	@$(BIN)/python -m bench
+
+compose-test: setup  ## the compose file on a real Docker engine: kill, fail over, down and up again
+	@$(BIN)/python -m bench.compose
+
+lock: setup  ## choose the newest versions that fit and write them down
+	@$(BIN)/pip install --quiet --disable-pip-version-check uv
+	@for extra in "dev:--extra dev" "rota:--extra s3" "rota-spark:--extra s3 --extra spark"; do \
+	  $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-header --no-annotate \
+	    $${extra#*:} --output-file requirements/$${extra%%:*}.lock pyproject.toml; done
+
+clean:  ## remove what the demo and rota up left behind
+	@rm -rf .demo .rota

@@ -1,0 +1,244 @@
+"""What a node is told by its environment: ROTA_* turned into one frozen value (DESIGN.md, section 10).
+
+A wrong setting is a `BadConfig` whose text says which variable, what is wrong and what would be right;
+all that is wrong is said at once.
+"""
+
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from node.state.entries import Seed
+from tasks.spec import NAME_PATTERN
+
+MIN_SECRET: Final = 16
+_NAME = re.compile(NAME_PATTERN)
+_T = TypeVar("_T")
+_NO_SEEDS: Final[tuple[Seed, ...]] = ()
+
+
+class BadConfig(Exception):
+    """The environment does not make a node. `problems` holds one sentence for each thing to mend."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A node's settings. `members` is empty if it is to join a running cluster at `join_url`."""
+
+    node: str
+    members: tuple[Seed, ...]
+    join_url: str | None
+    data: Path
+    secret: str
+    token: str | None
+    labels: tuple[tuple[str, str], ...]
+    capacity: int
+    max_runs: int
+    bind: str
+    heartbeat_port: int
+    secrets_dir: Path
+    env_allow: tuple[str, ...]
+    spark_master: str
+    allow_command: bool
+    hosts: tuple[str, ...]
+
+    @property
+    def me(self) -> Seed | None:
+        """The node's own entry in `members`."""
+        return next((seed for seed in self.members if seed.id == self.node), None)
+
+
+def load(environ: Mapping[str, str]) -> Config:
+    """The configuration in `environ`. Raises `BadConfig`."""
+    reader = _Reader(environ)
+    node = reader.text("ROTA_NODE") or ""
+    if not node:
+        reader.problem("ROTA_NODE is not set: give this node an id, for example ROTA_NODE=node-1")
+    elif not _NAME.match(node):
+        reader.problem(f"ROTA_NODE={node!r} is no id: letters, digits, '.', '_' and '-', 128 at most")
+    members: tuple[Seed, ...] = reader.parsed("ROTA_MEMBERS", parse_members, _NO_SEEDS)
+    join_url = reader.text("ROTA_JOIN")
+    if not members and not join_url and "ROTA_MEMBERS" not in reader.failed:
+        reader.problem(
+            "neither ROTA_MEMBERS nor ROTA_JOIN is set: name the members of the first start "
+            "(ROTA_MEMBERS=node-1=host:7001:8101,...), or a running cluster to join (ROTA_JOIN=http://host:8101)"
+        )
+    if members and node and not any(seed.id == node for seed in members):
+        reader.problem(
+            f"ROTA_MEMBERS does not hold this node: ROTA_NODE is {node!r}, "
+            f"the members are {', '.join(seed.id for seed in members)}; the list must be the same on every member"
+        )
+    bind = reader.text("ROTA_BIND") or "127.0.0.1"
+    config = Config(
+        node=node,
+        members=members,
+        join_url=join_url,
+        data=Path(reader.text("ROTA_DATA") or f".rota/{node}"),
+        secret=reader.secret("ROTA_SECRET") or "",
+        token=reader.secret("ROTA_TOKEN"),
+        labels=reader.parsed("ROTA_LABELS", parse_labels, ()),
+        capacity=reader.parsed("ROTA_CAPACITY", _integer(1, 1_000_000), 1),
+        max_runs=reader.parsed("ROTA_MAX_RUNS", _integer(1, 10_000), 4 * (os.cpu_count() or 1)),
+        bind=bind,
+        heartbeat_port=reader.parsed("ROTA_HEARTBEAT_PORT", _integer(0, 65_535), 0),
+        secrets_dir=Path(reader.text("ROTA_SECRETS_DIR") or "/run/secrets"),
+        env_allow=reader.parsed("ROTA_ENV_ALLOW", _allowed, ()),
+        spark_master=reader.text("ROTA_SPARK_MASTER") or "local[*]",
+        allow_command=reader.parsed("ROTA_ALLOW_COMMAND", _switch, False),
+        hosts=reader.parsed("ROTA_HOSTS", _words, ()),
+    )
+    if not config.secret and "ROTA_SECRET" not in reader.failed:
+        reader.problem(
+            "ROTA_SECRET (or ROTA_SECRET_FILE) is not set: members authenticate one another with it, and an open "
+            "Raft port would let anyone who reaches it run code here; make one with: openssl rand -hex 32"
+        )
+    elif config.secret and len(config.secret) < MIN_SECRET:
+        reader.problem(f"ROTA_SECRET is too short: at least {MIN_SECRET} characters")
+    if not is_loopback(bind) and not config.token and "ROTA_TOKEN" not in reader.failed:
+        reader.problem(
+            f"ROTA_BIND={bind} listens beyond this machine, and ROTA_TOKEN (or ROTA_TOKEN_FILE) is not set: "
+            "anyone could register tasks; set a token, or bind to 127.0.0.1"
+        )
+    if reader.problems:
+        raise BadConfig(reader.problems)
+    return config
+
+
+def unknown_settings(environ: Mapping[str, str]) -> list[str]:
+    """The ROTA_* variables that mean nothing to a node: slips of the pen, most likely.
+
+    >>> unknown_settings({"ROTA_NODE": "a", "ROTA_MEMBRES": ""})
+    ['ROTA_MEMBRES']
+    """
+    return sorted(name for name in environ if name.startswith("ROTA_") and name.removeprefix("ROTA_") not in _KNOWN)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a bind address stays on this machine.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def parse_members(text: str) -> tuple[Seed, ...]:
+    """`id=host:raftport:httpport,...` as seeds, in the order given, which is that of the slots.
+
+    Raises `ValueError`.
+
+    >>> parse_members("a=127.0.0.1:7001:8101")
+    (Seed(id='a', host='127.0.0.1', raft_port=7001, http_port=8101),)
+    """
+    seeds: list[Seed] = []
+    for part in _words(text):
+        name, equals, address = part.partition("=")
+        host, _, ports = address.rpartition(":")
+        host, _, raft = host.rpartition(":")
+        if not (equals and _NAME.match(name) and host and raft.isdigit() and ports.isdigit()):
+            raise ValueError(f"{part!r} is not id=host:raftport:httpport")
+        if not all(0 < int(port) < 65_536 for port in (raft, ports)):
+            raise ValueError(f"{part!r} names a port that is not between 1 and 65535")
+        seeds.append(Seed(name, host, int(raft), int(ports)))
+    if len({seed.id for seed in seeds}) != len(seeds):
+        raise ValueError("one id stands there twice")
+    if len({(seed.host, seed.raft_port) for seed in seeds}) != len(seeds):
+        raise ValueError("two members have one Raft address")
+    return tuple(seeds)
+
+
+def parse_labels(text: str) -> tuple[tuple[str, str], ...]:
+    """`k=v,...` as sorted pairs. Raises `ValueError`.
+
+    >>> parse_labels("zone=b, disk=ssd")
+    (('disk', 'ssd'), ('zone', 'b'))
+    """
+    pairs = [part.partition("=") for part in _words(text)]
+    if any(not name or not equals for name, equals, _ in pairs):
+        raise ValueError("labels are name=value, separated by commas")
+    return tuple(sorted((name.strip(), value.strip()) for name, _, value in pairs))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _allowed(text: str) -> tuple[str, ...]:
+    names = _words(text)
+    if any(name.upper().startswith("ROTA_") for name in names):
+        raise ValueError("ROTA_* variables are the node's own and are never given to tasks")
+    return names
+
+
+def _integer(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.strip().isdigit() or not least <= int(text) <= most:
+            raise ValueError(f"must be a whole number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def _switch(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off"):
+        return False
+    raise ValueError("must be 1 or 0")
+
+
+_KNOWN: Final = frozenset(
+    "NODE MEMBERS JOIN DATA LABELS CAPACITY MAX_RUNS SECRET SECRET_FILE TOKEN TOKEN_FILE SECRETS_DIR ENV_ALLOW "
+    "SPARK_MASTER ALLOW_COMMAND BIND HEARTBEAT_PORT HOSTS URL".split()
+)
+
+
+class _Reader:
+    """Takes variables out of an environment and collects what is wrong with them."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.problems: list[str] = []
+        self.failed: set[str] = set()
+
+    def problem(self, sentence: str) -> None:
+        self.problems.append(sentence)
+
+    def text(self, name: str) -> str | None:
+        return self._environ.get(name, "").strip() or None
+
+    def parsed(self, name: str, parse: Callable[[str], _T], default: _T) -> _T:
+        text = self.text(name)
+        if text is None:
+            return default
+        try:
+            return parse(text)
+        except ValueError as error:
+            self.failed.add(name)
+            self.problem(f"{name}={text!r}: {error}")
+            return default
+
+    def secret(self, name: str) -> str | None:
+        value, path = self.text(name), self.text(f"{name}_FILE")
+        if value and path:
+            self.failed.add(name)
+            self.problem(f"{name} and {name}_FILE are both set: keep one")
+        if value or not path:
+            return value
+        try:
+            return Path(path).read_text().strip() or None
+        except OSError as error:
+            self.failed.add(name)
+            self.problem(f"{name}_FILE={path}: {error.strerror}")
+            return None
