@@ -12,6 +12,7 @@ Cron lines are read by cronsim, which follows Debian's cron where the clocks cha
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from importlib import resources
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
@@ -43,6 +44,7 @@ def check_timezone(name: str) -> None:
     _zone(name)
 
 
+@lru_cache(maxsize=4096)
 def check_cron(line: str, timezone: str) -> None:
     """Raise `ValueError`, with a sentence for people, unless `line` can be read and is due some day.
 
@@ -67,23 +69,26 @@ def occurrences(schedule: "Schedule | None", since_us: int, after_us: int) -> It
     `at` that is not later is never due. A continuous schedule has one occurrence, `since_us` itself, unless
     `after_us` says that it has been dealt with; `since_us` moves when its run has ended.
     """
-    if schedule is None:
-        return
     start_us = max(since_us, after_us)
-    if hasattr(schedule, "cron"):
-        yield from _cron_times(schedule.cron, schedule.timezone, start_us)
-    elif hasattr(schedule, "every_s"):
-        every_us = max(1, round(schedule.every_s * 1_000_000))
-        due_us = since_us + ((start_us - since_us) // every_us + 1) * every_us
-        while True:
-            yield due_us
-            due_us += every_us
-    elif hasattr(schedule, "at"):
-        at_us = (schedule.at - _EPOCH) // _MICROSECOND
-        if at_us > start_us:
-            yield at_us
-    elif since_us > after_us:
-        yield since_us
+    # By their fields, not their classes: tasks.spec imports this module.
+    match schedule:
+        case None:
+            return
+        case object(cron=str(line), timezone=str(timezone)):
+            yield from _cron_times(line, timezone, start_us)
+        case object(every_s=float(every_s)):
+            every_us = max(1, round(every_s * 1_000_000))
+            due_us = since_us + ((start_us - since_us) // every_us + 1) * every_us
+            while True:
+                yield due_us
+                due_us += every_us
+        case object(at=datetime() as at):
+            at_us = (at - _EPOCH) // _MICROSECOND
+            if at_us > start_us:
+                yield at_us
+        case _:
+            if since_us > after_us:
+                yield since_us
 
 
 def next_due_us(schedule: "Schedule | None", since_us: int, after_us: int) -> int | None:
@@ -93,9 +98,11 @@ def next_due_us(schedule: "Schedule | None", since_us: int, after_us: int) -> in
     >>> next_due_us(Every(every_s=300), since_us=7, after_us=300_000_007)
     600000007
     """
-    if schedule is not None and hasattr(schedule, "cron"):
-        return _line(schedule.cron, schedule.timezone).next_us(max(since_us, after_us))
-    return next(occurrences(schedule, since_us, after_us), None)
+    match schedule:
+        case object(cron=str(line), timezone=str(timezone)):
+            return _line(line, timezone).next_us(max(since_us, after_us))
+        case _:
+            return next(occurrences(schedule, since_us, after_us), None)
 
 
 class _Line:
@@ -175,16 +182,19 @@ def _bad_field(line: str, fields: list[str]) -> str:
         try:
             CronSim(" ".join(alone), _EPOCH)
         except CronSimError:
-            return f"the cron line {line!r} does not parse: {text!r} is not a {name}"
+            return f"the cron line {line!r} does not parse: {text!r} does not stand for a {name}"
     return f"the cron line {line!r} never fires: no month that it names has such a day"
 
 
 @lru_cache(maxsize=512)
 def _zone(name: str) -> ZoneInfo:
-    """The time zone of that name. `ValueError` if there is none; "localtime" is not one: each machine has its own."""
-    try:
-        if name == "localtime":
-            raise KeyError(name)
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:
-        raise ValueError(f"{name!r} is not a time zone of the IANA database, such as Europe/Paris or UTC") from error
+    """The time zone of that name; `ValueError` if there is none."""
+    if name not in _zone_names():
+        raise ValueError(f"{name!r} is not a time zone of the IANA database, such as Europe/Paris or UTC")
+    return ZoneInfo(name)
+
+
+@lru_cache(maxsize=1)
+def _zone_names() -> frozenset[str]:
+    """The names in the tzdata package: what every member has, whatever its machine has besides ("localtime")."""
+    return frozenset(resources.files("tzdata").joinpath("zones").read_text("utf-8").split())

@@ -1,0 +1,137 @@
+"""What a task's policies say: another attempt or not, which occurrences to run and which to pass over.
+
+Pure: due times, counts and `now` in, a decision out. DESIGN.md, section 8.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from tasks.run import RunState
+    from tasks.spec import Failover, Retry
+
+Overlap = Literal["skip", "queue", "replace", "allow"]
+CatchUp = Literal["skip", "latest", "all"]
+
+KEPT: Final = 100
+"""`queue` and `catch_up: all` keep this many waiting runs of a task at the most."""
+
+LATENESS_S: Final = 10
+"""`catch_up: skip` still runs what is late by no more than this.
+
+It is longer than a failover takes (section 7: 6 s at the worst), so that the loss of one member does not make
+a task miss its time, and shorter than a cluster that stood still.
+"""
+
+
+def retry_after_s(retry: "Retry", failures: int) -> float | None:
+    """How long a run waits after its `failures`-th failed attempt, in seconds; None: it has failed for good.
+
+    >>> from tasks.spec import Retry
+    >>> [retry_after_s(Retry(attempts=4, backoff_s=10, factor=5, max_s=60), n) for n in (1, 2, 3, 4)]
+    [10.0, 50.0, 60.0, None]
+    """
+    if failures >= retry.attempts:
+        return None
+    try:
+        growing_s = retry.backoff_s * retry.factor ** (failures - 1)
+    except OverflowError:
+        growing_s = retry.max_s
+    return float(min(growing_s, retry.max_s))
+
+
+def after_orphaning(failover: "Failover", orphanings: int) -> Literal["orphaned", "abandoned"]:
+    """What a run becomes when its attempt is lost for the `orphanings`-th time.
+
+    After `max` orphaned attempts it is abandoned; a `max` of 0 or 1 allows none to be taken over.
+    """
+    if failover.resume == "abandon" or orphanings >= failover.max:
+        return "abandoned"
+    return "orphaned"
+
+
+def rest_s(retry: "Retry", last: "RunState | None") -> float:
+    """How long a continuous task rests before its next run begins, given how its last one ended.
+
+    After a failure as long as before a first retry: what fails at once would otherwise be begun without pause.
+    """
+    return retry.backoff_s if last in ("failed", "timed_out", "abandoned") else 0.0
+
+
+def room_for_another(overlap: Overlap, active: int) -> bool:
+    """Whether a run may begin beside `active` others of its task that are held or orphaned."""
+    return overlap == "allow" or active == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a task's due occurrences, in the order of time: the first part is missed or skipped, then
+    some are kept waiting, or one is claimed. At most one of `enqueue` and `claim` is given.
+
+    `replace`: what is active must be cancelled first; the claim follows when it has ended.
+    """
+
+    missed: tuple[int, ...] = ()
+    skipped: tuple[int, ...] = ()
+    enqueue: tuple[int, ...] = ()
+    claim: int | None = None
+    replace: bool = False
+
+
+def settle(
+    overlap: Overlap, catch_up: CatchUp, due_us: Sequence[int], *, more: bool, active: int, waiting: int, now_us: int
+) -> Verdict:
+    """Decide what to do with the occurrences `due_us` of a task, all due by now and none dealt with, oldest first.
+
+    `more` says that still later ones are due besides; then more than `KEPT` must be given. `active` counts the
+    task's active runs of any kind, `waiting` those of them that wait. What the verdict leaves unsaid is to be
+    asked again afterwards.
+
+    - While a run is active, `overlap: skip` skips all of them, and `replace` all but the latest, for which it
+      makes room. Under `allow`, or where nothing is active, and before anything is queued, `catch_up` chooses:
+    - `latest`: the latest is run, those before it are missed;
+    - `skip`: likewise, but what is late by more than `LATENESS_S` is missed;
+    - `all`: each is run, in order; the newest `KEPT`, less those that wait already.
+    """
+    if not due_us:
+        return Verdict()
+    if active and overlap == "skip":
+        return Verdict(skipped=tuple(due_us))
+    if active and overlap == "replace":
+        return Verdict(skipped=tuple(due_us)) if more else _replace(due_us)
+    if catch_up == "all" and overlap != "replace":
+        return _each(overlap, due_us, more, active, waiting)
+    if more:
+        return Verdict(missed=tuple(due_us))
+    *before, latest = due_us
+    if catch_up == "skip" and latest < now_us - LATENESS_S * 1_000_000:
+        return Verdict(missed=tuple(due_us))
+    if before:
+        return Verdict(missed=tuple(before))
+    if active and overlap == "queue":
+        return _queue((latest,), waiting)
+    return Verdict(claim=latest)
+
+
+def _replace(due_us: Sequence[int]) -> Verdict:
+    *before, latest = due_us
+    return Verdict(skipped=tuple(before)) if before else Verdict(claim=latest, replace=True)
+
+
+def _each(overlap: Overlap, due_us: Sequence[int], more: bool, active: int, waiting: int) -> Verdict:
+    if more or len(due_us) > KEPT:
+        # The newest of these may be among the newest of all; the others cannot be.
+        return Verdict(missed=tuple(due_us[: len(due_us) - KEPT]))
+    if len(due_us) == 1 and (active == 0 or overlap == "allow"):
+        return Verdict(claim=due_us[0])
+    return _queue(due_us, waiting)
+
+
+def _queue(due_us: Sequence[int], waiting: int) -> Verdict:
+    """Keep as many as there are places for, the newest ones; the others find the queue full."""
+    places = max(0, KEPT - waiting)
+    full = len(due_us) - places
+    if full > 0:
+        return Verdict(skipped=tuple(due_us[:full]))
+    return Verdict(enqueue=tuple(due_us))
