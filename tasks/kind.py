@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-P = TypeVar("P", bound=BaseModel)
+P_contra = TypeVar("P_contra", bound=BaseModel, contravariant=True)
 P_co = TypeVar("P_co", bound=BaseModel, covariant=True)
 
 
@@ -95,7 +95,7 @@ class Context(Protocol[P_co]):
         """True once the attempt should come to an end: cancelled, out of time, or handed over."""
 
 
-class Kind(Protocol[P]):
+class Kind(Protocol[P_contra]):
     """A kind of task. `Params` checks what a user registers; `run` does one attempt's work.
 
     `run` returns a small dict of figures and artifact URLs (JSON types), or None. Any exception is a
@@ -104,5 +104,5 @@ class Kind(Protocol[P]):
 
     Params: ClassVar[type[BaseModel]]
 
-    def run(self, ctx: Context[P]) -> dict[str, Any] | None:
+    def run(self, ctx: Context[P_contra]) -> dict[str, Any] | None:
         """Do one attempt's work and return its figures."""

@@ -1,0 +1,103 @@
+"""The kind `command`: any program. What it prints goes to the attempt's log.
+
+Off unless the member's configuration allows it (`ROTA_ALLOW_COMMAND`): a task of this kind runs as the node.
+"""
+
+import logging
+import os
+import select
+import signal
+import subprocess
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from tasks.kind import Context
+from tasks.secret import Reference
+
+LOOK_S: Final = 0.2
+"""How often a running command is looked at for whether it should end. Its own end is noticed at once."""
+
+_Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+_Variable = Annotated[str, StringConstraints(pattern=r"^[^\x00=]+$", max_length=1024)]
+
+
+class CommandFailed(Exception):
+    """The program could not be started, or its exit code was not 0."""
+
+
+class CommandParams(BaseModel):
+    """What to run. `env` is added to the member's own variables, of which ROTA_* is never handed on."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    argv: Annotated[list[_Text], Field(min_length=1, max_length=10_000, examples=[["pg_dump", "--version"]])]
+    env: dict[_Variable, _Text | Reference] = {}
+    cwd: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$")] | None = Field(
+        default=None, description="The folder to run in; null: one of the attempt's own, removed when it ends"
+    )
+
+
+class Command:
+    """Runs a program. Exit code 0 is success; SIGTERM to its process group asks it to stop."""
+
+    Params = CommandParams
+
+    def run(self, ctx: Context[CommandParams]) -> dict[str, Any]:
+        """Run the program to its end. Result: `{"exit_code": 0}`. Raises `CommandFailed` and `MissingSecret`."""
+        params = ctx.params
+        own = {name: value if isinstance(value, str) else ctx.secret(value) for name, value in params.env.items()}
+        program = params.argv[0]
+        try:
+            # A group of its own, so that asking it to stop does not stop this worker too.
+            process = subprocess.Popen(
+                params.argv,
+                cwd=params.cwd if params.cwd is not None else ctx.scratch,
+                env=_inherited() | own,
+                stdin=subprocess.DEVNULL,
+                process_group=0,
+            )
+        except OSError as error:
+            missing = f"{error.filename or program}: {error.strerror}"
+            raise CommandFailed(f"cannot start {program!r}: {missing}") from None
+        code = _wait(process, ctx)
+        if code != 0:
+            raise CommandFailed(f"{program!r} {_ended(code)}")
+        return {"exit_code": 0}
+
+
+def _inherited() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
+
+
+def _wait(process: subprocess.Popen[bytes], ctx: Context[CommandParams]) -> int:
+    """The exit code, negative for a signal. Passes a request to stop on as SIGTERM, once."""
+    asked = False
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        while not poll.poll(None if asked else LOOK_S * 1000):
+            if ctx.cancelled and not asked:
+                asked = True
+                _terminate(process.pid, ctx.log)
+        return process.wait()
+    finally:
+        os.close(pidfd)
+
+
+def _terminate(group: int, log: logging.Logger) -> None:
+    log.info("asked to stop: SIGTERM to the command's process group")
+    try:
+        os.killpg(group, signal.SIGTERM)
+    except ProcessLookupError:
+        log.info("it had ended already")
+
+
+def _ended(code: int) -> str:
+    if code > 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

@@ -1,0 +1,92 @@
+"""Finding kinds: by the entry-point group `rota.kinds`, in whatever package they come."""
+
+import importlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from tasks.kind import Kind
+
+GROUP = "rota.kinds"
+
+
+class KindError(Exception):
+    """A kind cannot be used: it is not there, does not import, is not one, or two packages claim its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindEntry:
+    """An installed kind: its name, and where it is (`module:Class`)."""
+
+    name: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """What is wrong with one field. `field` is its path, dotted, `params` first: `params.argv.0`."""
+
+    field: str
+    message: str
+
+
+def installed(points: Iterable[EntryPoint] | None = None) -> dict[str, KindEntry]:
+    """The kinds that are installed here, by name, without importing any of them.
+
+    Raises `KindError` if two packages offer different kinds under one name: members would not agree on it.
+    """
+    found: dict[str, KindEntry] = {}
+    for point in entry_points(group=GROUP) if points is None else points:
+        entry = KindEntry(point.name, point.value.replace(" ", ""))
+        known = found.setdefault(entry.name, entry)
+        if known != entry:
+            raise KindError(
+                f"two installed packages offer a kind named {entry.name!r} ({known.target} and {entry.target}); "
+                "remove one of them"
+            )
+    return dict(sorted(found.items()))
+
+
+def load(target: str) -> type[Kind[Any]]:
+    """Import the kind at `module:Class`. Raises `KindError`, which says what is wrong with it."""
+    module_name, _, class_name = target.partition(":")
+    if not module_name or not class_name:
+        raise KindError(f"{target!r} is not module:Class")
+    try:
+        kind: Any = importlib.import_module(module_name)
+        for name in class_name.split("."):
+            kind = getattr(kind, name)
+    except Exception as error:
+        # A user's module may raise anything while it is imported; whatever it is, the kind is not usable here.
+        raise KindError(f"the kind at {target} cannot be loaded: {type(error).__name__}: {error}") from error
+    params = getattr(kind, "Params", None)
+    if not (isinstance(params, type) and issubclass(params, BaseModel)):
+        raise KindError(f"the kind at {target} has no class Params that is a pydantic model")
+    if not (isinstance(kind, type) and callable(getattr(kind, "run", None))):
+        raise KindError(f"the kind at {target} is not a class with a method run(ctx)")
+    return kind
+
+
+def params_schema(kind: type[Kind[Any]]) -> dict[str, Any]:
+    """The JSON schema of what a user registers as `params`."""
+    return kind.Params.model_json_schema()
+
+
+def check_params(kind: type[Kind[Any]], params: Mapping[str, Any]) -> list[FieldError]:
+    """What is wrong with `params`, field by field; nothing if they are valid."""
+    try:
+        kind.Params.model_validate(dict(params))
+    except ValidationError as error:
+        return field_errors(error)
+    return []
+
+
+def field_errors(error: ValidationError, within: str = "params") -> list[FieldError]:
+    """What pydantic found, each with the path of its field under `within`. No value is repeated in them."""
+    return [
+        FieldError(".".join([within, *map(str, finding["loc"])]), finding["msg"])
+        for finding in error.errors(include_url=False, include_input=False, include_context=False)
+    ]

@@ -1,0 +1,187 @@
+"""Secrets: references in params, their values on the member that runs, and blotting values out of text.
+
+A reference is `{"secret": "pg_password"}`, a file in the member's secrets folder, or `{"env": "PGPASSWORD"}`,
+a variable that the member's configuration lists. Only references are registered, replicated and shown; the
+value is read where the work is done (DESIGN.md, section 8).
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import quote, quote_plus
+
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+from tasks.kind import MissingSecret
+
+VALUE_BYTES_MAX: Final = 64 * 1024
+BLOT: Final = b"[secret]"
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}")
+
+
+class SecretFile(BaseModel):
+    """`{"secret": name}`: the content of a file in the member's secrets folder, less a closing newline."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    secret: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}$")]
+
+
+class SecretEnv(BaseModel):
+    """`{"env": NAME}`: a variable of the member's environment that its configuration allows; never ROTA_*."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")]
+
+
+Reference = SecretFile | SecretEnv
+"""What a kind's params model has where a secret is meant."""
+
+
+def resolve(reference: Any, secrets_dir: Path, env_allow: Collection[str], environ: Mapping[str, str]) -> str:
+    """The value of `reference`: a `Reference`, the dict that stands for one, or a name (a file's).
+
+    Raises `MissingSecret`, which says where the value was looked for and never holds one.
+    """
+    match reference:
+        case SecretFile(secret=name) | {"secret": str(name)}:
+            return _from_file(name, secrets_dir)
+        case SecretEnv(env=name) | {"env": str(name)}:
+            return _from_env(name, env_allow, environ)
+        case str(name):
+            return _from_file(name, secrets_dir)
+    raise MissingSecret('a reference to a secret is {"secret": NAME} or {"env": NAME}')
+
+
+def _from_file(name: str, secrets_dir: Path) -> str:
+    if not _FILE_NAME.fullmatch(name):
+        raise MissingSecret(f"{name!r} cannot name a secret: letters, digits, '.', '_' and '-' only")
+    path = secrets_dir / name
+    try:
+        with path.open("rb") as file:
+            content = file.read(VALUE_BYTES_MAX + 1)
+    except OSError as error:
+        raise MissingSecret(f"secret {name!r}: cannot read {path}: {error.strerror}") from None
+    if len(content) > VALUE_BYTES_MAX:
+        raise MissingSecret(f"secret {name!r}: {path} is larger than {VALUE_BYTES_MAX} bytes")
+    try:
+        return content.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise MissingSecret(f"secret {name!r}: {path} is not UTF-8 text") from None
+
+
+def _from_env(name: str, env_allow: Collection[str], environ: Mapping[str, str]) -> str:
+    if name.startswith("ROTA_"):
+        raise MissingSecret(f"variable {name!r}: ROTA_* is the node's own and is never handed to a task")
+    if name not in env_allow:
+        raise MissingSecret(f"variable {name!r} is not listed in ROTA_ENV_ALLOW on this member")
+    if name not in environ:
+        raise MissingSecret(f"variable {name!r} is not set on this member")
+    return environ[name]
+
+
+def spellings(value: str) -> frozenset[bytes]:
+    """The ways in which `value` is likely to be printed: as it is, in a URL, in JSON, in a Python literal."""
+    if not value:
+        return frozenset()
+    texts = {value, value.strip(), quote(value, safe=""), quote(value), quote_plus(value)}
+    texts |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
+    return frozenset(text.encode("utf-8", "surrogateescape") for text in texts if text)
+
+
+class Redactor:
+    """Blots the values it has been told out of a stream of bytes, also where a value spans two pieces.
+
+    >>> redactor = Redactor()
+    >>> redactor.learn("hunter2")
+    >>> redactor.feed(b"password: hun") + redactor.feed(b"ter2!") + redactor.rest()
+    b'password: [secret]!'
+    """
+
+    def __init__(self) -> None:
+        self._spellings: frozenset[bytes] = frozenset()
+        self._pattern: re.Pattern[bytes] | None = None
+        self._held = b""
+
+    def learn(self, value: str) -> None:
+        """From now on `value` is blotted out, in each of its `spellings`."""
+        self._spellings |= spellings(value)
+        # One longer than another comes first: a value that begins with another one goes whole.
+        ordered = sorted(self._spellings, key=lambda spelling: (-len(spelling), spelling))
+        self._pattern = re.compile(b"|".join(map(re.escape, ordered))) if ordered else None
+
+    def feed(self, piece: bytes) -> bytes:
+        """What may be shown of the stream now that `piece` has come. A possible beginning of a value is held back."""
+        if self._pattern is None:
+            return piece
+        data = self._held + piece
+        shown: list[bytes] = []
+        at = 0
+        cut = self._beginning_of_value(data)
+        # A match that touches the part held back might have grown longer: only what is before the cut is settled.
+        for match in self._pattern.finditer(data):
+            if match.start() >= cut:
+                break
+            shown += [data[at : match.start()], BLOT]
+            at = match.end()
+        cut = max(cut, at)
+        self._held = data[cut:]
+        return b"".join([*shown, data[at:cut]])
+
+    def rest(self) -> bytes:
+        """What was held back, once the stream has ended."""
+        held, self._held = self._held, b""
+        return self.blot(held)
+
+    def blot(self, data: bytes) -> bytes:
+        """`data`, which stands for itself, without the values."""
+        return data if self._pattern is None else self._pattern.sub(BLOT, data)
+
+    def blot_text(self, text: str) -> str:
+        """`text` without the values."""
+        return self.blot(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+
+    def holds(self, data: bytes, size_min: int = 1) -> bool:
+        """Whether one of the values, of `size_min` bytes or more, stands in `data`."""
+        return any(len(spelling) >= size_min and spelling in data for spelling in self._spellings)
+
+    def _beginning_of_value(self, data: bytes) -> int:
+        """Where the longest end of `data` begins that a longer value begins with; its length where there is none."""
+        known = self._spellings
+        longest = max(map(len, known), default=1)
+        first_bytes = {spelling[0] for spelling in known}
+        for at in range(max(0, len(data) - longest + 1), len(data)):
+            if data[at] in first_bytes:
+                end = data[at:]
+                if any(len(spelling) > len(end) and spelling.startswith(end) for spelling in known):
+                    return at
+        return len(data)
+
+
+def blot_json(value: Any, redactor: Redactor) -> Any:
+    """`value` (JSON types) with the secrets' values blotted out of every text in it, names included."""
+    match value:
+        case str():
+            return redactor.blot_text(value)
+        case dict():
+            return {redactor.blot_text(str(name)): blot_json(item, redactor) for name, item in value.items()}
+        case list():
+            return [blot_json(item, redactor) for item in value]
+    return value
+
+
+def references_in(params: Any) -> Iterator[SecretFile | SecretEnv]:
+    """Every reference in a checked params model, in the order of its fields."""
+    match params:
+        case SecretFile() | SecretEnv():
+            yield params
+        case BaseModel():
+            for _, value in params:
+                yield from references_in(value)
+        case dict():
+            for value in params.values():
+                yield from references_in(value)
+        case list() | tuple():
+            for value in params:
+                yield from references_in(value)
