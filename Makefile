@@ -47,7 +47,7 @@ compose-test: setup  ## the compose file on a real Docker engine: kill, fail ove
 
 lock: setup  ## choose the newest versions that fit and write them down
 	@$(BIN)/pip install --quiet --disable-pip-version-check uv
-	@for extra in "dev:--extra dev" "rota:--extra s3" "rota-spark:--extra s3 --extra spark"; do \
+	@for extra in "dev:--extra dev" "rota:--extra s3 --extra postgres" "rota-spark:--extra s3 --extra postgres --extra spark"; do \
 	  $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-header --no-annotate \
 	    $${extra#*:} --output-file requirements/$${extra%%:*}.lock pyproject.toml; done
 
