@@ -1,0 +1,1 @@
+"""State and now in, what this member should do out. Pure."""

@@ -1,0 +1,1 @@
+"""Attempts as processes: a nursery that forks, a supervisor and a worker for each."""

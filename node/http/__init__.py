@@ -1,0 +1,1 @@
+"""The API (DESIGN.md, section 9): any member answers anything."""

@@ -1,0 +1,1 @@
+"""Agreement: the one package that imports pysyncobj."""

@@ -1,0 +1,1 @@
+"""The replicated state as a value, the entries that change it, and their packed forms. Pure."""
