@@ -182,7 +182,7 @@ def _bad_field(line: str, fields: list[str]) -> str:
         try:
             CronSim(" ".join(alone), _EPOCH)
         except CronSimError:
-            return f"the cron line {line!r} does not parse: {text!r} does not stand for a {name}"
+            return f"the cron line {line!r} does not parse: {text!r} is not a valid {name}"
     return f"the cron line {line!r} never fires: no month that it names has such a day"
 
 

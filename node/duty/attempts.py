@@ -1,0 +1,102 @@
+"""The attempts that this member holds in the state, beside those that run here: what brings the two together."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from node.duty.flight import Flight, key_of
+from node.duty.step import CancelWork, HandOver, Held, Kill, Launch, LeaseView, Order
+from node.state.entries import Entry, Finish
+from node.state.value import Run, State
+from tasks.run import HELD
+
+VANISHED_US: Final = 30_000_000
+"""An attempt that was launched and is not here any more is given up for failed after so long.
+
+Whoever runs it says how it ended; this is for the case that it does not, so that no run is held for ever.
+"""
+
+
+class Attempts:
+    """Remembers which tokens were launched and what they were told: each order is given once."""
+
+    def __init__(self, me: str, flight: Flight) -> None:
+        self._me = me
+        self._flight = flight
+        self._launched: set[int] = set()
+        self._told: set[Order] = set()
+        self._missing: dict[int, int] = {}
+
+    def local(self, state: State, held: Held) -> list[Order]:
+        """Orders to what runs here: kill what has been taken over, cancel what is to be cancelled.
+
+        They need no lease: to stop is always right.
+        """
+        orders: list[Order] = []
+        for run_id, attempt in held.items():
+            if attempt.ended:
+                continue
+            run = state.runs.get(run_id)
+            if run is None or not self._holds(run, attempt.token):
+                orders.append(Kill(run_id, attempt.token))
+            elif run.cancelling is not None:
+                orders.append(CancelWork(run_id, attempt.token, run.cancelling))
+        return self._once(orders, held)
+
+    def missing(
+        self, state: State, mine: Iterable[str], held: Held, lease: LeaseView, now_us: int
+    ) -> tuple[list[Order], list[Entry]]:
+        """What to do with the runs that this member holds and that do not run here.
+
+        Launch those whose claim was made in this lease period; give the others back unstarted, since in between
+        the run may have been another's (section 6).
+        """
+        orders: list[Order] = []
+        entries: list[Entry] = []
+        absent: dict[int, int] = {}
+        for run_id in sorted(mine):
+            run = state.runs[run_id]
+            # One that still runs here under an older token must be gone before the new one begins.
+            if run_id in held or run.incarnation != lease.incarnation:
+                continue
+            if run.token in self._launched:
+                absent[run.token] = self._missing.get(run.token, now_us)
+                if now_us - absent[run.token] >= VANISHED_US:
+                    entries.append(Finish(now_us, run_id, run.token, "failed", error="the attempt vanished"))
+            elif run.cancelling is not None:
+                entries.append(Finish(now_us, run_id, run.token, "cancelled"))
+            elif self._flight.period_of(run) == lease.period:
+                self._launched.add(run.token)
+                orders.append(Launch(run))
+            else:
+                entries.append(Finish(now_us, run_id, run.token, "not_started"))
+        self._missing = absent
+        self._launched = {token for token in self._launched if token in absent} | self._present(held, orders)
+        return orders, [entry for entry in entries if self._flight.free(key_of(entry), now_us)]
+
+    def hand_over(self, state: State, run_ids: Iterable[str], held: Held) -> list[Order]:
+        """Orders to those of `run_ids` that run here, once each."""
+        orders: list[Order] = []
+        for run_id in run_ids:
+            attempt = held.get(run_id)
+            if attempt is not None and not attempt.ended and self._holds(state.runs[run_id], attempt.token):
+                orders.append(HandOver(run_id, attempt.token))
+        return self._once(orders, held)
+
+    def wake_us(self) -> int | None:
+        """When an attempt that vanished is given up."""
+        return min(self._missing.values()) + VANISHED_US if self._missing else None
+
+    def _holds(self, run: Run, token: int) -> bool:
+        return run.state in HELD and run.node == self._me and run.token == token
+
+    def _once(self, orders: list[Order], held: Held) -> list[Order]:
+        tokens = {attempt.token for attempt in held.values()}
+        self._told = {order for order in self._told if not isinstance(order, Launch) and order.token in tokens}
+        new = [order for order in orders if order not in self._told]
+        self._told.update(new)
+        return new
+
+    @staticmethod
+    def _present(held: Held, orders: list[Order]) -> set[int]:
+        tokens = {attempt.token for attempt in held.values()}
+        return tokens | {order.run.token for order in orders if isinstance(order, Launch)}

@@ -1,0 +1,117 @@
+"""What one task needs of its owner now: occurrences to claim, to queue or to pass over, runs to take up."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from node.duty.agenda import UNCLAIMED, next_occurrence_us
+from node.state.entries import Cancel, Claim, Enqueue, Entry, PassOver
+from node.state.value import Member, Run, State, TaskRow
+from tasks.policy import Verdict, room_for_another, settle
+from tasks.run import HELD
+from tasks.schedule import occurrences
+
+WINDOW: Final = 1000
+"""So many due occurrences of a task are decided on at once, the oldest; the others follow in the next entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A claim that would be right now, if there is a place for it. `failover`: another member's loss waits on it."""
+
+    claim: Claim
+    due_us: int
+    failover: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a task needs: `entries` as soon as may be, `wishes` as places allow, and another look at `look_us`."""
+
+    entries: tuple[Entry, ...] = ()
+    wishes: tuple[Wish, ...] = ()
+    look_us: int | None = None
+
+
+def needs(state: State, task: str, me: Member, now_us: int) -> Needs:
+    """What `me`, the owner of `task`, is to propose for it at `now_us`. The next look is due when time alone
+    changes the answer; a change of the task or of its runs changes it too.
+    """
+    row = state.tasks.get(task)
+    if row is None:
+        return Needs()
+    active = [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
+    ready = list(_claimable(row, active))
+    wishes = [_wish(run, me, now_us) for run in ready if run.due_us <= now_us]
+    times = [run.due_us for run in ready if run.due_us > now_us]
+    entries, claim_us, look_us = _schedule(row, task, active, now_us)
+    if any(isinstance(entry, Cancel) for entry in entries):
+        wishes = []  # what is being replaced is not taken up any more
+    if claim_us is not None:
+        wishes.append(Wish(Claim(now_us, task, claim_us, me.id, me.incarnation), claim_us, failover=False))
+    if look_us is not None:
+        times.append(look_us)
+    return Needs(tuple(entries), tuple(wishes), min(times, default=None))
+
+
+def _claimable(row: TaskRow, active: list[Run]) -> Iterator[Run]:
+    """The runs of a task that may be claimed when they are due: all that wait, or the first of the queue.
+
+    A run that waits for its retry keeps its place: those behind it wait for it.
+    """
+    free = [run for run in active if run.state in UNCLAIMED and run.cancelling is None]
+    if row.spec.overlap == "allow":
+        yield from free
+        return
+    orphaned = [run for run in free if run.state == "orphaned"]
+    held = sum(run.state in HELD for run in active)
+    if room_for_another(row.spec.overlap, held):
+        yield from (orphaned or free)[:1]
+
+
+def _wish(run: Run, me: Member, now_us: int) -> Wish:
+    claim = Claim(now_us, run.task, run.fire_at_us, me.id, me.incarnation, run.run_id)
+    return Wish(claim, run.due_us, failover=run.state == "orphaned")
+
+
+def _schedule(row: TaskRow, task: str, active: list[Run], now_us: int) -> tuple[list[Entry], int | None, int | None]:
+    """What the schedule asks for: entries, the occurrence to claim, and when to look again."""
+    next_us = next_occurrence_us(row, row.through_us)
+    if next_us is None:
+        return [], None, None
+    if next_us > now_us:
+        return [], None, next_us
+    spec = row.spec
+    if spec.continuous:
+        # Not to be skipped or missed: it is due until it is claimed.
+        return [], (None if active else row.since_us), None
+    times = list(islice(occurrences(spec.schedule, row.since_us, row.through_us), WINDOW + 1))
+    due_us = [due for due in times[:WINDOW] if due <= now_us]
+    following_us = times[len(due_us)] if len(due_us) < len(times) else None
+    verdict = settle(
+        spec.overlap,
+        spec.catch_up,
+        due_us,
+        more=following_us is not None and following_us <= now_us,
+        active=len(active),
+        waiting=sum(run.state == "waiting" for run in active),
+        now_us=now_us,
+    )
+    return _entries(verdict, task, active, now_us), _claim_us(verdict, active), following_us
+
+
+def _claim_us(verdict: Verdict, active: list[Run]) -> int | None:
+    return None if verdict.replace and active else verdict.claim
+
+
+def _entries(verdict: Verdict, task: str, active: list[Run], now_us: int) -> list[Entry]:
+    if verdict.missed:
+        return [PassOver(now_us, task, "missed", verdict.missed)]
+    if verdict.skipped:
+        return [PassOver(now_us, task, "skipped", verdict.skipped)]
+    if verdict.enqueue:
+        return [Enqueue(now_us, task, verdict.enqueue)]
+    if verdict.replace:
+        return [Cancel(now_us, run.run_id, "replaced") for run in active if run.cancelling is None]
+    return []

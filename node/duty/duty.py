@@ -1,0 +1,182 @@
+"""What this member should do now. Pure: state, time, lease and local attempts in; entries and orders out."""
+
+import heapq
+from collections.abc import Collection
+from typing import Final
+
+from node.duty.agenda import Agenda, first_look_us
+from node.duty.attempts import Attempts
+from node.duty.decide import Wish, needs
+from node.duty.flight import PAUSE_US, Flight, key_of
+from node.duty.handover import hand_overs
+from node.duty.index import RunIndex
+from node.duty.step import Held, LeaseView, Order, Owners, Step, WaitsForRoom
+from node.state.entries import Entry
+from node.state.value import Member, Result, State
+
+TASKS_A_STEP: Final = 256
+"""So many tasks are decided on in one step, so that it takes milliseconds; the others follow in the next."""
+
+
+class Duty:
+    """One member's duty. The caller keeps to this:
+
+    - `look` before `step`, with the newest state, whenever it has changed;
+    - every entry of a step is proposed, and its outcome brought to `answered`;
+    - every `Launch` is in `held` at the next step, and stays there until its `Finish` is answered;
+    - a step whenever something changed (state, ownership, lease, held, room, an answer), and at `wake_us`.
+    """
+
+    def __init__(self, me: str) -> None:
+        self._me = me
+        self._state = State()
+        self._owners: Owners | None = None
+        self._agenda = Agenda()
+        self._index = RunIndex(me)
+        self._flight = Flight()
+        self._attempts = Attempts(me, self._flight)
+        # Dicts for sets: what is done must not depend on how strings hash.
+        self._ready: dict[str, None] = {}
+        """Tasks to be decided on in the next step."""
+        self._others: dict[str, None] = {}
+        """Tasks with something due that another member owns: looked at again when ownership changes."""
+        self._starved: dict[str, tuple[Wish, ...]] = {}
+        """Tasks of mine whose claims wait for a place."""
+        self._waiting: tuple[WaitsForRoom, ...] | None = ()
+        self._hand_overs: list[str] | None = None
+
+    def look(self, state: State, owners: Owners, touched: Collection[str] | None) -> None:
+        """Take note of a new state and ownership. `touched`: the tasks that changed since the last look, they or
+        their runs; None: all may have changed.
+        """
+        if touched is None:
+            touched = {*self._state.tasks, *self._state.runs_of, *state.tasks, *state.runs_of}
+        self._state = state
+        self._index.feed(state, touched)
+        for task in sorted(touched):
+            self._ready.pop(task, None)
+            self._others.pop(task, None)
+            self._starve(task, ())
+            self._agenda.put(task, first_look_us(state, task))
+        if owners is not self._owners:
+            self._owners = owners
+            self._ready |= self._others
+            self._ready.update(dict.fromkeys(self._starved))
+            self._others.clear()
+        self._hand_overs = None
+
+    def answered(self, entry: Entry, result: Result | None, now_us: int) -> None:
+        """The outcome of an entry that a step gave; None: unknown, it may or may not be applied yet."""
+        task = self._task_of(entry)
+        self._flight.answered(entry, result, now_us)
+        if task is not None:
+            self._agenda.hasten(task, now_us if result is not None and result.ok else now_us + PAUSE_US)
+
+    def step(self, now_us: int, lease: LeaseView | None, held: Held, room: int) -> Step:
+        """What to do at `now_us`. `lease` is the live one, or None; `room` the places left free by `held`."""
+        orders = self._attempts.local(self._state, held)
+        if lease is None:
+            return Step((), tuple(orders), None, ())
+        launches, entries = self._attempts.missing(self._state, self._index.mine, held, lease, now_us)
+        orders += launches
+        me = self._state.members.get(self._me)
+        if me is None or me.incarnation != lease.incarnation or me.status == "down":
+            return self._closing(orders, entries, lease, now_us)
+        orders += self._attempts.hand_over(self._state, self._to_hand_over(now_us), held)
+        wake_us = None
+        if me.status == "draining":
+            for task in list(self._starved):
+                self._starve(task, ())
+                self._ready[task] = None
+        else:
+            absent = sum(run_id not in held for run_id in self._index.mine)
+            entries += self._claims(me, now_us, room - self._flight.claims - absent)
+            wake_us = now_us if self._ready else self._agenda.next_us()
+        return self._closing(orders, entries, lease, now_us, wake_us)
+
+    def _closing(
+        self, orders: list[Order], entries: list[Entry], lease: LeaseView, now_us: int, wake_us: int | None = None
+    ) -> Step:
+        for entry in entries:
+            self._flight.proposed(entry, lease.period)
+        times = [wake_us, self._flight.wake_us(now_us), self._attempts.wake_us()]
+        earliest_us = min((time for time in times if time is not None), default=None)
+        return Step(tuple(entries), tuple(orders), earliest_us, self._waiting_for_room())
+
+    def _task_of(self, entry: Entry) -> str | None:
+        task = getattr(entry, "task", None)
+        if task is None:
+            run = self._state.runs.get(getattr(entry, "run_id", ""))
+            task = run.task if run is not None else None
+        return task
+
+    def _to_hand_over(self, now_us: int) -> list[str]:
+        if self._hand_overs is None:
+            assert self._owners is not None
+            self._hand_overs = hand_overs(
+                self._state, self._owners, self._index.continuous, self._index.orphaned, now_us
+            )
+        return self._hand_overs
+
+    def _claims(self, me: Member, now_us: int, free: int) -> list[Entry]:
+        """Decide on the tasks whose time has come: entries, and as many claims as there are free places."""
+        self._ready.update(dict.fromkeys(self._agenda.due(now_us)))
+        if free > 0 and self._starved:
+            # The longest waiting, as many as could be served, compete with what has just come due.
+            longest = heapq.nsmallest(free, self._starved, key=lambda task: _rank(self._starved[task][0]))
+            self._ready.update(dict.fromkeys(longest))
+        entries: list[Entry] = []
+        wishes: list[Wish] = []
+        for task in self._mine(TASKS_A_STEP):
+            found = needs(self._state, task, me, now_us)
+            self._starve(task, ())
+            self._agenda.put(task, found.look_us)
+            entries += [entry for entry in found.entries if self._may_propose(entry, task, now_us)]
+            wishes += [wish for wish in found.wishes if self._may_propose(wish.claim, task, now_us)]
+        wishes.sort(key=_rank)
+        entries += [wish.claim for wish in wishes[: max(0, free)]]
+        for wish in wishes[max(0, free) :]:
+            self._starve(wish.claim.task, (*self._starved.get(wish.claim.task, ()), wish))
+        return entries
+
+    def _mine(self, count: int) -> list[str]:
+        """Take up to `count` tasks of mine off the ready ones; those of others are put aside."""
+        assert self._owners is not None
+        tasks: list[str] = []
+        while self._ready and len(tasks) < count:
+            task = self._ready.popitem()[0]
+            if self._owners.owner(task) == self._me:
+                tasks.append(task)
+            else:
+                self._starve(task, ())
+                self._others[task] = None
+        return tasks
+
+    def _may_propose(self, entry: Entry, task: str, now_us: int) -> bool:
+        if self._flight.free(key_of(entry), now_us):
+            return True
+        until_us = self._flight.rests_until_us(key_of(entry))
+        if until_us is not None:
+            self._agenda.hasten(task, until_us)
+        return False
+
+    def _starve(self, task: str, wishes: tuple[Wish, ...]) -> None:
+        if wishes:
+            self._starved[task] = wishes
+            self._waiting = None
+        elif self._starved.pop(task, None) is not None:
+            self._waiting = None
+
+    def _waiting_for_room(self) -> tuple[WaitsForRoom, ...]:
+        if self._waiting is None:
+            self._waiting = tuple(
+                WaitsForRoom(task, wish.claim.run_id, wish.claim.fire_at_us)
+                for task, wishes in self._starved.items()
+                for wish in wishes
+            )
+        return self._waiting
+
+
+def _rank(wish: Wish) -> tuple[bool, int, str]:
+    """Failovers first, then what has been due the longest."""
+    return (not wish.failover, wish.due_us, wish.claim.task)

@@ -1,0 +1,95 @@
+"""What a duty is given and what it answers with: plain values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from node.state.entries import Entry
+from node.state.value import Run
+
+
+class Owners(Protocol):
+    """Who owns what, as computed from some recent state."""
+
+    def owner(self, task: str, /) -> str | None:
+        """The member that is to do `task`; None if none may, or if the task is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """A live lease: for which incarnation, and the period, which grows each time a lease comes back after a lapse."""
+
+    incarnation: int
+    period: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAttempt:
+    """An attempt on this member: under its token, from the moment it is launched until its end is committed.
+
+    `ended`: its work is over, and its `Finish` is under way.
+    """
+
+    token: int
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start the attempt that holds `run`. `run` is as it stands in the state: spec, params, checkpoint, token."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class CancelWork:
+    """Ask the attempt to end; its run is being cancelled. `why` as in `Run.cancelling`."""
+
+    run_id: str
+    token: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Ask the attempt to save a checkpoint and stop, so that the task's owner may go on."""
+
+    run_id: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End the attempt at once: its token is no longer the run's."""
+
+    run_id: str
+    token: int
+
+
+Order = Launch | CancelWork | HandOver | Kill
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsForRoom:
+    """Due, owned by this member, and without a place to run. `run_id` None: an occurrence not yet claimed."""
+
+    task: str
+    run_id: str | None
+    fire_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do now: entries to propose (each to be answered), orders to the runner, and when to step again.
+
+    `wake_us` None: when something changes.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    orders: tuple[Order, ...] = ()
+    wake_us: int | None = None
+    waiting_for_room: tuple[WaitsForRoom, ...] = ()
+
+
+Held = Mapping[str, LocalAttempt]
+"""The attempts on this member, by run id."""

@@ -1,0 +1,150 @@
+"""Retry, failover, overlap and catch-up (DESIGN.md, section 8)."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.policy import (
+    KEPT,
+    LATENESS_S,
+    CatchUp,
+    Overlap,
+    Verdict,
+    after_orphaning,
+    rest_s,
+    retry_after_s,
+    room_for_another,
+    settle,
+)
+from tasks.spec import Failover, Retry
+
+S = 1_000_000
+OVERLAPS: tuple[Overlap, ...] = ("skip", "queue", "replace", "allow")
+CATCH_UPS: tuple[CatchUp, ...] = ("skip", "latest", "all")
+
+
+def decide(
+    overlap: Overlap, catch_up: CatchUp, due_us: Sequence[int], *, active: int = 0, waiting: int = 0, now_us: int = 0
+) -> Verdict:
+    return settle(overlap, catch_up, due_us, more=False, active=active, waiting=waiting, now_us=now_us or due_us[-1])
+
+
+def test_retries_are_backoff_times_factor_apart_and_end_after_the_attempts() -> None:
+    retry = Retry(attempts=5, backoff_s=10, factor=2, max_s=35)
+    assert [retry_after_s(retry, failures) for failures in range(1, 6)] == [10, 20, 35, 35, None]
+
+
+def test_a_single_attempt_is_not_retried() -> None:
+    assert retry_after_s(Retry(attempts=1), 1) is None
+
+
+def test_a_delay_too_large_for_a_float_is_the_longest_one() -> None:
+    assert retry_after_s(Retry(attempts=1000, factor=100, max_s=900), 999) == 900
+
+
+@pytest.mark.parametrize(("most", "orphanings"), [(0, 1), (1, 1), (3, 3), (3, 4)])
+def test_after_max_orphaned_attempts_a_run_is_abandoned(most: int, orphanings: int) -> None:
+    assert after_orphaning(Failover(max=most), orphanings) == "abandoned"
+
+
+def test_an_orphaned_run_goes_on_until_then_unless_it_is_to_be_abandoned() -> None:
+    assert after_orphaning(Failover(max=3), 2) == "orphaned"
+    assert after_orphaning(Failover(max=3, resume="abandon"), 1) == "abandoned"
+
+
+def test_a_continuous_task_rests_after_a_failure_only() -> None:
+    assert rest_s(Retry(backoff_s=7), "failed") == 7
+    assert rest_s(Retry(backoff_s=7), "succeeded") == rest_s(Retry(backoff_s=7), None) == 0
+
+
+def test_only_allow_lets_a_run_begin_beside_another() -> None:
+    assert [room_for_another(overlap, 1) for overlap in OVERLAPS] == [False, False, False, True]
+    assert all(room_for_another(overlap, 0) for overlap in OVERLAPS)
+
+
+@pytest.mark.parametrize("overlap", OVERLAPS)
+@pytest.mark.parametrize("catch_up", CATCH_UPS)
+def test_an_occurrence_in_time_with_nothing_active_is_claimed(overlap: Overlap, catch_up: CatchUp) -> None:
+    assert decide(overlap, catch_up, [5]) == Verdict(claim=5)
+
+
+@pytest.mark.parametrize("catch_up", CATCH_UPS)
+def test_overlap_with_one_active(catch_up: CatchUp) -> None:
+    assert decide("skip", catch_up, [5], active=1) == Verdict(skipped=(5,))
+    assert decide("queue", catch_up, [5], active=1) == Verdict(enqueue=(5,))
+    assert decide("replace", catch_up, [5], active=1) == Verdict(claim=5, replace=True)
+    assert decide("allow", catch_up, [5], active=1) == Verdict(claim=5)
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue", "allow"])
+def test_after_downtime_latest_runs_the_latest_and_the_others_are_missed(overlap: Overlap) -> None:
+    assert decide(overlap, "latest", [1, 2, 3]) == Verdict(missed=(1, 2))
+    assert decide(overlap, "latest", [3]) == Verdict(claim=3)
+
+
+def test_after_downtime_skip_runs_what_is_hardly_late_and_nothing_older() -> None:
+    assert decide("skip", "skip", [1, 2], now_us=2 + LATENESS_S * S + 1) == Verdict(missed=(1, 2))
+    assert decide("skip", "skip", [1, 2], now_us=2 + LATENESS_S * S) == Verdict(missed=(1,))
+    assert decide("skip", "skip", [2], now_us=2 + LATENESS_S * S) == Verdict(claim=2)
+
+
+def test_after_downtime_all_keeps_the_newest_hundred() -> None:
+    due_us = list(range(1, KEPT + 51))
+    assert decide("skip", "all", due_us) == Verdict(missed=tuple(range(1, 51)))
+    assert decide("skip", "all", due_us[50:]) == Verdict(enqueue=tuple(due_us[50:]))
+    assert settle("skip", "all", due_us, more=True, active=0, waiting=0, now_us=999).missed == tuple(range(1, 51))
+
+
+def test_a_full_queue_takes_no_more() -> None:
+    assert decide("queue", "latest", [5], active=KEPT + 1, waiting=KEPT) == Verdict(skipped=(5,))
+    assert decide("queue", "all", [5, 6], active=KEPT, waiting=KEPT - 1) == Verdict(skipped=(5,))
+
+
+def test_replace_runs_the_latest_only() -> None:
+    assert decide("replace", "all", [1, 2, 3], active=1) == Verdict(skipped=(1, 2))
+    assert decide("replace", "all", [1, 2, 3]) == Verdict(missed=(1, 2))
+    assert settle("replace", "all", [1, 2], more=True, active=1, waiting=0, now_us=9) == Verdict(skipped=(1, 2))
+
+
+@given(
+    st.sampled_from(OVERLAPS),
+    st.sampled_from(CATCH_UPS),
+    st.integers(1, 350),
+    st.integers(0, 3),
+    st.integers(0, KEPT),
+    st.integers(0, 30 * S),
+)
+@settings(max_examples=100, deadline=None)
+def test_asked_again_and_again_every_occurrence_is_settled_once_and_in_order(
+    overlap: Overlap, catch_up: CatchUp, count: int, held: int, waiting: int, late_us: int
+) -> None:
+    due_us = [1 + number * S for number in range(count)]
+    left = due_us
+    fates: list[int] = []
+    active = held + waiting
+    while left:
+        window = left[:200]
+        verdict = settle(
+            overlap,
+            catch_up,
+            window,
+            more=len(left) > len(window),
+            active=active,
+            waiting=waiting,
+            now_us=due_us[-1] + late_us,
+        )
+        if verdict.replace:
+            active = waiting = 0
+            continue
+        part = [*verdict.missed, *verdict.skipped, *verdict.enqueue]
+        part += [] if verdict.claim is None else [verdict.claim]
+        waiting += len(verdict.enqueue)
+        active += len(verdict.enqueue) + (verdict.claim is not None)
+        assert part, "nothing would ever become of them"
+        assert part == left[: len(part)]
+        assert waiting <= KEPT
+        fates += part
+        left = left[len(part) :]
+    assert fates == due_us
