@@ -1,0 +1,169 @@
+"""What the command line, the demo and the tests speak to the API with.
+
+Several addresses may be given: a member that cannot be reached is passed over, and a write is sent to
+another member only if the first one cannot have received it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import urllib3
+
+DEFAULT_URL: Final = "http://127.0.0.1:8101"
+
+
+class Unreachable(Exception):
+    """No member answered."""
+
+
+@dataclass(frozen=True)
+class Problem(Exception):
+    """An answer that is a problem document (RFC 9457)."""
+
+    status: int
+    type: str
+    title: str
+    detail: str
+    errors: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        fields = "".join(f"\n  {field}: {message}" for field, message in self.errors)
+        return f"{self.title}: {self.detail}{fields}" if self.detail else f"{self.title}{fields}"
+
+    @property
+    def no_quorum(self) -> bool:
+        """Whether the cluster could not decide, as opposed to having said no."""
+        return self.status in (503, 504)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A member's answer; `json` is its body, None where it has none."""
+
+    status: int
+    headers: Mapping[str, str]
+    json: Any
+
+
+def path(*parts: str) -> str:
+    """A path with each part quoted, slashes too.
+
+    >>> path("v1", "tasks", "a b", "owner")
+    '/v1/tasks/a%20b/owner'
+    """
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+class Client:
+    """Speaks to a cluster. Keeps its connections; use one for many calls."""
+
+    def __init__(self, urls: Sequence[str] = (DEFAULT_URL,), token: str | None = None, timeout_s: float = 15) -> None:
+        self.urls = tuple(url.rstrip("/") for url in urls)
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._timeout_s = timeout_s
+        self._pool = urllib3.PoolManager(retries=False, maxsize=8)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """One request. Raises `Problem` for an answer of 400 and more, `Unreachable` if none came."""
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        target = f"{path}?{urlencode(given)}" if given else path
+        all_headers = {**self._headers, **(headers or {})}
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            all_headers["Content-Type"] = "application/json"
+        elif method in ("POST", "PUT", "PATCH", "DELETE"):
+            all_headers["Content-Type"] = "application/json"
+        response = self._send(method, target, data, all_headers, timeout_s or self._timeout_s, preload=True)
+        if response.status >= 400:
+            raise _problem(response)
+        return Answer(response.status, response.headers, json.loads(response.data) if response.data else None)
+
+    def get(self, path: str, **query: Any) -> Any:
+        """The body of a GET."""
+        return self.call("GET", path, query=query).json
+
+    def items(self, path: str, **query: Any) -> Iterator[Any]:
+        """All items of a list, page by page."""
+        after: str | None = None
+        while True:
+            page = self.get(path, **{"limit": 1000, **query, "after": after})
+            yield from page["items"]
+            after = page["next"]
+            if after is None:
+                return
+
+    def stream(self, path: str, **query: Any) -> Iterator[bytes]:
+        """The body of a GET as it comes. Raises as `call` does."""
+        given = {name: value for name, value in query.items() if value is not None}
+        target = f"{path}?{urlencode(given)}" if given else path
+        response = self._send("GET", target, None, self._headers, None, preload=False)
+        if response.status >= 400:
+            response.read()
+            raise _problem(response)
+        try:
+            while chunk := response.read1(65_536):
+                yield chunk
+        finally:
+            response.close()
+
+    def _send(
+        self,
+        method: str,
+        target: str,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        timeout_s: float | None,
+        preload: bool,
+    ) -> urllib3.BaseHTTPResponse:
+        failures: list[str] = []
+        for url in self.urls:
+            try:
+                return self._pool.request(
+                    method,
+                    f"{url}{target}",
+                    body=data,
+                    headers=dict(headers),
+                    timeout=urllib3.Timeout(connect=3, read=timeout_s),
+                    preload_content=preload,
+                )
+            except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError) as error:
+                failures.append(f"{url}: cannot connect ({_reason(error)})")
+            except urllib3.exceptions.LocationValueError as error:
+                raise Unreachable(f"{url} is no address: give ROTA_URL as http://host:port") from error
+            except urllib3.exceptions.HTTPError as error:
+                failures.append(f"{url}: {_reason(error)}")
+                if method != "GET":
+                    break  # it may have been received: sending it elsewhere might do it twice
+        raise Unreachable("no member answered: " + "; ".join(failures))
+
+
+def _reason(error: Exception) -> str:
+    return str(error).rpartition(": ")[2]
+
+
+def _problem(response: urllib3.BaseHTTPResponse) -> Problem:
+    try:
+        body = json.loads(response.data)
+        return Problem(
+            response.status,
+            str(body["type"]),
+            str(body["title"]),
+            str(body.get("detail", "")),
+            tuple((str(error["field"]), str(error["message"])) for error in body.get("errors", ())),
+        )
+    except (ValueError, KeyError, TypeError):
+        text = response.data[:200].decode(errors="replace")
+        return Problem(response.status, "about:blank", f"HTTP {response.status}", text)

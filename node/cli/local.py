@@ -1,0 +1,195 @@
+"""A cluster on this machine: one process a node, each with a folder, ports and a log file of its own.
+
+`rota up`, the demo, the benchmarks and the tests start their nodes with this.
+"""
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Final, TypeVar
+
+from node.cli.client import Client, Problem, Unreachable
+
+_T = TypeVar("_T")
+_HOST: Final = "127.0.0.1"
+
+
+class NotInTime(Exception):
+    """A condition that was waited for did not come about; says which, and what was seen last."""
+
+
+def wait_for(what: str, probe: Callable[[], _T | None], deadline_s: float = 20, pause_s: float = 0.02) -> _T:
+    """Ask `probe` until it answers with something true, and return that. Raises `NotInTime`.
+
+    A cluster that cannot be reached, or has no quorum, at the moment is a "not yet".
+    """
+    end, seen = time.monotonic() + deadline_s, "nothing"
+    while True:
+        try:
+            if value := probe():
+                return value
+            seen = repr(value)
+        except (Unreachable, Problem) as error:
+            seen = str(error)
+        if time.monotonic() > end:
+            raise NotInTime(f"{what}: not within {deadline_s} s; last seen: {seen}")
+        time.sleep(pause_s)
+
+
+def free_ports(count: int) -> list[int]:
+    """As many ports that nobody listens on, given by the kernel."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
+        for one in sockets:
+            one.bind((_HOST, 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+class LocalCluster:
+    """Nodes `node-1`, `node-2`, ... below a folder, which keeps their ports and their secret for the next time.
+
+    `http_ports` names the HTTP ports; None leaves them to the kernel. `env` is added to every node's
+    environment. Nothing runs until `start`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int = 3,
+        http_ports: list[int] | None = None,
+        env: Mapping[str, str] | None = None,
+        env_of: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        self.folder = folder.absolute()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.names = [f"node-{number}" for number in range(1, nodes + 1)]
+        self._env = dict(env or {})
+        self._env_of = env_of or {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._plan = self._kept(nodes, http_ports)
+        self.client = Client([self.url(name) for name in self.names], self._env.get("ROTA_TOKEN"))
+
+    def _kept(self, nodes: int, http_ports: list[int] | None) -> dict[str, list[int]]:
+        path = self.folder / "cluster.json"
+        if path.exists():
+            plan: dict[str, list[int]] = json.loads(path.read_text())
+            if len(plan) != nodes:
+                raise ValueError(
+                    f"{self.folder} holds a cluster of {len(plan)} nodes: start it with --nodes {len(plan)}"
+                )
+            if http_ports:
+                plan = {name: [ports[0], http] for (name, ports), http in zip(plan.items(), http_ports, strict=True)}
+        else:
+            raft = free_ports(2 * nodes)
+            http = http_ports or raft[nodes:]
+            plan = {name: [raft[index], http[index]] for index, name in enumerate(self.names)}
+        path.write_text(json.dumps(plan))
+        secret = self.folder / "secret"
+        if not secret.exists():
+            secret.touch(0o600)
+            secret.write_text(secrets.token_hex(32))
+        return plan
+
+    @property
+    def members(self) -> str:
+        """The cluster as ROTA_MEMBERS names it."""
+        return ",".join(f"{name}={_HOST}:{raft}:{http}" for name, (raft, http) in self._plan.items())
+
+    def url(self, name: str) -> str:
+        """Where a node's API is."""
+        return f"http://{_HOST}:{self._plan[name][1]}"
+
+    def client_of(self, name: str, timeout_s: float = 15) -> Client:
+        """A client that speaks to one node only."""
+        return Client([self.url(name)], self._env.get("ROTA_TOKEN"), timeout_s)
+
+    def log_file(self, name: str) -> Path:
+        """What a node says on standard error."""
+        return self.folder / f"{name}.log"
+
+    def environment(self, name: str) -> dict[str, str]:
+        """The environment that a node is started with."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("ROTA_")}
+        return {
+            **inherited,
+            "ROTA_NODE": name,
+            "ROTA_MEMBERS": self.members,
+            "ROTA_DATA": str(self.folder / name),
+            "ROTA_SECRET_FILE": str(self.folder / "secret"),
+            "ROTA_ALLOW_COMMAND": "1",
+            **self._env,
+            **self._env_of.get(name, {}),
+        }
+
+    def start(self, *names: str) -> None:
+        """Start these nodes, or all, without waiting for them."""
+        for name in names or self.names:
+            with self.log_file(name).open("ab") as log:
+                self._processes[name] = subprocess.Popen(
+                    [sys.executable, "-m", "node.cli.main", "node"],
+                    env=self.environment(name),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+
+    def pid(self, name: str) -> int:
+        """A started node's process id."""
+        return self._processes[name].pid
+
+    def exit_code(self, name: str) -> int | None:
+        """How a node's process ended; None while it runs, or was not started."""
+        process = self._processes.get(name)
+        return None if process is None else process.poll()
+
+    def running(self) -> list[str]:
+        """The nodes whose processes live."""
+        return [name for name, process in self._processes.items() if process.poll() is None]
+
+    def kill(self, name: str) -> None:
+        """kill -9, and wait until it is dead."""
+        self._processes[name].kill()
+        self._processes[name].wait()
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP: the process stays, and answers nothing."""
+        self._processes[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """SIGCONT."""
+        self._processes[name].send_signal(signal.SIGCONT)
+
+    def stop(self, *names: str, deadline_s: float = 15) -> None:
+        """Ask these nodes, or all, to stop in good order; kill what has not stopped in time."""
+        chosen = [self._processes[name] for name in names or self.running() if self._processes[name].poll() is None]
+        for process in chosen:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        end = time.monotonic() + deadline_s
+        for process in chosen:
+            try:
+                process.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def wait_until_ready(self, *names: str, deadline_s: float = 30) -> None:
+        """Until each of these nodes, or all, has caught up, has a leader and holds a lease."""
+        for name in names or self.names:
+            client = self.client_of(name, 5)
+            wait_for(f"{name} is ready", lambda client=client: client.call("GET", "/readyz"), deadline_s)  # type: ignore[misc]
+
+    def __enter__(self) -> "LocalCluster":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

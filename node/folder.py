@@ -1,0 +1,132 @@
+"""A node's data folder: whose it is, that one process at a time has it, and which start this is.
+
+lock           held (flock) while a node runs on the folder; holds its process id
+node.json      the node's id, and the session of its last start
+members.json   the members' addresses as last agreed on, for the next start
+raft/ runs/ logs/ history.db    of the parts named so
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from node.config import Config
+from node.state.entries import Seed
+
+
+class FolderInUse(Exception):
+    """Another process runs a node on this folder."""
+
+
+class ForeignFolder(Exception):
+    """The folder is another node's, or is not readable as a node's."""
+
+
+class Folder:
+    """An open data folder. Raises `FolderInUse` or `ForeignFolder` when it cannot be this node's now.
+
+    `session` counts this node's starts, and only grows, also where the folder was lost in between: it is
+    at least the wall clock in microseconds, `now_us`.
+    """
+
+    def __init__(self, config: Config, now_us: int) -> None:
+        self.path = config.data.absolute()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ForeignFolder(f"cannot use {self.path} as ROTA_DATA: {error.strerror}") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(self._lock, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(self._lock)
+            raise FolderInUse(
+                f"{self.path} is in use by a node that runs already (process {holder}): "
+                "stop that one, or give this one a folder of its own (ROTA_DATA)"
+            ) from error
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+        self.session = self._begin_session(config.node, now_us)
+
+    def _begin_session(self, node: str, now_us: int) -> int:
+        path = self.path / "node.json"
+        before = _read(path)
+        if before and before.get("node") != node:
+            raise ForeignFolder(
+                f"{self.path} belongs to node {before.get('node')!r}, and ROTA_NODE is {node!r}: "
+                "set the right ROTA_NODE, or give this node a folder of its own (ROTA_DATA)"
+            )
+        last = before.get("session", 0)
+        session = max(last if isinstance(last, int) else 0, now_us) + 1
+        write_whole(path, json.dumps({"node": node, "session": session}))
+        return session
+
+    @property
+    def fresh(self) -> bool:
+        """Whether no members have been agreed on here yet: the node's first start, or its folder was lost."""
+        return not (self.path / "members.json").exists()
+
+    def addresses(self, config: Config) -> dict[str, tuple[str, int]]:
+        """Where each member's Raft port is: as last agreed on, or by configuration before that.
+
+        For a member in both, the configuration is right: names and ports may have been changed on purpose.
+        """
+        configured = {seed.id: (seed.host, seed.raft_port) for seed in config.members}
+        path = self.path / "members.json"
+        saved = _read(path)
+        try:
+            agreed = {name: (str(host), int(port)) for name, (host, port) in saved.items()}
+        except (TypeError, ValueError) as error:
+            raise _unreadable(path, error) from error
+        return {name: configured.get(name, address) for name, address in agreed.items()} if agreed else configured
+
+    def save_addresses(self, addresses: Mapping[str, tuple[str, int]]) -> None:
+        """Remember the members agreed on, for the next start."""
+        write_whole(self.path / "members.json", json.dumps({name: list(at) for name, at in sorted(addresses.items())}))
+
+    def close(self) -> None:
+        """Let another process have it."""
+        os.close(self._lock)
+
+
+def seeds_as_addresses(seeds: tuple[Seed, ...]) -> dict[str, tuple[str, int]]:
+    """Raft addresses by member id."""
+    return {seed.id: (seed.host, seed.raft_port) for seed in seeds}
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file so that after a crash it is either the old one or the new one."""
+    partial = path.with_name(f"{path.name}.partial")
+    with partial.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _unreadable(path: Path, error: Exception) -> ForeignFolder:
+    return ForeignFolder(
+        f"{path} cannot be read ({error}): restore it, or, if a majority of the other members is well, "
+        "empty this node's folder and start it again: it catches up from them"
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    if not isinstance(value, dict):
+        raise ForeignFolder(f"{path} is not what a node writes: give this node a folder of its own (ROTA_DATA)")
+    return value

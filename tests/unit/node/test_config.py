@@ -1,0 +1,72 @@
+from pathlib import Path
+
+import pytest
+
+from node.config import BadConfig, Config, load, parse_members, unknown_settings
+
+WELL = {
+    "ROTA_NODE": "node-1",
+    "ROTA_MEMBERS": "node-1=127.0.0.1:7001:8101,node-2=127.0.0.1:7002:8102",
+    "ROTA_SECRET": "0123456789abcdef",
+}
+
+
+def problems(**changes: str) -> str:
+    with pytest.raises(BadConfig) as raised:
+        load({**WELL, **changes})
+    return str(raised.value)
+
+
+def test_a_whole_environment_makes_a_config() -> None:
+    config = load({**WELL, "ROTA_LABELS": "zone=a,disk=ssd", "ROTA_CAPACITY": "3", "ROTA_ALLOW_COMMAND": "1"})
+    assert isinstance(config, Config)
+    assert config.me == parse_members(WELL["ROTA_MEMBERS"])[0]
+    assert config.labels == (("disk", "ssd"), ("zone", "a"))
+    assert (config.capacity, config.allow_command, config.bind) == (3, True, "127.0.0.1")
+
+
+def test_a_member_list_without_the_node_itself_is_refused() -> None:
+    assert "ROTA_MEMBERS does not hold this node" in problems(ROTA_NODE="node-9")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("ROTA_NODE", "a/b", "is no id"),
+        ("ROTA_MEMBERS", "node-1=127.0.0.1:7001", "is not id=host:raftport:httpport"),
+        ("ROTA_MEMBERS", "node-1=h:1:2,node-1=h:3:4", "twice"),
+        ("ROTA_MEMBERS", "node-1=h:1:2,node-2=h:1:4", "one Raft address"),
+        ("ROTA_MEMBERS", "node-1=h:99999:2", "between 1 and 65535"),
+        ("ROTA_CAPACITY", "0", "whole number from 1"),
+        ("ROTA_MAX_RUNS", "many", "whole number from 1"),
+        ("ROTA_ALLOW_COMMAND", "perhaps", "must be 1 or 0"),
+        ("ROTA_LABELS", "zone", "name=value"),
+        ("ROTA_ENV_ALLOW", "HOME,ROTA_SECRET", "never given to tasks"),
+        ("ROTA_SECRET", "short", "too short"),
+        ("ROTA_SECRET", "", "ROTA_SECRET (or ROTA_SECRET_FILE) is not set"),
+        ("ROTA_SECRET_FILE", "/some/file", "both set"),
+        ("ROTA_BIND", "0.0.0.0", "ROTA_TOKEN (or ROTA_TOKEN_FILE) is not set"),
+    ],
+)
+def test_what_is_wrong_is_named(variable: str, value: str, said: str) -> None:
+    assert said in problems(**{variable: value})
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(BadConfig) as raised:
+        load({"ROTA_CAPACITY": "none"})
+    assert [
+        word for word in ("ROTA_NODE", "ROTA_MEMBERS", "ROTA_SECRET", "ROTA_CAPACITY") if word not in str(raised.value)
+    ] == []
+
+
+def test_secrets_come_from_files_too(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("fedcba9876543210\n")
+    environ = {**WELL, "ROTA_SECRET_FILE": str(tmp_path / "secret")}
+    del environ["ROTA_SECRET"]
+    assert load(environ).secret == "fedcba9876543210"
+    assert "No such file" in problems(ROTA_SECRET="", ROTA_SECRET_FILE=str(tmp_path / "none"))
+
+
+def test_slips_of_the_pen_are_found() -> None:
+    assert unknown_settings({**WELL, "ROTA_MEMBRES": "", "PATH": ""}) == ["ROTA_MEMBRES"]

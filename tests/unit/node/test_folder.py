@@ -1,0 +1,62 @@
+from pathlib import Path
+
+import pytest
+
+from node.config import Config, load
+from node.folder import Folder, FolderInUse, ForeignFolder
+
+
+def config(folder: Path, node: str = "node-1", port: int = 7001) -> Config:
+    return load(
+        {
+            "ROTA_NODE": node,
+            "ROTA_MEMBERS": f"{node}=127.0.0.1:{port}:8101,other=127.0.0.1:7002:8102",
+            "ROTA_SECRET": "0123456789abcdef",
+            "ROTA_DATA": str(folder),
+        }
+    )
+
+
+def test_one_folder_serves_one_process_at_a_time(tmp_path: Path) -> None:
+    first = Folder(config(tmp_path), 1)
+    with pytest.raises(FolderInUse, match="is in use by a node that runs already"):
+        Folder(config(tmp_path), 1)
+    first.close()
+    Folder(config(tmp_path), 1).close()
+
+
+def test_sessions_only_grow_even_if_the_clock_steps_back_or_the_folder_is_lost(tmp_path: Path) -> None:
+    sessions = []
+    for now_us in (1_000, 500, 2_000):
+        folder = Folder(config(tmp_path / "a"), now_us)
+        sessions.append(folder.session)
+        folder.close()
+    folder = Folder(config(tmp_path / "b"), 3_000)
+    sessions.append(folder.session)
+    folder.close()
+    assert sessions == sorted(set(sessions))
+
+
+def test_the_folder_of_another_node_is_refused(tmp_path: Path) -> None:
+    Folder(config(tmp_path), 1).close()
+    with pytest.raises(ForeignFolder, match="belongs to node 'node-1'"):
+        Folder(config(tmp_path, node="node-2"), 1)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "\0"])
+def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path, text: str) -> None:
+    Folder(config(tmp_path), 1).close()
+    (tmp_path / "node.json").write_text(text)
+    with pytest.raises(ForeignFolder, match=r"node\.json"):
+        Folder(config(tmp_path), 1)
+
+
+def test_agreed_addresses_are_kept_and_configured_ones_win(tmp_path: Path) -> None:
+    folder = Folder(config(tmp_path), 1)
+    assert folder.fresh
+    folder.save_addresses({"node-1": ("127.0.0.1", 7001), "late": ("127.0.0.1", 7009)})
+    folder.close()
+    folder = Folder(config(tmp_path, port=7777), 1)
+    assert not folder.fresh
+    assert folder.addresses(config(tmp_path, port=7777)) == {"node-1": ("127.0.0.1", 7777), "late": ("127.0.0.1", 7009)}
+    folder.close()
