@@ -78,7 +78,12 @@ def _from_env(name: str, env_allow: Collection[str], environ: Mapping[str, str])
         raise MissingSecret(f"variable {name!r} is not listed in ROTA_ENV_ALLOW on this member")
     if name not in environ:
         raise MissingSecret(f"variable {name!r} is not set on this member")
-    return environ[name]
+    value = environ[name]
+    if len(value.encode("utf-8", "surrogateescape")) > VALUE_BYTES_MAX:
+        raise MissingSecret(f"variable {name!r} is larger than {VALUE_BYTES_MAX} bytes")
+    if any("\ud800" <= char <= "\udfff" for char in value):
+        raise MissingSecret(f"variable {name!r} is not UTF-8 text")
+    return value
 
 
 def spellings(value: str) -> frozenset[bytes]:

@@ -1,0 +1,83 @@
+"""What Linux offers and Python 3.11 does not: prctl, and a timer on CLOCK_BOOTTIME.
+
+CLOCK_BOOTTIME goes on while the machine is suspended. A poll's time-out does not: after a resume it would
+let work go on that another member has taken over meanwhile.
+"""
+
+import ctypes
+import os
+import time
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_TFD_NONBLOCK = os.O_NONBLOCK
+_TFD_CLOEXEC = os.O_CLOEXEC
+_TFD_TIMER_ABSTIME = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _Itimerspec(ctypes.Structure):
+    _fields_ = (("interval", _Timespec), ("value", _Timespec))
+
+
+def _checked(code: int, what: str) -> int:
+    if code < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return code
+
+
+def boottime_s() -> float:
+    """Seconds since the machine started, time in suspension included. Comparable between its processes."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def die_with_parent(signal_number: int) -> None:
+    """Get `signal_number` when the thread that made this process ends. Check `getppid` afterwards: it may have."""
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends: none of them can leave the tree."""
+    _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+class Timer:
+    """One alarm on CLOCK_BOOTTIME, as a file descriptor that becomes readable when it is due."""
+
+    def __init__(self) -> None:
+        self._fd = _checked(
+            _libc.timerfd_create(time.CLOCK_BOOTTIME, _TFD_NONBLOCK | _TFD_CLOEXEC), "timerfd_create(CLOCK_BOOTTIME)"
+        )
+        self._at_s: float | None = None
+
+    def fileno(self) -> int:
+        """The descriptor to poll."""
+        return self._fd
+
+    def set(self, at_s: float | None) -> None:
+        """Be due at `at_s` of `boottime_s`; at once if that has passed; never if None."""
+        if at_s == self._at_s:
+            return
+        self._at_s = at_s
+        # A value of zero would disarm it; a nanosecond after the start of the machine has passed.
+        total_ns = 0 if at_s is None else max(1, int(at_s * 1e9))
+        value = _Itimerspec(_Timespec(0, 0), _Timespec(*divmod(total_ns, 1_000_000_000)))
+        _checked(_libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(value), None), "timerfd_settime")
+
+    def clear(self) -> None:
+        """Forget that it was due, so that it can be set again."""
+        self._at_s = None
+        try:
+            os.read(self._fd, 8)
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._fd)

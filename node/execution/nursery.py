@@ -1,0 +1,128 @@
+"""The nursery: `python -m node.execution.nursery FD PARENT`. It forks a supervisor for every attempt.
+
+Starting an interpreter and importing pydantic takes 150-250 ms; a fork of a process that has done so takes a
+few. It has one thread, so that forking it is safe, and it does nothing else: supervisors live on if it ends.
+"""
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from typing import NoReturn
+
+from node.execution import frames, tree
+from node.execution.linux import adopt_orphans, die_with_parent
+from node.execution.supervisor import supervise
+from node.execution.worker import preload
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Serve the node at the other end of the channel `descriptor` until it is gone."""
+    die_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:
+        return
+    # Orphans of a supervisor that was killed come here, and are killed too.
+    adopt_orphans()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    preload()
+    gc.collect()
+    # What is here now is shared with every fork for as long as nobody writes to it: no collector, then.
+    gc.disable()
+    gc.freeze()
+    Nursery(socket.socket(fileno=descriptor)).serve()
+
+
+class Nursery:
+    """The loop: requests to fork, and children that have ended."""
+
+    def __init__(self, node: socket.socket) -> None:
+        self._node = node
+        self._supervisors: set[int] = set()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        """Until the node's end is closed."""
+        self._node.send(frames.pack(frames.Ready()))
+        poll = select.poll()
+        poll.register(self._node, select.POLLIN)
+        poll.register(self._wake_read, select.POLLIN)
+        while True:
+            ready = dict(poll.poll())
+            if self._wake_read in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake_read, 4096)
+                self._reap()
+            if self._node.fileno() in ready and not self._take():
+                return
+
+    def _take(self) -> bool:
+        """Take one request: a packet with two descriptors, the attempt's channel and its brief."""
+        try:
+            packet, descriptors, _, _ = socket.recv_fds(self._node, 16, 2)
+        except ConnectionResetError:
+            return False
+        if not packet:
+            return False
+        if len(descriptors) == 2:
+            self._fork(socket.socket(fileno=descriptors[0]), descriptors[1])
+        return True
+
+    def _fork(self, channel: socket.socket, brief_fd: int) -> None:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            why = f"cannot fork a supervisor: {error.strerror}"
+            channel.send(frames.pack(frames.Ending("not_started", None, why, True, None)))
+        else:
+            if pid == 0:
+                self._become_supervisor(channel, brief_fd)
+            self._supervisors.add(pid)
+        channel.close()
+        os.close(brief_fd)
+
+    def _become_supervisor(self, channel: socket.socket, brief_fd: int) -> NoReturn:
+        try:
+            signal.set_wakeup_fd(-1)
+            self._node.close()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            supervise(channel, brief_fd)
+        except BaseException:  # noqa: BLE001  a fork must not return into its parent's loop, whatever happens
+            traceback.print_exc()
+            os._exit(70)
+
+    def _reap(self) -> None:
+        lost = False
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if pid in self._supervisors:
+                self._supervisors.discard(pid)
+                lost = lost or status != 0
+        if lost:
+            self._kill_orphans()
+
+    def _kill_orphans(self) -> None:
+        """Kill what a supervisor left that was killed itself: all of this process's children but supervisors."""
+        own = os.getpid()
+        table = tree.processes()
+        orphans = [one.pid for one in table if one.parent == own and one.pid not in self._supervisors]
+        for one in tree.descendants(orphans, table):
+            tree.send(one.pid, signal.SIGKILL)
+        for pid in orphans:
+            tree.send(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

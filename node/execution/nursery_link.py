@@ -1,0 +1,174 @@
+"""The node's side of the nursery: starts it, hands it attempts, starts another when it ends."""
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from node.execution import frames
+from node.execution.leftovers import MARK, mark
+
+RESTART_S: Final = 0.1
+RESTART_S_MAX: Final = 5.0
+READY_S: Final = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class NurseryFailed(Exception):
+    """The nursery process did not come up."""
+
+
+class Handout:
+    """An attempt on its way to the nursery: the supervisor's end of its channel, and its brief in memory."""
+
+    def __init__(self, channel: socket.socket, brief: bytes) -> None:
+        self._channel = channel
+        self._brief_fd = os.memfd_create("brief", os.MFD_CLOEXEC)
+        with os.fdopen(os.dup(self._brief_fd), "wb") as file:
+            file.write(brief)
+        os.lseek(self._brief_fd, 0, os.SEEK_SET)
+
+    def send(self, nursery: socket.socket) -> None:
+        """Give both to the nursery. Raises as `send` does."""
+        socket.send_fds(nursery, [b"fork"], [self._channel.fileno(), self._brief_fd])
+        self.drop()
+
+    def drop(self) -> None:
+        """Close both here. If the nursery never had them, the attempt's channel thereby ends, unstarted."""
+        self._channel.close()
+        os.close(self._brief_fd)
+
+
+class NurseryLink:
+    """Keeps one nursery running, as a child of the thread that runs the loop."""
+
+    def __init__(self, folder: Path, on_give_up: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._on_give_up = on_give_up
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._ready: asyncio.Future[None] | None = None
+        self._waiting: deque[Handout] = deque()
+        self._delay_s = RESTART_S
+        self._restart: asyncio.TimerHandle | None = None
+        self._closing = False
+
+    @property
+    def pid(self) -> int | None:
+        """The nursery's process id while there is one."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        """Start it, and wait until it can fork. Raises `NurseryFailed`."""
+        self._spawn()
+        assert self._ready is not None
+        try:
+            await asyncio.wait_for(asyncio.shield(self._ready), READY_S)
+        except TimeoutError:
+            raise NurseryFailed(f"the nursery process was not ready within {READY_S:g} s") from None
+
+    def launch(self, handout: Handout) -> None:
+        """Have a supervisor forked. Waits its turn while the nursery is busy or being started again."""
+        self._waiting.append(handout)
+        self._hand_out()
+
+    async def close(self) -> None:
+        """End it. Supervisors that still run live on until their own channels are closed."""
+        self._closing = True
+        if self._restart is not None:
+            self._restart.cancel()
+        self._drop_waiting()
+        process = self._process
+        self._disconnect()
+        if process is not None:
+            await asyncio.get_running_loop().run_in_executor(None, process.wait)
+
+    def _spawn(self) -> None:
+        loop = asyncio.get_running_loop()
+        ours, theirs = frames.channel()
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
+        arguments = [sys.executable, "-P", "-m", "node.execution.nursery", str(theirs.fileno()), str(os.getpid())]
+        with theirs:
+            # A session of its own: Ctrl-C in the node's terminal is for the node to answer.
+            self._process = subprocess.Popen(
+                arguments,
+                env={**environment, MARK: mark(self._folder)},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        ours.setblocking(False)
+        self._socket = ours
+        self._ready = loop.create_future()
+        loop.add_reader(ours.fileno(), self._hear)
+
+    def _hear(self) -> None:
+        assert self._socket is not None
+        assert self._ready is not None
+        try:
+            frame = frames.receive(self._socket)
+        except BlockingIOError:
+            return
+        except OSError:
+            frame = None
+        if isinstance(frame, frames.Ready):
+            self._ready.set_result(None)
+            self._hand_out()
+        elif frame is None:
+            self._ended()
+
+    def _hand_out(self) -> None:
+        if self._socket is None or self._ready is None or not self._ready.done():
+            return
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            try:
+                self._waiting[0].send(self._socket)
+            except BlockingIOError:
+                loop.add_writer(self._socket.fileno(), self._hand_out)
+                return
+            except OSError:
+                # It has just ended; the reader will notice, and the next one gets what waits.
+                return
+            self._delay_s = RESTART_S
+            self._waiting.popleft()
+        loop.remove_writer(self._socket.fileno())
+
+    def _ended(self) -> None:
+        process, was_ready = self._process, self._ready is not None and self._ready.done()
+        self._disconnect()
+        if self._closing:
+            return
+        loop = asyncio.get_running_loop()
+        if process is not None:
+            process.kill()
+            loop.run_in_executor(None, process.wait)
+        log.warning("the nursery process has ended; starting another in %.1f s", self._delay_s)
+        if not was_ready:
+            # It does not even come up. What waits for it is given back, for another member to do.
+            self._drop_waiting()
+            self._on_give_up("the nursery process does not come up")
+        self._restart = loop.call_later(self._delay_s, self._spawn)
+        self._delay_s = min(self._delay_s * 2, RESTART_S_MAX)
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._socket.fileno())
+            loop.remove_writer(self._socket.fileno())
+            self._socket.close()
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_exception(NurseryFailed("the nursery process ended before it was ready; see its output"))
+            self._ready.exception()  # whether or not anybody waits for it
+        self._socket = self._ready = self._process = None
+
+    def _drop_waiting(self) -> None:
+        while self._waiting:
+            self._waiting.popleft().drop()

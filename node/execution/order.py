@@ -1,0 +1,147 @@
+"""What the node orders, and what it hears: an attempt's `Order`, and the events of its life."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from node.state.entries import AttemptEnd
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One attempt to be made, as it was claimed.
+
+    `target` is the kind's `module:Class`; `params` still hold references; `fire_at_us` is in microseconds
+    since the epoch; `checkpoint` is packed, as it was committed; `deadline_s` is the lease's, on
+    CLOCK_BOOTTIME; `env` is added to the worker's variables.
+    """
+
+    run_id: str
+    task: str
+    kind: str
+    target: str
+    params: Mapping[str, Any]
+    attempt: int
+    token: int
+    fire_at_us: int
+    checkpoint: bytes | None
+    timeout_s: float | None
+    deadline_s: float
+    secrets_dir: str = "/run/secrets"
+    env_allow: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What holds for every attempt of a member.
+
+    `stop_s` is how long an attempt that was asked to stop may take before it is killed, `hand_over_s` the
+    same for one that is handed over. `oom_score_adj` makes memory pressure take the work before the node.
+    """
+
+    nice: int = 10
+    oom_score_adj: int = 500
+    stop_s: float = 10.0
+    hand_over_s: float = 60.0
+    log_bytes: int = 64 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """All that a supervisor is given: the order, the member's limits, and the folder to work in."""
+
+    order: Order
+    limits: Limits
+    folder: str
+
+    def pack(self) -> bytes:
+        """As msgpack."""
+        brief = {"order": asdict(self.order), "limits": asdict(self.limits), "folder": self.folder}
+        return bytes(msgpack.packb(brief))
+
+
+def unpack_brief(packed: bytes) -> Brief:
+    """What `Brief.pack` packed."""
+    brief = msgpack.unpackb(packed)
+    order = brief["order"]
+    order["env_allow"] = tuple(order["env_allow"])
+    return Brief(Order(**order), Limits(**brief["limits"]), brief["folder"])
+
+
+def log_path(folder: Path, run_id: str, attempt: int) -> Path:
+    """Where the log of an attempt is, under the member's data folder."""
+    return folder / "logs" / run_id / f"{attempt}.log"
+
+
+def scratch_path(folder: Path, order: Order) -> Path:
+    """The attempt's own folder, removed when it ends. No two claims share one."""
+    return folder / "scratch" / f"{order.run_id}.{order.token}"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The kind's work begins: it is loaded here, and the params are valid."""
+
+    run_id: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """How far the work is, at most four times a second."""
+
+    run_id: str
+    token: int
+    done: float
+    total: float | None
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointAsked:
+    """The attempt waits until `data` is committed, or refused: answer with `Runner.checkpoint_done`."""
+
+    run_id: str
+    token: int
+    sequence: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """The lease has lapsed, and every process of the attempt is stopped."""
+
+    run_id: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Thawed:
+    """The lease is back, and the attempt goes on."""
+
+    run_id: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The attempt has ended and no process of it is left. It comes once for every `Runner.launch`.
+
+    `retry` False: another attempt would only fail the same way.
+    """
+
+    run_id: str
+    token: int
+    end: AttemptEnd
+    result: dict[str, Any] | None = None
+    error: str | None = None
+    retry: bool = True
+
+
+Event = Started | Progressed | CheckpointAsked | Frozen | Thawed | Ended

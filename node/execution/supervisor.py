@@ -1,0 +1,305 @@
+"""One attempt's supervisor: a thin process between the node and the work.
+
+It keeps the lease's deadline, and whatever else `life` decides, whether or not the node answers: its loop
+waits for descriptors and one timer, and for nothing else while the work runs. The end of its channel to the
+node is the node's death, and the work's.
+"""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NoReturn
+
+from node.execution import frames, leftovers, life, tree, worker
+from node.execution.linux import Timer, adopt_orphans, boottime_s
+from node.execution.logs import LogPump
+from node.execution.order import Brief, log_path, scratch_path, unpack_brief
+
+OUTBOX_MAX: Final = 64
+"""Frames kept for a node that does not read. With more, the worker is not read either until it does."""
+
+EXIT_S: Final = 1.0
+"""How long a worker that has reported may take to exit."""
+
+
+def supervise(node: socket.socket, brief_fd: int) -> NoReturn:
+    """Make the attempt that is described in `brief_fd`, report to `node`, and exit. Called in a fresh fork."""
+    with os.fdopen(brief_fd, "rb") as file:
+        brief = unpack_brief(file.read())
+    Supervisor(node, brief).run()
+    os._exit(0)
+
+
+class Supervisor:
+    """The loop, and what it holds."""
+
+    def __init__(self, node: socket.socket, brief: Brief) -> None:
+        self._node = node
+        self._brief = brief
+        self._folder = Path(brief.folder)
+        order = brief.order
+        self._run_mark = f"{order.run_id}:{order.token}"
+        self._life = life.Life(order.deadline_s, None, brief.limits)
+        self._outbox: deque[frames.Frame] = deque()
+        self._ending: frames.Ending | None = None
+        self._orphaned = False
+        self._begun = False
+        self._worker_pid = 0
+        self._worker_status: int | None = None
+        self._stopped: set[int] = set()
+        self._frozen = False
+        self._childless = False
+        self._log: LogPump | None = None
+        self._record: Path | None = None
+        self._timer = Timer()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._work, self._work_end = frames.channel()
+
+    def run(self) -> None:
+        """Make the attempt, from its beginning to the removal of its scratch folder."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            # Who stops a service may signal all of its processes. The node decides what becomes of the work.
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        adopt_orphans()
+        for end in (self._node, self._work):
+            end.setblocking(False)
+        self._say(frames.Hello(os.getpid()))
+        if self._begin():
+            self._watch()
+        self._finish()
+
+    # beginning
+
+    def _begin(self) -> bool:
+        order = self._brief.order
+        scratch = scratch_path(self._folder, order)
+        try:
+            self._log = LogPump(log_path(self._folder, order.run_id, order.attempt), self._brief.limits.log_bytes)
+            scratch.mkdir(parents=True)
+        except OSError as error:
+            self._ending = frames.Ending("failed", None, f"cannot prepare the attempt: {error}", True, None)
+            return False
+        self._hear_node()
+        if self._orphaned or self._life.why is not None or boottime_s() >= self._life.deadline_s:
+            # A claim from before a lapse is not started after it (DESIGN.md, section 6).
+            self._ending = frames.Ending("not_started", None, "the lease or the claim was over", True, None)
+            return False
+        return self._fork(self._log, scratch)
+
+    def _fork(self, log: LogPump, scratch: Path) -> bool:
+        output_read, output_write = os.pipe2(os.O_CLOEXEC)
+        own = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(output_read)
+            os.close(output_write)
+            self._ending = frames.Ending("not_started", None, f"cannot fork a worker: {error.strerror}", True, None)
+            return False
+        if pid == 0:
+            keep = (self._work_end.fileno(), output_write)
+            self._work_end.setblocking(True)
+            worker.enter(own, keep, self._brief, self._work_end, output_write, scratch, self._run_mark)
+        os.close(output_write)
+        self._work_end.close()
+        self._worker_pid = pid
+        log.start(output_read, self._wake)
+        try:
+            self._record = leftovers.write_record(self._folder, pid, self._run_mark)
+        except OSError as error:
+            self._ending = frames.Ending("failed", None, f"cannot record the attempt: {error}", True, None)
+            self._kill()
+            return True
+        timeout_s = self._brief.order.timeout_s
+        if timeout_s is not None:
+            self._life = replace(self._life, timeout_at_s=boottime_s() + timeout_s)
+        self._tell_worker(frames.Go())
+        return True
+
+    # the loop
+
+    def _watch(self) -> None:
+        """Until no process of the attempt is left. Being the parent of all orphans, that is: until childless."""
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        poll.register(self._timer, select.POLLIN)
+        while not self._childless:
+            self._act()
+            self._timer.set(life.wake_s(self._life))
+            if not self._orphaned:
+                poll.register(self._node, select.POLLIN | (select.POLLOUT if self._outbox else 0))
+            if self._work.fileno() >= 0:
+                poll.register(self._work, select.POLLIN if len(self._outbox) < OUTBOX_MAX else 0)
+            ready = dict(poll.poll())
+            if self._node.fileno() in ready:
+                self._hear_node()
+                self._send()
+                if self._orphaned:
+                    poll.unregister(self._node)
+                    self._kill()
+            if self._timer.fileno() in ready:
+                self._timer.clear()
+            if self._work.fileno() in ready and not self._hear_worker():
+                poll.unregister(self._work)
+                self._work.close()
+            if self._wake_read in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake_read, 4096)
+                self._reap()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_write, b".")
+
+    def _act(self) -> None:
+        self._life, acts = life.step(self._life, boottime_s())
+        for act in acts:
+            match act:
+                case life.Act.FREEZE:
+                    self._stopped |= tree.freeze(os.getpid(), self._group())
+                    if not self._frozen:
+                        self._frozen = True
+                        self._say(frames.Froze())
+                case life.Act.THAW:
+                    tree.thaw(os.getpid(), self._group(), self._stopped)
+                    self._stopped.clear()
+                    self._frozen = False
+                    self._say(frames.Thawed())
+                case life.Act.ASK:
+                    self._tell_worker(frames.Stop(str(self._life.why)))
+                case life.Act.KILL:
+                    tree.kill(os.getpid(), self._group())
+
+    def _group(self) -> int | None:
+        # Once the worker is reaped its number may be given to a group of somebody else's.
+        return self._worker_pid if self._worker_status is None else None
+
+    def _kill(self) -> None:
+        self._life = life.killing(self._life, boottime_s())
+        tree.kill(os.getpid(), self._group())
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._childless = True
+                return
+            if pid == 0:
+                break
+            if pid == self._worker_pid:
+                self._worker_status = os.waitstatus_to_exitcode(status)
+                self._hear_the_rest()
+        if self._worker_status is not None and not self._life.killed:
+            # The work is over; what it has left running is not the work.
+            self._kill()
+
+    # what the node says
+
+    def _hear_node(self) -> None:
+        while True:
+            try:
+                frame = frames.receive(self._node)
+            except BlockingIOError:
+                return
+            except OSError:
+                frame = None
+            match frame:
+                case None:
+                    self._orphaned = True
+                    return
+                case frames.Renew(deadline_s=deadline_s):
+                    self._life = life.renewed(self._life, deadline_s)
+                case frames.Stop(why="cancelled" | "timed_out" | "handed_over" as why):
+                    self._life = life.told_to_stop(self._life, why, boottime_s())
+                case frames.Kill():
+                    self._life = life.told_to_stop(self._life, "killed", boottime_s())
+                case frames.CheckpointDone(code=code):
+                    if code == "fenced":
+                        self._life = life.told_to_stop(self._life, "fenced", boottime_s())
+                    self._tell_worker(frame)
+
+    def _say(self, frame: frames.Frame) -> None:
+        if isinstance(frame, frames.Progress) and self._outbox and isinstance(self._outbox[-1], frames.Progress):
+            self._outbox.pop()
+        self._outbox.append(frame)
+        self._send()
+
+    def _send(self) -> None:
+        while self._outbox and not self._orphaned:
+            try:
+                self._node.send(frames.pack(self._outbox[0]), socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._orphaned = True
+                return
+            self._outbox.popleft()
+
+    # what the worker says
+
+    def _hear_worker(self) -> bool:
+        """Take one frame. False once the worker's end is closed."""
+        try:
+            frame = frames.receive(self._work)
+        except BlockingIOError:
+            return True
+        except (OSError, frames.BadFrame):
+            frame = None
+        match frame:
+            case None:
+                return False
+            case frames.Started():
+                self._begun = True
+                self._say(frame)
+            case frames.Progress() | frames.CheckpointAsk():
+                self._say(frame)
+            case frames.Learned(value=value):
+                if self._log is not None:
+                    self._log.learn(value)
+                self._tell_worker(frames.Noted())
+            case frames.Done() | frames.Failed():
+                self._reported(frame)
+        return True
+
+    def _hear_the_rest(self) -> None:
+        while self._work.fileno() >= 0 and select.select([self._work], [], [], 0)[0]:
+            if not self._hear_worker():
+                return
+
+    def _reported(self, report: frames.Done | frames.Failed) -> None:
+        now_s = boottime_s()
+        if self._ending is None:
+            self._ending = life.conclude(self._life, report, None, self._brief.order.timeout_s)
+        self._life = replace(self._life, timeout_at_s=None, kill_at_s=now_s + EXIT_S)
+
+    def _tell_worker(self, frame: frames.Frame) -> None:
+        # A worker has few frames to expect, and reads them in a thread of its own. One that has stopped to
+        # read, or is gone, is dealt with when its patience or its life ends.
+        with contextlib.suppress(OSError):
+            self._work.send(frames.pack(frame), socket.MSG_NOSIGNAL)
+
+    # the end
+
+    def _finish(self) -> None:
+        ending = self._ending
+        if ending is None:
+            ending = life.conclude(self._life, None, self._worker_status, self._brief.order.timeout_s)
+            if self._life.why == "killed" and not self._begun:
+                ending = replace(ending, end="not_started")
+        if self._log is not None:
+            self._log.close()
+            ending = replace(ending, log_error=self._log.error)
+        self._node.setblocking(True)
+        self._say(ending)
+        shutil.rmtree(scratch_path(self._folder, self._brief.order), ignore_errors=True)
+        if self._record is not None:
+            self._record.unlink(missing_ok=True)
