@@ -1,0 +1,63 @@
+"""Tasks as columns: what placing them needs, taken out of them once.
+
+Only the members change when one dies, and only a few tasks when a list of them is registered; the
+columns are what can be kept from one placement to the next.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
+
+from hashing.view import Task
+
+Trait = tuple[str, tuple[tuple[str, str], ...]]
+"""A task's kind and group: all that eligibility depends on, beside the members."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Tasks in the order in which they were registered. A value; its columns are made when first asked for."""
+
+    tasks: tuple[Task, ...]
+
+    @classmethod
+    def of(cls, tasks: "Sequence[Task] | Columns") -> "Columns":
+        """The columns of `tasks`; those that are columns already, as they are."""
+        return tasks if isinstance(tasks, Columns) else cls(tuple(tasks))
+
+    @cached_property
+    def keys(self) -> list[int]:
+        """The key64 of each task."""
+        return list(map(itemgetter(1), self.tasks))
+
+    @cached_property
+    def weights(self) -> list[int]:
+        """The weight of each task."""
+        return list(map(itemgetter(6), self.tasks))
+
+    @cached_property
+    def weight(self) -> int:
+        """The weight of all tasks."""
+        return sum(self.weights)
+
+    @cached_property
+    def traits(self) -> list[Trait]:
+        """The kind and group of each task."""
+        return list(map(itemgetter(2, 3), self.tasks))
+
+    @cached_property
+    def distinct_traits(self) -> frozenset[Trait]:
+        """Each kind and group that occurs."""
+        return frozenset(map(itemgetter(2, 3), self.tasks))
+
+    @cached_property
+    def pins(self) -> list[tuple[int, str]]:
+        """The positions of the tasks that have a pin, and their pins."""
+        return [(position, pin) for position, pin in enumerate(map(itemgetter(4), self.tasks)) if pin is not None]
+
+    @cached_property
+    def incumbents(self) -> list[str | None] | None:
+        """The incumbent of each task, or None if no task has one."""
+        column: list[str | None] = list(map(itemgetter(5), self.tasks))
+        return None if column.count(None) == len(column) else column

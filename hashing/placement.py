@@ -1,0 +1,201 @@
+"""Who owns each task: the first member in its preference order that has room (DESIGN.md, section 4).
+
+Room, exactly and in integers. A member with capacity c may be given load up to
+`share * (1 + slack) = W * c * (1000 + slack_milli) / (C * 1000)`; loads are integers, so the floor of that,
+its *limit*, says the same and is computed once. The other way to have room, that nobody eligible would
+have a smaller (load + w) / capacity, matters only once no eligible member is within its limit: if one is, then
+a member with the smallest quotient is within its own too, since limit / capacity is one number for all of
+them before the floor. So a task goes to the first member of its order within the limit, and failing that to the
+first of those with the smallest quotient.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+import jump
+
+from hashing.columns import Columns, Trait
+from hashing.key import mix
+from hashing.preference import obstacle, preference, seats
+from hashing.succession import succession
+from hashing.view import Slot, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The slot of each task's owner (None: nobody may run it), and the weight given to each slot."""
+
+    owners: tuple[int | None, ...]
+    load: tuple[int, ...]
+
+
+NOBODY = -1
+"""The limit of a slot that may not have a task: no load is within it."""
+
+
+class _Pool:
+    """The members eligible for tasks of the same traits. `limits` holds one for each slot, `NOBODY` for the others.
+
+    `closed_at` is the smallest weight for which the pool was found to be without room. Loads only grow, so that
+    nothing as heavy need look again.
+    """
+
+    __slots__ = ("closed_at", "eligible", "limits")
+
+    def __init__(self, eligible: tuple[int, ...], limits: list[int], weight: int) -> None:
+        self.eligible = eligible
+        self.limits = [limit if slot in eligible else NOBODY for slot, limit in enumerate(limits)]
+        self.closed_at = weight + 1
+
+
+class _Placing:
+    """One placement under way: what each slot has been given so far, and may be given."""
+
+    def __init__(self, slots: Sequence[Slot], columns: Columns, balance_slack_milli: int | None) -> None:
+        self.slots = slots
+        self.columns = columns
+        self.load = [0] * len(slots)
+        self.capacity = [slot.capacity for slot in slots]
+        self.by_member = seats(slots)
+        self.pools = self._pools(_limits(slots, columns.weight, balance_slack_milli))
+
+    def _pools(self, limits: list[int]) -> dict[Trait, _Pool]:
+        # Traits for which the same members are eligible share a pool: with every member offering
+        # every kind, and no groups, there is one.
+        by_eligible: dict[tuple[int, ...], _Pool] = {}
+        pools = {}
+        for kind, group in self.columns.distinct_traits:
+            eligible = tuple(i for i, slot in enumerate(self.slots) if obstacle(slot, kind, group) is None)
+            if eligible not in by_eligible:
+                by_eligible[eligible] = _Pool(eligible, limits, self.columns.weight)
+            pools[kind, group] = by_eligible[eligible]
+        return pools
+
+    def pin(self) -> dict[int, int]:
+        """Place the tasks whose pin is eligible, room or not: their positions, and their slots."""
+        placed = {}
+        for position, member in self.columns.pins:
+            task = self.columns.tasks[position]
+            slot = self.by_member.get(member)
+            if slot is not None and slot in self.pools[task.kind, task.group].eligible:
+                self.load[slot] += task.weight
+                placed[position] = slot
+        return placed
+
+    def pour(self, columns: Columns) -> list[int | None]:
+        """Place the rest, or all if nothing was pinned, in their order. The loop that has to be quick."""
+        load, owners = self.load, list[int | None]()
+        give = owners.append
+        firsts = map(jump.hash, columns.keys, repeat(len(self.slots)))
+        each = zip(
+            firsts,
+            columns.weights,
+            self._column_of_pools(columns),
+            self._incumbents(columns),
+            columns.keys,
+            strict=False,
+        )
+        for first, weight, pool, incumbent, key in each:
+            slot = first if incumbent is None else incumbent
+            if load[slot] + weight <= pool.limits[slot]:
+                load[slot] += weight
+                give(slot)
+                continue
+            further = self._within_limit(key, weight, pool) if weight < pool.closed_at else None
+            if further is None:
+                further = self._least(key, weight, pool.eligible, incumbent)
+            if further is not None:
+                load[further] += weight
+            give(further)
+        return owners
+
+    def _column_of_pools(self, columns: Columns) -> Iterable[_Pool]:
+        pools = set(self.pools.values())
+        return repeat(pools.pop()) if len(pools) == 1 else map(self.pools.__getitem__, columns.traits)
+
+    def _incumbents(self, columns: Columns) -> Iterable[int | None]:
+        column = columns.incumbents
+        if column is None:
+            return repeat(None)
+        return [None if member is None else self.by_member.get(member) for member in column]
+
+    def _within_limit(self, key: int, weight: int, pool: _Pool) -> int | None:
+        # `succession` written out: with one of five members down a fifth of all tasks come through here.
+        load, limits = self.load, pool.limits
+        rest = list(range(len(load)))
+        h = key
+        for left in range(len(load), 0, -1):
+            slot = rest.pop(jump.hash(h, left))
+            if load[slot] + weight <= limits[slot]:
+                return slot
+            h = mix(h)
+        pool.closed_at = weight
+        return None
+
+    def _least(self, key: int, weight: int, eligible: tuple[int, ...], incumbent: int | None) -> int | None:
+        """The first in the preference order of those with the smallest (load + weight) / capacity."""
+        least: list[int] = []
+        for slot in eligible:
+            # a/b < c/d as a*d < c*b: exact
+            if least:
+                mine = (self.load[slot] + weight) * self.capacity[least[0]]
+                best = (self.load[least[0]] + weight) * self.capacity[slot]
+                if mine > best:
+                    continue
+                if mine < best:
+                    least.clear()
+            least.append(slot)
+        if len(least) <= 1:
+            return least[0] if least else None
+        if incumbent in least:
+            return incumbent
+        return next(slot for slot in succession(key, len(self.load)) if slot in least)
+
+
+def _limits(slots: Sequence[Slot], weight: int, balance_slack_milli: int | None) -> list[int]:
+    if balance_slack_milli is None:
+        return [weight] * len(slots)  # room for everything
+    up = sum(slot.capacity for slot in slots if slot.member is not None and slot.status == "up")
+    per_capacity = weight * (1000 + balance_slack_milli)
+    return [per_capacity * slot.capacity // (up * 1000) if up else 0 for slot in slots]
+
+
+def place(slots: Sequence[Slot], tasks: Sequence[Task] | Columns, balance_slack_milli: int | None) -> Placement:
+    """The owner of every task. `tasks` are in the order in which they were registered; `balance_slack_milli` is
+    the setting in thousandths, None for no room. A function of its arguments and nothing else.
+
+    Whoever places the same tasks again, with other members, keeps their `Columns` and passes those.
+    """
+    columns = Columns.of(tasks)
+    if not slots:
+        return Placement((None,) * len(columns.tasks), ())
+    placing = _Placing(slots, columns, balance_slack_milli)
+    pinned = placing.pin()
+    if not pinned:
+        return Placement(tuple(placing.pour(columns)), tuple(placing.load))
+    others = [position for position in range(len(columns.tasks)) if position not in pinned]
+    poured = placing.pour(Columns(tuple(columns.tasks[position] for position in others)))
+    owners = {**pinned, **dict(zip(others, poured, strict=True))}
+    return Placement(tuple(owners[position] for position in range(len(columns.tasks))), tuple(placing.load))
+
+
+def standbys(slots: Sequence[Slot], task: Task, owner: int | None) -> list[int]:
+    """The slots that stand by for the task while `owner` has it: at most `task.standbys` of them.
+
+    They are those after the owner in the preference order, and first of all one for each zone that neither the
+    owner nor another standby is in. Members without the label `zone` are in no zone: they come in their turn when
+    no new zone is left. A task without an owner has none.
+    """
+    if owner is None:
+        return []
+    order = preference(slots, task)
+    waiting = order[order.index(owner) + 1 :]
+    zones = {slots[owner].zone, None}
+    chosen: list[int] = []
+    while waiting and len(chosen) < task.standbys:
+        following = next((slot for slot in waiting if slots[slot].zone not in zones), waiting[0])
+        waiting.remove(following)
+        zones.add(slots[following].zone)
+        chosen.append(following)
+    return chosen
