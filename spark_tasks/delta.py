@@ -1,0 +1,267 @@
+r"""From Spark's Parquet files to one Delta commit, which a batch gets once (DESIGN.md, section 12).
+
+A table's folder, as an ingest leaves it:
+
+    _delta_log/                              Delta's own
+    TASK/00000007-42/part-*.parquet          what batch 7 brought, written by the attempt with token 42
+    _rota/TASK/00000007-42.json              the batch's page in the ledger: its files, its rows, the page before it
+
+**The log is the truth.** Each commit carries two app transactions: `rota/TASK` with the batch's number and
+`rota/TASK/token` with the token that wrote it. Together they name the last page of the ledger that counts, and
+each page names the one before. Whatever else lies in these folders was written by an attempt that did not
+commit, and nobody reads it.
+
+**A batch is committed once**, whoever tries: the table is read, its batch number compared, and the commit made
+against what was read. If another attempt commits the same batch in between, Delta refuses the second one, because
+both carry the same app transaction.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction
+from pyarrow import parquet
+
+LEDGER = "_rota"
+
+
+class AlreadyCommitted(Exception):
+    """Another attempt has committed this batch. Nothing of this one's is in the table."""
+
+
+class TableUnfit(Exception):
+    """The table at that place cannot take this ingest, or its ledger is damaged."""
+
+
+@dataclass(frozen=True, order=True)
+class Mark:
+    """A batch that was committed, and the token of the attempt that did."""
+
+    batch: int
+    token: int
+
+    @property
+    def name(self) -> str:
+        """What its folder and its page are called."""
+        return f"{self.batch:08d}-{self.token}"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the ledger. `files` are `(path, size in bytes)`."""
+
+    mark: Mark
+    previous: Mark | None
+    run_id: str
+    rows: int
+    skipped: int
+    files: tuple[tuple[str, int], ...]
+
+
+def app_id(task: str) -> str:
+    """The app transaction that counts a task's batches. Delta keeps it in the table's own log."""
+    return f"rota/{task}"
+
+
+class Table:
+    """A Delta table in a local folder, as the task `task` sees it."""
+
+    def __init__(self, folder: Path, task: str) -> None:
+        self.folder = folder
+        self.task = task
+
+    def _open(self) -> DeltaTable | None:
+        try:
+            return DeltaTable(self.folder)
+        except TableNotFoundError:
+            return None
+
+    def schema_json(self) -> str | None:
+        """The schema as JSON, in the form that Spark and Delta share; None if there is no table yet.
+
+        Raises `TableUnfit` for a table that this ingest does not know how to write.
+        """
+        table = self._open()
+        if table is None:
+            return None
+        if table.metadata().partition_columns:
+            raise TableUnfit(f"{self.folder} is partitioned, which an ingest does not write")
+        return str(table.schema().to_json())
+
+    def last(self) -> Mark | None:
+        """The last batch of this task that is in the table."""
+        table = self._open()
+        return None if table is None else self._last(table)
+
+    def _last(self, table: DeltaTable) -> Mark | None:
+        batch = table.transaction_version(app_id(self.task))
+        token = table.transaction_version(f"{app_id(self.task)}/token")
+        return None if batch is None or token is None else Mark(batch, token)
+
+    def version(self) -> int | None:
+        """The table's version; None if there is no table yet."""
+        table = self._open()
+        return None if table is None else table.version()
+
+    def parquet_folder(self, mark: Mark) -> Path:
+        """Where the attempt with that token writes that batch."""
+        return self.folder / self.task / mark.name
+
+    def _page_path(self, mark: Mark) -> Path:
+        return self.folder / LEDGER / self.task / f"{mark.name}.json"
+
+    def pages(self, last: Mark | None) -> Iterator[Page]:
+        """The pages of the ledger, the newest first. Raises `TableUnfit` if one that counts is not there."""
+        while last is not None:
+            path = self._page_path(last)
+            try:
+                page = _page(json.loads(path.read_bytes()))
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise TableUnfit(
+                    f"the table holds batch {last.batch} of {self.task}, but {path} cannot be read ({error}): "
+                    "which files are in the table is not known. Restore it, or ingest into a new table"
+                ) from None
+            yield page
+            last = page.previous
+
+    def rows_in(self, mark: Mark) -> int:
+        """How many rows the batch's Parquet files hold, by their footers."""
+        return sum(_rows(path) for path in self._parts(mark))
+
+    def _parts(self, mark: Mark) -> list[Path]:
+        return sorted(self.parquet_folder(mark).glob("part-*.parquet"))
+
+    def write_page(self, page: Page) -> None:
+        """Put the batch's page into the ledger; it counts once the batch is committed."""
+        path = self._page_path(page.mark)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_suffix(".partial")
+        aside.write_text(json.dumps(asdict(page)), encoding="utf-8")
+        aside.rename(path)
+
+    def commit(self, mark: Mark, schema_json: str) -> int:
+        """Put the batch's files into the table, in one transaction. The table's version after it.
+
+        Raises `AlreadyCommitted` if the batch is in the table by another attempt's doing; `TableUnfit` if Delta
+        cannot take the schema, or if an earlier batch is missing. Safe to repeat by the same attempt.
+        """
+        table = self._open() or self._create(mark, schema_json)
+        if self._is_in(table, mark):
+            return int(table.version())
+        self._check_follows(mark, self._last(table))
+        try:
+            table.create_write_transaction(
+                [self._add(path) for path in self._parts(mark)],
+                "append",
+                table.schema(),
+                commit_properties=CommitProperties(
+                    custom_metadata={"rota.task": self.task, "rota.batch": str(mark.batch)},
+                    app_transactions=[
+                        Transaction(app_id(self.task), mark.batch),
+                        Transaction(f"{app_id(self.task)}/token", mark.token),
+                    ],
+                ),
+            )
+        except DeltaError:
+            # Refused, or not answered: the log says which.
+            if not self._is_in(DeltaTable(self.folder), mark):
+                raise
+        return int(DeltaTable(self.folder).version())
+
+    def _create(self, mark: Mark, schema_json: str) -> DeltaTable:
+        """Make the table, empty: a commit is checked against others only where there is a table to read.
+
+        deltalake lets two that create a table at the same moment both succeed, one on top of the other. So the log is
+        made aside and renamed into place, which the second one cannot do.
+        """
+        try:
+            schema = Schema.from_json(schema_json)
+        except ValueError as error:
+            raise TableUnfit(f"Delta has no type for a column of {schema_json}: {error}") from error
+        aside = self._page_path(mark).with_suffix(".new")
+        aside.mkdir(parents=True, exist_ok=True)
+        try:
+            DeltaTable.create(str(aside), schema, mode="overwrite")
+            (aside / "_delta_log").rename(self.folder / "_delta_log")
+        except OSError:
+            if not DeltaTable.is_deltatable(str(self.folder)):
+                raise
+        finally:
+            shutil.rmtree(aside)
+        return DeltaTable(self.folder)
+
+    def _is_in(self, table: DeltaTable, mark: Mark) -> bool:
+        last = self._last(table)
+        if last == mark:
+            return True
+        if last is not None and last.batch >= mark.batch:
+            raise AlreadyCommitted(
+                f"batch {mark.batch} is in {self.folder} by the attempt with token {last.token}, not {mark.token}"
+            )
+        return False
+
+    def _check_follows(self, mark: Mark, last: Mark | None) -> None:
+        due = 1 if last is None else last.batch + 1
+        if mark.batch != due:
+            raise TableUnfit(
+                f"{self.folder} lacks batches {due} to {mark.batch - 1} of {self.task}: it was put back or replaced"
+            )
+
+    def _add(self, path: Path) -> AddAction:
+        about = path.stat()
+        relative = quote(path.relative_to(self.folder).as_posix())
+        stats = json.dumps({"numRecords": _rows(path)})
+        return AddAction(relative, about.st_size, {}, about.st_mtime_ns // 1_000_000, data_change=True, stats=stats)
+
+    def clean(self) -> list[str]:
+        """Remove what earlier attempts wrote and can never commit; the names of what went.
+
+        Only batches that are in the table by another's doing: what belongs to a later batch may be an attempt at work.
+        """
+        last = self.last()
+        if last is None:
+            return []
+        kept = {page.mark for page in self.pages(last)}
+        gone = []
+        for folder in (self.folder / self.task, self.folder / LEDGER / self.task):
+            for path in folder.iterdir() if folder.is_dir() else ():
+                mark = _mark(path.name.partition(".")[0])
+                if mark is not None and mark.batch <= last.batch and mark not in kept:
+                    _remove(path)
+                    gone.append(path.relative_to(self.folder).as_posix())
+        return sorted(gone)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _mark(name: str) -> Mark | None:
+    batch, _, token = name.partition("-")
+    return Mark(int(batch), int(token)) if batch.isdecimal() and token.isdecimal() else None
+
+
+def _page(value: dict[str, Any]) -> Page:
+    previous = value["previous"]
+    return Page(
+        mark=Mark(**value["mark"]),
+        previous=None if previous is None else Mark(**previous),
+        run_id=value["run_id"],
+        rows=value["rows"],
+        skipped=value["skipped"],
+        files=tuple((path, size) for path, size in value["files"]),
+    )
+
+
+def _rows(path: Path) -> int:
+    return int(parquet.read_metadata(path).num_rows)

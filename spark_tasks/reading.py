@@ -1,0 +1,206 @@
+"""How Spark reads a batch of files: with one schema, and no row lost without a word.
+
+A column that a file has and the table has not, or a header in another order, is `SchemaDrift`; a row that does not
+fit the columns is `MalformedRows`, unless the task says to skip those. Both name the file.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_tasks.files import Source, for_spark
+from tasks.kind import Unretryable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+CORRUPT = "_rota_malformed"
+"""The column into which Spark puts a row that it cannot read, while the batch is written."""
+
+_BAD_NAME = re.compile(r"[ ,;{}()\n\t=]")
+
+
+class MalformedRows(Unretryable):
+    """A row does not fit the columns."""
+
+
+class SchemaDrift(Unretryable):
+    """The columns of the files, the table and the task are not the same."""
+
+
+class ReadFailed(Exception):
+    """Spark could not read a file."""
+
+
+class Form(BaseModel):
+    """How the files are written."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: Literal["csv", "json"] = Field(description="json: one object a line, unless `multiline`")
+    header: bool = Field(default=True, description="CSV: the first line of each file names the columns")
+    delimiter: str = Field(default=",", min_length=1, max_length=8, description="CSV: between two fields")
+    null_value: str = Field(default="", max_length=100, description="CSV: the text that means there is no value")
+    multiline: bool = Field(default=False, description="CSV: fields may hold line breaks; JSON: a file is one array")
+    timestamp_format: str | None = Field(default=None, max_length=100, description="As Spark takes it; null: ISO 8601")
+    columns: str | None = Field(
+        default=None,
+        max_length=20_000,
+        description="The columns as in SQL; null: the table's, or found in the first batch",
+        examples=["flight INT, tailnum STRING, time_hour TIMESTAMP"],
+    )
+    malformed: Literal["fail", "skip"] = Field(
+        default="fail",
+        description="What a row that does not fit the columns does: fail the run, or be left out and counted",
+    )
+
+
+def options(form: Form) -> dict[str, Any]:
+    """Spark's options for reading files of that form. Quotes in CSV fields are doubled (RFC 4180)."""
+    chosen: dict[str, Any] = {"multiLine": form.multiline}
+    if form.timestamp_format is not None:
+        chosen["timestampFormat"] = form.timestamp_format
+    if form.format == "csv":
+        chosen |= {"header": form.header, "sep": form.delimiter, "nullValue": form.null_value, "escape": '"'}
+    return chosen
+
+
+def infer(spark: "SparkSession", form: Form, places: Sequence[Path]) -> "StructType":
+    """The columns that the files seem to have. Costs a pass over them."""
+    reader = spark.read.options(**options(form), mode="DROPMALFORMED", inferSchema=True)
+    return reader.format(form.format).load([for_spark(place) for place in places]).schema
+
+
+def settle(spark: "SparkSession", form: Form, table_json: str | None, places: Sequence[Path]) -> "StructType":
+    """The columns to read and write: the table's, else those the task names, else those of the first batch.
+
+    Raises `SchemaDrift` if table and task disagree, or if no columns can be had that Delta would take.
+    """
+    from pyspark.sql.types import StructType
+
+    named = _named(form.columns)
+    if table_json is not None:
+        standing = StructType.fromJson(_loads(table_json))
+        if named is not None and _shape(named) != _shape(standing):
+            raise SchemaDrift(
+                f"the table's columns are ({_shape(standing)}), the task's ({_shape(named)}): "
+                "change the task's `columns`, or ingest into a new table"
+            )
+        return standing
+    schema = named if named is not None else infer(spark, form, places)
+    if not schema.fields:
+        raise SchemaDrift("the first files hold no rows to find the columns in: name them in `columns`")
+    for name in schema.fieldNames():
+        if _BAD_NAME.search(name):
+            raise SchemaDrift(f"a Delta table cannot have a column named {name!r}: rename it in the files")
+    return schema
+
+
+def _named(columns: str | None) -> "StructType | None":
+    if columns is None:
+        return None
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        named = StructType.fromDDL(columns)
+    except PySparkException as error:
+        raise SchemaDrift(f"`columns` is not a list of columns as in SQL: {_first_line(str(error))}") from None
+    if not isinstance(named, StructType):
+        raise SchemaDrift("`columns` is one type, not a list of columns as in SQL")
+    return named
+
+
+def _shape(schema: "StructType") -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+
+
+def _loads(text: str) -> dict[str, Any]:
+    import json
+
+    value: dict[str, Any] = json.loads(text)
+    return value
+
+
+def frame(spark: "SparkSession", form: Form, schema: "StructType", places: Sequence[Path]) -> "DataFrame":
+    """The rows of the files. With `malformed: skip` they have the column `CORRUPT` as well."""
+    from pyspark.sql.types import StringType, StructType
+
+    reader = spark.read.options(**options(form))
+    if form.format == "csv":
+        reader = reader.option("enforceSchema", False)
+    if form.malformed == "skip":
+        wider = StructType([*schema.fields]).add(CORRUPT, StringType())
+        reader = reader.schema(wider).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
+    else:
+        reader = reader.schema(schema).option("mode", "FAILFAST")
+    return reader.format(form.format).load([for_spark(place) for place in places])
+
+
+def check_fields(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> None:
+    """Raises `SchemaDrift` if a JSON file has a field that the table has not: Spark would drop it in silence."""
+    if form.format != "json":
+        return
+    known = set(field_paths(schema.jsonValue()))
+    if set(field_paths(infer(spark, form, list(places)).jsonValue())) <= known:
+        return
+    for place, source in places.items():
+        extra = sorted(set(field_paths(infer(spark, form, [place]).jsonValue())) - known)
+        if extra:
+            raise SchemaDrift(f"{source.path} has fields that the table has not: {', '.join(extra)}")
+
+
+def field_paths(schema: Any, within: str = "") -> Iterator[str]:
+    """The dotted names of all fields of a schema (as Spark's and Delta's JSON), nested ones too.
+
+    >>> list(field_paths({"type": "struct", "fields": [{"name": "a", "type": "long"}]}))
+    ['a']
+    """
+    if not isinstance(schema, dict):
+        return
+    for field in schema.get("fields", ()):
+        yield within + field["name"]
+        yield from field_paths(field["type"], f"{within}{field['name']}.")
+    for inner in ("elementType", "valueType"):
+        yield from field_paths(schema.get(inner), within)
+
+
+def explained(error: Exception, places: Mapping[Path, Source]) -> Exception | None:
+    """What an error of Spark's means for the files of a batch; None if it is about something else."""
+    messages = list(_messages(error))
+    said = "\n".join(messages)
+    match = re.search(r"reading file (file:\S+?)\.?(?:\s|$)", said)
+    if match is None:
+        return None
+    path = Path(unquote(urlsplit(match[1]).path))
+    name = places[path].path if path in places else str(path)
+    if "header does not conform" in said:
+        header = re.search(r"Header: (.*)\n\s*Schema: (.*)", said)
+        if header is None:
+            return SchemaDrift(f"{name}: {said}")
+        return SchemaDrift(f"{name}: its header is ({header[1].strip()}), the columns are ({header[2].strip()})")
+    reason = _first_line(messages[-1])
+    if "MALFORMED_RECORD" in said:
+        record = next(_first_line(message) for message in messages if "MALFORMED_RECORD" in message)
+        return MalformedRows(f"{name}: {record} {reason}"[:2000])
+    return ReadFailed(f"{name}: {reason}")
+
+
+def _messages(error: Exception) -> Iterator[str]:
+    """The messages of a Java exception and its causes, outermost first."""
+    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if cause is None:
+        yield str(error)
+    while cause is not None:
+        yield str(cause.getMessage())
+        cause = cause.getCause()
+
+
+def _first_line(message: str) -> str:
+    first = message.strip().partition("\n")[0]
+    return re.sub(r"^\[[A-Z_.]+\] | SQLSTATE: \w+$", "", first).strip()

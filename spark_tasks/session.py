@@ -1,0 +1,123 @@
+"""A Spark session for one attempt: small, on loopback, quiet, and patient.
+
+The node sets `RUN_SPARK_MASTER` in the worker's environment (from its own `ROTA_SPARK_MASTER`, which workers do
+not inherit); without it the master is `local[*]`. `RUN_SPARK_MEMORY` is the driver's heap, 512m by default.
+
+**Patient**: a worker is frozen with SIGSTOP while its member's lease has lapsed, together with its JVM. When it
+is thawed, every timer of Spark's that fell due meanwhile fires at once, so each that could take the pause for a
+dead peer is set far above any pause.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_tasks.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER = "RUN_SPARK_MASTER"
+"""The variable of the worker's environment that says which Spark to use."""
+
+MEMORY = "RUN_SPARK_MEMORY"
+"""The variable that says how much heap the driver gets."""
+
+_LOG4J = """rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark %p %c{1}: %m%n
+"""
+
+_SAID_ELSEWHERE = {
+    # The failure of a job is raised in Python and told there, once and in one line.
+    "task": ("org.apache.spark.scheduler.TaskSetManager", "off"),
+    "executor": ("org.apache.spark.executor.Executor", "off"),
+    "writer": ("org.apache.spark.sql.execution.datasources", "off"),
+    "write": ("org.apache.spark.internal.io", "off"),
+    "native": ("org.apache.hadoop.util.NativeCodeLoader", "error"),
+    "address": ("org.apache.spark.util.Utils", "error"),
+    # It warns whenever the process was paused, which is nothing to act on here.
+    "pause": ("org.apache.hadoop.util.JvmPauseMonitor", "error"),
+}
+
+
+def settings(environ: Mapping[str, str], scratch: Path, log4j: Path) -> dict[str, str]:
+    """Spark's configuration for an attempt whose folder is `scratch`."""
+    master = environ.get(MASTER) or "local[*]"
+    temporary = scratch / "tmp"
+    chosen = {
+        "spark.master": master,
+        "spark.driver.memory": environ.get(MEMORY) or "512m",
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Djava.io.tmpdir={temporary} "
+        f"-Dlog4j2.configurationFile={log4j.as_uri()} -Dderby.system.home={temporary}",
+        "spark.local.dir": str(temporary),
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        # Delta wants instants in microseconds; Spark's default is the older INT96.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.shuffle.partitions": "8",
+        # A dataset changes by what Delta's log says, never by what a folder happens to hold.
+        "spark.sql.sources.commitProtocolClass": (
+            "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+        ),
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        # Pauses (see above): the peers of a frozen session are frozen with it.
+        "spark.network.timeout": "3600s",
+        "spark.rpc.askTimeout": "3600s",
+        "spark.rpc.lookupTimeout": "3600s",
+        "spark.executor.heartbeatInterval": "600s",
+        "spark.storage.blockManagerHeartbeatTimeoutMs": "3600000",
+        "spark.sql.broadcastTimeout": "3600s",
+        "spark.python.authenticate.socketTimeout": "3600s",
+        "spark.cleaner.periodicGC.interval": "30min",
+    }
+    if master.startswith("local"):
+        chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return chosen
+
+
+@contextmanager
+def spark_session(app: str, scratch: Path, environ: Mapping[str, str] | None = None) -> "Iterator[SparkSession]":
+    """A session for as long as the block lasts. `scratch` takes all its temporary files.
+
+    Changes this process's environment, which is the worker's own. Raises `java.NoJava`, and what pyspark raises.
+    """
+    given = os.environ if environ is None else environ
+    log4j = _write_log4j(scratch)
+    (scratch / "tmp").mkdir(parents=True, exist_ok=True)
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    os.environ["JAVA_HOME"] = str(java_home(given, scratch))
+    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    os.environ["TMPDIR"] = str(scratch / "tmp")
+    chosen = settings(given, scratch, log4j)
+    if "spark.driver.host" in chosen:
+        os.environ["SPARK_LOCAL_IP"] = chosen["spark.driver.host"]
+    builder = SparkSession.builder.appName(app)
+    for name, value in chosen.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _write_log4j(scratch: Path) -> Path:
+    scratch.mkdir(parents=True, exist_ok=True)
+    lines = [_LOG4J]
+    for short, (name, level) in _SAID_ELSEWHERE.items():
+        lines.append(f"logger.{short}.name = {name}\nlogger.{short}.level = {level}\n")
+    path = scratch / "log4j2.properties"
+    path.write_text("".join(lines), encoding="utf-8")
+    return path

@@ -1,0 +1,188 @@
+"""A batch is committed once, whoever tries (DESIGN.md, sections 6 and 12). Delta and Parquet for real, no Spark."""
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
+
+from deltalake import DeltaTable  # noqa: E402  after the check that it is there
+from pyarrow import parquet  # noqa: E402
+
+from spark_tasks.delta import AlreadyCommitted, Mark, Page, Table, TableUnfit, app_id  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "n", "type": "long", "nullable": True, "metadata": {}}]})
+
+
+def _write(table: Table, mark: Mark, numbers: list[int], previous: Mark | None = None) -> Page:
+    """What Spark and the ingest do before a commit."""
+    folder = table.parquet_folder(mark)
+    folder.mkdir(parents=True)
+    parquet.write_table(pa.table({"n": pa.array(numbers, pa.int64())}), folder / "part-00000.snappy.parquet")
+    page = Page(mark, previous, "run", len(numbers), 0, ((f"/in/{mark.batch}.csv", len(numbers)),))
+    table.write_page(page)
+    return page
+
+
+def _numbers(folder: Path) -> list[int]:
+    rows = DeltaTable(folder).to_pyarrow_table().column("n").to_pylist()
+    return sorted(rows)
+
+
+def test_batches_follow_one_another_and_the_ledger_says_what_they_brought(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table", "task")
+    assert (table.last(), table.version(), table.schema_json()) == (None, None, None)
+    first = _write(table, Mark(1, 5), [1, 2])
+    assert table.commit(Mark(1, 5), SCHEMA) == 1
+    second = _write(table, Mark(2, 9), [3], previous=Mark(1, 5))
+    assert table.commit(Mark(2, 9), SCHEMA) == 2
+    assert table.last() == Mark(2, 9)
+    assert list(table.pages(table.last())) == [second, first]
+    assert table.rows_in(Mark(1, 5)) == 2
+    assert DeltaTable(table.folder).transaction_version(app_id("task")) == 2
+    assert _numbers(table.folder) == [1, 2, 3]
+
+
+def test_the_same_attempt_may_repeat_its_commit_and_changes_nothing(tmp_path: Path) -> None:
+    table = Table(tmp_path, "task")
+    _write(table, Mark(1, 5), [1])
+    assert [table.commit(Mark(1, 5), SCHEMA) for _ in range(3)] == [1, 1, 1]
+    assert _numbers(tmp_path) == [1]
+
+
+def test_another_attempt_cannot_commit_the_batch_again(tmp_path: Path) -> None:
+    table = Table(tmp_path, "task")
+    for token in (5, 6):
+        _write(table, Mark(1, token), [token])
+    table.commit(Mark(1, 6), SCHEMA)
+    with pytest.raises(AlreadyCommitted, match="token 6, not 5"):
+        table.commit(Mark(1, 5), SCHEMA)
+    assert _numbers(tmp_path) == [6]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_of_two_writers_that_race_one_commits_a_batch(
+    tmp_path: Path, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have read the table before either commits: only Delta's own check is left to refuse the second."""
+    table = Table(tmp_path, "task")
+    if batch == 2:
+        _write(table, Mark(1, 1), [0])
+        table.commit(Mark(1, 1), SCHEMA)
+    both_have_read = threading.Barrier(2)
+    check_follows = Table._check_follows
+
+    def meet(self: Table, mark: Mark, last: Mark | None) -> None:
+        check_follows(self, mark, last)
+        both_have_read.wait(timeout=30)
+
+    monkeypatch.setattr(Table, "_check_follows", meet)
+    outcomes: dict[int, str] = {}
+
+    def attempt(token: int) -> None:
+        try:
+            Table(tmp_path, "task").commit(Mark(batch, token), SCHEMA)
+            outcomes[token] = "committed"
+        except AlreadyCommitted:
+            outcomes[token] = "refused"
+
+    for token in (7, 8):
+        _write(table, Mark(batch, token), [token])
+    writers = [threading.Thread(target=attempt, args=(token,)) for token in (7, 8)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert sorted(outcomes.values()) == ["committed", "refused"]
+    winner = next(token for token, outcome in outcomes.items() if outcome == "committed")
+    assert table.last() == Mark(batch, winner)
+    assert _numbers(tmp_path) == ([0, winner] if batch == 2 else [winner])
+
+
+def test_of_two_that_make_the_table_one_does_and_both_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """deltalake alone lets both succeed, and the second commit would hold no trace of a conflict."""
+    rename = Path.rename
+
+    def overtaken(self: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "rename", rename)
+        assert Table(tmp_path, "task").commit(Mark(1, 8), SCHEMA) == 1
+        return rename(self, target)
+
+    for token in (7, 8):
+        _write(Table(tmp_path, "task"), Mark(1, token), [token])
+    monkeypatch.setattr(Path, "rename", overtaken)
+    with pytest.raises(AlreadyCommitted, match="token 8, not 7"):
+        Table(tmp_path, "task").commit(Mark(1, 7), SCHEMA)
+    assert _numbers(tmp_path) == [8]
+    assert not list(tmp_path.glob("_rota/task/*.new"))
+
+
+def test_two_tasks_feed_one_table_without_hindering_each_other(tmp_path: Path) -> None:
+    mine, yours = Table(tmp_path, "mine"), Table(tmp_path, "yours")
+    _write(mine, Mark(1, 1), [1])
+    _write(yours, Mark(1, 2), [2])
+    mine.commit(Mark(1, 1), SCHEMA)
+    yours.commit(Mark(1, 2), SCHEMA)
+    assert (mine.last(), yours.last()) == (Mark(1, 1), Mark(1, 2))
+    assert _numbers(tmp_path) == [1, 2]
+
+
+def test_the_count_of_batches_survives_delta_s_own_checkpoints(tmp_path: Path) -> None:
+    table = Table(tmp_path, "task")
+    for batch in (1, 2, 3):
+        _write(table, Mark(batch, batch), [batch], None if batch == 1 else Mark(batch - 1, batch - 1))
+        table.commit(Mark(batch, batch), SCHEMA)
+        DeltaTable(tmp_path).create_checkpoint()
+    DeltaTable(tmp_path).cleanup_metadata()
+    for version in range(2):
+        (tmp_path / "_delta_log" / f"{version:020d}.json").unlink()
+    assert table.last() == Mark(3, 3)
+    assert [page.mark.batch for page in table.pages(table.last())] == [3, 2, 1]
+
+
+def test_what_cannot_be_committed_any_more_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    table = Table(tmp_path, "task")
+    for mark in (Mark(1, 1), Mark(1, 2), Mark(2, 1), Mark(3, 3)):
+        _write(table, mark, [mark.token], None if mark.batch == 1 else Mark(1, 2))
+    assert table.clean() == []
+    table.commit(Mark(1, 2), SCHEMA)
+    assert table.clean() == ["_rota/task/00000001-1.json", "task/00000001-1"]
+    assert table.parquet_folder(Mark(2, 1)).is_dir()
+    assert _numbers(tmp_path) == [2]
+
+
+def test_a_gap_is_refused(tmp_path: Path) -> None:
+    table = Table(tmp_path, "task")
+    _write(table, Mark(2, 1), [1])
+    with pytest.raises(TableUnfit, match="put back or replaced"):
+        table.commit(Mark(2, 1), SCHEMA)
+    assert _numbers(tmp_path) == []
+
+
+def _spoil(path: Path) -> None:
+    path.write_text("{")
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, _spoil])
+def test_a_ledger_that_cannot_be_read_is_an_error_not_an_empty_one(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    table = Table(tmp_path, "task")
+    _write(table, Mark(1, 1), [1])
+    table.commit(Mark(1, 1), SCHEMA)
+    damage(tmp_path / "_rota" / "task" / "00000001-1.json")
+    with pytest.raises(TableUnfit, match="holds batch 1 of task"):
+        list(table.pages(table.last()))
+
+
+def test_a_type_that_delta_has_not_is_named(tmp_path: Path) -> None:
+    table = Table(tmp_path, "task")
+    _write(table, Mark(1, 1), [1])
+    with pytest.raises(TableUnfit, match="no type"):
+        table.commit(Mark(1, 1), SCHEMA.replace("long", "char"))

@@ -1,0 +1,283 @@
+"""Files into a Delta table on real Spark: every row once, whatever happens on the way (DESIGN.md, section 12)."""
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
+
+from deltalake import DeltaTable
+
+from spark_tasks.delta import AlreadyCommitted, Mark, Table
+from spark_tasks.files import SourceChanged
+from spark_tasks.ingest import Ingest, IngestParams, Stopped, TableReplaced
+from spark_tasks.reading import MalformedRows, SchemaDrift
+from tasks.kind import Fenced
+from tests.attempt import FakeContext
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+ROWS_A_FILE = 10
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_jvm() -> Iterator[None]:
+    """All sessions of this module run in one JVM, which ends with it."""
+    yield
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(timeout=60)
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+
+
+class House:
+    """A folder of source files, and a table."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.table = folder / "table"
+        self.attempts = 0
+        (folder / "in").mkdir()
+
+    def put_csv(self, number: int) -> None:
+        with (self.folder / "in" / f"{number:02d}.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["n", "text"])
+            for row in range(ROWS_A_FILE):
+                writer.writerow([number * ROWS_A_FILE + row, f'a "{row}", quoted' if row else ""])
+
+    def put_json(self, number: int, **more: Any) -> None:
+        rows = [{"n": number * ROWS_A_FILE + row, "inner": {"x": row}} | more for row in range(ROWS_A_FILE)]
+        (self.folder / "in" / f"{number:02d}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def attempt(self, token: int = 1, **params: Any) -> FakeContext[IngestParams]:
+        """A context for the next attempt, CSV files two by two unless told otherwise."""
+        self.attempts += 1
+        kind = params.setdefault("format", "csv")
+        given: dict[str, Any] = {
+            "source": f"{self.folder}/in/*.{kind}",
+            "table": str(self.table),
+            "batch_files": 2,
+        } | params
+        scratch = self.folder / f"scratch-{self.attempts}"
+        return FakeContext(IngestParams(**given), scratch, task="flights", run_id="flights~1", token=token)
+
+    def numbers(self) -> list[int]:
+        rows = DeltaTable(self.table).to_pyarrow_table(columns=["n"]).column("n").to_pylist()
+        return sorted(rows)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def test_csv_files_come_in_batches_and_later_ones_come_later(house: House) -> None:
+    for number in range(3):
+        house.put_csv(number)
+    first = house.attempt()
+    result = Ingest().run(first)
+    assert {name: result[name] for name in ("rows", "files", "batches", "skipped", "version")} == {
+        "rows": 30,
+        "files": 3,
+        "batches": 2,
+        "skipped": 0,
+        "version": 2,
+    }
+    assert house.numbers() == list(range(30))
+    table = DeltaTable(house.table).to_pyarrow_table().sort_by("n").to_pylist()
+    assert table[0] == {"n": 0, "text": None}
+    assert table[1] == {"n": 1, "text": 'a "1", quoted'}
+    assert [value["batch"] for value in first.saved if value["intent"] is None] == [1, 2]
+    assert first.shown == [(0, 3, "files"), (2, 3, "files"), (3, 3, "files")]
+
+    house.put_csv(3)
+    later = house.attempt(token=2)
+    later.run_id = "flights~2"
+    result = Ingest().run(later)
+    assert (result["rows"], result["files"], result["batches"], result["version"]) == (10, 1, 1, 3)
+    assert house.numbers() == list(range(40))
+
+    nothing = house.attempt(token=3)
+    nothing.run_id = "flights~3"
+    assert Ingest().run(nothing)["rows"] == 0
+    assert nothing.saved == []
+
+
+def test_json_files_keep_their_nested_fields_and_a_new_field_is_an_error(house: House) -> None:
+    house.put_json(0)
+    house.put_json(1)
+    assert Ingest().run(house.attempt(format="json"))["rows"] == 20
+    assert DeltaTable(house.table).to_pyarrow_table().sort_by("n").to_pylist()[7] == {"n": 7, "inner": {"x": 7}}
+    house.put_json(2)
+    house.put_json(3, surprise=1)
+    with pytest.raises(SchemaDrift, match=r"03\.json has fields that the table has not: surprise"):
+        Ingest().run(house.attempt(token=2, format="json"))
+    assert house.numbers() == list(range(20))
+
+
+class Crash(BaseException):
+    """The worker is gone: nothing of the kind's own may catch this."""
+
+
+def _crash_before_commit(context: FakeContext[IngestParams], patch: pytest.MonkeyPatch) -> None:
+    def die(value: Any) -> None:
+        if value["intent"] == 2:
+            raise Crash
+
+    context.before_checkpoint = die
+
+
+def _crash_after_commit(context: FakeContext[IngestParams], patch: pytest.MonkeyPatch) -> None:
+    def die(value: Any) -> None:
+        if value["batch"] == 2:
+            raise Crash
+
+    context.before_checkpoint = die
+
+
+def _crash_after_parquet(context: FakeContext[IngestParams], patch: pytest.MonkeyPatch) -> None:
+    write_page = Table.write_page
+
+    def die(self: Table, page: Any) -> None:
+        if page.mark == Mark(2, context.token):
+            raise Crash
+        write_page(self, page)
+
+    patch.setattr(Table, "write_page", die)
+
+
+Crasher = Callable[[FakeContext[IngestParams], pytest.MonkeyPatch], None]
+
+
+@pytest.mark.parametrize("crash", [_crash_after_parquet, _crash_before_commit, _crash_after_commit])
+def test_after_a_crash_the_next_attempt_goes_on_where_the_log_stands(
+    house: House,
+    crash: Callable[[FakeContext[IngestParams], pytest.MonkeyPatch], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for number in range(5):
+        house.put_csv(number)
+    lost = house.attempt(token=1)
+    crash(lost, monkeypatch)
+    with pytest.raises(Crash):
+        Ingest().run(lost)
+    heir = house.attempt(token=2)
+    heir.checkpoint = lost.saved[-1]
+    result = Ingest().run(heir)
+    assert (result["rows"], result["files"], result["batches"]) == (50, 5, 3)
+    assert house.numbers() == list(range(50))
+    written = {path.name for path in (house.table / "flights").iterdir()}
+    pages = {path.stem for path in (house.table / "_rota" / "flights").iterdir()}
+    assert written == pages == {page.mark.name for page in Table(house.table, "flights").pages(Mark(3, 2))}
+
+
+def test_an_attempt_that_was_taken_over_commits_nothing(house: House) -> None:
+    for number in range(4):
+        house.put_csv(number)
+    old = house.attempt(token=1)
+
+    def fence(value: Any) -> None:
+        if value["intent"] == 2:
+            raise Fenced
+
+    old.before_checkpoint = fence
+    with pytest.raises(Fenced):
+        Ingest().run(old)
+    assert house.numbers() == list(range(20))
+
+
+def test_of_two_attempts_that_race_for_a_batch_one_puts_it_in(house: House) -> None:
+    """The old one is past its last question to the cluster when the new one does the whole work."""
+    for number in range(4):
+        house.put_csv(number)
+    old, new = house.attempt(token=1), house.attempt(token=2)
+
+    def overtake(value: Any) -> None:
+        if value["intent"] == 2:
+            assert Ingest().run(new)["rows"] == 40
+
+    old.before_checkpoint = overtake
+    with pytest.raises(Fenced, match="token 2, not 1") as refused:
+        Ingest().run(old)
+    assert isinstance(refused.value.__cause__, AlreadyCommitted)
+    assert house.numbers() == list(range(40))
+    assert Table(house.table, "flights").last() == Mark(2, 2)
+
+
+def test_an_attempt_that_is_asked_to_stop_stops_between_two_batches(house: House) -> None:
+    for number in range(4):
+        house.put_csv(number)
+    context = house.attempt()
+
+    def stop(value: Any) -> None:
+        context.cancelled = value["batch"] == 1 and value["intent"] is None
+
+    context.before_checkpoint = stop
+    with pytest.raises(Stopped, match="2 of 4 files"):
+        Ingest().run(context)
+    assert house.numbers() == list(range(20))
+
+
+def test_a_malformed_row_fails_the_run_or_is_left_out_and_counted(house: House) -> None:
+    house.put_csv(0)
+    house.put_csv(1)
+    bad = house.folder / "in" / "02.csv"
+    bad.write_text("n,text\n20,fine\nnot a number,x\n21\n22,fine\n")
+    with pytest.raises(MalformedRows, match=r"02\.csv: .*(not a number|21)"):
+        Ingest().run(house.attempt(token=1))
+    assert house.numbers() == list(range(20))
+    result = Ingest().run(house.attempt(token=2, malformed="skip"))
+    assert (result["rows"], result["skipped"]) == (22, 2)
+    assert house.numbers() == [*range(21), 22]
+
+
+def test_a_header_that_is_not_the_table_s_is_an_error_that_names_the_file(house: House) -> None:
+    house.put_csv(0)
+    Ingest().run(house.attempt(token=1))
+    (house.folder / "in" / "01.csv").write_text("text,n\nx,11\n")
+    with pytest.raises(SchemaDrift, match=r"01\.csv: its header is \(text, n\), the columns are \(n, text\)"):
+        Ingest().run(house.attempt(token=2))
+    with pytest.raises(SchemaDrift, match="the table's columns are"):
+        Ingest().run(house.attempt(token=3, columns="n BIGINT, text STRING, more INT"))
+    assert house.numbers() == list(range(10))
+
+
+def test_columns_may_be_named_and_files_may_lack_a_header(house: House) -> None:
+    (house.folder / "in" / "h[1].csv").write_text("7;2013-01-01 05:00:00;NA\n8;NA;2.5\n")
+    params: dict[str, Any] = {
+        "header": False,
+        "delimiter": ";",
+        "null_value": "NA",
+        "columns": "n INT, at TIMESTAMP, x DOUBLE",
+    }
+    Ingest().run(house.attempt(**params))
+    rows = DeltaTable(house.table).to_pyarrow_table().sort_by("n").to_pylist()
+    assert [(row["n"], row["at"] and row["at"].isoformat(), row["x"]) for row in rows] == [
+        (7, "2013-01-01T05:00:00+00:00", None),
+        (8, None, 2.5),
+    ]
+
+
+def test_a_file_that_changed_and_a_table_that_was_replaced_are_errors(house: House) -> None:
+    house.put_csv(0)
+    done = house.attempt()
+    Ingest().run(done)
+    elsewhere = house.attempt(token=2, table=str(house.folder / "other"))
+    elsewhere.checkpoint = done.saved[-1]
+    with pytest.raises(TableReplaced, match="has put batch 1"):
+        Ingest().run(elsewhere)
+    (house.folder / "in" / "00.csv").write_text("n,text\n1,x\n")
+    with pytest.raises(SourceChanged, match=r"00\.csv: ingested already"):
+        Ingest().run(house.attempt(token=2))
+    assert Ingest().run(house.attempt(token=2, changed="ignore"))["rows"] == 10

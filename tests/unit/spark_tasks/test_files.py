@@ -1,0 +1,101 @@
+"""Which files are new, and in which order they are read."""
+
+from pathlib import Path
+
+import fsspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_tasks.files import (
+    NoSource,
+    Source,
+    SourceChanged,
+    batches,
+    check_unchanged,
+    fixed_folder,
+    listing,
+    news,
+    staged,
+)
+
+
+def _fill(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+
+
+def test_files_come_in_the_order_of_their_paths_and_each_once(tmp_path: Path) -> None:
+    _fill(tmp_path, "b.csv", "a.csv", "c.txt", "deep/d.csv")
+    (tmp_path / "e.csv").symlink_to(tmp_path / "c.txt")
+    found = listing([f"{tmp_path}/*.csv", f"file://{tmp_path}/a.*", f"{tmp_path}/**/d.csv"])
+    assert [Path(source.path).relative_to(tmp_path).as_posix() for source in found] == [
+        "a.csv",
+        "b.csv",
+        "deep/d.csv",
+        "e.csv",
+    ]
+    assert [source.size_bytes for source in found] == [5, 5, 10, 5]
+
+
+def test_names_that_spark_passes_over_are_passed_over_here_too(tmp_path: Path) -> None:
+    _fill(tmp_path, ".half.csv", "_half.csv", "whole.csv")
+    assert [Path(source.path).name for source in listing([f"{tmp_path}/*", f"{tmp_path}/_*"])] == ["whole.csv"]
+
+
+def test_a_folder_that_is_not_here_is_an_error_and_an_empty_one_is_not(tmp_path: Path) -> None:
+    assert listing([f"{tmp_path}/*.csv"]) == ()
+    with pytest.raises(NoSource, match="mount it here"):
+        listing([f"{tmp_path}/missing/*.csv"])
+
+
+def test_urls_are_listed_and_fetched_through_fsspec(tmp_path: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe({"/news/b.csv": b"22", "/news/a.csv": b"1", "/news/_half.csv": b"0"})
+    try:
+        found = listing(["memory://news/*.csv"])
+        assert found == (Source("memory:///news/a.csv", 1), Source("memory:///news/b.csv", 2))
+        places = staged(found, tmp_path / "fetched")
+        assert [place.read_bytes() for place in places] == [b"1", b"22"]
+        check_unchanged(places)
+        memory.rm("/news/a.csv")
+        with pytest.raises(NoSource, match=r"a\.csv was there"):
+            staged(found, tmp_path / "again")
+    finally:
+        memory.rm("/news", recursive=True)
+
+
+def test_a_file_that_is_still_being_written_is_found_out(tmp_path: Path) -> None:
+    _fill(tmp_path, "a.csv")
+    places = staged(listing([f"{tmp_path}/*.csv"]), tmp_path)
+    check_unchanged(places)
+    (tmp_path / "a.csv").write_text("longer than it was")
+    with pytest.raises(SourceChanged, match=r"a\.csv had 5 bytes"):
+        check_unchanged(places)
+    (tmp_path / "a.csv").unlink()
+    with pytest.raises(SourceChanged):
+        check_unchanged(places)
+
+
+def test_the_folder_above_the_first_wildcard() -> None:
+    assert fixed_folder("/*.csv") == "/"
+    assert fixed_folder("/data/[ab]/x.csv") == "/data"
+
+
+names = st.text("abc", min_size=1, max_size=3)
+
+
+@settings(max_examples=50)
+@given(st.dictionaries(names, st.integers(0, 3)), st.dictionaries(names, st.integers(0, 3)), st.integers(1, 4))
+def test_every_new_file_is_in_one_batch_and_no_taken_one(
+    there: dict[str, int], taken: dict[str, int], batch_files: int
+) -> None:
+    found = sorted(Source(path, size) for path, size in there.items())
+    fresh = news(found, taken)
+    cut = batches(fresh.new, batch_files)
+    assert [source for batch in cut for source in batch] == [source for source in found if source.path not in taken]
+    assert all(0 < len(batch) <= batch_files for batch in cut)
+    assert {source.path for source in fresh.changed} == {
+        path for path in there.keys() & taken.keys() if there[path] != taken[path]
+    }

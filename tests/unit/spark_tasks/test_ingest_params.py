@@ -1,0 +1,116 @@
+"""What a task of kind `ingest` may say, and what the messages are made of. No Spark here."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from spark_tasks.ingest import IngestParams
+from spark_tasks.reading import Form, MalformedRows, ReadFailed, SchemaDrift, explained, field_paths, options
+from spark_tasks.session import settings
+
+GOOD: dict[str, Any] = {"source": "/in/*.csv", "table": "/out/flights", "format": "csv"}
+
+
+def test_params_take_one_glob_or_several() -> None:
+    assert IngestParams(**GOOD).batch_files == 8
+    assert IngestParams(**GOOD | {"source": ["/in/*.csv", "s3://bucket/*.csv"], "table": "file:///out"}).table
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"source": "in/*.csv"}, "must begin with '/'"),
+        ({"table": "out"}, "must begin with '/'"),
+        ({"table": "s3://bucket/out"}, "no jars"),
+        ({"format": "xml"}, "'csv' or 'json'"),
+        ({"batch_files": 0}, "greater than or equal to 1"),
+        ({"headers": True}, "not permitted"),
+    ],
+)
+def test_wrong_params_are_refused_with_a_reason(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        IngestParams(**GOOD | wrong)
+
+
+def test_the_kind_is_known_without_importing_spark_or_deltalake() -> None:
+    code = (
+        "import sys, spark_tasks.ingest as i; i.Ingest.Params.model_json_schema(); "
+        "print([name for name in ('pyspark', 'deltalake', 'pyarrow', 'numpy', 'pandas') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_quotes_are_doubled_as_in_rfc_4180() -> None:
+    assert options(Form(format="csv"))["escape"] == '"'
+    assert "escape" not in options(Form(format="json"))
+
+
+def test_a_pause_of_an_hour_is_no_dead_peer(tmp_path: Path) -> None:
+    chosen = settings({}, tmp_path, tmp_path / "log4j2.properties")
+    for name in ("spark.network.timeout", "spark.rpc.askTimeout", "spark.python.authenticate.socketTimeout"):
+        assert chosen[name] == "3600s"
+
+
+def test_a_local_session_stays_on_loopback_and_a_remote_one_does_not(tmp_path: Path) -> None:
+    log4j = tmp_path / "log4j2.properties"
+    assert settings({}, tmp_path, log4j)["spark.driver.bindAddress"] == "127.0.0.1"
+    remote = settings({"RUN_SPARK_MASTER": "spark://spark:7077", "RUN_SPARK_MEMORY": "2g"}, tmp_path, log4j)
+    assert (remote["spark.master"], remote["spark.driver.memory"]) == ("spark://spark:7077", "2g")
+    assert "spark.driver.bindAddress" not in remote
+
+
+def test_nested_fields_are_named_with_dots() -> None:
+    inner = {"type": "struct", "fields": [{"name": "b", "type": "long"}]}
+    schema = {
+        "fields": [
+            {"name": "a", "type": inner},
+            {"name": "c", "type": {"type": "array", "elementType": inner}},
+            {"name": "d", "type": {"type": "map", "keyType": "string", "valueType": inner}},
+        ]
+    }
+    assert list(field_paths(schema)) == ["a", "a.b", "c", "c.b", "d", "d.b"]
+
+
+class _Thrown(Exception):
+    def __init__(self, *messages: str) -> None:
+        super().__init__(messages[0])
+        self.java_exception = _Cause(list(messages))
+
+
+class _Cause:
+    def __init__(self, messages: list[str]) -> None:
+        self._messages = messages
+
+    def getMessage(self) -> str:  # noqa: N802  Java's name
+        return self._messages[0]
+
+    def getCause(self) -> "_Cause | None":  # noqa: N802  Java's name
+        return _Cause(self._messages[1:]) if self._messages[1:] else None
+
+
+READING = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///in/a%20b.csv.  SQLSTATE: KD001"
+
+
+def test_spark_s_errors_name_the_file_and_the_row() -> None:
+    malformed = explained(
+        _Thrown(
+            READING,
+            "[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected: [4,b].\nx",
+            "[MALFORMED_CSV_RECORD] Malformed CSV record: 4,b,k SQLSTATE: KD000",
+        ),
+        {},
+    )
+    assert isinstance(malformed, MalformedRows)
+    assert str(malformed) == ("/in/a b.csv: Malformed records are detected: [4,b]. Malformed CSV record: 4,b,k")
+    drift = explained(
+        _Thrown(READING, "CSV header does not conform to the schema.\n Header: x, z\n Schema: x, y\nCSV file: f"), {}
+    )
+    assert isinstance(drift, SchemaDrift)
+    assert str(drift) == "/in/a b.csv: its header is (x, z), the columns are (x, y)"
+    assert isinstance(explained(_Thrown(READING, "Input/output error"), {}), ReadFailed)
+    assert explained(ValueError("something else"), {}) is None
