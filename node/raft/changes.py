@@ -1,0 +1,83 @@
+"""Changes of membership under way: one at a time, asked for again until they are in the log and committed."""
+
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pysyncobj.config import FAIL_REASON
+
+from node.raft import membership
+from node.raft.consensus import Consensus
+from node.raft.errors import ChangeRefused
+from node.raft.proposals import verdict
+
+_AGAIN_S = 0.1
+_UNANSWERED_S = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class Change:
+    """One asked for. `text` is the member as "id host port"."""
+
+    what: Literal["add", "rem"]
+    member: str
+    text: str
+    deadline_s: float
+    future: "Future[None]" = field(default_factory=Future)
+    next_s: float = 0.0
+    sent: bool = False
+    denied: bool = False
+
+
+class Changes:
+    """The changes asked for here, oldest first. Used in Raft's thread."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Change] = deque()
+
+    def add(self, change: Change) -> None:
+        """Take one."""
+        self._queue.append(change)
+
+    def step(self, consensus: Consensus, now_s: float) -> None:
+        """Ask for the oldest again if it is time, and drop what is over."""
+        while self._queue:
+            change = self._queue[0]
+            if not change.future.done() and change.deadline_s > now_s:
+                break
+            self._queue.popleft()
+            if not change.future.done():
+                change.future.set_exception(_refused(change))
+        else:
+            return
+        if change.next_s > now_s or consensus.leader_node() is None:
+            return
+        change.next_s = now_s + _UNANSWERED_S
+        change.sent = True
+
+        def answer(_result: Any, reason: int) -> None:
+            if change.future.done():
+                return
+            if reason == FAIL_REASON.SUCCESS:
+                change.future.set_result(None)
+                return
+            change.denied = reason == FAIL_REASON.REQUEST_DENIED
+            change.next_s = now_s + _AGAIN_S
+
+        if consensus.is_committed(change.what == "add", change.member):
+            change.future.set_result(None)
+        else:
+            consensus.change(membership.pack(change.what, change.text), answer)
+
+    def give_up(self) -> "list[Future[None]]":
+        """All of them; none is left."""
+        left = [change.future for change in self._queue if not change.future.done()]
+        self._queue.clear()
+        return left
+
+
+def _refused(change: Change) -> Exception:
+    if change.denied:
+        return ChangeRefused(f"the change of {change.member} was not taken: another one may be under way; try again")
+    return verdict(change.sent)

@@ -1,0 +1,259 @@
+# ruff: noqa: N802, N803 - the library's names
+"""PySyncObj's consensus, with what it lacks put in through the names that its source uses for its private parts.
+
+`_SyncObj__...` are those private parts (Python's mangled names). The library offers no other way to bring a
+journal and a serializer of one's own, or to apply bytes as they are. A unit test notices if a version of the
+library has not got them.
+"""
+
+import logging
+import os
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pysyncobj import SyncObj, SyncObjConf, syncobj
+from pysyncobj.journal import Journal
+from pysyncobj.monotonic import monotonic
+from pysyncobj.node import Node
+
+from node.raft import membership, snapshot
+from node.raft.addresses import Book
+from node.raft.folder import Folder
+from node.raft.intake import Intake
+from node.raft.machine import Timing
+from node.raft.prevote import Poll, Standing
+from node.raft.snapshots import Capture, Snapshots
+from node.raft.transport import Transport
+
+logger = logging.getLogger(__name__)
+
+BATCH_BYTES = 2 << 20
+"""Entries beyond this take a path in the library that cuts them wrongly; ours are kept under 1 MiB."""
+
+_SOON_S = 0.01
+
+_create_journal = syncobj.createJournal
+
+
+def _our_journal(journal: object) -> object:
+    """Lets `SyncObjConf.journalFile` be a journal."""
+    return journal if isinstance(journal, Journal) else _create_journal(journal)
+
+
+syncobj.createJournal = _our_journal
+
+
+def configuration(timing: Timing, secret: str, bind: str, journal: Journal) -> SyncObjConf:
+    """The library's settings. `bind` is "host:port"."""
+    return SyncObjConf(
+        password=secret,
+        autoTick=False,
+        bindAddress=bind,
+        maxBindRetries=1,
+        journalFile=journal,
+        raftMinTimeout=timing.election_min_s,
+        raftMaxTimeout=timing.election_max_s,
+        appendEntriesPeriod=timing.heartbeat_s,
+        appendEntriesUseBatch=False,
+        appendEntriesBatchSizeBytes=BATCH_BYTES,
+        leaderFallbackTimeout=timing.fallback_s,
+        connectionTimeout=timing.silent_s,
+        connectionRetryTime=timing.redial_s,
+        dynamicMembershipChange=True,
+        logCompactionMinEntries=timing.log_entries,
+        logCompactionMinTime=3600,
+        sendBufferSize=256 << 10,
+        recvBufferSize=256 << 10,
+    )
+
+
+class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
+    """One member's part in the consensus. All of it is used in one thread, once it is made."""
+
+    _SyncObj__raftElectionDeadline: float
+    _SyncObj__raftCommitIndex: int
+
+    def __init__(
+        self,
+        me: str,
+        folder: Folder,
+        book: Book,
+        timing: Timing,
+        conf: SyncObjConf,
+        apply: Callable[[bytes], None],
+        capture: Capture,
+        restore: Callable[[Iterator[bytes]], None],
+    ) -> None:
+        self.me = me
+        self.timing = timing
+        self.journal = folder.journal
+        self.snapshots = Snapshots(folder.snapshot, capture, self._cluster_at)
+        self.snapshots.header = folder.header
+        self.poll = Poll()
+        self.intake = Intake(self)
+        self.transport: Transport
+        self._book = book
+        self._apply = apply
+        self._restore = restore
+        self._first_cluster = tuple(folder.journal.note("cluster").split("\n"))
+        others = {book.node(member) for member in folder.cluster} - {book.node(me)}
+        super().__init__(book.node(me), others, conf, nodeClass=book.node, transportClass=Transport)
+        self.transport = self._SyncObj__transport
+        self.snapshots.room = self.transport.has_room
+        self._SyncObj__serializer = self.snapshots
+        self.journal.leads = lambda: self.is_leader
+        if folder.header is not None:
+            self._SyncObj__loadDumpFile(clearJournal=False)
+        self.journal.flush()
+
+    # -- what the adapter and the intake ask
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether the library says so."""
+        return bool(self._isLeader())
+
+    def leader_node(self) -> Node | None:
+        """The leader that was heard last in this term."""
+        node: Node | None = self._getLeader()
+        return node
+
+    def members(self) -> set[str]:
+        """The ids of all members, by the log as it is here."""
+        return {node.id for node in self._SyncObj__otherNodes} | {self.me}
+
+    def standing(self) -> Standing:
+        """How far the log is."""
+        return Standing(self.journal[-1][2], self.journal[-1][1])
+
+    @property
+    def applied_in_term(self) -> bool:
+        """Whether an entry of the present term is applied: then all that was committed before it is, too."""
+        index: int = self.raftLastApplied
+        term: int = self.raftCurrentTerm
+        return index >= self.journal.first_index and self.journal.term_at(index) == term > 0
+
+    @property
+    def votes(self) -> bool:
+        """Whether this member's vote may be relied on (`prevote.may_vote`)."""
+        return self.journal.note("votes") == "yes"
+
+    def now_votes(self) -> None:
+        """It has caught up with a leader, or takes part in the cluster's first election."""
+        if not self.votes:
+            self.journal.set_note("votes", "yes")
+            self.journal.flush()
+
+    def next_index(self, node: Node) -> int:
+        """The index of the entry that a member is sent next."""
+        return int(self._SyncObj__raftNextIndex.get(node, 0))
+
+    def keep_next_index(self, node: Node, index: int) -> None:
+        """Do not send again what is under way: the library moves back on every acknowledgement."""
+        known = self._SyncObj__raftNextIndex
+        if node in known:
+            known[node] = max(known[node], index)
+
+    def adopt(self, term: int) -> None:
+        """A later term is known: follow, and vote for nobody yet."""
+        self._SyncObj__setCurrentTerm(term, None)
+        self._SyncObj__setState(0)
+        self._SyncObj__raftLeader = None
+
+    def lost(self, node: Node) -> None:
+        """A member's connection has ended. If it was the leader, it may be dead: ask for an election soon."""
+        if node == self.leader_node() and not self.is_leader:
+            self.intake.leader_heard_s = float("-inf")
+            soon = monotonic() + random.uniform(0.2, 1.0) * self.timing.hasty_s
+            self._SyncObj__raftElectionDeadline = min(soon, self._SyncObj__raftElectionDeadline)
+
+    def put(self, data: bytes) -> None:
+        """Propose an entry; whether it gets anywhere shows when it is applied."""
+        self._applyCommand(membership.REGULAR + data, None)
+
+    def change(self, packed: bytes, answer: Callable[[Any, int], None]) -> None:
+        """Propose a change of membership (`membership.pack`)."""
+        self._applyCommand(packed, answer, membership.MEMBERSHIP)
+
+    def is_committed(self, there: bool, member: str) -> bool:
+        """Whether the log has made somebody a member (or not one), and all changes in it are committed."""
+        changing = any(entry[0][0] == membership.MEMBERSHIP for entry in self.journal.after(self.raftCommitIndex))
+        return bool(not changing and self.applied_in_term and (member in self.members()) == there)
+
+    def wake(self) -> None:
+        """End the present tick's waiting. May be called from any thread."""
+        self._SyncObj__pipeNotifier.notify()
+
+    def tick(self, wait_s: float) -> None:
+        """Do what is due, then wait for messages for so long at most."""
+        self._before_election()
+        self.doTick(wait_s)
+        if self.journal.bytes > max(self.timing.log_bytes, self.snapshots.bytes // 2):
+            self.forceLogCompaction()
+
+    def close(self) -> None:
+        """Close all connections and files."""
+        self.destroy()
+        self.snapshots.close()
+        self.journal.close()
+        notifier = self._SyncObj__pipeNotifier
+        self._poller.unsubscribe(notifier._PipeNotifier__pipeR)
+        os.close(notifier._PipeNotifier__pipeR)
+        os.close(notifier._PipeNotifier__pipeW)
+
+    # -- elections
+
+    def _before_election(self) -> None:
+        """Put off an election that is due until a majority would have it."""
+        now = monotonic()
+        if self.is_leader or self._SyncObj__transferInProgress:
+            return
+        if self._SyncObj__raftElectionDeadline <= now + _SOON_S:
+            self._SyncObj__raftElectionDeadline = now + random.uniform(0.5, 1.0) * self.timing.election_min_s
+            if self.votes or self.standing().empty:
+                self._ask_beforehand()
+        if self.poll.won(self.members()):
+            self.now_votes()
+            self._SyncObj__raftElectionDeadline = 0
+
+    def _ask_beforehand(self) -> None:
+        standing = self.standing()
+        question = {"type": "pre_vote", "number": self.poll.begin(self.me)}
+        question |= {"last_log_term": standing.last_term, "last_log_index": standing.last_index}
+        for node in self._SyncObj__otherNodes:
+            self.transport.send(node, question)
+
+    # -- put in the place of the library's own
+
+    def _SyncObj__doApplyCommand(self, command: bytes) -> None:
+        """Apply entries as bytes. Changes of membership count from the moment they are in the log, not from here."""
+        if command[:1] == membership.REGULAR:
+            self._apply(command[1:])
+
+    def _SyncObj__changeCluster(self, request: list[str]) -> bool:
+        """A leader that is to go hands over first: the next one will remove it."""
+        if request[0] == "rem" and self._book.node(request[1]).id == self.me:
+            self.transferLeadership()
+            return False
+        return bool(SyncObj._SyncObj__changeCluster(self, request))
+
+    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:
+        """Load the snapshot in place. The library's own takes a damaged one for an empty one."""
+        header = self.snapshots.header
+        assert header is not None
+        self._restore(snapshot.pieces(self.snapshots.place))
+        if clearJournal:
+            self.journal.replace([header.prev, header.last])
+            others = {self._book.node(member) for member in header.cluster} - {self._book.node(self.me)}
+            self._SyncObj__updateClusterConfiguration(others)
+            self._SyncObj__raftElectionDeadline = monotonic() + self.timing.election_max_s
+        self._SyncObj__raftLastApplied = header.index
+        self._SyncObj__raftCommitIndex = max(self._SyncObj__raftCommitIndex, header.index)
+
+    def _cluster_at(self, index: int) -> tuple[str, ...]:
+        """The members by the log up to an index, for a snapshot: "id host port" each."""
+        header = self.snapshots.header
+        entries = [entry for entry in self.journal.after(header.index if header else 0) if entry[1] <= index]
+        known = membership.after(header.cluster if header else self._first_cluster, entries)
+        return tuple(self._book.text(member.split(" ", 1)[0]) for member in known)

@@ -1,0 +1,53 @@
+"""What can go wrong, by name. Each message tells the reader what to do."""
+
+
+class RaftError(Exception):
+    """Any of the below."""
+
+
+class NoQuorum(RaftError):
+    """Nothing was proposed: no leader with a majority was there until the deadline. It is safe to try again."""
+
+
+class OutcomeUnknown(RaftError):
+    """It was proposed, and may be committed yet. To try again is safe under the same proposal id only."""
+
+
+class EntryTooLarge(RaftError):
+    """The proposal is larger than one Raft entry may be (`Timing.entry_bytes`). Split it."""
+
+
+class Overloaded(RaftError):
+    """Nothing was proposed: too many proposals wait already. Try again later."""
+
+
+class Stopped(RaftError):
+    """Raft was stopped, or has failed, on this member."""
+
+
+class ChangeRefused(RaftError):
+    """The change of membership was not made: another one is under way, or the leader cannot make it now."""
+
+
+class DamagedData(RaftError):
+    """The data folder cannot be trusted. The message says which file, and what to do."""
+
+
+class PortInUse(RaftError):
+    """The Raft port cannot be bound."""
+
+
+class Broken(RaftError):
+    """This member cannot go on: its cause says why. After it, nothing may be acknowledged or applied here."""
+
+
+class FolderInUse(RaftError):
+    """Another process has the data folder open."""
+
+
+def damaged(what: str) -> DamagedData:
+    """The error for a folder that cannot be trusted; `what` names the file and what is wrong with it."""
+    return DamagedData(
+        f"{what}. Do not repair it by hand: move the data folder away, remove this member from the cluster "
+        "(`rota remove NODE`), and let it join again with an empty folder; it will be sent all it needs by the others."
+    )

@@ -1,0 +1,164 @@
+"""What a message from another member may do here, before the library sees it.
+
+Mended on the way (each is a way to lose or to contradict an acknowledged entry in PySyncObj 0.3.17): appends
+are trimmed to what is new; the commit index of a message counts only as far as the message has matched the log; an
+acknowledgement counts only in the term in which it was given, and never moves back what is sent next; a snapshot of
+what is here already is not loaded over it; a member that lost its folder does not vote (`prevote.may_vote`).
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pysyncobj.monotonic import monotonic
+from pysyncobj.node import Node
+
+from node.raft.prevote import Standing, may_vote
+from node.raft.trimming import Known, New, Unmatched, trim
+
+if TYPE_CHECKING:
+    from node.raft.consensus import Consensus
+
+logger = logging.getLogger(__name__)
+
+Message = dict[str, Any]
+
+
+class Intake:
+    """Takes all messages from members; called in Raft's thread."""
+
+    def __init__(self, consensus: "Consensus") -> None:
+        self._consensus = consensus
+        self.leader_heard_s = float("-inf")
+        self._kinds: dict[str, Callable[[Node, Message], None]] = {
+            "append_entries": self._append,
+            "next_node_idx": self._acknowledged,
+            "request_vote": self._asked_for_vote,
+            "response_vote": self._hand_on,
+            "timeout_now": self._hand_on,
+            "apply_command": self._command,
+            "apply_command_response": self._hand_on,
+            "pre_vote": self._asked_beforehand,
+            "pre_vote_answer": self._answered_beforehand,
+            "late_term": self._late,
+            "ping": lambda _node, _message: None,
+        }
+
+    def take(self, node: Node, message: Message) -> None:
+        """Take a message from a member."""
+        kind = self._kinds.get(message.get("type", ""))
+        if kind is None:
+            logger.warning("a message of unknown type from %s is left out: is it of another version?", node.id)
+        else:
+            kind(node, message)
+
+    def _hand_on(self, node: Node, message: Message) -> None:
+        self._consensus.transport.hand_on(node, message)
+
+    # -- the log
+
+    def _append(self, node: Node, message: Message) -> None:
+        here = self._consensus
+        if message["term"] < here.raftCurrentTerm:
+            here.transport.send(node, {"type": "late_term", "term": here.raftCurrentTerm})
+            return
+        self.leader_heard_s = monotonic()
+        here.poll.open = False
+        if "prevLogIdx" not in message:
+            self._part(node, message)
+            return
+        if "transmission" in message:
+            logger.error("an entry over the limit from %s is left out: all members need the same version", node.id)
+            return
+        prev, term, entries = message["prevLogIdx"], message["prevLogTerm"], message["entries"]
+        if prev is None:  # the leader's own log begins later: a snapshot will follow
+            self._heartbeat(node, message, 0)
+            return
+        found = trim(here.journal, here.raftCommitIndex, prev, term, entries)
+        match found:
+            case Unmatched():
+                self._hand_on(node, message)
+                return
+            case Known(index):
+                self._heartbeat(node, message, index)
+                self._acknowledge(node, index)
+            case New(prev_index, prev_term, new):
+                index = new[-1][1]
+                trimmed = {"prevLogIdx": prev_index, "prevLogTerm": prev_term, "entries": list(new)}
+                self._hand_on(node, {**message, **trimmed})
+        if index >= message["commit_index"]:
+            here.now_votes()
+
+    def _heartbeat(self, node: Node, message: Message, matched: int) -> None:
+        """Hand on no more than who leads, and that all up to `matched` may be committed."""
+        commit_index = min(message["commit_index"], matched)
+        self._hand_on(node, {"type": "append_entries", "term": message["term"], "commit_index": commit_index})
+
+    def _acknowledge(self, node: Node, index: int, *, success: bool = True, reset: bool = False) -> None:
+        answer = {"type": "next_node_idx", "next_node_idx": index + 1, "success": success, "reset": reset}
+        self._consensus.transport.send(node, answer)
+
+    def _part(self, node: Node, message: Message) -> None:
+        """A part of a snapshot, or a leader that has none ready: answered, so that the leader knows who is there."""
+        here = self._consensus
+        self._heartbeat(node, message, 0)
+        part = message.get("serialized")
+        header = here.snapshots.receive(part) if part else None
+        if header is None:
+            self._acknowledge(node, here.journal.last_index, success=False)
+        elif header.index <= here.raftCommitIndex or (
+            here.journal.first_index <= header.index <= here.journal.last_index
+            and here.journal.term_at(header.index) == header.last[2]
+        ):
+            self._acknowledge(node, header.index, reset=True)
+        else:
+            here.snapshots.install(header)
+            self._hand_on(node, {**message, "commit_index": 0, "serialized": True})
+
+    def _acknowledged(self, node: Node, message: Message) -> None:
+        here = self._consensus
+        if message.get("term") != here.raftCurrentTerm or not here.is_leader:
+            return
+        before = here.next_index(node)
+        self._hand_on(node, message)
+        if message["success"] and not message["reset"]:
+            here.keep_next_index(node, before)
+
+    def _command(self, node: Node, message: Message) -> None:
+        """A proposal sent to the leader. One that came too late is left to its sender, who tries again."""
+        if self._consensus.is_leader or "request_id" in message:
+            self._hand_on(node, message)
+
+    # -- elections
+
+    def _asked_for_vote(self, node: Node, message: Message) -> None:
+        here = self._consensus
+        if may_vote(here.votes, here.standing(), _standing(message)):
+            self._hand_on(node, message)
+
+    def _asked_beforehand(self, node: Node, message: Message) -> None:
+        here = self._consensus
+        granted = may_vote(here.votes, here.standing(), _standing(message)) and not self._has_leader(node)
+        answer = {"type": "pre_vote_answer", "number": message["number"], "granted": granted}
+        here.transport.send(node, {**answer, "term": here.raftCurrentTerm})
+
+    def _has_leader(self, asking: Node) -> bool:
+        here = self._consensus
+        if here.is_leader:
+            return True
+        heard_lately = monotonic() - self.leader_heard_s < here.timing.election_min_s
+        return heard_lately and here.leader_node() not in (None, asking)
+
+    def _answered_beforehand(self, node: Node, message: Message) -> None:
+        self._late(node, message)
+        if message["granted"]:
+            self._consensus.poll.answer(message["number"], node.id)
+
+    def _late(self, node: Node, message: Message) -> None:
+        """A member knows a later term: a leader of an earlier one steps down."""
+        if message["term"] > self._consensus.raftCurrentTerm:
+            self._consensus.adopt(message["term"])
+
+
+def _standing(message: Message) -> Standing:
+    return Standing(message["last_log_term"], message["last_log_index"])

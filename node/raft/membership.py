@@ -1,0 +1,40 @@
+"""Who is a member, by the log: the latest entry counts, committed or not (Ongaro 2014, section 4.1)."""
+
+import pickle
+from collections.abc import Iterable
+from typing import Literal
+
+from node.raft.trimming import Entry
+
+REGULAR = b"\x00"
+MEMBERSHIP = 2
+"""The library's first byte of a command: its kind."""
+
+
+def pack(what: Literal["add", "rem"], member: str) -> bytes:
+    """A change as the library reads it: a pickled list of strings, none of our objects. `member`: "id host port"."""
+    return pickle.dumps([what, member], protocol=2)
+
+
+def unpack(command: bytes) -> tuple[str, str]:
+    """The change in a membership command. It has passed the secret, as has all that the library unpickles."""
+    what, member = pickle.loads(command[1:])[:2]  # noqa: S301 - the library unpickles it anyway
+    return what, member
+
+
+def after(cluster: Iterable[str], entries: Iterable[Entry]) -> tuple[str, ...]:
+    """The members after these entries, each as "id host port", given those before them."""
+    members = {_id(member): member for member in cluster}
+    for command, _, _ in entries:
+        if command[0] != MEMBERSHIP:
+            continue
+        what, member = unpack(command)
+        if what == "add":
+            members.setdefault(_id(member), member)
+        else:
+            members.pop(_id(member), None)
+    return tuple(sorted(members.values()))
+
+
+def _id(member: str) -> str:
+    return member.split(" ", 1)[0]

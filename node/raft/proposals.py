@@ -1,0 +1,151 @@
+"""Proposals on their way: gathered into batches, sent again while unanswered, given up at their deadlines.
+
+Decides only: it is told the time. A batch is made as soon as fewer than `flights` are under way, of all that has
+come by then: that is group commit.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import count
+
+from node.raft.errors import NoQuorum, OutcomeUnknown, Overloaded
+from node.state.entries import Proposal, ProposalId
+from node.state.value import Result
+
+COUNT_LIMIT = 2_000
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """One proposal that somebody waits for. `packed` is a batch of it alone."""
+
+    proposal: Proposal
+    packed: bytes
+    deadline_s: float
+    future: "Future[Result]" = field(default_factory=Future)
+    sent: bool = False
+    over: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    sent_s: float
+    waiting: list[Waiting]
+
+
+class Proposals:
+    """All proposals of this member that have no result yet. Not thread-safe."""
+
+    def __init__(self, batch_bytes: int, waiting_bytes: int, resend_s: float, flights: int = 2) -> None:
+        self._batch_bytes = batch_bytes
+        self._waiting_bytes = waiting_bytes
+        self._resend_s = resend_s
+        self._flights_limit = flights
+        self._queue: deque[Waiting] = deque()
+        self._flights: list[_Flight] = []
+        self._by_id: dict[ProposalId, list[Waiting]] = {}
+        self._deadlines: list[tuple[float, int, Waiting]] = []
+        self._numbers = count()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return sum(len(waiting) for waiting in self._by_id.values())
+
+    def add(self, waiting: Waiting) -> None:
+        """Take a proposal. Raises Overloaded."""
+        if self._bytes + len(waiting.packed) > self._waiting_bytes:
+            raise Overloaded(f"{len(self)} proposals wait here already; try again later")
+        self._bytes += len(waiting.packed)
+        self._queue.append(waiting)
+        self._by_id.setdefault(waiting.proposal.id, []).append(waiting)
+        heapq.heappush(self._deadlines, (waiting.deadline_s, next(self._numbers), waiting))
+
+    def take(self, now_s: float) -> list[Waiting]:
+        """The next batch to send, none being an empty list. The caller sends it."""
+        if len(self._flights) >= self._flights_limit:
+            return []
+        batch: list[Waiting] = []
+        size = 0
+        while self._queue and len(batch) < COUNT_LIMIT:
+            waiting = self._queue[0]
+            if waiting.over:
+                self._queue.popleft()
+                continue
+            if batch and size + len(waiting.packed) > self._batch_bytes:
+                break
+            self._queue.popleft()
+            waiting.sent = True
+            size += len(waiting.packed)
+            batch.append(waiting)
+        if batch:
+            self._flights.append(_Flight(now_s, batch))
+        return batch
+
+    def applied(self, results: Sequence[tuple[ProposalId, Result]]) -> list[tuple[Waiting, Result]]:
+        """Results of applied proposals, of all members. Returns those that somebody here waits for."""
+        answered: list[tuple[Waiting, Result]] = []
+        for proposal_id, result in results:
+            for waiting in self._by_id.pop(proposal_id, ()):
+                self._end(waiting)
+                answered.append((waiting, result))
+        if answered:
+            self._flights = [flight for flight in self._flights if any(not each.over for each in flight.waiting)]
+            if len(self._deadlines) > 2 * len(self._by_id) + 1_000:
+                self._deadlines = [each for each in self._deadlines if not each[2].over]
+                heapq.heapify(self._deadlines)
+        return answered
+
+    def send_again(self, now_s: float, all_of_them: bool) -> None:
+        """Queue again what was sent long ago, or all that was sent: the leader has changed."""
+        late = [flight for flight in self._flights if all_of_them or now_s - flight.sent_s > self._resend_s]
+        for flight in reversed(late):
+            self._flights.remove(flight)
+            self._queue.extendleft(each for each in reversed(flight.waiting) if not each.over)
+
+    def expire(self, now_s: float) -> list[tuple[Waiting, Exception]]:
+        """Those whose deadline has passed, each with what is known of it."""
+        over: list[tuple[Waiting, Exception]] = []
+        while self._deadlines and self._deadlines[0][0] <= now_s:
+            waiting = heapq.heappop(self._deadlines)[2]
+            if self._forget(waiting):
+                over.append((waiting, verdict(waiting.sent)))
+        if over:
+            self._flights = [flight for flight in self._flights if any(not each.over for each in flight.waiting)]
+        return over
+
+    def give_up(self) -> list[Waiting]:
+        """All of them; none is left."""
+        left = [each for waiting in self._by_id.values() for each in waiting]
+        self._by_id.clear()
+        self._queue.clear()
+        self._flights.clear()
+        self._deadlines.clear()
+        self._bytes = 0
+        return left
+
+    def _forget(self, waiting: Waiting) -> bool:
+        same = self._by_id.get(waiting.proposal.id, [])
+        if waiting not in same:
+            return False
+        same.remove(waiting)
+        if not same:
+            del self._by_id[waiting.proposal.id]
+        self._end(waiting)
+        return True
+
+    def _end(self, waiting: Waiting) -> None:
+        self._bytes -= len(waiting.packed)
+        waiting.packed = b""
+        waiting.over = True
+
+
+def verdict(sent: bool) -> Exception:
+    """What a caller is told whose proposal was not seen applied in time."""
+    if sent:
+        return OutcomeUnknown(
+            "proposed, and not seen committed in time: it may be committed yet; ask, or try again under the same id"
+        )
+    return NoQuorum("no leader with a majority of the members was found in time: nothing was proposed; try again later")

@@ -1,0 +1,168 @@
+# ruff: noqa: N802 - the library calls its serializer by these names
+"""Snapshots as they are made, sent and received: in place of the library's serializer.
+
+A thread writes what `capture` took hold of, while entries go on being applied; Raft's thread renames the finished
+file, unless one received from the leader has overtaken it. A received one is collected beside the place, checked
+whole, and only then installed.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic
+from typing import BinaryIO
+
+from pysyncobj.config import SERIALIZER_STATE
+
+from node.raft import snapshot
+from node.raft.errors import Broken, DamagedData
+from node.raft.snapshot import Header
+from node.raft.trimming import Entry
+
+logger = logging.getLogger(__name__)
+
+PIECE_BYTES = 256 << 10
+SENDING_S = 60.0
+"""A new snapshot waits for so long while the one before is being sent."""
+
+Capture = Callable[[], Callable[[], Iterator[bytes]]]
+Part = tuple[bytes, bool, bool]
+"""Bytes of the file, whether they are the first, and whether it ends here."""
+
+
+class Snapshots:
+    """The library's serializer, with files that are checked and a thread in place of a fork.
+
+    `room` tells whether a member's connection can take another piece. All methods are called in Raft's thread.
+    """
+
+    def __init__(self, place: Path, capture: Capture, cluster_at: Callable[[int], tuple[str, ...]]) -> None:
+        self.place = place
+        self.room: Callable[[object], bool] = lambda _member: True
+        self.header: Header | None = None
+        self.bytes = place.stat().st_size if place.exists() else 0
+        self._capture = capture
+        self._cluster_at = cluster_at
+        self._written = place.with_name(place.name + ".written.tmp")
+        self._incoming = place.with_name(place.name + ".incoming.tmp")
+        self._writer: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self._writing: Header | None = None
+        self._sending: dict[object, tuple[float, BinaryIO]] = {}
+        self._receiving: BinaryIO | None = None
+
+    # -- made here
+
+    def serialize(self, data: tuple[object, Entry, Entry, object], entry_id: int) -> None:
+        """Begin to write a snapshot of what is applied now; `data` holds the last two entries."""
+        now = monotonic()
+        if self._writer is not None or any(now - since < SENDING_S for since, _ in self._sending.values()):
+            return
+        _, last, prev, _ = data
+        header = Header(last, prev, self._cluster_at(last[1]))
+        make = self._capture()
+        self._writing, self._failure = header, None
+        self._writer = threading.Thread(target=self._write, args=(header, make), name="snapshot", daemon=True)
+        self._writer.start()
+
+    def _write(self, header: Header, make: Callable[[], Iterator[bytes]]) -> None:
+        try:
+            self.bytes = snapshot.write(self._written, header, make())
+        except BaseException as error:  # noqa: BLE001 - told to Raft's thread, which decides
+            self._failure = error
+
+    def checkSerializing(self) -> tuple[int, int | None]:
+        """How far it is; puts a finished one in place. The library then cuts the log before the entry returned."""
+        if self._writer is None or self._writing is None:
+            return SERIALIZER_STATE.NOT_SERIALIZING, None
+        header = self._writing
+        if self._writer.is_alive():
+            return SERIALIZER_STATE.SERIALIZING, header.prev[1]
+        self._writer = self._writing = None
+        if self._failure is not None:
+            raise Broken(f"the snapshot {self._written} could not be written") from self._failure
+        if self.header is not None and self.header.index >= header.index:
+            self._written.unlink()
+            return SERIALIZER_STATE.FAILED, header.prev[1]
+        snapshot.put(self._written, self.place)
+        self.header = header
+        self._close_sending()
+        logger.info("snapshot of %d bytes, up to entry %d", self.bytes, header.index)
+        return SERIALIZER_STATE.SUCCESS, header.prev[1]
+
+    # -- sent
+
+    def getTransmissionData(self, member: object) -> Part | None:
+        """The next part for a member; None while its connection is full or there is nothing to send."""
+        if not self.room(member):
+            return None
+        first = member not in self._sending
+        if first:
+            if not self.place.exists():
+                return None
+            self._sending[member] = (monotonic(), self.place.open("rb"))
+        file = self._sending[member][1]
+        data = file.read(PIECE_BYTES)
+        if not data:
+            self.cancelTransmisstion(member)
+        return data, first, not data
+
+    def cancelTransmisstion(self, member: object) -> None:
+        """The member is not connected any more: it begins anew."""
+        since_file = self._sending.pop(member, None)
+        if since_file is not None:
+            since_file[1].close()
+
+    def _close_sending(self) -> None:
+        for member in list(self._sending):
+            self.cancelTransmisstion(member)
+
+    # -- received
+
+    def receive(self, part: Part) -> Header | None:
+        """Take a part. Returns the header when the whole is there and has been checked; `install` is next.
+
+        A damaged one is thrown away: the leader will send it again.
+        """
+        data, first, last = part
+        if first:
+            self._drop_incoming()
+            self._receiving = self._incoming.open("wb")
+        if self._receiving is None:
+            return None
+        self._receiving.write(data)
+        if not last:
+            return None
+        self._receiving.close()
+        self._receiving = None
+        try:
+            return snapshot.check(self._incoming)
+        except DamagedData:
+            logger.warning("a snapshot arrived damaged, and is not used")
+            self._incoming.unlink()
+            return None
+
+    def install(self, header: Header) -> None:
+        """Put the received one in place."""
+        self._close_sending()
+        self.bytes = self._incoming.stat().st_size
+        snapshot.put(self._incoming, self.place)
+        self.header = header
+
+    def _drop_incoming(self) -> None:
+        if self._receiving is not None:
+            self._receiving.close()
+            self._receiving = None
+        self._incoming.unlink(missing_ok=True)
+
+    def setTransmissionData(self, data: object) -> bool:
+        """Whether the library is to load the file in place: the transport says so once it has installed one."""
+        return data is not None
+
+    def close(self) -> None:
+        """Wait for a thread that writes, and close all files."""
+        if self._writer is not None:
+            self._writer.join()
+        self._close_sending()
+        self._drop_incoming()

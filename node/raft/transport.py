@@ -1,0 +1,133 @@
+# ruff: noqa: N802, N803 - the library calls its transport by these names
+"""The library's TCP transport, mended: connections that are given up in time, and messages that pass `Intake`."""
+
+from typing import TYPE_CHECKING, Any
+
+from pysyncobj.monotonic import monotonic
+from pysyncobj.node import Node
+from pysyncobj.tcp_connection import CONNECTION_STATE
+from pysyncobj.transport import TCPTransport
+
+if TYPE_CHECKING:
+    from node.raft.consensus import Consensus
+
+PING_S = 1.0
+UNKNOWN_S = 5.0
+BACKLOG_BYTES = 8 << 20
+"""More than this is not put into a connection's buffer: what is left out is sent again when it is missed."""
+PIECE_BACKLOG_BYTES = 4 << 20
+
+Message = dict[str, Any]
+
+
+class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no types
+    """Differences: acknowledgements wait for the journal, once for all that came in together, and name their term;
+    a dial or a handshake that hangs is given up; idle connections are kept alive, and their age known; nobody but
+    members is let in, and no administration by message.
+    """
+
+    _ready: bool
+
+    def __init__(self, syncObj: "Consensus", selfNode: Node, otherNodes: set[Node]) -> None:
+        self.heard: dict[str, float] = {}
+        self._consensus = syncObj
+        self._acknowledgements: list[tuple[Node, Message]] = []
+        self._sent: dict[Node, float] = {}
+        self._unknown_since: dict[Any, float] = {}
+        super().__init__(syncObj, selfNode, otherNodes)
+
+    def setOnUtilityMessageCallback(self, message: str, callback: Any) -> None:
+        """Not offered: members are added and removed through `Raft`."""
+
+    # -- messages
+
+    def _onMessageReceived(self, node: Node, message: Message) -> None:
+        self.heard[node.id] = monotonic()
+        if node in self._nodes and isinstance(message, dict):
+            self._consensus.intake.take(node, message)
+
+    def hand_on(self, node: Node, message: Message) -> None:
+        """Give a message to the library."""
+        super()._onMessageReceived(node, message)
+
+    def send(self, node: Node, message: Message) -> bool:
+        """Send a message, or keep it until the journal is on the disk if it acknowledges something."""
+        if message["type"] == "next_node_idx":
+            self._acknowledgements.append((node, {**message, "term": self._consensus.raftCurrentTerm}))
+            return True
+        if message["type"] in ("request_vote", "response_vote"):
+            self._consensus.now_votes()
+        return self._put(node, message)
+
+    def _put(self, node: Node, message: Message) -> bool:
+        connection = self._connections.get(node)
+        if connection is None or connection.sendRandKey is None:  # the handshake is not over
+            return False
+        if message["type"] == "append_entries" and self.backlog(node) > BACKLOG_BYTES:
+            return False
+        self._sent[node] = monotonic()
+        return bool(super().send(node, message))
+
+    def backlog(self, node: object) -> int:
+        """Bytes that wait in a member's connection."""
+        connection = self._connections.get(node)
+        return connection.getSendBufferSize() if connection is not None else 0
+
+    def has_room(self, node: object) -> bool:
+        """Whether a member's connection can take another part of a snapshot."""
+        return self.backlog(node) < PIECE_BACKLOG_BYTES
+
+    def _acknowledge(self) -> None:
+        """What came in since the last tick is on the disk now: say so. Answers to an earlier term's leader are void."""
+        waiting, self._acknowledgements = self._acknowledgements, []
+        term = self._consensus.raftCurrentTerm
+        for position, (node, message) in enumerate(waiting):
+            overtaken = position + 1 < len(waiting) and _plain(message) and _plain(waiting[position + 1][1])
+            if message["term"] == term and not (overtaken and waiting[position + 1][0] == node):
+                self._put(node, message)
+
+    # -- connections
+
+    def _onTick(self) -> None:
+        """Called by the library before it waits for events."""
+        self._consensus.journal.flush()
+        self._acknowledge()
+        if self._ready and self._server._TcpServer__fileno is None:
+            self._ready = False  # the library closes its listener for good when an accept fails: bind it again
+        super()._onTick()
+        now = monotonic()
+        for node, connection in list(self._connections.items()):
+            if connection.state == CONNECTION_STATE.DISCONNECTED:
+                continue
+            if connection.sendRandKey is None:
+                if now - self._lastConnectAttempt.get(node, now) > self._consensus.timing.dial_s:
+                    connection.disconnect()
+            elif now - self._sent.get(node, 0.0) > PING_S:
+                self._put(node, {"type": "ping"})
+        for connection, since in list(self._unknown_since.items()):
+            if connection not in self._unknownConnections:
+                del self._unknown_since[connection]
+            elif now - since > UNKNOWN_S:
+                connection.disconnect()
+
+    def _onNewIncomingConnection(self, conn: Any) -> None:
+        super()._onNewIncomingConnection(conn)
+        self._unknown_since[conn] = monotonic()
+
+    def _onIncomingMessageReceived(self, conn: Any, message: Any) -> None:
+        if conn.sendRandKey and not (isinstance(message, str) and message in self._nodeAddrToNode):
+            conn.disconnect()  # not a member, by this member's log
+            return
+        before = self._connections.get(self._nodeAddrToNode.get(message)) if conn.sendRandKey else None
+        super()._onIncomingMessageReceived(conn, message)
+        if before is not None and before is not conn:
+            before.disconnect()  # the member has dialled anew: the library would leave the old one open
+
+    def _onNodeDisconnected(self, node: Node) -> None:
+        super()._onNodeDisconnected(node)
+        self.heard.pop(node.id, None)
+        self._consensus.lost(node)
+
+
+def _plain(message: Message) -> bool:
+    return bool(message["success"]) and not message["reset"]

@@ -1,0 +1,173 @@
+"""A Raft cluster of real processes on loopback, with verbs."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from itertools import count
+from pathlib import Path
+from typing import IO, Any
+
+DEADLINE_S = 20.0
+
+
+def wait_for(what: str, condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
+    """Poll until `condition` gives something true; fail, naming it, when it takes too long."""
+    until = time.monotonic() + deadline_s
+    while time.monotonic() < until:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited {deadline_s} s in vain for {what}")
+
+
+def free_ports(how_many: int) -> list[int]:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(how_many)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+class Process:
+    """A member's process, and what it has said."""
+
+    def __init__(self, me: str, settings: dict[str, Any], log: IO[str]) -> None:
+        self.me = me
+        self.acked: set[int] = set()
+        self.role: dict[str, Any] = {}
+        self.roles: list[dict[str, Any]] = []
+        self.started = False
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._asks = count(1)
+        command = [sys.executable, "-m", "tests.integration.raft_member", json.dumps(settings)]
+        self.popen = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.popen.stdout is not None
+        for line in self.popen.stdout:
+            try:
+                said = json.loads(line)
+            except ValueError:
+                continue  # cut off in the middle of a line by a kill
+            self.acked.update(said.get("acked", ()))
+            self.started = self.started or "started" in said
+            if "role" in said:
+                self.role = said["role"]
+                self.roles.append(said["role"])
+            if "answer" in said:
+                self._answers[said["answer"]] = said
+
+    def ask(self, verb: str, **arguments: Any) -> int:
+        number = next(self._asks)
+        assert self.popen.stdin is not None
+        self.popen.stdin.write(json.dumps({"ask": number, "verb": verb, "arguments": arguments}) + "\n")
+        self.popen.stdin.flush()
+        return number
+
+    def answer(self, number: int, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
+        found: dict[str, Any] = wait_for(f"{self.me} to answer", lambda: self._answers.get(number), deadline_s)
+        return found
+
+    def do(self, verb: str, **arguments: Any) -> dict[str, Any]:
+        answer = self.answer(self.ask(verb, **arguments))
+        assert "error" not in answer, answer
+        return answer
+
+    def kill(self) -> None:
+        self.popen.kill()
+        self._ended()
+
+    def stop(self) -> None:
+        if self.popen.poll() is None:
+            try:
+                self.ask("stop")
+                self.popen.wait(10)
+            except (BrokenPipeError, subprocess.TimeoutExpired):
+                self.popen.kill()
+        self._ended()
+
+    def pause(self) -> None:
+        self.popen.send_signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        self.popen.send_signal(signal.SIGCONT)
+
+    def _ended(self) -> None:
+        self.popen.wait(10)
+        self._reader.join(5)
+        for pipe in (self.popen.stdin, self.popen.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                pass
+
+
+class Cluster:
+    """Members n1, n2, ... Each keeps its folder and its port from one start to the next."""
+
+    def __init__(self, folder: Path, members: int = 3, **timing: Any) -> None:
+        self.folder = folder
+        self.timing = timing
+        self.addresses = {f"n{number + 1}": ("127.0.0.1", port) for number, port in enumerate(free_ports(members))}
+        self.running: dict[str, Process] = {}
+        self._log = (folder / "members.log").open("a")
+
+    def start(self, *members: str) -> None:
+        for member in members or self.addresses:
+            settings = {"me": member, "addresses": self.addresses, "folder": str(self.folder / member)}
+            settings |= {"secret": "between members", "timing": self.timing}
+            self.running[member] = Process(member, settings, self._log)
+        for member in members or self.addresses:
+            wait_for(f"{member} to start", lambda member=member: self.running[member].started)
+
+    def leader(self) -> Process:
+        """The one that all running members take for the leader, once they do."""
+
+        def agreed() -> Process | None:
+            roles = [process.role for process in self.running.values()]
+            leaders = {role.get("leader") for role in roles if role.get("has_quorum") and role.get("ready")}
+            if len(leaders) == 1 and all(role.get("has_quorum") and role.get("ready") for role in roles):
+                return self.running.get(leaders.pop() or "")
+            return None
+
+        found: Process = wait_for("one leader", agreed)
+        return found
+
+    def followers(self) -> list[Process]:
+        leader = self.leader()
+        return [process for process in self.running.values() if process is not leader]
+
+    def kill(self, member: str) -> None:
+        self.running.pop(member).kill()
+
+    def stop(self, *members: str) -> None:
+        for member in members or list(self.running):
+            self.running.pop(member).stop()
+
+    def same(self, counted: int, members: Iterable[str] = ()) -> list[dict[str, Any]]:
+        """Wait until all have applied so many proposals; they must then hold the same, in the same order."""
+        processes = [self.running[member] for member in members or self.running]
+
+        def states() -> list[dict[str, Any]] | None:
+            found = [process.do("state") for process in processes]
+            return found if all(state["count"] == counted for state in found) else None
+
+        found: list[dict[str, Any]] = wait_for(f"all to have applied {counted}", states)
+        assert len({state["digest"] for state in found}) == 1, found
+        return found
+
+    def close(self) -> None:
+        for process in self.running.values():
+            process.wake()
+        for member in list(self.running):
+            self.stop(member)
+        self._log.close()
