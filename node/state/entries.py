@@ -115,7 +115,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class PutTasks:
-    """All of these or none. Result: `{"tasks": [[name, version, created], ...]}`; unchanged specs keep their version."""
+    """All of these or none; an unchanged spec keeps its version. Result: `{"tasks": [[name, version, created], ...]}`."""
 
     at_us: int
     puts: tuple[Put, ...]
@@ -143,7 +143,8 @@ class Pause:
 class Start:
     """A run by hand: it waits for the task's owner to claim it. Refused where overlap forbids.
 
-    `key` is the Idempotency-Key: a second Start with it answers with the first one's run.
+    `key` is the Idempotency-Key: a second Start with it answers with the first one's run. The run's `fire_at` is
+    `fire_at_us`, or `at_us`, moved on by a microsecond where the task has an occurrence of that time already.
     Result: `{"run_id": ...}`.
     """
 
@@ -178,7 +179,8 @@ class Claim:
     """The entry that gives an attempt to a member: of a new occurrence, or of a run that waits or is orphaned.
 
     Accepted only if the member is up in that incarnation, the occurrence has not been claimed before, and
-    overlap allows it. `run_id` is None for a scheduled occurrence that nobody has claimed yet.
+    overlap allows it. `run_id` is None for a scheduled occurrence that nobody has claimed yet; where it is given,
+    the run is that one, whatever `fire_at_us` says.
     Result: `{"run_id", "token", "attempt"}`.
     """
 
@@ -258,10 +260,21 @@ Entry = (
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for an entry that this version cannot read: a `code` it does not know, or fields that do not fit.
+
+    It is refused, and its proposal counted and remembered like any other.
+    """
+
+    code: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProposalId:
     """Who proposed it, in which session, the how-manyeth: what makes a retry safe.
 
-    A session is one start of a member's process; sessions of a member only grow.
+    A session is one start of a member's process; sessions of a member only grow. Sequence numbers begin with 1.
     """
 
     proposer: str
@@ -274,4 +287,4 @@ class Proposal:
     """An entry and its id. What made up one Raft entry is a list of these."""
 
     id: ProposalId
-    entry: Entry
+    entry: Entry | Unreadable

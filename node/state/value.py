@@ -39,7 +39,8 @@ class Member:
     """A node of the cluster. `incarnation` is 0 until it joins for the first time; then it counts joins.
 
     `heartbeat_port` is where it listens for heartbeats and knocks, on `host`. `since_us` is when its status
-    last changed.
+    last changed. `drained` is what was asked last: it outlives a restart, so that a member that joins again is
+    `draining` still, until somebody says otherwise.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Member:
     capacity: int = 1
     kinds: frozenset[str] = frozenset()
     since_us: int = 0
+    drained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,10 @@ class TaskRow:
     never changes. `since_us` is what the schedule counts from: the registration, the last change or the
     resumption (for a continuous task also the end of its last run). `through_us` is the last occurrence
     that has been dealt with, whether claimed, queued, skipped or missed: everything due after it, and after
-    `since_us`, is still to be decided. `skipped` and `missed` count such occurrences. `requests` remembers
-    the latest Idempotency-Keys as (key, run_id), oldest first, 100 at most.
+    `since_us`, is still to be decided. It never goes back, so that an occurrence is claimed once. A continuous
+    task's one occurrence is `since_us`; it is due while `through_us` is less. `skipped` and `missed` count such
+    occurrences. `requests` remembers the latest runs started by hand as (Idempotency-Key or "", run_id), oldest
+    first, 200 at most.
     """
 
     spec_packed: bytes
@@ -187,12 +191,14 @@ class Result:
 class Window:
     """What is remembered of a proposer: its session and the results of its latest proposals by sequence number.
 
-    Those at or below `floor` have been forgotten and are refused (Ongaro 2014, section 6.3).
+    Those at or below `floor` have been forgotten and are refused (Ongaro 2014, section 6.3). `weight` is the sum
+    of what the results weigh (`node.state.windows`).
     """
 
     session: int
     floor: int = 0
     results: Map[int, Result] = field(default_factory=Map)
+    weight: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,145 @@
+"""Entries about attempts: begun, checkpointed, finished, cancelled; and what is lost with a member.
+
+Where an entry bears a token, it is refused ("fenced") unless the token is the run's present one.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from node.state.draft import ATTEMPTS_KEPT, DONE, ERROR_CHARS_MAX, Draft, refused
+from node.state.entries import Began, Cancel, Checkpoint, Finish
+from node.state.value import Attempt, Result, Run
+from tasks.policy import after_orphaning, retry_after_s
+from tasks.run import HELD, RunState
+
+CHECKPOINT_BYTES_MAX: Final = 65_536
+_WHY_CHARS_MAX: Final = 200
+_ENDS: Final[dict[str, RunState]] = {"succeeded": "succeeded", "cancelled": "cancelled", "timed_out": "timed_out"}
+_GIVEN_BACK: Final[dict[str, str]] = {
+    "not_started": "given back before it began",
+    "handed_over": "handed over to the task's owner",
+}
+
+
+def began(draft: Draft, entry: Began) -> Result:
+    """The work has started. A second time it changes nothing."""
+    run = _held(draft, entry.run_id, entry.token)
+    if run is None:
+        return _fenced(entry.run_id)
+    if run.state == "claimed":
+        attempt = replace(run.attempts[-1], state="running", started_at_us=entry.at_us)
+        draft.put_run(replace(run, state="running", attempts=(*run.attempts[:-1], attempt)))
+    return DONE
+
+
+def checkpoint(draft: Draft, entry: Checkpoint) -> Result:
+    """The place to resume from, until the next one."""
+    run = _held(draft, entry.run_id, entry.token)
+    if run is None:
+        return _fenced(entry.run_id)
+    if len(entry.data) > CHECKPOINT_BYTES_MAX:
+        return refused("too-large", f"a checkpoint has {CHECKPOINT_BYTES_MAX} bytes at most, not {len(entry.data)}")
+    draft.put_run(replace(run, checkpoint=entry.data))
+    return DONE
+
+
+def finish(draft: Draft, entry: Finish) -> Result:
+    """The attempt has ended: the run with it, or it waits for its next attempt. Result: `{"state"}`."""
+    run = _held(draft, entry.run_id, entry.token)
+    if run is None:
+        return _fenced(entry.run_id)
+    if entry.end == "failed":
+        return _failed(draft, run, entry)
+    if entry.end in _GIVEN_BACK:
+        return _given_back(draft, run, entry)
+    return _ended(draft, run, _ENDS[entry.end], entry)
+
+
+def cancel(draft: Draft, entry: Cancel) -> Result:
+    """A run is to end: now where nobody holds it, else by whoever does. Result: `{"state"}`."""
+    run = draft.runs.get(entry.run_id)
+    if run is None:
+        return refused("no-such-run", f"no run {entry.run_id!r} is active: it has ended, or never was")
+    return Result("ok", {"state": cancel_run(draft, run, entry.why[:_WHY_CHARS_MAX], entry.at_us)})
+
+
+def cancel_run(draft: Draft, run: Run, why: str, at_us: int) -> RunState:
+    """End a run that nobody holds; ask whoever holds it to end it. The first reason stays, but for a deletion."""
+    if run.state not in HELD:
+        draft.end(replace(run, cancelling=why), "cancelled", at_us, error=why)
+        return "cancelled"
+    if run.cancelling is None or why == "deleted":
+        draft.put_run(replace(run, cancelling=why))
+    return run.state
+
+
+def lose_runs(draft: Draft, member: str, at_us: int) -> None:
+    """Take its runs from a member that is down, has left, or joins anew: they are to be taken over."""
+    held = [run for run in draft.runs.values() if run.node == member and run.state in HELD]
+    # In an order of their own: the order of a map is not the same on all members.
+    for run in sorted(held, key=lambda run: run.token):
+        _lose(draft, run, at_us)
+
+
+def _lose(draft: Draft, run: Run, at_us: int) -> None:
+    failover = run.spec.failover
+    lost = replace(_closed(run, "orphaned", at_us, f"{run.node} was lost"), orphanings=run.orphanings + 1)
+    if run.cancelling is not None:
+        draft.end(lost, "cancelled", at_us, error=run.cancelling)
+    elif after_orphaning(failover, lost.orphanings) == "abandoned":
+        draft.end(lost, "abandoned", at_us, error=f"its attempts were lost {lost.orphanings} times")
+    else:
+        draft.put_run(
+            replace(
+                _released(lost, "orphaned", at_us + round(failover.grace_s * 1_000_000)),
+                checkpoint=None if failover.resume == "restart" else run.checkpoint,
+            )
+        )
+
+
+def _failed(draft: Draft, run: Run, entry: Finish) -> Result:
+    failed = replace(run, failures=run.failures + 1)
+    if run.cancelling is not None:
+        return _ended(draft, failed, "cancelled", entry)
+    delay_s = retry_after_s(run.spec.retry, failed.failures) if entry.retry else None
+    if delay_s is None:
+        return _ended(draft, failed, "failed", entry)
+    closed = _closed(failed, "failed", entry.at_us, entry.error)
+    draft.put_run(_released(closed, "waiting", entry.at_us + round(delay_s * 1_000_000)))
+    return Result("ok", {"state": "waiting"})
+
+
+def _given_back(draft: Draft, run: Run, entry: Finish) -> Result:
+    if run.cancelling is not None:
+        return _ended(draft, run, "cancelled", entry)
+    closed = _closed(run, "waiting", entry.at_us, entry.error or _GIVEN_BACK[entry.end])
+    draft.put_run(_released(closed, "waiting", entry.at_us))
+    return Result("ok", {"state": "waiting"})
+
+
+def _ended(draft: Draft, run: Run, state: RunState, entry: Finish) -> Result:
+    draft.end(_closed(run, state, entry.at_us, entry.error), state, entry.at_us, entry.error, entry.result)
+    return Result("ok", {"state": state})
+
+
+def _closed(run: Run, state: RunState, at_us: int, error: str | None) -> Run:
+    """The run, its present attempt ended."""
+    attempt: Attempt = replace(
+        run.attempts[-1], state=state, finished_at_us=at_us, error=error and error[:ERROR_CHARS_MAX]
+    )
+    return replace(run, attempts=(*run.attempts[:-1], attempt)[-ATTEMPTS_KEPT:])
+
+
+def _released(run: Run, state: RunState, due_us: int) -> Run:
+    """The run, held by nobody, to be claimed from `due_us` on."""
+    return replace(run, state=state, due_us=due_us, node=None, incarnation=0, token=0)
+
+
+def _held(draft: Draft, run_id: str, token: int) -> Run | None:
+    """The run, if it is held and this is its present token."""
+    run = draft.runs.get(run_id)
+    return run if run is not None and run.state in HELD and run.token == token else None
+
+
+def _fenced(run_id: str) -> Result:
+    return refused("fenced", f"this token is not the present one of {run_id!r}: its work must stop")

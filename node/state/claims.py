@@ -1,0 +1,99 @@
+"""The claim: the one entry that gives an attempt to a member (DESIGN.md, section 6).
+
+Ownership is not checked. Two members that disagree for a moment propose two claims, and the second one is refused.
+"""
+
+from dataclasses import replace
+
+from node.state.draft import ATTEMPTS_KEPT, Draft, refused
+from node.state.entries import Claim
+from node.state.occurrences import due_fault, occurrence
+from node.state.registry import no_such_task
+from node.state.value import Attempt, Result, Run, TaskRow
+from tasks.policy import room_for_another
+from tasks.run import HELD
+
+
+def claim(draft: Draft, entry: Claim) -> Result:
+    """Give a new occurrence, or a run that nobody holds, to a member. Result: `{"run_id", "token", "attempt"}`."""
+    if (refusal := _not_fit(draft, entry)) is not None:
+        return refusal
+    row = draft.tasks.get(entry.task)
+    if row is None:
+        return no_such_task(entry.task)
+    run = _due(draft, row, entry) if entry.run_id is None else _unheld(draft, row, entry, entry.run_id)
+    if isinstance(run, Result):
+        return run
+    return _give(draft, run, entry)
+
+
+def _not_fit(draft: Draft, entry: Claim) -> Result | None:
+    """The refusal where the member may not be given anything."""
+    member = draft.members.get(entry.member)
+    if member is None:
+        return refused("no-such-member", f"there is no member {entry.member!r}")
+    if member.incarnation != entry.incarnation:
+        return refused("incarnation", f"{member.id} is in incarnation {member.incarnation}, not {entry.incarnation}")
+    if member.status != "up":
+        return refused("not-up", f"{member.id} is {member.status}")
+    return None
+
+
+def _due(draft: Draft, row: TaskRow, entry: Claim) -> Run | Result:
+    """The scheduled occurrence, made a run; the task has dealt with everything up to it."""
+    spec = row.spec
+    if entry.fire_at_us <= row.through_us:
+        return refused("occurrence-taken", "this occurrence, or a later one, has been claimed or passed over")
+    if (refusal := due_fault(row, spec, (entry.fire_at_us,), entry.at_us)) is not None:
+        return refusal
+    if spec.continuous and entry.fire_at_us != row.since_us:
+        return refused("not-due", f"the next occurrence of {entry.task} is that of {row.since_us}")
+    others = draft.active(entry.task)
+    # A continuous task is due when its run has ended, not beside it; and those that wait go first.
+    if others and (spec.continuous or spec.overlap != "allow"):
+        return refused("overlap", f"{others[0].run_id} is active")
+    run = occurrence(draft, row, entry.fire_at_us, entry.at_us)
+    draft.put_task(replace(row, through_us=run.fire_at_us))
+    return run
+
+
+def _unheld(draft: Draft, row: TaskRow, entry: Claim, run_id: str) -> Run | Result:
+    """The run that waits or is orphaned, if it is due and overlap leaves room for it."""
+    run = draft.runs.get(run_id)
+    if run is None or run.task != entry.task:
+        return refused("no-such-run", f"no run {run_id!r} of {entry.task} is active: it has ended, or never was")
+    if run.state in HELD:
+        return refused("held", f"{run.node} holds {run_id}")
+    if run.due_us > entry.at_us:
+        return refused("not-due", f"{run_id} is not due before {run.due_us}")
+    # Orphaned runs do not keep one another from being taken over; they do keep others from beginning.
+    blocking = HELD if run.state == "orphaned" else HELD | {"orphaned"}
+    others = sum(other.state in blocking for other in draft.active(run.task) if other.run_id != run_id)
+    if not room_for_another(row.spec.overlap, others):
+        return refused("overlap", f"another run of {entry.task} is active")
+    return run
+
+
+def _give(draft: Draft, run: Run, entry: Claim) -> Result:
+    draft.token += 1
+    number = run.attempts[-1].attempt + 1 if run.attempts else 1
+    attempt = Attempt(number, entry.member, entry.incarnation, draft.token, "claimed", entry.at_us)
+    draft.put_run(
+        replace(
+            run,
+            state="claimed",
+            node=entry.member,
+            incarnation=entry.incarnation,
+            token=draft.token,
+            attempts=(*run.attempts, attempt)[-ATTEMPTS_KEPT:],
+        )
+    )
+    _make_incumbent(draft, draft.tasks[run.task], entry.member)
+    return Result("ok", {"run_id": run.run_id, "token": draft.token, "attempt": number})
+
+
+def _make_incumbent(draft: Draft, row: TaskRow, member: str) -> None:
+    """A sticky task stays with the member whose claim was the last."""
+    if row.placing.incumbent != member and row.spec.sticky:
+        draft.put_task(replace(row, placing=row.placing._replace(incumbent=member)))
+        draft.placing_changed = True

@@ -1,0 +1,182 @@
+"""Entries and snapshots as msgpack, each with a version number.
+
+What is replicated is read by every member, also by one of another version:
+
+- A batch is `[version, [[proposer, session, sequence, code, field, ...], ...]]`. Codes are never used twice, and
+  fields are only ever added at an entry's end, with a default.
+- An entry whose code or fields this version does not know becomes `Unreadable`: refused, but counted and remembered
+  by every member alike. So nothing new is to be proposed before every member runs a version that knows it.
+- A snapshot is a stream of records, cut into pieces; each piece is `[version, number, last, digest, bytes]`.
+  Equal states give equal pieces.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgpack
+
+from node.state import entries
+from node.state.entries import Proposal, ProposalId, Unreadable
+from node.state.shape import Misfit, shape
+from node.state.snapshot import assembled, records
+from node.state.value import Ended, State
+
+VERSION: Final = 1
+
+CODES: Final[dict[int, type[Any]]] = {
+    1: entries.Found,
+    2: entries.TakeLead,
+    3: entries.Join,
+    4: entries.AddMember,
+    5: entries.RemoveMember,
+    6: entries.Drain,
+    7: entries.MarkDown,
+    8: entries.Change,
+    9: entries.PutTasks,
+    10: entries.DeleteTask,
+    11: entries.Pause,
+    12: entries.Start,
+    13: entries.Enqueue,
+    14: entries.PassOver,
+    15: entries.Claim,
+    16: entries.Began,
+    17: entries.Checkpoint,
+    18: entries.Finish,
+    19: entries.Cancel,
+}
+"""The number of each entry in the log. A number is never given to another entry, nor changed."""
+
+PIECE_BYTES_MAX: Final = 256 * 1024
+PROPOSER_CHARS_MAX: Final = 255
+
+_CODE_OF: Final[dict[type[Any], int]] = {cls: code for code, cls in CODES.items()}
+_BODY_BYTES: Final = PIECE_BYTES_MAX - 64
+_RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
+_WHAT_TO_DO: Final = (
+    "Stop this node, move its data folder out of the way and start it again: it takes everything over from the "
+    "other members. Where there are no others, put back a copy of the folder."
+)
+
+
+class BadEntry(ValueError):
+    """Bytes that are no batch of proposals, or a proposal that cannot be packed."""
+
+
+class DamagedSnapshot(Exception):
+    """Bytes that are no snapshot, or no record of a finished run. The message says what to do."""
+
+
+def pack_batch(proposals: Sequence[Proposal]) -> bytes:
+    """The proposals as one Raft entry. Raises `BadEntry` if one cannot be packed.
+
+    Fields of a wrong type that can be packed are packed: it is the reader that refuses them.
+    """
+    try:
+        return bytes(msgpack.packb([VERSION, [_proposal_wire(one) for one in proposals]]))
+    except Exception as error:  # what a value that is not of its type may raise has no bounds
+        raise BadEntry(f"cannot be packed: {error!r}") from error
+
+
+def unpack_batch(data: bytes) -> list[Proposal]:
+    """The proposals that `pack_batch` packed, every field checked. Raises `BadEntry`.
+
+    A proposal whose id can be read, but whose entry cannot, holds an `Unreadable` in its place.
+    """
+    try:
+        wire = msgpack.unpackb(data)
+    except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
+        raise BadEntry(f"not msgpack: {error!r}") from error
+    if type(wire) is not list or len(wire) != 2 or wire[0] != VERSION or type(wire[1]) is not list:
+        raise BadEntry(f"not a batch of version {VERSION}")
+    return [_proposal(one) for one in wire[1]]
+
+
+def pack_ended(ended: Ended) -> bytes:
+    """A run that has ended, as history keeps it and members send it to one another."""
+    return bytes(msgpack.packb([VERSION, shape(Ended).wire(ended)]))
+
+
+def unpack_ended(data: bytes) -> Ended:
+    """The run that `pack_ended` packed. Raises `DamagedSnapshot`."""
+    try:
+        version, wire = msgpack.unpackb(data)
+        if version != VERSION:
+            raise Misfit(f"version {version!r}")
+        return shape(Ended).value(wire)
+    except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
+        raise DamagedSnapshot(
+            f"A finished run's record cannot be read ({error!r}). Delete the history file and start the node again: "
+            "it fetches the finished runs from the other members."
+        ) from error
+
+
+def snapshot_pieces(state: State) -> Iterator[bytes]:
+    """The state in pieces of at most 256 KiB, made one at a time; may run in any thread while entries are applied."""
+    buffer = bytearray()
+    number = 0
+    for record in records(state):
+        buffer += msgpack.packb(record)
+        while len(buffer) > _BODY_BYTES:
+            yield _piece(number, bytes(buffer[:_BODY_BYTES]), last=False)
+            del buffer[:_BODY_BYTES]
+            number += 1
+    yield _piece(number, bytes(buffer), last=True)
+
+
+def from_pieces(pieces: Iterable[bytes]) -> State:
+    """The state that `snapshot_pieces` cut up. Raises `DamagedSnapshot`, which says what to do."""
+    try:
+        return assembled(_read_records(pieces))
+    except (ValueError, TypeError, KeyError, OverflowError, msgpack.UnpackException) as error:
+        raise DamagedSnapshot(f"The snapshot cannot be read ({error!r}). {_WHAT_TO_DO}") from error
+
+
+def _proposal_wire(proposal: Proposal) -> list[Any]:
+    entry = proposal.entry
+    code = _CODE_OF[type(entry)]
+    one = proposal.id
+    return [one.proposer, one.session, one.sequence, code, *shape(type(entry)).wire(entry)]
+
+
+def _proposal(wire: Any) -> Proposal:
+    if type(wire) is not list or len(wire) < 4:
+        raise BadEntry("a proposal is a list of proposer, session, sequence, code and the entry's fields")
+    code = wire[3]
+    try:
+        one = shape(ProposalId).value(wire[:3])
+    except Misfit as misfit:
+        raise BadEntry(str(misfit)) from misfit
+    if len(one.proposer) > PROPOSER_CHARS_MAX or type(code) is not int:
+        raise BadEntry(f"a proposer has {PROPOSER_CHARS_MAX} characters at most, and a code is a number")
+    cls = CODES.get(code)
+    if cls is None:
+        return Proposal(one, Unreadable(code, f"entry {code} is not known to this version"))
+    try:
+        return Proposal(one, shape(cls).value(wire[4:]))
+    except Misfit as misfit:
+        return Proposal(one, Unreadable(code, str(misfit)))
+
+
+def _piece(number: int, body: bytes, *, last: bool) -> bytes:
+    return bytes(msgpack.packb([VERSION, number, last, _digest(body), body]))
+
+
+def _digest(body: bytes) -> bytes:
+    return blake2b(body, digest_size=16).digest()
+
+
+def _read_records(pieces: Iterable[bytes]) -> Iterator[list[Any]]:
+    unpacker = msgpack.Unpacker(max_buffer_size=_RECORD_BYTES_MAX)
+    complete = False
+    for expected, piece in enumerate(pieces):
+        version, number, last, digest, body = msgpack.unpackb(piece)
+        if version != VERSION:
+            raise Misfit(f"it was written in format {version!r}, and this version of Rota reads {VERSION}")
+        if complete or number != expected or type(body) is not bytes or _digest(body) != digest:
+            raise Misfit(f"piece {expected} is damaged, or not the next one")
+        unpacker.feed(body)
+        yield from unpacker
+        complete = last is True
+    if not complete or unpacker.tell() == 0:
+        raise Misfit("its end is missing")

@@ -1,0 +1,138 @@
+"""The next state while one entry is being applied to the present one.
+
+A handler changes the draft as it goes and returns a result. If that is not "ok", the draft is thrown away: a
+refusal changes nothing, however late in the handler it comes.
+"""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from immutables import Map
+
+from node.state.value import Ended, Member, Outcome, Result, Run, State, TaskRow, Window
+from tasks.run import RunState
+
+ERROR_CHARS_MAX: Final = 2000
+"""Of an error's text so much is kept in the state and in history; the whole of it is in the attempt's log."""
+
+ATTEMPTS_KEPT: Final = 32
+"""Of a run's attempts the latest so many are kept; their numbers go on."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Draft:
+    """A state that may be changed, field by field; see `State` for what they are. Made for one entry."""
+
+    def __init__(self, state: State) -> None:
+        self.cluster_id = state.cluster_id
+        self.index = state.index + 1
+        self.token = state.token
+        self.orders = state.orders
+        self.settings = state.settings
+        self.lead = state.lead
+        self.slots = state.slots
+        self.members = state.members
+        self.tasks = state.tasks
+        self.runs = state.runs
+        self.runs_of = state.runs_of
+        self.ended: list[Ended] = []
+        self.touched: set[str] = set()
+        self.placing_changed = False
+        self._epoch = state.epoch
+
+    def state(self, windows: Map[str, Window]) -> State:
+        """The draft as a state, with these windows. The epoch goes up by one at most, whatever changed."""
+        return State(
+            cluster_id=self.cluster_id,
+            index=self.index,
+            epoch=self._epoch + self.placing_changed,
+            token=self.token,
+            orders=self.orders,
+            settings=self.settings,
+            lead=self.lead,
+            slots=self.slots,
+            members=self.members,
+            tasks=self.tasks,
+            runs=self.runs,
+            runs_of=self.runs_of,
+            windows=windows,
+        )
+
+    def put_member(self, member: Member) -> None:
+        """Add or change a member."""
+        self.members = self.members.set(member.id, member)
+
+    def put_task(self, row: TaskRow) -> None:
+        """Add or change a task."""
+        self.tasks = self.tasks.set(row.placing.name, row)
+        self.touched.add(row.placing.name)
+
+    def put_run(self, run: Run) -> None:
+        """Add an active run, as its task's newest, or change one."""
+        if run.run_id not in self.runs:
+            self.runs_of = self.runs_of.set(run.task, (*self.runs_of.get(run.task, ()), run.run_id))
+        self.runs = self.runs.set(run.run_id, run)
+        self.touched.add(run.task)
+
+    def active(self, task: str) -> list[Run]:
+        """The active runs of a task, oldest first."""
+        return [self.runs[run_id] for run_id in self.runs_of.get(task, ())]
+
+    def end(
+        self, run: Run, state: RunState, at_us: int, error: str | None = None, result: dict[str, Any] | None = None
+    ) -> None:
+        """A run comes to its end: it leaves the state for history, and its task keeps how it ended."""
+        if run.run_id in self.runs:
+            self.runs = self.runs.delete(run.run_id)
+            left = tuple(run_id for run_id in self.runs_of[run.task] if run_id != run.run_id)
+            self.runs_of = self.runs_of.set(run.task, left) if left else self.runs_of.delete(run.task)
+        self.touched.add(run.task)
+        error = error and error[:ERROR_CHARS_MAX]
+        self.ended.append(Ended(replace(run, state=state), state, at_us, result, error))
+        row = self.tasks.get(run.task)
+        if row is not None and run.cancelling != "deleted":
+            last = Outcome(run.run_id, state, run.fire_at_us, at_us, error)
+            self.tasks = self.tasks.set(run.task, replace(row, last=last, since_us=_since_us(row, run, at_us)))
+
+    def pass_over(self, run: Run, state: RunState, at_us: int) -> None:
+        """An occurrence is not run, and was never active: recorded in history only."""
+        self.ended.append(Ended(replace(run, state=state), state, at_us))
+
+
+def _since_us(row: TaskRow, run: Run, at_us: int) -> int:
+    """When a continuous task's run has ended, the next one is due; its name must be one never used before."""
+    if run.trigger == "schedule" and row.through_us >= row.since_us and row.spec.continuous:
+        return max(at_us, row.through_us + 1)
+    return row.since_us
+
+
+def stem(task: str, fire_at_us: int) -> str:
+    """What the id of a run begins with: its task and the time for which it is due.
+
+    >>> stem("nightly", 1_795_240_500_000_000)
+    'nightly~20261121T055500.000000Z'
+    """
+    return f"{task}~{_EPOCH + timedelta(microseconds=fire_at_us):%Y%m%dT%H%M%S.%fZ}"
+
+
+def free_moment(draft: Draft, row: TaskRow, fire_at_us: int) -> int:
+    """`fire_at_us`, moved on by single microseconds past the times of runs of the task that are known.
+
+    Those are the active ones, and the latest that were started by hand.
+    """
+    task = row.placing.name
+    taken = {run.fire_at_us for run in draft.active(task)}
+    stems = {run_id[: len(task) + 24] for _, run_id in row.requests}
+    while fire_at_us in taken or (stems and stem(task, fire_at_us) in stems):
+        fire_at_us += 1
+    return fire_at_us
+
+
+def refused(code: str, detail: str) -> Result:
+    """A refusal: its code, and a sentence that says what to do."""
+    return Result(code, detail=detail)
+
+
+DONE: Final = Result("ok")

@@ -1,0 +1,191 @@
+"""Entries about members: who there is, in which slot, who leads, who is up, down or draining."""
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from node.state.attempts import lose_runs
+from node.state.draft import DONE, Draft, refused
+from node.state.entries import AddMember, Drain, Found, Join, MarkDown, RemoveMember, Seed, TakeLead
+from node.state.value import Labels, Lead, Member, Result
+from tasks.spec import NAME_PATTERN
+
+MEMBERS_MAX: Final = 1024
+CAPACITY_MAX: Final = 1_000_000
+_TEXT_MAX: Final = 255
+_PORT_MAX: Final = 65_535
+_MANY_MAX: Final = 1000
+_NAME: Final = re.compile(NAME_PATTERN)
+
+
+def found(draft: Draft, entry: Found) -> Result:
+    """The first entry of a cluster. Result: `{"cluster_id"}`."""
+    if draft.cluster_id:
+        return refused("founded", f"this is cluster {draft.cluster_id} already")
+    if not 0 < len(entry.cluster_id) <= _TEXT_MAX:
+        return refused("invalid", f"a cluster id has 1 to {_TEXT_MAX} characters")
+    ids = [seed.id for seed in entry.members]
+    if not ids or len(ids) > MEMBERS_MAX or len(set(ids)) < len(ids):
+        return refused("invalid", f"a cluster has 1 to {MEMBERS_MAX} members, each named once")
+    for slot, seed in enumerate(entry.members):
+        if (fault := _seed_fault(seed)) is not None:
+            return refused("invalid", fault)
+        draft.put_member(_new_member(seed, slot, entry.at_us))
+    draft.cluster_id = entry.cluster_id
+    draft.slots = tuple(ids)
+    draft.placing_changed = True
+    return Result("ok", {"cluster_id": entry.cluster_id})
+
+
+def take_lead(draft: Draft, entry: TakeLead) -> Result:
+    """A member says that it leads since a term. Refused if that term, or a later one, is another's."""
+    if entry.member not in draft.members:
+        return _no_such_member(entry.member)
+    lead = Lead(entry.term, entry.member)
+    if lead == draft.lead:
+        return DONE
+    if entry.term <= draft.lead.term:
+        return refused("leadership", f"{draft.lead.member} leads since term {draft.lead.term}")
+    draft.lead = lead
+    return DONE
+
+
+def join(draft: Draft, entry: Join) -> Result:
+    """A member starts, or is back: a new incarnation, which holds no run. Result: `{"incarnation"}`."""
+    member = draft.members.get(entry.member)
+    if member is None:
+        return _no_such_member(entry.member)
+    fault = _address_fault(entry.host, entry.raft_port, entry.http_port, entry.heartbeat_port) or _offer_fault(entry)
+    if fault is not None:
+        return refused("invalid", fault)
+    joined = replace(
+        member,
+        host=entry.host,
+        raft_port=entry.raft_port,
+        http_port=entry.http_port,
+        heartbeat_port=entry.heartbeat_port,
+        status="draining" if member.drained else "up",
+        reason=None,
+        incarnation=member.incarnation + 1,
+        labels=tuple(sorted(entry.labels)),
+        capacity=entry.capacity,
+        kinds=frozenset(entry.kinds),
+    )
+    _replace(draft, member, joined, entry.at_us)
+    lose_runs(draft, member.id, entry.at_us)
+    return Result("ok", {"incarnation": joined.incarnation})
+
+
+def add_member(draft: Draft, entry: AddMember) -> Result:
+    """A new member takes the lowest vacant slot, or a new one. Result: `{"slot"}`."""
+    if (fault := _seed_fault(entry.seed)) is not None:
+        return refused("invalid", fault)
+    if entry.seed.id in draft.members:
+        return refused("exists", f"{entry.seed.id} is a member already: remove it first, or choose another id")
+    if None in draft.slots:
+        slot = draft.slots.index(None)
+        draft.slots = (*draft.slots[:slot], entry.seed.id, *draft.slots[slot + 1 :])
+    elif len(draft.slots) < MEMBERS_MAX:
+        slot = len(draft.slots)
+        draft.slots = (*draft.slots, entry.seed.id)
+    else:
+        return refused("invalid", f"a cluster has {MEMBERS_MAX} members at most")
+    draft.put_member(_new_member(entry.seed, slot, entry.at_us))
+    draft.placing_changed = True
+    return Result("ok", {"slot": slot})
+
+
+def remove_member(draft: Draft, entry: RemoveMember) -> Result:
+    """A member leaves for good; its slot stays, vacant."""
+    member = draft.members.get(entry.member)
+    if member is None:
+        return _no_such_member(entry.member)
+    if len(draft.members) == 1:
+        return refused("invalid", f"{entry.member} is the last member, and cannot leave")
+    lose_runs(draft, member.id, entry.at_us)
+    draft.members = draft.members.delete(member.id)
+    draft.slots = (*draft.slots[: member.slot], None, *draft.slots[member.slot + 1 :])
+    draft.placing_changed = True
+    return DONE
+
+
+def drain(draft: Draft, entry: Drain) -> Result:
+    """A member gets nothing new from now on, or does again. Of a member that is down it is remembered."""
+    member = draft.members.get(entry.member)
+    if member is None:
+        return _no_such_member(entry.member)
+    after = replace(member, drained=entry.on)
+    if member.status != "down":
+        after = replace(after, status="draining" if entry.on else "up")
+    _replace(draft, member, after, entry.at_us)
+    return DONE
+
+
+def mark_down(draft: Draft, entry: MarkDown) -> Result:
+    """A member is down, and what it held is orphaned. Refused but by the present leadership, or by itself."""
+    member = draft.members.get(entry.member)
+    if member is None:
+        return _no_such_member(entry.member)
+    if entry.reason == "new":
+        return refused("invalid", "a member is marked down as silent, gone or stopped")
+    if entry.incarnation != member.incarnation:
+        return refused("incarnation", f"{member.id} is in incarnation {member.incarnation}, not {entry.incarnation}")
+    if entry.reason != "stopped" and entry.term != draft.lead.term:
+        return refused("leadership", f"{draft.lead.member} leads since term {draft.lead.term}, not {entry.term}")
+    if member.status == "down":
+        return refused("not-up", f"{member.id} is down already")
+    _replace(draft, member, replace(member, status="down", reason=entry.reason), entry.at_us)
+    lose_runs(draft, member.id, entry.at_us)
+    return DONE
+
+
+def _replace(draft: Draft, before: Member, after: Member, at_us: int) -> None:
+    """Put a changed member, and see whether placement depends on the change."""
+    if after.status != before.status:
+        after = replace(after, since_us=at_us)
+    draft.put_member(after)
+    if (after.status, after.labels, after.capacity, after.kinds) != (
+        before.status,
+        before.labels,
+        before.capacity,
+        before.kinds,
+    ):
+        draft.placing_changed = True
+
+
+def _new_member(seed: Seed, slot: int, at_us: int) -> Member:
+    return Member(seed.id, slot, seed.host, seed.raft_port, seed.http_port, since_us=at_us)
+
+
+def _no_such_member(member: str) -> Result:
+    return refused("no-such-member", f"there is no member {member!r}")
+
+
+def _seed_fault(seed: Seed) -> str | None:
+    if _NAME.fullmatch(seed.id) is None:
+        return f"{seed.id!r} is no member id: letters, digits, '.', '_' and '-', 128 at most, a letter or digit first"
+    return _address_fault(seed.host, seed.raft_port, seed.http_port)
+
+
+def _address_fault(host: str, *ports: int) -> str | None:
+    if not 0 < len(host) <= _TEXT_MAX:
+        return f"a host has 1 to {_TEXT_MAX} characters"
+    if max(ports) > _PORT_MAX:
+        return f"{max(ports)} is no port: they go up to {_PORT_MAX}"
+    return None
+
+
+def _offer_fault(entry: Join) -> str | None:
+    if not 1 <= entry.capacity <= CAPACITY_MAX:
+        return f"a capacity is a whole number from 1 to {CAPACITY_MAX}"
+    if max(len(entry.labels), len(entry.kinds)) > _MANY_MAX:
+        return f"a member has {_MANY_MAX} labels and {_MANY_MAX} kinds at most"
+    return _labels_fault(entry.labels)
+
+
+def _labels_fault(labels: Labels) -> str | None:
+    if len(dict(labels)) < len(labels):
+        return "a label is given once"
+    if any(len(name) > _TEXT_MAX or len(value) > _TEXT_MAX for name, value in labels):
+        return f"a label's name and value have {_TEXT_MAX} characters at most"
+    return None

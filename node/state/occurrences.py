@@ -1,0 +1,167 @@
+"""Entries about occurrences that nobody holds yet: started by hand, queued, or passed over."""
+
+from dataclasses import replace
+from typing import Final
+
+from node.state.attempts import cancel_run
+from node.state.draft import Draft, free_moment, refused, stem
+from node.state.entries import Enqueue, PassOver, Start
+from node.state.registry import no_such_task
+from node.state.value import Result, Run, TaskRow
+from tasks.policy import KEPT
+from tasks.spec import Spec
+
+REQUESTS_KEPT: Final = 200
+"""So many of a task's latest starts by hand are remembered."""
+
+ACTIVE_MAX: Final = 1000
+"""So many active runs one task has at most, under `overlap: allow`."""
+
+PASSED_MAX: Final = 10_000
+"""So many occurrences one entry passes over at most."""
+
+LAST_FIRE_US: Final = 253_370_764_800_000_000
+"""The beginning of the year 9999: what is due later has no place in the calendar for a second attempt."""
+
+_KEY_CHARS_MAX: Final = 255
+
+
+def start(draft: Draft, entry: Start) -> Result:
+    """A run by hand waits for the task's owner. Paused tasks may be started so too. Result: `{"run_id"}`."""
+    row = draft.tasks.get(entry.task)
+    if row is None:
+        return no_such_task(entry.task)
+    if (fault := _start_fault(entry)) is not None:
+        return refused("invalid", fault)
+    known = next((run_id for key, run_id in row.requests if key and key == entry.key), None)
+    if known is not None:
+        return Result("ok", {"run_id": known})
+    spec = row.spec
+    if (refusal := _no_room(draft, row, spec)) is not None:
+        return refusal
+    if spec.overlap == "replace":
+        for other in draft.active(entry.task):
+            cancel_run(draft, other, "replaced", entry.at_us)
+    fire_at_us = entry.at_us if entry.fire_at_us is None else entry.fire_at_us
+    if spec.schedule is not None and fire_at_us <= row.through_us:
+        fire_at_us += 1  # the task's own occurrence of that time has been dealt with
+    fire_at_us = free_moment(draft, row, fire_at_us)
+    # The index makes the id one that was never given, even to a run of the same time that is long forgotten.
+    run_id = f"{stem(entry.task, fire_at_us)}~{draft.index}"
+    draft.put_run(
+        Run(
+            run_id=run_id,
+            task=entry.task,
+            trigger="manual",
+            fire_at_us=fire_at_us,
+            spec_packed=row.spec_packed,
+            state="waiting",
+            created_at_us=entry.at_us,
+            params=entry.params,
+            due_us=entry.at_us,
+        )
+    )
+    row = draft.tasks[entry.task]
+    draft.put_task(replace(row, requests=(*row.requests, (entry.key or "", run_id))[-REQUESTS_KEPT:]))
+    return Result("ok", {"run_id": run_id})
+
+
+def enqueue(draft: Draft, entry: Enqueue) -> Result:
+    """Occurrences wait for their turn; those that find the queue full are skipped. Result: `{"queued"}`."""
+    row = draft.tasks.get(entry.task)
+    if row is None:
+        return no_such_task(entry.task)
+    if (refusal := due_fault(row, row.spec, entry.fire_at_us, entry.at_us)) is not None:
+        return refusal
+    waiting = sum(run.state == "waiting" for run in draft.active(entry.task))
+    queued = skipped = 0
+    through_us = row.through_us
+    for fire_at_us in _undecided(row, entry.fire_at_us):
+        run = occurrence(draft, row, max(fire_at_us, through_us + 1), entry.at_us)
+        if waiting + queued < KEPT:
+            draft.put_run(run)
+            queued += 1
+        else:
+            draft.pass_over(run, "skipped", entry.at_us)
+            skipped += 1
+        through_us = run.fire_at_us
+    if queued or skipped:
+        draft.put_task(replace(row, through_us=through_us, skipped=row.skipped + skipped))
+    return Result("ok", {"queued": queued})
+
+
+def pass_over(draft: Draft, entry: PassOver) -> Result:
+    """Occurrences are not run; history and the task's counts say so. Result: `{"passed_over"}`."""
+    row = draft.tasks.get(entry.task)
+    if row is None:
+        return no_such_task(entry.task)
+    if len(entry.fire_at_us) > PASSED_MAX:
+        return refused("too-large", f"one entry passes over {PASSED_MAX} occurrences at most")
+    if (refusal := due_fault(row, row.spec, entry.fire_at_us, entry.at_us)) is not None:
+        return refusal
+    passed = _undecided(row, entry.fire_at_us)
+    for fire_at_us in passed:
+        draft.pass_over(_run(row, fire_at_us, entry.at_us), entry.state, entry.at_us)
+    if passed:
+        row = replace(row, through_us=passed[-1])
+        if entry.state == "skipped":
+            draft.put_task(replace(row, skipped=row.skipped + len(passed)))
+        else:
+            draft.put_task(replace(row, missed=row.missed + len(passed)))
+    return Result("ok", {"passed_over": len(passed)})
+
+
+def occurrence(draft: Draft, row: TaskRow, fire_at_us: int, at_us: int) -> Run:
+    """A scheduled occurrence as a run that waits. Its `fire_at_us` may be a little later: see `free_moment`."""
+    return _run(row, free_moment(draft, row, fire_at_us), at_us)
+
+
+def _run(row: TaskRow, fire_at_us: int, at_us: int) -> Run:
+    task = row.placing.name
+    return Run(
+        run_id=stem(task, fire_at_us),
+        task=task,
+        trigger="schedule",
+        fire_at_us=fire_at_us,
+        spec_packed=row.spec_packed,
+        state="waiting",
+        created_at_us=at_us,
+        due_us=at_us,
+    )
+
+
+def due_fault(row: TaskRow, spec: Spec, fire_at_us: tuple[int, ...], at_us: int) -> Result | None:
+    """Why none of the task's occurrences may be due, by the clock of who proposes; None: they may.
+
+    The owner works out the times, and it alone: a cron line's depend on the time zones that a machine knows.
+    """
+    if spec.schedule is None or row.paused or not spec.enabled:
+        return refused("not-due", f"nothing of {row.placing.name} falls due: no schedule, paused or not enabled")
+    if max(fire_at_us, default=0) > min(at_us, LAST_FIRE_US):
+        return refused("not-due", "an occurrence cannot be dealt with before it is due")
+    return None
+
+
+def _undecided(row: TaskRow, fire_at_us: tuple[int, ...]) -> list[int]:
+    return sorted({one for one in fire_at_us if one > row.through_us})
+
+
+def _start_fault(entry: Start) -> str | None:
+    if entry.key is not None and not 0 < len(entry.key) <= _KEY_CHARS_MAX:
+        return f"an Idempotency-Key has 1 to {_KEY_CHARS_MAX} characters"
+    if entry.fire_at_us is not None and entry.fire_at_us > LAST_FIRE_US:
+        return "fire_at is beyond the calendar"
+    return None
+
+
+def _no_room(draft: Draft, row: TaskRow, spec: Spec) -> Result | None:
+    """The refusal where overlap, or the number of active runs, forbids another run by hand."""
+    task = row.placing.name
+    active = draft.active(task)
+    if spec.overlap == "skip" and active:
+        return refused("overlap", f"{active[0].run_id} is active, and overlap is skip: wait for it, or cancel it")
+    if spec.overlap == "queue" and sum(run.state == "waiting" for run in active) >= KEPT:
+        return refused("overlap", f"{KEPT} runs of {task} wait already")
+    if len(active) >= ACTIVE_MAX:
+        return refused("overlap", f"{task} has {len(active)} active runs already")
+    return None

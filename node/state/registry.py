@@ -1,0 +1,151 @@
+"""Entries about definitions: tasks registered, changed, deleted, paused and resumed."""
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Final
+
+import msgpack
+from pydantic import ValidationError
+
+from hashing.key import key64
+from hashing.view import Task
+from node.state.attempts import cancel_run
+from node.state.draft import DONE, Draft, refused
+from node.state.entries import DeleteTask, Pause, Put, PutTasks
+from node.state.shape import plain
+from node.state.value import Result, TaskRow
+from tasks.spec import Spec, unpack
+
+PLACING: Final = ("key", "kind", "group", "pin", "sticky", "weight", "standbys")
+"""The fields of a spec that placement depends on; a change of one of them bumps the epoch (section 4)."""
+
+_FAULT_CHARS_MAX: Final = 500
+
+
+def put_tasks(draft: Draft, entry: PutTasks) -> Result:
+    """Register or change tasks, all or none. Result: `{"tasks": [[name, version, created], ...]}`."""
+    lines: list[list[Any]] = []
+    names: set[str] = set()
+    with draft.tasks.mutate() as tasks:
+        for put in entry.puts:
+            spec = _spec(put.spec_packed)
+            if isinstance(spec, str):
+                return refused("invalid", spec)
+            if spec.name in names:
+                return refused("invalid", f"{spec.name} is in the list twice")
+            names.add(spec.name)
+            row = tasks.get(spec.name)
+            if (refusal := _other_version(row, put.if_version, spec.name)) is not None:
+                return refusal
+            if row is None or row.spec_packed != put.spec_packed:
+                tasks[spec.name] = _put(draft, row, put, spec, entry.at_us)
+                draft.touched.add(spec.name)
+            lines.append([spec.name, tasks[spec.name].version, row is None])
+        draft.tasks = tasks.finish()
+    return Result("ok", {"tasks": lines})
+
+
+def delete_task(draft: Draft, entry: DeleteTask) -> Result:
+    """The task goes; its runs are cancelled, at once or by whoever holds them."""
+    row = draft.tasks.get(entry.task)
+    if row is None:
+        return no_such_task(entry.task)
+    if (refusal := _other_version(row, entry.if_version, entry.task)) is not None:
+        return refusal
+    draft.tasks = draft.tasks.delete(entry.task)
+    draft.touched.add(entry.task)
+    draft.placing_changed = True
+    for run in draft.active(entry.task):
+        cancel_run(draft, run, "deleted", entry.at_us)
+    return DONE
+
+
+def pause(draft: Draft, entry: Pause) -> Result:
+    """From now on nothing of the task falls due; or its schedule counts from now."""
+    row = draft.tasks.get(entry.task)
+    if row is None:
+        return no_such_task(entry.task)
+    if row.paused == entry.on:
+        return DONE
+    row = replace(row, paused=entry.on)
+    draft.put_task(row if entry.on else _counting_from(row, entry.at_us, continuous=row.spec.continuous))
+    return DONE
+
+
+def no_such_task(task: str) -> Result:
+    """The refusal where there is no such task."""
+    return refused("no-such-task", f"there is no task {task!r}")
+
+
+def _other_version(row: TaskRow | None, if_version: int | None, task: str) -> Result | None:
+    present = 0 if row is None else row.version
+    if if_version is None or if_version == present:
+        return None
+    if row is None:
+        return refused("version", f"{task} is not there, so it has no version {if_version}")
+    if if_version == 0:
+        return refused("version", f"{task} is there already, in version {present}")
+    return refused("version", f"{task} is in version {present}, not {if_version}: read it again, then change it")
+
+
+def _put(draft: Draft, row: TaskRow | None, put: Put, spec: Spec, at_us: int) -> TaskRow:
+    if row is None:
+        draft.placing_changed = True
+        draft.orders += 1
+        new = TaskRow(put.spec_packed, _placing(spec, None), draft.orders, 1, at_us, 0, 0)
+        return _counting_from(new, at_us, continuous=spec.continuous)
+    before = row.spec
+    if any(getattr(spec, name) != getattr(before, name) for name in PLACING):
+        draft.placing_changed = True
+    incumbent = row.placing.incumbent if spec.sticky else None
+    changed = replace(row, spec_packed=put.spec_packed, placing=_placing(spec, incumbent), version=row.version + 1)
+    if (spec.schedule, spec.enabled) == (before.schedule, before.enabled):
+        return changed
+    return _counting_from(changed, at_us, continuous=spec.continuous)
+
+
+def _counting_from(row: TaskRow, at_us: int, *, continuous: bool) -> TaskRow:
+    """The row, its schedule counting from `at_us`: what was due before and is not dealt with never will be.
+
+    `through_us` never goes back, however the clocks of those who propose differ, or what has been claimed could be
+    claimed again.
+    """
+    if continuous:
+        return replace(row, since_us=max(at_us, row.through_us + 1))
+    return replace(row, since_us=at_us, through_us=max(at_us, row.through_us))
+
+
+def _placing(spec: Spec, incumbent: str | None) -> Task:
+    return Task(
+        name=spec.name,
+        key64=_hashed(spec.name if spec.key is None else spec.key),
+        kind=spec.kind,
+        group=tuple(sorted(spec.group.items())),
+        pin=spec.pin,
+        incumbent=incumbent,
+        weight=spec.weight,
+        standbys=spec.standbys,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _hashed(key: str) -> int:
+    return key64(key)
+
+
+def _spec(packed: bytes) -> Spec | str:
+    """The spec, or what is wrong with it.
+
+    Checked as far as every member must find the same; kinds, params, cron lines and time zones are checked
+    before a spec is proposed.
+    """
+    try:
+        raw = msgpack.unpackb(packed)
+        if plain(raw) != raw:
+            return "a spec holds only numbers that JSON has"
+        return unpack(packed)
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)]
+        return f"this is no task: {'; '.join(faults)}"[:_FAULT_CHARS_MAX]
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        return f"this is no task: {error}"[:_FAULT_CHARS_MAX]

@@ -1,0 +1,51 @@
+"""The entry that changes the cluster's settings, and what they may be."""
+
+from dataclasses import replace
+from math import isfinite
+from typing import Any, Final
+
+from node.state.draft import DONE, Draft, refused
+from node.state.entries import Change
+from node.state.value import Result
+
+SECONDS: Final[dict[str, tuple[float, float]]] = {
+    "lease_s": (0.5, 600.0),
+    "window_s": (0.3, 600.0),
+    "margin_s": (0.05, 600.0),
+}
+"""From, to. Heartbeats go 4 times a second: a lease or a window shorter than two of them would lapse in between."""
+
+SLACK_MILLI_MAX: Final = 1_000_000
+HISTORY_DAYS_MAX: Final = 36_500
+
+
+def change(draft: Draft, entry: Change) -> Result:
+    """Change the settings named, all or none. `balance_slack_milli` None turns room off."""
+    values: dict[str, Any] = {}
+    for name, value in entry.settings.items():
+        if (fault := setting_fault(name, value)) is not None:
+            return refused("invalid", fault)
+        values[name] = float(value) if name in SECONDS else value
+    after = replace(draft.settings, **values)
+    if after.balance_slack_milli != draft.settings.balance_slack_milli:
+        draft.placing_changed = True
+    draft.settings = after
+    return DONE
+
+
+def setting_fault(name: str, value: Any) -> str | None:
+    """What is wrong with a setting, in a sentence; None if it may be so."""
+    if name in SECONDS:
+        least, most = SECONDS[name]
+        if type(value) not in (int, float) or not isfinite(value) or not least <= value <= most:
+            return f"{name} is a number of seconds from {least} to {most}"
+        return None
+    if name == "balance_slack_milli":
+        fits = value is None or (type(value) is int and 0 <= value <= SLACK_MILLI_MAX)
+        return None if fits else f"balance_slack is a number from 0 to {SLACK_MILLI_MAX // 1000}, or null"
+    if name == "history_days":
+        fits = type(value) is int and 1 <= value <= HISTORY_DAYS_MAX
+        return None if fits else f"history_days is a whole number from 1 to {HISTORY_DAYS_MAX}"
+    if name == "refusal_is_death":
+        return None if type(value) is bool else "refusal_is_death is true or false"
+    return f"there is no setting {name!r}"

@@ -1,0 +1,216 @@
+"""Dataclasses to and from lists of plain values, every type checked: what the packed forms are made of.
+
+A dataclass becomes the list of its fields, in order. Fields may be added at the end, with a default: a list
+that lacks them is read with the default, so that what an older version wrote can be read. A list with more
+fields than are known is not read.
+"""
+
+import types
+from collections.abc import Callable
+from math import isfinite
+from typing import Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+Read = Callable[[Any], Any]
+Write = Callable[[Any], Any]
+
+LATEST_US: Final = 253_402_300_799_999_999
+"""The last microsecond of the year 9999: no time is later, since none later can be written as a date."""
+
+_UINT64_MAX: Final = 2**64 - 1
+_DEPTH_MAX: Final = 32
+
+
+class Misfit(ValueError):
+    """A value that is not of the type asked for. The message says which, and where."""
+
+
+def plain(value: Any, depth: int = _DEPTH_MAX) -> Any:
+    """`value` as JSON could carry it: None, booleans, 64-bit integers, floats, text, lists, and dicts by text.
+
+    Numbers that JSON has no word for (NaN, infinities) become None, as in ECMAScript's JSON.stringify: a kind
+    whose figures hold one should not be unable to finish. Raises `Misfit` for anything else, and for what is
+    nested more than 32 deep.
+    """
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return value
+    if kind is float:
+        return value if isfinite(value) else None
+    if depth == 0:
+        raise Misfit(f"nested more than {_DEPTH_MAX} deep")
+    if kind is dict:
+        if not all(type(name) is str for name in value):
+            raise Misfit("a name that is not text")
+        return {name: plain(item, depth - 1) for name, item in value.items()}
+    if kind is list:
+        return [plain(item, depth - 1) for item in value]
+    raise Misfit(f"{kind.__name__} is not a JSON type")
+
+
+class Shape(Generic[T]):
+    """How one dataclass (or NamedTuple) is written as a list of plain values, and read from one."""
+
+    def __init__(self, cls: type[T]) -> None:
+        hints = get_type_hints(cls)
+        names: tuple[str, ...] = getattr(cls, "_fields", None) or tuple(cls.__dataclass_fields__)  # type: ignore[attr-defined]
+        self._cls = cls
+        self._names = names
+        self._reads = tuple(_reader(hints[name], name) for name in names)
+        self._writes = tuple(_writer(hints[name]) for name in names)
+        self._required = _required(cls, names)
+
+    def wire(self, value: T) -> list[Any]:
+        """The fields of `value`, as plain values in a list. Raises whatever a value of wrong type may raise."""
+        return [
+            getattr(value, name) if write is None else write(getattr(value, name))
+            for name, write in zip(self._names, self._writes, strict=True)
+        ]
+
+    def value(self, wire: Any) -> T:
+        """The value that `wire` wrote. Raises `Misfit`."""
+        if type(wire) is not list or not self._required <= len(wire) <= len(self._names):
+            raise Misfit(f"{self._cls.__name__} is a list of {self._required} to {len(self._names)} fields")
+        fields = []
+        for name, read, item in zip(self._names, self._reads, wire, strict=False):
+            try:
+                fields.append(read(item))
+            except Misfit as misfit:
+                raise Misfit(f"{self._cls.__name__}.{name}: {misfit}") from None
+        return self._cls(*fields)
+
+
+_SHAPES: Final[dict[type[Any], Shape[Any]]] = {}
+
+
+def shape(cls: type[T]) -> Shape[T]:
+    """The shape of `cls`, worked out once."""
+    known: Shape[T] | None = _SHAPES.get(cls)
+    if known is None:
+        known = _SHAPES[cls] = Shape(cls)
+    return known
+
+
+def _required(cls: type[Any], names: tuple[str, ...]) -> int:
+    defaults = getattr(cls, "_field_defaults", None)
+    if defaults is not None:
+        return len(names) - len(defaults)
+    missing = type(cls.__dataclass_fields__[names[0]].default)
+    fields = cls.__dataclass_fields__.values()
+    return sum(isinstance(one.default, missing) and isinstance(one.default_factory, missing) for one in fields)
+
+
+def _is_nested(hint: Any) -> bool:
+    return hasattr(hint, "__dataclass_fields__") or hasattr(hint, "_fields")
+
+
+def _optional(hint: Any) -> Any:
+    """X of `X | None`; None for any other type."""
+    if get_origin(hint) in (Union, types.UnionType):
+        inner = [one for one in get_args(hint) if one is not type(None)]
+        assert len(inner) == 1, f"only X | None is understood, not {hint}"
+        return inner[0]
+    return None
+
+
+def _reader(hint: Any, name: str) -> Read:
+    inner = _optional(hint)
+    if inner is not None:
+        read = _reader(inner, name)
+        return lambda item: None if item is None else read(item)
+    if _is_nested(hint):
+        return shape(hint).value
+    if hint is int:
+        return _whole(LATEST_US if name.endswith("_us") else _UINT64_MAX)
+    if hint is float:
+        return _number
+    if hint in (str, bytes, bool):
+        return _exactly(hint)
+    return _container(hint, name)
+
+
+def _container(hint: Any, name: str) -> Read:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return _one_of(frozenset(arguments))
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return _many(_reader(arguments[0], name), tuple)
+    if origin is tuple:
+        return _few(tuple(_reader(one, name) for one in arguments))
+    if origin is frozenset:
+        return _many(_reader(arguments[0], name), frozenset)
+    if origin is dict:
+        return _table
+    raise TypeError(f"no shape for {hint}")
+
+
+def _writer(hint: Any) -> Write | None:
+    """What makes a field plain; None where msgpack takes it as it is."""
+    inner = _optional(hint)
+    if inner is not None:
+        write = _writer(inner)
+        return None if write is None else lambda item: None if item is None else write(item)
+    if _is_nested(hint):
+        return shape(hint).wire
+    if get_origin(hint) is frozenset:
+        return sorted
+    each = _writer(get_args(hint)[0]) if get_origin(hint) is tuple else None
+    return None if each is None else lambda items: [each(item) for item in items]
+
+
+def _whole(most: int) -> Read:
+    def read(item: Any) -> int:
+        if type(item) is not int or not 0 <= item <= most:
+            raise Misfit(f"not a whole number from 0 to {most}")
+        return item
+
+    return read
+
+
+def _number(item: Any) -> float:
+    if type(item) not in (float, int) or not isfinite(item):
+        raise Misfit("not a number")
+    return float(item)
+
+
+def _exactly(kind: type[T]) -> Callable[[Any], T]:
+    def read(item: Any) -> T:
+        if type(item) is not kind:
+            raise Misfit(f"not {kind.__name__}")
+        return item
+
+    return read
+
+
+def _one_of(words: frozenset[Any]) -> Read:
+    def read(item: Any) -> str:
+        if type(item) is not str or item not in words:
+            raise Misfit("not one of the words known here")
+        return item
+
+    return read
+
+
+def _many(read_one: Read, make: Callable[[list[Any]], Any]) -> Read:
+    def read(items: Any) -> Any:
+        if type(items) is not list:
+            raise Misfit("not a list")
+        return make([read_one(item) for item in items])
+
+    return read
+
+
+def _few(read_each: tuple[Read, ...]) -> Read:
+    def read(items: Any) -> tuple[Any, ...]:
+        if type(items) is not list or len(items) != len(read_each):
+            raise Misfit(f"not a list of {len(read_each)}")
+        return tuple([read_one(item) for read_one, item in zip(read_each, items, strict=True)])
+
+    return read
+
+
+def _table(item: Any) -> dict[str, Any]:
+    if type(item) is not dict:
+        raise Misfit("not a table")
+    table: dict[str, Any] = plain(item)
+    return table

@@ -1,0 +1,130 @@
+"""The state as a list of records, and back. `codec` packs them and cuts them into pieces.
+
+A record is a list: its kind, then what it holds. The first is the head; members, tasks, runs and windows follow.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from immutables import Map
+
+from node.state.shape import Misfit, shape
+from node.state.value import Lead, Member, Result, Run, Settings, State, TaskRow, Window
+from node.state.windows import weigh
+from tasks.run import ACTIVE, HELD
+
+_HEAD: Final = 0
+_MEMBER: Final = 1
+_TASK: Final = 2
+_RUN: Final = 3
+_WINDOW: Final = 4
+_COUNT_MAX: Final = 2**63
+
+
+def records(state: State) -> Iterator[list[Any]]:
+    """The state, record by record, in an order that does not depend on how maps happen to be laid out."""
+    yield [
+        _HEAD,
+        [state.cluster_id, state.index, state.epoch, state.token, state.orders],
+        shape(Settings).wire(state.settings),
+        shape(Lead).wire(state.lead),
+        list(state.slots),
+    ]
+    for member in sorted(state.members):
+        yield [_MEMBER, shape(Member).wire(state.members[member])]
+    for row in sorted(state.tasks.values(), key=lambda row: row.order):
+        yield [_TASK, shape(TaskRow).wire(row)]
+    for task in sorted(state.runs_of):
+        for run_id in state.runs_of[task]:
+            yield [_RUN, shape(Run).wire(state.runs[run_id])]
+    for proposer in sorted(state.windows):
+        window = state.windows[proposer]
+        results = [[sequence, *shape(Result).wire(window.results[sequence])] for sequence in sorted(window.results)]
+        yield [_WINDOW, proposer, window.session, window.floor, results]
+
+
+def assembled(stream: Iterable[Any]) -> State:
+    """The state whose `records` these are. Raises `ValueError`, `TypeError` or `KeyError` if they are no state's."""
+    restored = _Restored()
+    for place, record in enumerate(stream):
+        if type(record) is not list or (place == 0) != (record[:1] == [_HEAD]):
+            raise Misfit("a snapshot is a head and then other records")
+        restored.take(*record)
+    return restored.state()
+
+
+class _Restored:
+    """Gathers records, each checked by itself; `state` checks how they hang together."""
+
+    def __init__(self) -> None:
+        self._head: list[Any] = []
+        self._members: dict[str, Member] = {}
+        self._tasks: dict[str, TaskRow] = {}
+        self._runs: dict[str, Run] = {}
+        self._runs_of: dict[str, list[str]] = {}
+        self._windows: dict[str, Window] = {}
+        self._specs: dict[bytes, bytes] = {}
+
+    def take(self, kind: Any, *rest: Any) -> None:
+        """Take one record in."""
+        if kind == _HEAD:
+            self._head = list(rest)
+        elif kind == _MEMBER:
+            member = shape(Member).value(*rest)
+            self._members[member.id] = member
+        elif kind == _TASK:
+            row = shape(TaskRow).value(*rest)
+            self._tasks[row.placing.name] = row
+            self._specs[row.spec_packed] = row.spec_packed
+        elif kind == _RUN:
+            run = shape(Run).value(*rest)
+            # A run shares the packed definition with its task, as it did before.
+            run = replace(run, spec_packed=self._specs.get(run.spec_packed, run.spec_packed))
+            self._runs[run.run_id] = run
+            self._runs_of.setdefault(run.task, []).append(run.run_id)
+        elif kind == _WINDOW:
+            self._take_window(*rest)
+        else:
+            raise Misfit(f"there is no record of kind {kind!r}")
+
+    def _take_window(self, proposer: Any, session: Any, floor: Any, lines: Any) -> None:
+        if type(proposer) is not str or type(lines) is not list:
+            raise Misfit("a window belongs to a proposer and holds results")
+        results = Map({_count(sequence): shape(Result).value(fields) for sequence, *fields in lines})
+        self._windows[proposer] = Window(_count(session), _count(floor), results, weigh(results))
+
+    def state(self) -> State:
+        """The whole."""
+        counts, settings, lead, slots = self._head
+        cluster_id, *numbers = counts
+        index, epoch, token, orders = map(_count, numbers)
+        seated = {member.id: member.slot for member in self._members.values()}
+        if type(cluster_id) is not str or seated != {name: i for i, name in enumerate(slots) if name is not None}:
+            raise Misfit("its members do not sit in its slots")
+        for run in self._runs.values():
+            if run.state not in ACTIVE or run.token > token or (run.state in HELD) != bool(run.node and run.attempts):
+                raise Misfit(f"run {run.run_id!r} contradicts itself")
+        if len(set(self._runs)) != sum(map(len, self._runs_of.values())):
+            raise Misfit("a run is in it twice")
+        return State(
+            cluster_id=cluster_id,
+            index=index,
+            epoch=epoch,
+            token=token,
+            orders=orders,
+            settings=shape(Settings).value(settings),
+            lead=shape(Lead).value(lead),
+            slots=tuple(slots),
+            members=Map(self._members),
+            tasks=Map(self._tasks),
+            runs=Map(self._runs),
+            runs_of=Map({task: tuple(ids) for task, ids in self._runs_of.items()}),
+            windows=Map(self._windows),
+        )
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _COUNT_MAX:
+        raise Misfit("not a count")
+    return value
