@@ -26,6 +26,29 @@ class Columns:
         """The columns of `tasks`; those that are columns already, as they are."""
         return tasks if isinstance(tasks, Columns) else cls(tuple(tasks))
 
+    def followed_by(self, tasks: Sequence[Task]) -> "Columns":
+        """The columns of `tasks`. Where those begin with these tasks, as they do after a registration, only the new
+        ones are looked at.
+        """
+        known = len(self.tasks)
+        whole = Columns(tuple(tasks))
+        if whole.tasks[:known] != self.tasks:
+            return whole
+        if len(whole.tasks) == known:
+            return self
+        more = Columns(whole.tasks[known:])
+        pins = [*self.pins, *((known + position, pin) for position, pin in more.pins)]
+        whole.__dict__.update(  # what the cached properties would come to
+            keys=self.keys + more.keys,
+            weights=self.weights + more.weights,
+            weight=self.weight + more.weight,
+            distinct_traits=self.distinct_traits | more.distinct_traits,
+            pins=pins,
+        )
+        if self.incumbents is None and more.incumbents is None:
+            whole.__dict__["incumbents"] = None
+        return whole
+
     @cached_property
     def keys(self) -> list[int]:
         """The key64 of each task."""

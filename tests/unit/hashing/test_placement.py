@@ -88,6 +88,18 @@ def test_kept_columns_change_nothing(slots: list[Slot], tasks: list[Task], slack
     assert place(slots, columns, slack) == place(slots, tasks, slack)
 
 
+@settings(max_examples=40, deadline=None)
+@given(task_lists(), st.integers(0, 40), st.booleans())
+def test_columns_followed_by_more_tasks_are_those_of_all(tasks: list[Task], known: int, changed: bool) -> None:
+    before = Columns.of(tasks[:known])
+    if changed:
+        tasks = [tasks[0]._replace(weight=9), *tasks[1:]]
+    after, anew = before.followed_by(tasks), Columns.of(tasks)
+    assert after == anew
+    for column in ("keys", "weights", "weight", "traits", "distinct_traits", "pins", "incumbents"):
+        assert getattr(after, column) == getattr(anew, column)
+
+
 def test_a_pin_is_kept_room_or_not_and_counts_before_the_others() -> None:
     slots = alike(3)
     tasks = [Task(f"t{number}", number, "backup", pin="node-1" if number >= 3 else None) for number in range(9)]

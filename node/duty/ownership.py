@@ -1,0 +1,128 @@
+"""Who owns what, for one state: the placement computed once, and then asked.
+
+A value like the state that it comes from, to be made off the event loop and read from any thread. What it takes
+from the tasks is kept from one epoch to the next, so that a member's death costs the placement alone.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+from operator import itemgetter
+from typing import NamedTuple
+
+from hashing.columns import Columns
+from hashing.difference import Move, load_of, moves
+from hashing.placement import place, standbys
+from hashing.preference import Reason, because, preference
+from hashing.view import Slot, Task
+from node.state.value import State
+
+
+class _Entry(NamedTuple):
+    """A task's place in the roll. `order` tells a task that was deleted and registered again from the one before."""
+
+    order: int
+    placing: Task
+
+
+_Roll = dict[str, _Entry]
+"""All tasks by name, in the order in which they were registered."""
+
+
+class Ownership:
+    """The owners of all tasks in `state`. Made by `Ownership.of`, then `follow`; never changed."""
+
+    def __init__(self, state: State, roll: _Roll, columns: Columns, slots: tuple[Slot, ...]) -> None:
+        self.state = state
+        self._roll = roll
+        self._columns = columns
+        self._slots = slots
+        self._placement = place(slots, columns, state.settings.balance_slack_milli)
+        self._owners = dict(zip(map(itemgetter(0), columns.tasks), self._placement.owners, strict=True))
+
+    @classmethod
+    def of(cls, state: State) -> "Ownership":
+        """The ownership of any state, from nothing."""
+        rows = sorted(((row.order, row.placing) for row in state.tasks.values()), key=itemgetter(0))
+        roll = {placing.name: _Entry(order, placing) for order, placing in rows}
+        return cls(state, roll, Columns(_tasks(roll)), state.seats())
+
+    def follow(self, state: State, touched: Collection[str] | None = None) -> "Ownership":
+        """The ownership of a later state: this one, if nothing that placement depends on has changed since.
+
+        `touched` must name every task that was registered, changed or deleted between the two states, and may
+        name others; None: anything may have changed.
+        """
+        if state.epoch == self.state.epoch:
+            return self
+        if touched is None:
+            return Ownership.of(state)
+        roll = _updated(self._roll, state, touched)
+        columns = self._columns if roll is self._roll else self._columns.followed_by(_tasks(roll))
+        return Ownership(state, roll, columns, state.seats())
+
+    def without(self, members: Collection[str]) -> "Ownership":
+        """The ownership as it would be, were these members down. Names of no members change nothing."""
+        slots = tuple(replace(slot, status="down") if slot.member in members else slot for slot in self._slots)
+        return Ownership(self.state, self._roll, self._columns, slots)
+
+    def owner(self, task: str, /) -> str | None:
+        """The task's owner; None where no member may run it, or if the task is not known."""
+        return self._member(self._owners.get(task))
+
+    def explain(self, task: str) -> list[Reason]:
+        """Why it is that one: pin, incumbent and succession up to the owner, each with a verdict.
+
+        This and what follows raise `KeyError` for a task that is not known.
+        """
+        return because(self._slots, self._roll[task].placing, self._owners[task])
+
+    def preference(self, task: str) -> list[str]:
+        """The members that may run the task, in the order in which they would take it."""
+        return self._members(preference(self._slots, self._roll[task].placing))
+
+    def standbys(self, task: str) -> list[str]:
+        """The members that stand by for the task's owner."""
+        return self._members(standbys(self._slots, self._roll[task].placing, self._owners[task]))
+
+    def load(self) -> dict[str, int]:
+        """The weight that each member is given."""
+        return load_of(self._placement, self._slots)
+
+    def moves_to(self, after: "Ownership") -> list[Move]:
+        """The tasks whose owner is another in `after`, a preview of this ownership or what this is a preview of.
+
+        Raises `ValueError` if `after` is of other tasks.
+        """
+        if after._columns is not self._columns:
+            raise ValueError("moves are between two placements of the same tasks: compare with a preview (without)")
+        return moves(self._columns.tasks, self._placement, after._placement, self._slots)
+
+    def _member(self, slot: int | None) -> str | None:
+        return None if slot is None else self._slots[slot].member
+
+    def _members(self, slots: list[int]) -> list[str]:
+        return [member for slot in slots if (member := self._slots[slot].member) is not None]
+
+
+def _tasks(roll: _Roll) -> tuple[Task, ...]:
+    return tuple(map(itemgetter(1), roll.values()))
+
+
+def _updated(roll: _Roll, state: State, touched: Collection[str]) -> _Roll:
+    """The roll with the touched tasks as they are in `state`; the same object if they are in it as they are."""
+    now = {name: state.tasks.get(name) for name in touched}
+    entries = {name: None if row is None else _Entry(row.order, row.placing) for name, row in now.items()}
+    changed = {name: entry for name, entry in entries.items() if entry != roll.get(name)}
+    if not changed:
+        return roll
+    updated = dict(roll)
+    for name, entry in changed.items():
+        known = updated.get(name)
+        if entry is not None and known is not None and entry.order == known.order:
+            updated[name] = entry  # keeps its place
+        else:
+            updated.pop(name, None)
+    # Registration numbers only grow: what is new comes after all that stands.
+    fresh = [entry for name, entry in changed.items() if entry is not None and name not in updated]
+    updated.update((entry.placing.name, entry) for entry in sorted(fresh, key=itemgetter(0)))
+    return updated
