@@ -1,0 +1,270 @@
+"""What is answered: the shapes that /openapi.json describes. `views` makes them out of the state."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from hashing.preference import Verdict
+from tasks.run import RunState
+
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"}, description="RFC 3339, UTC")]
+Cursor = Annotated[str | None, Field(description="Give it as `after` for the next ones; null: these are the last")]
+
+
+class FieldProblem(TypedDict):
+    """One field that is not right."""
+
+    field: str
+    message: str
+
+
+class ProblemDocument(TypedDict, total=False):
+    """RFC 9457: what went wrong, and what to do about it."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldProblem]
+
+
+class HealthView(TypedDict):
+    """The process serves."""
+
+    status: Literal["ok"]
+
+
+class ReadyView(TypedDict):
+    """The member has caught up, and has a leader and a lease."""
+
+    status: Literal["ready"]
+    leader: str
+
+
+class SettingsView(TypedDict):
+    """The cluster's settings. `balance_slack` null: room is off."""
+
+    balance_slack: float | None
+    lease_s: float
+    window_s: float
+    margin_s: float
+    refusal_is_death: bool
+    history_days: int
+
+
+class MemberView(TypedDict):
+    """A member. `reason` says why it is down; `load` is the weight it is given, `running` its attempts."""
+
+    id: str
+    slot: int
+    status: Literal["up", "down", "draining"]
+    reason: Literal["silent", "gone", "stopped", "new"] | None
+    incarnation: int
+    labels: dict[str, str]
+    capacity: int
+    kinds: list[str]
+    url: str
+    since: Time | None
+    load: int
+    running: int
+
+
+class MemberPage(TypedDict):
+    """Members, by slot."""
+
+    items: list[MemberView]
+    next: Cursor
+
+
+class ClusterView(TypedDict):
+    """The cluster as `node` sees it. `quorum` false: what is told may be old, and nothing can be changed."""
+
+    id: str
+    node: str
+    leader: str | None
+    term: int
+    index: int
+    epoch: int
+    quorum: bool
+    settings: SettingsView
+    members: list[MemberView]
+
+
+class KindView(TypedDict):
+    """A kind of task: who offers it, and the JSON schema of its params (null: who knows it does not answer)."""
+
+    kind: str
+    members: list[str]
+    params: dict[str, Any] | None
+
+
+class KindPage(TypedDict):
+    """Kinds, by name."""
+
+    items: list[KindView]
+    next: Cursor
+
+
+class LastView(TypedDict):
+    """How a task's last run ended."""
+
+    run_id: str
+    state: RunState
+    fire_at: Time
+    finished_at: Time
+    error: str | None
+
+
+class TaskView(TypedDict):
+    """A task: its definition, complete, and what became of it so far."""
+
+    name: str
+    kind: str
+    params: dict[str, Any]
+    schedule: dict[str, Any] | None
+    key: str | None
+    group: dict[str, str]
+    pin: str | None
+    sticky: bool
+    weight: int
+    standbys: int
+    overlap: str
+    catch_up: str
+    timeout_s: float | None
+    retry: dict[str, Any]
+    failover: dict[str, Any]
+    enabled: bool
+    version: int
+    paused: bool
+    owner: str | None
+    registered_at: Time
+    next_fire_at: Time | None
+    skipped: int
+    missed: int
+    last: LastView | None
+
+
+class TaskPage(TypedDict):
+    """Tasks, by name."""
+
+    items: list[TaskView]
+    next: Cursor
+
+
+class PutView(TypedDict):
+    """What became of one task of a list."""
+
+    name: str
+    version: int
+    created: bool
+
+
+class PutPage(TypedDict):
+    """What became of a list of tasks, in its order."""
+
+    items: list[PutView]
+    next: Cursor
+
+
+class RunningOn(TypedDict):
+    """A member that holds a run of the task."""
+
+    node: str
+    run_id: str
+
+
+class Because(TypedDict):
+    """One step of the way to the owner; node null: the slot is vacant."""
+
+    node: str | None
+    verdict: Verdict
+
+
+class OwnerView(TypedDict):
+    """Who owns a task, and why. `waiting` is a sentence where something is due and has not begun."""
+
+    task: str
+    owner: str | None
+    running_on: list[RunningOn]
+    preference: list[str]
+    standbys: list[str]
+    epoch: int
+    index: int
+    because: list[Because]
+    next_fire_at: Time | None
+    waiting: str | None
+
+
+MoveView = TypedDict("MoveView", {"task": str, "from": str | None, "to": str | None})
+"""A task that would go elsewhere."""
+
+
+class LoadView(TypedDict):
+    """The weight that a member is given, now and then."""
+
+    now: int
+    then: int
+
+
+class PlanView(TypedDict):
+    """What would move, were some members down."""
+
+    moves: list[MoveView]
+    load: dict[str, LoadView]
+
+
+class ProgressView(TypedDict):
+    """How far an attempt is."""
+
+    done: float
+    total: float | None
+    unit: str
+
+
+class AttemptView(TypedDict):
+    """One try at a run."""
+
+    attempt: int
+    node: str
+    token: int
+    state: RunState
+    started_at: Time | None
+    finished_at: Time | None
+    error: str | None
+
+
+class RunView(TypedDict):
+    """A run. `attempt`, `token`, `node`, `claimed_at` and `started_at` are those of the present or latest attempt."""
+
+    run_id: str
+    task: str
+    kind: str
+    trigger: Literal["schedule", "manual"]
+    fire_at: Time
+    attempt: int | None
+    token: int | None
+    node: str | None
+    state: RunState
+    claimed_at: Time | None
+    started_at: Time | None
+    finished_at: Time | None
+    progress: ProgressView | None
+    checkpoint: Any
+    result: dict[str, Any] | None
+    error: str | None
+    attempts: list[AttemptView]
+    cancelling: str | None
+
+
+class RunPage(TypedDict):
+    """Runs, newest first."""
+
+    items: list[RunView]
+    next: Cursor
+
+
+class StartedView(TypedDict):
+    """The run that was made; it waits for the task's owner to claim it."""
+
+    run_id: str

@@ -1,0 +1,221 @@
+"""The aiohttp application: routes from the table, and what every request goes through before it is served."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Final
+
+from aiohttp import web
+
+from node.http.auth import check_content_type, check_host, member_credential, same, shown_token
+from node.http.call import COMMON_QUERY, Call, Limits
+from node.http.endpoint import Endpoint, serve
+from node.http.events import Hub
+from node.http.metrics import Metrics
+from node.http.problems import Problem, invalid_field
+from node.http.routes import ENDPOINTS
+from node.http.service import Service
+from node.http.surface import Node
+from node.http.times import wall_us
+from node.peers import Peers
+
+INDEX: Final = "Rota-Index"
+EPOCH: Final = "Rota-Epoch"
+SERVICE: Final = web.AppKey("service", Service)
+
+_log = logging.getLogger(__name__)
+
+Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def build_app(
+    node: Node,
+    peers: Peers,
+    limits: Limits | None = None,
+    now_us: Callable[[], int] = wall_us,
+) -> web.Application:
+    """The application. It tells listeners what `node.changes()` tells, and closes `peers` when it is cleaned up."""
+    limits = limits or Limits()
+    service = Service(
+        node=node,
+        peers=peers,
+        limits=limits,
+        metrics=Metrics(node),
+        hub=Hub(os.urandom(4).hex()),
+        now_us=now_us,
+        member_token=member_credential(node.facts.secret),
+        endpoints=ENDPOINTS,
+    )
+    # Bodies are counted as they are read, in `Call.body`.
+    app = web.Application(middlewares=[_problems], client_max_size=limits.body_bytes)
+    app[SERVICE] = service
+    for endpoint in ENDPOINTS:
+        app.router.add_route(endpoint.method, endpoint.path, _handler(endpoint, service))
+    app.on_response_prepare.append(_bear_index)
+    app.on_startup.append(_listen)
+    app.on_shutdown.append(_end_streams)
+    app.on_cleanup.append(_close)
+    return app
+
+
+async def serve_on(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, int]:
+    """Serve on an address (port 0: the kernel gives one). The runner (clean it up) and the port.
+
+    Raises `OSError`.
+    """
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=2.0, keepalive_timeout=75)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+    except OSError:
+        await runner.cleanup()
+        raise
+    return runner, runner.addresses[0][1]
+
+
+def _handler(endpoint: Endpoint, service: Service) -> Answering:
+    streams = endpoint.path in ("/v1/events", "/v1/runs/{run_id}/log", "/peer/log")
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        begun = perf_counter()
+        call = Call(request, service)
+        status = 500
+        try:
+            await _admit(endpoint, call)
+            response = await serve(endpoint, call)
+            status = response.status
+            return response
+        except Problem as problem:
+            status = problem.status
+            raise
+        finally:
+            if not streams:
+                service.metrics.request(endpoint.method, endpoint.path, status, perf_counter() - begun)
+
+    return handle
+
+
+async def _admit(endpoint: Endpoint, call: Call) -> None:
+    """All checks before a handler sees the request, and the waits that the client asked for."""
+    request = call.request
+    _check_token(endpoint, call)
+    if endpoint.method != "GET":
+        check_content_type(request)
+    if INDEX in request.headers:
+        await _wait_for_index(call)
+    if COMMON_QUERY in request.query:
+        if not endpoint.reads:
+            raise invalid_field(COMMON_QUERY, "there is no such parameter here", "the query")
+        match request.query[COMMON_QUERY].lower():
+            case "true" | "1":
+                await call.barrier()
+            case "false" | "0" | "":
+                pass
+            case _:
+                raise invalid_field(COMMON_QUERY, "must be true or false", "the query")
+
+
+def _check_token(endpoint: Endpoint, call: Call) -> None:
+    service = call.service
+    expected = service.node.facts.token
+    if endpoint.access == "anyone" or (expected is None and endpoint.access != "member"):
+        return
+    shown = shown_token(call.request.headers.get("Authorization"), basic=endpoint.access == "page")
+    members = shown is not None and same(shown, service.member_token)
+    clients = shown is not None and expected is not None and same(shown, expected)
+    if members or (clients and endpoint.access != "member"):
+        return
+    schemes = 'Bearer realm="rota"' + (', Basic realm="rota", charset="UTF-8"' if endpoint.access == "page" else "")
+    detail = "this is for members only" if endpoint.access == "member" else "send Authorization: Bearer and ROTA_TOKEN"
+    raise Problem("unauthorized", detail, headers={"WWW-Authenticate": schemes})
+
+
+async def _wait_for_index(call: Call) -> None:
+    text = call.request.headers[INDEX].strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise Problem("bad-request", f"{INDEX} must be a number: that of an earlier answer")
+    index, limit_s = int(text), call.service.limits.index_s
+    if call.state.index >= index or await call.node.wait_index(index, limit_s):
+        return
+    at = call.state.index
+    detail = (
+        f"index {index} has not been applied here within {limit_s:g} s (it is at {at}): ask again, or another member"
+    )
+    raise Problem("behind", detail, index=at)
+
+
+@web.middleware
+async def _problems(request: web.Request, handler: Answering) -> web.StreamResponse:
+    """Turn whatever is raised into a problem document; check first that the request is meant for this node."""
+    service = request.app[SERVICE]
+    try:
+        check_host(request.headers.get("Host", ""), _Names(service.node))
+        return await handler(request)
+    except Problem as problem:
+        return problem.response()
+    except web.HTTPException as error:
+        return _of_aiohttp(request, error).response()
+    except (asyncio.CancelledError, ConnectionResetError):
+        raise
+    except Exception:  # noqa: BLE001 - the last line of defence: logged, and answered
+        # Whatever it is: the client gets an answer, the log the traceback, and other requests go on.
+        _log.exception("answering %s %s failed", request.method, request.path)
+        return Problem("internal", "this node failed to answer: its log says why").response()
+
+
+class _Names:
+    """The names by which this node may be called, lower case."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def __contains__(self, name: object) -> bool:
+        members = self._node.state().members.values()
+        return any(member.host.lower() == name for member in members) or any(
+            host.lower() == name for host in self._node.facts.hosts
+        )
+
+
+def _of_aiohttp(request: web.Request, error: web.HTTPException) -> Problem:
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(error.allowed_methods))
+        return Problem(
+            "method-not-allowed", f"{request.method} is not for this path: {allowed}", headers={"Allow": allowed}
+        )
+    if error.status == 404:
+        hint = ""
+        if request.path.startswith("/v1/tasks/"):
+            hint = "; a task's name holds no slash"
+        return Problem(
+            "not-found", f"there is nothing at {request.path[:200]!r}{hint}; /openapi.json lists what there is"
+        )
+    if error.status == 413:
+        return Problem("too-large", "the request is too large")
+    return Problem("bad-request", error.text or error.reason)
+
+
+async def _bear_index(request: web.Request, response: web.StreamResponse) -> None:
+    state = request.app[SERVICE].node.state()
+    response.headers[INDEX] = str(state.index)
+    response.headers[EPOCH] = str(state.epoch)
+
+
+async def _listen(app: web.Application) -> None:
+    service = app[SERVICE]
+    app[_TELLING] = asyncio.create_task(service.hub.follow(service.node.changes()), name="http-events")
+
+
+async def _end_streams(app: web.Application) -> None:
+    app[SERVICE].hub.close()
+
+
+async def _close(app: web.Application) -> None:
+    app[_TELLING].cancel()
+    await asyncio.gather(app[_TELLING], return_exceptions=True)
+    await app[SERVICE].peers.close()
+
+
+_TELLING: Final = web.AppKey("telling", asyncio.Task[None])

@@ -1,0 +1,55 @@
+"""The page at /docs, around the bundled Swagger UI. Its URLs are relative: it works behind a prefix, and offline."""
+
+from typing import Final
+
+POLICY: Final = {
+    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+"""No script but those that come with it."""
+
+PAGE: Final = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Rota: HTTP</title>
+<link rel="stylesheet" href="docs/swagger-ui.css">
+<link rel="icon" type="image/png" href="docs/favicon-32x32.png">
+</head>
+<body>
+<div id="page"></div>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>
+</body>
+</html>
+"""
+SCRIPT: Final = r"""// The bundled Swagger UI shows OpenAPI 3.0 only. It understands what we use of 3.1
+// once the version says 3.0 and "type: null" is written as "nullable".
+function asOf30(value) {
+  if (Array.isArray(value)) return value.map(asOf30);
+  if (value === null || typeof value !== "object") return value;
+  const out = {};
+  for (const [name, inner] of Object.entries(value)) out[name] = asOf30(inner);
+  if (Array.isArray(out.anyOf)) {
+    const rest = out.anyOf.filter((one) => one.type !== "null");
+    if (rest.length < out.anyOf.length) {
+      out.nullable = true;
+      delete out.anyOf;
+      if (rest.length === 1) Object.assign(out, rest[0]); else out.anyOf = rest;
+    }
+  }
+  if ("const" in out && typeof out.const !== "object") { out.enum = [out.const]; delete out.const; }
+  return out;
+}
+const where = new URL("openapi.json", document.baseURI);
+fetch(where).then((answer) => answer.json()).then((found) => {
+  const spec = asOf30(found);
+  spec.openapi = "3.0.3";
+  // Where this page is, whatever the prefix.
+  spec.servers = [{ url: new URL(".", where).pathname.replace(/\/$/, "") || "/" }];
+  SwaggerUIBundle({ spec, dom_id: "#page", deepLinking: true, validatorUrl: null,
+    presets: [SwaggerUIBundle.presets.apis] });
+});
+"""

@@ -1,0 +1,114 @@
+"""/metrics: figures about this member and the cluster as it sees it, in a registry of its own."""
+
+from collections import Counter as Counting
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from node.http.surface import Node
+from node.state.value import State
+from tasks.run import ACTIVE
+
+_STATUSES = ("up", "down", "draining")
+_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a proposal; set before the block ends."""
+
+    code: str = "failed"
+
+
+class Metrics:
+    """Counts what this member's HTTP does, and reads the rest off the node when asked."""
+
+    def __init__(self, node: Node) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_OfNode(node))
+        self._requests = Histogram(
+            "rota_http_request_seconds",
+            "Time to answer a request (streams are left out)",
+            ["method", "path", "status"],
+            buckets=_BUCKETS_S,
+            registry=self._registry,
+        )
+        self._proposals = Counter(
+            "rota_http_proposals", "Entries proposed for clients", ["entry", "code"], registry=self._registry
+        )
+        self._commit = Histogram(
+            "rota_http_proposal_seconds",
+            "Time until a proposal was answered",
+            buckets=_BUCKETS_S,
+            registry=self._registry,
+        )
+
+    def request(self, method: str, path: str, status: int, took_s: float) -> None:
+        """A request has been answered. `path` is the route's, with its braces."""
+        self._requests.labels(method, path, str(status)).observe(took_s)
+
+    @contextmanager
+    def proposal(self, entry: str) -> Iterator[Outcome]:
+        """Count and time the proposal that is made in the block."""
+        outcome, begun = Outcome(), perf_counter()
+        try:
+            yield outcome
+        finally:
+            self._proposals.labels(entry, outcome.code).inc()
+            self._commit.observe(perf_counter() - begun)
+
+    def text(self) -> bytes:
+        """The figures in Prometheus' text format. Takes as long as walking all tasks does."""
+        return generate_latest(self._registry)
+
+
+class _OfNode:
+    """What is read off the node at each scrape."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def collect(self) -> Iterable[Metric]:
+        state = self._node.state()
+        yield from self._of_raft(state)
+        yield from _of_state(state)
+        yield _gauge("rota_lease_held", "Whether this member has a lease", int(self._node.lease_held))
+
+    def _of_raft(self, state: State) -> Iterable[Metric]:
+        role = self._node.role
+        yield _gauge("rota_raft_term", "Raft term", role.term)
+        yield _gauge("rota_raft_is_leader", "Whether this member leads", int(role.is_leader))
+        yield _gauge("rota_raft_has_leader", "Whether a leader is known", int(role.leader is not None))
+        yield _gauge("rota_raft_has_quorum", "Whether a majority is in reach", int(role.has_quorum))
+        yield _gauge("rota_index", "Proposals applied", state.index)
+        yield _gauge("rota_epoch", "Changes of what placement depends on", state.epoch)
+
+
+def _of_state(state: State) -> Iterable[Metric]:
+    members = GaugeMetricFamily("rota_members", "Members by status", labels=["status"])
+    statuses: Counting[str] = Counting(member.status for member in state.members.values())
+    for status in _STATUSES:
+        members.add_metric([status], statuses[status])
+    yield members
+    yield _gauge("rota_tasks", "Registered tasks", len(state.tasks))
+    runs = GaugeMetricFamily("rota_active_runs", "Active runs by state", labels=["state"])
+    states: Counting[str] = Counting(run.state for run in state.runs.values())
+    for run_state in sorted(ACTIVE):
+        runs.add_metric([run_state], states[run_state])
+    yield runs
+    passed = CounterMetricFamily("rota_occurrences_passed_over", "Occurrences not run, by why", labels=["state"])
+    skipped = missed = 0
+    for row in state.tasks.values():
+        skipped += row.skipped
+        missed += row.missed
+    passed.add_metric(["skipped"], skipped)
+    passed.add_metric(["missed"], missed)
+    yield passed
+
+
+def _gauge(name: str, what: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, what, value=value)

@@ -1,0 +1,146 @@
+"""What is asked: query parameters and bodies, checked by these models and described from them."""
+
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, field_validator
+
+from node.state.settings import HISTORY_DAYS_MAX, SECONDS, SLACK_MILLI_MAX
+from node.state.value import Settings
+from tasks.run import RunState
+from tasks.spec import Name, Spec
+
+After = Annotated[str | None, Field(max_length=1000, description="`next` of the page before")]
+Limit = Annotated[int, Field(ge=1, le=1000, description="How many at most")]
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PageQuery(_Asked):
+    """A page of a list."""
+
+    limit: Limit = 100
+    after: After = None
+
+
+class TasksQuery(PageQuery):
+    """Which tasks."""
+
+    kind: str | None = None
+    owner: str | None = Field(default=None, description="Only those that this member owns")
+
+
+class TaskRunsQuery(PageQuery):
+    """Which runs of a task."""
+
+    state: RunState | None = None
+
+
+class RunsQuery(TaskRunsQuery):
+    """Which runs."""
+
+    node: str | None = Field(default=None, description="Only those whose present or latest attempt is there")
+    task: str | None = None
+
+
+class OwnerQuery(_Asked):
+    """A question about a placement that is not."""
+
+    without: str | None = Field(default=None, description="As if this member were down (or these, comma-separated)")
+
+
+class PlanQuery(_Asked):
+    """A question about a placement that is not."""
+
+    without: str = Field(description="As if this member were down (or these, comma-separated)")
+
+
+class LogQuery(_Asked):
+    """Which log."""
+
+    attempt: Annotated[int, Field(ge=1)] | None = Field(default=None, description="The latest unless given")
+    follow: bool = Field(default=False, description="Go on until the attempt has ended")
+
+
+class PeerLogQuery(_Asked):
+    """Which log of this member's."""
+
+    run_id: str
+    attempt: Annotated[int, Field(ge=1)]
+    follow: bool = False
+
+
+class PeerHistoryQuery(_Asked):
+    """Which finished runs: those that ended under the indexes after < i <= through."""
+
+    after: Annotated[int, Field(ge=0)]
+    through: Annotated[int, Field(ge=0)]
+
+
+class PeerProgressBody(_Asked):
+    """Which runs' progress."""
+
+    runs: Annotated[list[str], Field(max_length=1000)] = []
+    tasks: Annotated[list[str], Field(max_length=1000)] = []
+
+
+class PeerCheckBody(_Asked):
+    """Params to be checked by a kind that is installed here."""
+
+    kind: str
+    params: list[dict[str, JsonValue]]
+
+
+class StartBody(_Asked):
+    """How to run a task by hand. `params` replaces the task's own for this run, all of them."""
+
+    params: dict[str, JsonValue] | None = None
+    fire_at: AwareDatetime | None = Field(default=None, description="The time it stands for; now unless given")
+
+
+class MemberBody(_Asked):
+    """A member that is to come."""
+
+    id: Name
+    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,253}$")]
+    raft_port: Annotated[int, Field(ge=1, le=65_535)]
+    http_port: Annotated[int, Field(ge=1, le=65_535)]
+
+
+def _thousandths(value: float | None) -> float | None:
+    exponent = Decimal(repr(value)).as_tuple().exponent if value is not None else 0
+    if not isinstance(exponent, int) or exponent < -3:
+        raise ValueError("at most three decimal places")
+    return value
+
+
+class SettingsBody(_Asked):
+    """Settings to change; those that are not named stay. `balance_slack` null turns room off."""
+
+    balance_slack: Annotated[float | None, Field(ge=0, le=SLACK_MILLI_MAX // 1000), AfterValidator(_thousandths)] = 0
+    lease_s: Annotated[float, Field(ge=SECONDS["lease_s"][0], le=SECONDS["lease_s"][1])] = 2.0
+    window_s: Annotated[float, Field(ge=SECONDS["window_s"][0], le=SECONDS["window_s"][1])] = 1.0
+    margin_s: Annotated[float, Field(ge=SECONDS["margin_s"][0], le=SECONDS["margin_s"][1])] = 0.5
+    refusal_is_death: bool = True
+    history_days: Annotated[int, Field(ge=1, le=HISTORY_DAYS_MAX)] = 30
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_json_says(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError("must not be a text")  # noqa: TRY004 - pydantic wants a ValueError
+        return value
+
+    def changed(self) -> dict[str, Any]:
+        """What was given, by the names in `node.state.value.Settings`."""
+        given = self.model_dump(exclude_unset=True)
+        if "balance_slack" in given:
+            slack = given.pop("balance_slack")
+            given["balance_slack_milli"] = None if slack is None else round(slack * 1000)
+        assert given.keys() <= set(Settings.__dataclass_fields__)
+        return given
+
+
+SpecList = list[Spec]

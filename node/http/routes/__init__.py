@@ -1,0 +1,12 @@
+"""The routes, one file a topic. `ENDPOINTS` is all of them: what the app serves and /openapi.json describes."""
+
+from typing import Final
+
+from node.http.endpoint import Endpoint
+from node.http.routes import cluster, docs, health, kinds, logs, members, owner, peer, runs, tasks, watch
+
+ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(
+    endpoint
+    for topic in (health, cluster, members, kinds, tasks, owner, runs, logs, watch, docs, peer)
+    for endpoint in topic.endpoints.all
+)

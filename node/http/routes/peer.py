@@ -1,0 +1,114 @@
+"""What members ask one another. The members' credential is needed; a client's token will not do."""
+
+import asyncio
+from dataclasses import asdict
+
+from aiohttp import web
+from typing_extensions import TypedDict
+
+from node.history import Gap, pack_portion
+from node.http.answers import FieldProblem, ProgressView
+from node.http.call import Call
+from node.http.endpoint import Endpoints, Says
+from node.http.models import PeerCheckBody, PeerHistoryQuery, PeerLogQuery, PeerProgressBody
+from node.http.problems import Problem
+from node.http.routes.logs import local
+from node.http.views import progress_view
+from tasks.kinds import KindError
+
+endpoints = Endpoints("between members")
+
+
+class PeerProgressView(TypedDict):
+    """What is known here of runs and tasks."""
+
+    progress: dict[str, ProgressView]
+    waiting: dict[str, str]
+
+
+class PeerCheckView(TypedDict):
+    """What is wrong with each of the params, in order."""
+
+    errors: list[list[FieldProblem]]
+
+
+@endpoints.add(
+    "POST",
+    "/peer/progress",
+    {200: Says("What is known here", PeerProgressView)},
+    ("invalid",),
+    access="member",
+    body=PeerProgressBody,
+)
+async def progress(call: Call) -> web.Response:
+    """How far the attempts that run here are, and why what this member owns waits."""
+    given = await call.model(PeerProgressBody)
+    said = {run: progress_view(call.node.progress(run)) for run in given.runs}
+    waiting = {task: call.node.waiting(task) for task in given.tasks}
+    return call.answer(
+        {
+            "progress": {run: view for run, view in said.items() if view is not None},
+            "waiting": {task: why for task, why in waiting.items() if why is not None},
+        }
+    )
+
+
+@endpoints.add(
+    "GET",
+    "/peer/log",
+    {200: Says("The log, as far as it goes", str, "text/plain")},
+    ("not-found", "invalid"),
+    access="member",
+)
+async def log(call: Call, query: PeerLogQuery) -> web.StreamResponse:
+    """The log of an attempt that ran here."""
+    return await local(call, query.run_id, query.attempt, follow=query.follow)
+
+
+@endpoints.add(
+    "GET", "/peer/kinds/{kind}", {200: Says("A JSON schema", dict)}, ("not-found", "internal"), access="member"
+)
+async def schema(call: Call) -> web.Response:
+    """The JSON schema of a kind's params."""
+    try:
+        return call.answer(call.node.kinds.schema(call.path("kind")))
+    except KeyError:
+        raise Problem("not-found", "this kind is not installed here") from None
+    except KindError as error:
+        raise Problem("internal", str(error)) from None
+
+
+@endpoints.add(
+    "POST",
+    "/peer/check",
+    {200: Says("What is wrong with them", PeerCheckView)},
+    ("not-found", "internal", "invalid", "too-large"),
+    access="member",
+    body=PeerCheckBody,
+)
+async def check(call: Call) -> web.Response:
+    """What a kind's own model says of params."""
+    given = await call.model(PeerCheckBody)
+    try:
+        found = [call.node.kinds.check(given.kind, params) for params in given.params]
+    except KeyError:
+        raise Problem("not-found", "this kind is not installed here") from None
+    except KindError as error:
+        raise Problem("internal", str(error)) from None
+    return call.answer({"errors": [[asdict(error) for error in errors] for errors in found]})
+
+
+@endpoints.add(
+    "GET",
+    "/peer/history",
+    {200: Says("A portion, as msgpack", bytes, "application/vnd.msgpack")},
+    ("conflict", "invalid"),
+    access="member",
+)
+async def history(call: Call, query: PeerHistoryQuery) -> web.Response:
+    """Finished runs, for a member that has skipped the entries that ended them."""
+    portion = await asyncio.to_thread(call.node.history.export, Gap(query.after, query.through))
+    if portion is None:
+        raise Problem("conflict", "this member has not got all of them either")
+    packed = await asyncio.to_thread(pack_portion, portion)
+    return web.Response(body=packed, content_type="application/vnd.msgpack")

@@ -1,0 +1,189 @@
+"""Tasks: register, look at, pause, delete."""
+
+import asyncio
+import re
+from typing import Final
+
+from aiohttp import web
+
+from node.http.answers import PutPage, TaskPage, TaskView
+from node.http.call import Call
+from node.http.endpoint import Endpoints, Says
+from node.http.models import SpecList, TasksQuery
+from node.http.pages import cursor_of, cut, name_after
+from node.http.problems import Problem, invalid_field
+from node.http.specs import many_specs, one_spec
+from node.http.views import task_view
+from node.state.entries import DeleteTask, Pause, Put, PutTasks
+from node.state.value import TaskRow
+from tasks.spec import NAME_PATTERN, Spec
+
+endpoints = Endpoints("tasks")
+
+_NAME: Final = re.compile(NAME_PATTERN)
+_VERSION: Final = re.compile(r'"?(\d{1,18})"?')
+_WRITES: Final = ("no-quorum", "outcome-unknown")
+_AT_ONCE: Final = 50
+
+
+@endpoints.add(
+    "PUT",
+    "/v1/tasks/{name}",
+    {200: Says("It was there, and is as you say now", TaskView), 201: Says("It is registered", TaskView)},
+    ("bad-request", "too-large", "invalid", "version-conflict", "member-away", *_WRITES),
+    body=Spec,
+    headers={
+        "If-Match": 'Only if its version is this one: "3"; * for any',
+        "If-None-Match": "*: only if it is not there",
+    },
+)
+async def put_task(call: Call) -> web.Response:
+    """Register or change a task.
+
+    `name` may be left out of the body. A spec that is as it was keeps its version, and the epoch.
+    """
+    name = call.path("name")
+    if not _NAME.fullmatch(name):
+        raise invalid_field("name", _bad_name(name), "the path")
+    expected = expected_version(call, name)
+    put = await one_spec(call, name)
+    result = await call.propose(PutTasks(call.service.now_us(), (Put(put.spec_packed, expected),)))
+    [[_, version, created]] = result.value["tasks"]
+    ownership = await call.ownership()
+    row = call.state.tasks.get(name)
+    if row is None or row.version != version:
+        raise Problem("conflict", "it was registered, and changed or deleted by somebody else since", version=version)
+    owner = ownership.owner(name) if name in ownership.state.tasks else None
+    headers = {"ETag": f'"{version}"'} | ({"Location": f"/v1/tasks/{name}"} if created else {})
+    return call.answer(task_view(name, row, owner, call.service.now_us()), 201 if created else 200, headers)
+
+
+@endpoints.add(
+    "POST",
+    "/v1/tasks",
+    {200: Says("All of them are registered", PutPage)},
+    ("bad-request", "too-large", "invalid", "conflict", "member-away", *_WRITES),
+    body=SpecList,
+)
+async def post_tasks(call: Call) -> web.Response:
+    """Register or change a list of tasks: all of them, or none if one is not right. 1 MiB at most."""
+    puts = await many_specs(call)
+    result = await call.propose(PutTasks(call.service.now_us(), puts))
+    items = [{"name": name, "version": version, "created": created} for name, version, created in result.value["tasks"]]
+    return call.answer({"items": items, "next": None})
+
+
+@endpoints.add("GET", "/v1/tasks", {200: Says("Tasks, by name", TaskPage)}, ("invalid",))
+async def tasks(call: Call, query: TasksQuery) -> web.Response:
+    """The tasks."""
+    ownership = await call.ownership()
+    state = call.state
+    names = call.service.names.after(state, name_after(query.after))
+    known = ownership.state.tasks
+    found: list[tuple[str, TaskRow, str | None]] = []
+    for name in names:
+        row = state.tasks.get(name)
+        if row is None or (query.kind is not None and row.placing.kind != query.kind):
+            continue
+        owner = ownership.owner(name) if name in known else None
+        if query.owner is None or owner == query.owner:
+            found.append((name, row, owner))
+            if len(found) > query.limit:
+                break
+    page, more = cut(found, query.limit)
+    items: list[TaskView] = []
+    for name, row, owner in page:
+        items.append(task_view(name, row, owner, call.service.now_us()))
+        if len(items) % _AT_ONCE == 0:
+            await asyncio.sleep(0)  # others' requests come in between
+    return call.answer({"items": items, "next": cursor_of(page[-1][0]) if more else None})
+
+
+@endpoints.add("GET", "/v1/tasks/{name}", {200: Says("The task", TaskView)}, ("not-found",))
+async def task(call: Call) -> web.Response:
+    """One task, its definition complete. Its version is the ETag, too."""
+    return await _told(call, known_task(call))
+
+
+@endpoints.add(
+    "DELETE",
+    "/v1/tasks/{name}",
+    {204: Says("It is gone, its runs cancelled")},
+    ("not-found", "version-conflict", *_WRITES),
+    headers={"If-Match": 'Only if its version is this one: "3"; * for any'},
+)
+async def delete_task(call: Call) -> web.Response:
+    """Delete a task, and cancel its runs."""
+    name = known_task(call)
+    await call.propose(DeleteTask(call.service.now_us(), name, expected_version(call, name)))
+    return web.Response(status=204)
+
+
+@endpoints.add(
+    "POST", "/v1/tasks/{name}/pause", {200: Says("Nothing of it falls due", TaskView)}, ("not-found", *_WRITES)
+)
+async def pause(call: Call) -> web.Response:
+    """Let nothing of a task fall due. What runs goes on; runs by hand are possible."""
+    return await _paused(call, on=True)
+
+
+@endpoints.add(
+    "POST", "/v1/tasks/{name}/resume", {200: Says("Its schedule counts from now", TaskView)}, ("not-found", *_WRITES)
+)
+async def resume(call: Call) -> web.Response:
+    """Let a paused task fall due again. Its schedule counts from now."""
+    return await _paused(call, on=False)
+
+
+async def _paused(call: Call, *, on: bool) -> web.Response:
+    name = known_task(call)
+    await call.propose(Pause(call.service.now_us(), name, on))
+    return await _told(call, name)
+
+
+async def _told(call: Call, name: str) -> web.Response:
+    ownership = await call.ownership()
+    row = call.state.tasks.get(name)
+    if row is None:
+        raise Problem("not-found", f"the task {name!r} has been deleted meanwhile")
+    owner = ownership.owner(name) if name in ownership.state.tasks else None
+    return call.answer(task_view(name, row, owner, call.service.now_us()), headers={"ETag": f'"{row.version}"'})
+
+
+def known_task(call: Call) -> str:
+    """The task that the path names. Raises `Problem` not-found."""
+    name = call.path("name")
+    if name not in call.state.tasks:
+        detail = (
+            f"there is no task {name!r}" if _NAME.fullmatch(name) else f"no task can have this name: {_bad_name(name)}"
+        )
+        raise Problem("not-found", detail)
+    return name
+
+
+def expected_version(call: Call, name: str) -> int | None:
+    """What If-Match or If-None-Match asks for: a version, 0 for "not there", None for anything. Raises `Problem`."""
+    if_match, if_none = call.header("If-Match"), call.header("If-None-Match")
+    if if_none is not None:
+        if if_none != "*" or if_match is not None:
+            raise Problem("bad-request", "If-None-Match is understood as * (only if it is not there), without If-Match")
+        return 0
+    if if_match is None:
+        return None
+    if if_match == "*":
+        if name not in call.state.tasks:
+            raise Problem("version-conflict", f"there is no task {name!r}, and If-Match asks for one")
+        return None
+    found = _VERSION.fullmatch(if_match)
+    if found is None:
+        raise Problem("bad-request", f'If-Match is {if_match}, and should be one version, such as "3"')
+    if int(found[1]) == 0:
+        raise Problem("version-conflict", "no task has version 0")
+    return int(found[1])
+
+
+def _bad_name(name: str) -> str:
+    return (
+        f"{name[:140]!r} must begin with a letter or digit and hold only letters, digits, '.', '_' and '-' "
+        "(no slash), 128 at most"
+    )

@@ -1,0 +1,43 @@
+"""What goes on: server-sent events, and figures for Prometheus."""
+
+import asyncio
+from contextlib import aclosing
+
+from aiohttp import web
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from node.http.call import Call
+from node.http.endpoint import Endpoints, Says
+
+endpoints = Endpoints("watch")
+
+
+@endpoints.add(
+    "GET",
+    "/v1/events",
+    {200: Says("A stream that does not end", str, "text/event-stream")},
+    headers={"Last-Event-ID": "The id of the last event that you saw: what came since is sent first"},
+)
+async def events(call: Call) -> web.StreamResponse:
+    """Server-sent events: `member`, `owner` and `run`, each with what it is about as JSON.
+
+    `reset` says that some may have been lost: read again what you show, and go on.
+    """
+    response = web.StreamResponse(
+        headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    )
+    # Taken before the headers go out: a client that has them is sent all that comes after.
+    stream = call.service.hub.stream(call.header("Last-Event-ID"), call.service.limits.ping_s)
+    await response.prepare(call.request)
+    async with aclosing(stream):
+        async for piece in stream:
+            await response.write(piece)
+    await response.write_eof()
+    return response
+
+
+@endpoints.add("GET", "/metrics", {200: Says("Figures", str, "text/plain")})
+async def metrics(call: Call) -> web.Response:
+    """Figures in Prometheus' text format."""
+    text = await asyncio.to_thread(call.service.metrics.text)
+    return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})

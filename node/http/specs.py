@@ -1,0 +1,148 @@
+"""Specs as they arrive: from JSON to entries, with every field that is not right named."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from node.http.call import Call, string_list
+from node.http.problems import MAX_ERRORS, Problem, dotted, field_errors, invalid, invalid_field
+from node.peers import PeerAway
+from node.state.entries import Put
+from node.state.value import State
+from tasks.kinds import FieldError, KindError
+from tasks.spec import Spec
+
+SPECS: Final = TypeAdapter(list[Spec])
+THREAD_FROM: Final = 50
+"""Lists of this many specs and more are checked off the event loop."""
+
+
+async def one_spec(call: Call, name: str) -> Put:
+    """The spec that was PUT under `name`; its own name may be left out, and must agree. Raises `Problem`."""
+    given = await call.json()
+    if not isinstance(given, dict):
+        raise invalid_field("", "must be an object: a task's definition")
+    if given.setdefault("name", name) != name:
+        raise invalid_field("name", f"is {given['name']!r} in the body and {name!r} in the path: they must agree")
+    try:
+        spec = Spec.model_validate(given)
+    except ValidationError as error:
+        raise invalid(field_errors(error)) from None
+    errors = await _kind_errors(call, [spec], lambda _: ())
+    if errors:
+        raise invalid(errors)
+    return _put(spec, ())
+
+
+async def many_specs(call: Call) -> tuple[Put, ...]:
+    """A list of specs, all of them right. Raises `Problem`, with fields such as `[3].retry.attempts`."""
+    given = await call.json()
+    if not isinstance(given, list):
+        raise invalid_field("", "must be a list of task definitions (PUT /v1/tasks/{name} takes a single one)")
+    if not given:
+        raise invalid_field("", "the list is empty")
+    specs = await asyncio.to_thread(_checked, given) if len(given) >= THREAD_FROM else _checked(given)
+    errors = await _kind_errors(call, specs, lambda position: (position,))
+    if errors:
+        raise invalid(errors)
+    if len(specs) >= THREAD_FROM:
+        return await asyncio.to_thread(_puts, specs)
+    return _puts(specs)
+
+
+async def check_params(call: Call, kind: str, params: Sequence[Mapping[str, Any]]) -> list[list[FieldError]]:
+    """What is wrong with each of `params`, by the kind's own model: here, or on a member that has the kind.
+
+    Raises `Problem` member-away if no member that has it answers.
+    """
+    kinds = call.node.kinds
+    if kind in kinds.names():
+        try:
+            if len(params) >= THREAD_FROM:
+                return await asyncio.to_thread(lambda: [list(kinds.check(kind, each)) for each in params])
+            return [list(kinds.check(kind, each)) for each in params]
+        except KindError:
+            pass  # it does not load here; it may elsewhere
+    having = members_offering(call.state, kind)
+    for member in having:
+        if member != call.node.facts.node:
+            try:
+                return await call.service.peers.check(member, kind, params, call.service.limits.peer_log_s)
+            except PeerAway:
+                continue
+    raise Problem(
+        "member-away",
+        f"the kind {kind!r} is not usable on this member, so its params cannot be checked here, "
+        f"and no member that offers it answers ({string_list(having)})",
+        members=having,
+    )
+
+
+def members_offering(state: State, kind: str) -> list[str]:
+    """The members that offer a kind, those that are up first."""
+    offering = [member for member in state.members.values() if kind in member.kinds]
+    return [member.id for member in sorted(offering, key=lambda member: (member.status != "up", member.id))]
+
+
+def offered_kinds(state: State) -> frozenset[str]:
+    """The kinds that some member offers, up or not."""
+    return frozenset[str]().union(*(member.kinds for member in state.members.values()))
+
+
+def _checked(given: list[Any]) -> list[Spec]:
+    try:
+        specs = SPECS.validate_python(given)
+    except ValidationError as error:
+        raise invalid(field_errors(error)) from None
+    seen: dict[str, int] = {}
+    twice = [
+        FieldError(dotted((position, "name")), f"{spec.name!r} stands in the list twice, first as [{seen[spec.name]}]")
+        for position, spec in enumerate(specs)
+        if seen.setdefault(spec.name, position) != position
+    ]
+    if twice:
+        raise invalid(twice)
+    return specs
+
+
+async def _kind_errors(call: Call, specs: Sequence[Spec], prefix: Any) -> list[FieldError]:
+    by_kind: dict[str, list[int]] = {}
+    for position, spec in enumerate(specs):
+        by_kind.setdefault(spec.kind, []).append(position)
+    known = offered_kinds(call.state)
+    if not known:
+        raise Problem("not-ready", "no member has joined yet, so no kind of task is offered: try again in a moment")
+    errors: list[FieldError] = []
+    for kind, positions in by_kind.items():
+        if kind not in known:
+            message = _unknown_kind(kind, known, kind in call.node.kinds.names())
+            errors += [FieldError(dotted((*prefix(position), "kind")), message) for position in positions[:MAX_ERRORS]]
+            continue
+        found = await check_params(call, kind, [specs[position].params for position in positions])
+        for position, wrong in zip(positions, found, strict=True):
+            at = dotted(prefix(position))
+            errors += [FieldError(f"{at}.{error.field}" if at else error.field, error.message) for error in wrong]
+    return errors
+
+
+def _unknown_kind(kind: str, known: frozenset[str], installed: bool) -> str:
+    there_are = f"the kinds there are: {string_list(sorted(known))}"
+    if installed and kind == "command":
+        return f"no member offers 'command': ROTA_ALLOW_COMMAND=1 lets a member run commands; {there_are}"
+    if installed:
+        return f"{kind!r} is installed here, and no member offers it; {there_are}"
+    return f"there is no kind {kind!r}; {there_are}"
+
+
+def _puts(specs: Sequence[Spec]) -> tuple[Put, ...]:
+    return tuple(_put(spec, (position,)) for position, spec in enumerate(specs))
+
+
+def _put(spec: Spec, prefix: tuple[int, ...]) -> Put:
+    try:
+        return Put(spec.pack())
+    except (OverflowError, ValueError, TypeError) as error:
+        message = f"holds something that cannot be kept, such as a number of more than 64 bits ({error})"
+        raise invalid_field(dotted((*prefix, "params")), message) from None

@@ -1,0 +1,221 @@
+"""The state, as it is told: members, tasks, owners and runs as JSON-ready values. Pure."""
+
+import base64
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgpack
+
+from node.duty.ownership import Ownership
+from node.http.answers import (
+    AttemptView,
+    LastView,
+    MemberView,
+    OwnerView,
+    ProgressView,
+    RunningOn,
+    RunView,
+    SettingsView,
+    TaskView,
+)
+from node.http.surface import Progress
+from node.http.times import rfc3339, rfc3339_or_none
+from node.state.value import Attempt, Ended, Member, Outcome, Run, Settings, State, TaskRow
+from tasks.run import HELD
+from tasks.schedule import next_due_us
+
+
+def settings_view(settings: Settings) -> SettingsView:
+    """The settings."""
+    milli = settings.balance_slack_milli
+    return {
+        "balance_slack": None if milli is None else milli / 1000,
+        "lease_s": settings.lease_s,
+        "window_s": settings.window_s,
+        "margin_s": settings.margin_s,
+        "refusal_is_death": settings.refusal_is_death,
+        "history_days": settings.history_days,
+    }
+
+
+def held_by_member(runs: Iterable[Run]) -> dict[str, int]:
+    """How many attempts each member holds."""
+    held: dict[str, int] = {}
+    for run in runs:
+        if run.state in HELD and run.node is not None:
+            held[run.node] = held.get(run.node, 0) + 1
+    return held
+
+
+def url_of(host: str, port: int) -> str:
+    """Where a member answers.
+
+    >>> url_of("::1", 8101)
+    'http://[::1]:8101'
+    """
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def member_view(member: Member, load: Mapping[str, int], held: Mapping[str, int]) -> MemberView:
+    """A member."""
+    return {
+        "id": member.id,
+        "slot": member.slot,
+        "status": member.status,
+        "reason": member.reason,
+        "incarnation": member.incarnation,
+        "labels": dict(member.labels),
+        "capacity": member.capacity,
+        "kinds": sorted(member.kinds),
+        "url": url_of(member.host, member.http_port),
+        "since": rfc3339_or_none(member.since_us or None),
+        "load": load.get(member.id, 0),
+        "running": held.get(member.id, 0),
+    }
+
+
+def members_view(state: State, ownership: Ownership) -> list[MemberView]:
+    """All members, by slot."""
+    load, held = ownership.load(), held_by_member(state.runs.values())
+    return [member_view(state.members[member], load, held) for member in state.slots if member is not None]
+
+
+def next_fire_us(row: TaskRow, now_us: int) -> int | None:
+    """When the task is due next; a time in the past, if it is overdue and there is none to come."""
+    spec = row.spec
+    if row.paused or not spec.enabled or spec.schedule is None:
+        return None
+    coming = next_due_us(spec.schedule, row.since_us, max(row.through_us, now_us))
+    return coming if coming is not None else next_due_us(spec.schedule, row.since_us, row.through_us)
+
+
+def task_view(name: str, row: TaskRow, owner: str | None, now_us: int) -> TaskView:
+    """A task, with its definition."""
+    view: dict[str, Any] = row.spec.model_dump(mode="json")
+    view.update(
+        version=row.version,
+        paused=row.paused,
+        owner=owner,
+        registered_at=rfc3339(row.registered_at_us),
+        next_fire_at=rfc3339_or_none(next_fire_us(row, now_us)),
+        skipped=row.skipped,
+        missed=row.missed,
+        last=last_view(row.last),
+    )
+    assert view["name"] == name
+    return view  # type: ignore[return-value]  # the spec's fields, which pydantic dumps as a dict of Any
+
+
+def last_view(last: Outcome | None) -> LastView | None:
+    """How a task's last run ended."""
+    if last is None:
+        return None
+    return {
+        "run_id": last.run_id,
+        "state": last.state,
+        "fire_at": rfc3339(last.fire_at_us),
+        "finished_at": rfc3339(last.finished_at_us),
+        "error": last.error,
+    }
+
+
+def running_on(state: State, task: str) -> list[RunningOn]:
+    """Who holds runs of a task."""
+    runs = (state.runs[run_id] for run_id in state.runs_of.get(task, ()))
+    return [{"node": run.node, "run_id": run.run_id} for run in runs if run.state in HELD and run.node is not None]
+
+
+def owner_view(state: State, ownership: Ownership, task: str, now_us: int) -> OwnerView:
+    """Who owns a task, and why. Raises `KeyError` if the placement does not know it."""
+    return {
+        "task": task,
+        "owner": ownership.owner(task),
+        "running_on": running_on(state, task),
+        "preference": list(ownership.preference(task)),
+        "standbys": list(ownership.standbys(task)),
+        "epoch": ownership.state.epoch,
+        "index": state.index,
+        "because": [{"node": node, "verdict": verdict} for node, verdict in ownership.explain(task)],
+        "next_fire_at": rfc3339_or_none(next_fire_us(state.tasks[task], now_us)),
+        "waiting": None,
+    }
+
+
+def overdue(state: State, task: str, now_us: int) -> bool:
+    """Whether something of the task is due that nobody has begun."""
+    runs = [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
+    if any(run.state in ("waiting", "orphaned") and run.due_us <= now_us for run in runs):
+        return True
+    row = state.tasks[task]
+    if runs or row.paused or not row.spec.enabled:
+        return False
+    due_us = next_due_us(row.spec.schedule, row.since_us, row.through_us)
+    return due_us is not None and due_us <= now_us
+
+
+def progress_view(progress: Progress | None) -> ProgressView | None:
+    """How far an attempt is."""
+    return None if progress is None else {"done": progress.done, "total": progress.total, "unit": progress.unit}
+
+
+def run_view(run: Run, ended: Ended | None = None, progress: Progress | None = None) -> RunView:
+    """A run; `ended` once it has come to its end."""
+    latest = run.attempts[-1] if run.attempts else None
+    return {
+        "run_id": run.run_id,
+        "task": run.task,
+        "kind": run.spec.kind,
+        "trigger": run.trigger,
+        "fire_at": rfc3339(run.fire_at_us),
+        "attempt": latest.attempt if latest else None,
+        "token": latest.token if latest else None,
+        "node": latest.node if latest else None,
+        "state": ended.state if ended else run.state,
+        "claimed_at": rfc3339(latest.claimed_at_us) if latest else None,
+        "started_at": rfc3339_or_none(latest.started_at_us) if latest else None,
+        "finished_at": rfc3339(ended.finished_at_us) if ended else None,
+        "progress": progress_view(progress),
+        "checkpoint": checkpoint_view(run.checkpoint),
+        "result": ended.result if ended else None,
+        "error": ended.error if ended else latest.error if latest else None,
+        "attempts": [attempt_view(attempt) for attempt in run.attempts],
+        "cancelling": run.cancelling,
+    }
+
+
+def ended_view(ended: Ended) -> RunView:
+    """A finished run."""
+    return run_view(ended.run, ended)
+
+
+def attempt_view(attempt: Attempt) -> AttemptView:
+    """One try at a run."""
+    return {
+        "attempt": attempt.attempt,
+        "node": attempt.node,
+        "token": attempt.token,
+        "state": attempt.state,
+        "started_at": rfc3339_or_none(attempt.started_at_us),
+        "finished_at": rfc3339_or_none(attempt.finished_at_us),
+        "error": attempt.error,
+    }
+
+
+def checkpoint_view(packed: bytes | None) -> Any:
+    """What a kind saved, as far as JSON can say it: bytes become {"base64": ...}, other strangers their repr."""
+    if packed is None:
+        return None
+    try:
+        return _plain(msgpack.unpackb(packed, strict_map_key=False, timestamp=3))
+    except (ValueError, msgpack.UnpackException):
+        return {"base64": base64.b64encode(packed).decode()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
