@@ -1,0 +1,95 @@
+"""Those who call: the heartbeat port, and the connections that members have made to it."""
+
+import selectors
+import socket
+from typing import Final
+
+from node.liveness.link import Link, Owner
+
+STRANGER_S: Final = 3.0
+"""A caller that has not shown by then that it is a member is hung up on."""
+
+IDLE_S: Final = 30.0
+"""A member's connection that has been silent for so long is closed; it dials again when it has something to say."""
+
+CALLERS_MAX: Final = 256
+
+
+class PortInUseError(Exception):
+    """The heartbeat port cannot be listened on."""
+
+
+class Callers:
+    """Listens on `host` and `port` (0: the kernel chooses; see `port`), from the start. Links go to `owner`.
+
+    Raises PortInUseError.
+    """
+
+    def __init__(self, host: str, port: int, selector: selectors.BaseSelector, secret: bytes, owner: Owner) -> None:
+        self._selector, self._secret, self._owner = selector, secret, owner
+        self._listener = _listen(host, port)
+        self.port: int = self._listener.getsockname()[1]
+        self._links: list[Link] = []
+        self._now_s = 0.0
+        self._hears = False
+
+    def tick(self, now_s: float) -> None:
+        """Hang up on strangers and on the idle. To be called about four times a second."""
+        self._now_s = now_s
+        if not self._hears:
+            self._selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept())
+            self._hears = True
+        for link in list(self._links):
+            stranger = link.member is None and now_s - link.since_s >= STRANGER_S
+            if stranger or now_s - max(link.since_s, link.heard_s) >= IDLE_S:
+                link.part()
+
+    def is_of(self, link: Link, member: str) -> bool:
+        """Whether the connection is that member's. A member's newest call takes the place of its earlier ones."""
+        if link.member is None:
+            link.member = member
+            for other in [other for other in self._links if other.member == member and other is not link]:
+                other.part()
+        return link.member == member
+
+    def ended(self, link: Link) -> None:
+        """A connection is closed; it need not be one of these."""
+        if link in self._links:
+            self._links.remove(link)
+
+    def close(self) -> None:
+        """Hang up on everybody, with a goodbye, and listen no more."""
+        for link in list(self._links):
+            link.part()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        """One caller. If there is no room for it, not even a file descriptor, calls wait for the next tick."""
+        try:
+            sock, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            self._owner.refused("anybody", f"{error}; trying again")
+            self._selector.unregister(self._listener)
+            self._hears = False
+            return
+        if len(self._links) >= CALLERS_MAX:
+            strangers = [link for link in self._links if link.member is None]
+            (strangers or self._links)[0].part()
+        link = Link(sock, self._selector, self._secret, self._owner, dialled=False)
+        link.since_s = self._now_s
+        self._links.append(link)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.create_server(address[:2], family=family, backlog=128)
+    except OSError as error:
+        raise PortInUseError(
+            f"cannot listen for heartbeats on {host}:{port}: {error}. Is this node running already? "
+            "Otherwise set another port or address."
+        ) from error
+    listener.setblocking(False)
+    return listener

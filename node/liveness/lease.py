@@ -1,0 +1,80 @@
+"""The member's side of the lease: until when may its work run? (design, section 7.) Pure."""
+
+from dataclasses import dataclass
+
+from node.liveness.message import Answer, Beat
+from node.liveness.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseNow:
+    """The lease as it stands. `deadline_s` is on this machine's CLOCK_BOOTTIME; one that is past means: no lease.
+
+    `period` grows each time a lease comes back after a lapse. A claim proposed in one period is not started
+    in another.
+    """
+
+    deadline_s: float
+    period: int
+
+    def live(self, now_s: float) -> bool:
+        """Whether work may run at `now_s`."""
+        return now_s < self.deadline_s
+
+
+NO_LEASE = LeaseNow(float("-inf"), 0)
+
+
+class Lease:
+    """Makes this member's heartbeats and takes the leader's answers."""
+
+    def __init__(self) -> None:
+        self.now = NO_LEASE
+        self._view: View | None = None
+        self._echo_s: float | None = None
+
+    @property
+    def echoed(self) -> bool:
+        """Whether the leader of this term has answered yet."""
+        return self._echo_s is not None
+
+    def look(self, view: View, now_s: float) -> LeaseNow | None:
+        """What the node knows has changed. Gives the lease if it must be dropped at once, else None.
+
+        It is dropped when this process is marked down, superseded by another incarnation or removed. A new
+        term or leader does not end a lease: it runs until its deadline.
+        """
+        before, self._view = self._view, view
+        if before is None or before.term != view.term:
+            self._echo_s = None
+        same = before is None or before.incarnation == view.incarnation
+        if (view.standing and same) or not self.now.live(now_s):
+            return None
+        self.now = LeaseNow(now_s, self.now.period)
+        return self.now
+
+    def beat(self, now_s: float) -> Beat | None:
+        """The heartbeat to send now, or None while nobody is known to lead."""
+        view = self._view
+        if view is None or view.leader is None:
+            return None
+        return Beat(view.me, view.incarnation, view.term, now_s, self._echo_s)
+
+    def answered(self, answer: Answer, now_s: float) -> LeaseNow | None:
+        """The leader has answered: gives the lease if that made it longer, else None.
+
+        It counts from when the heartbeat was sent, so a late answer makes a short lease. Answers of another
+        term say nothing; a lease for another incarnation of this member is not ours.
+        """
+        view = self._view
+        if view is None or answer.term != view.term or answer.sent_s > now_s:
+            return None
+        self._echo_s = answer.now_s if self._echo_s is None else max(self._echo_s, answer.now_s)
+        if answer.lease_s is None or answer.incarnation != view.incarnation or not view.standing:
+            return None
+        deadline_s = answer.sent_s + answer.lease_s
+        if deadline_s <= max(now_s, self.now.deadline_s):
+            return None
+        lapsed = not self.now.live(now_s)
+        self.now = LeaseNow(deadline_s, self.now.period + lapsed)
+        return self.now

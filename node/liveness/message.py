@@ -1,0 +1,36 @@
+"""What members say to their leader four times a second, and what it answers. Clocks are CLOCK_BOOTTIME, in seconds."""
+
+from dataclasses import dataclass
+
+BEAT_S = 0.25
+"""Every member, the leader too, heartbeats this often (section 7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A heartbeat. `sent_s` is the member's own clock.
+
+    `echo_s` is the leader's clock as it stood in the last answer that the member got in this term, or None.
+    """
+
+    member: str
+    incarnation: int
+    term: int
+    sent_s: float
+    echo_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The leader's answer to one heartbeat, whose incarnation, term and `sent_s` it repeats.
+
+    `now_s` is the leader's clock. `lease_s` is how long the lease is, counted from `sent_s`; None: no lease.
+    """
+
+    leader: str
+    leader_incarnation: int
+    incarnation: int
+    term: int
+    sent_s: float
+    now_s: float
+    lease_s: float | None

@@ -1,0 +1,141 @@
+"""What goes over a heartbeat connection: authenticated frames of msgpack, without the socket.
+
+Each side opens with a magic word and a nonce of its own. Both nonces and the members' secret make the key of the
+connection; every frame after that bears a keyed BLAKE2b over its direction, its number and its content. So a
+frame proves that the other side has the secret and speaks now: nothing can be replayed, mirrored, dropped from
+the middle or changed. Nothing in a frame is secret.
+
+    greeting:  magic (8 bytes) | nonce (16)
+    frame:     length of the content (2, big-endian) | content (msgpack) | tag (16)
+"""
+
+import hashlib
+import hmac
+from typing import Final
+
+import msgpack
+
+from node.liveness.message import Answer, Beat
+
+MAGIC: Final = b"rota/hb1"
+NONCE_BYTES: Final = 16
+TAG_BYTES: Final = 16
+CONTENT_BYTES_MAX: Final = 1024
+
+_GREETING_BYTES: Final = len(MAGIC) + NONCE_BYTES
+
+
+class Bye:
+    """The sender closes the connection on purpose: its end says nothing about its process."""
+
+
+Message = Beat | Answer | Bye
+
+
+class BadPeerError(Exception):
+    """The other side does not speak this protocol, or has another secret."""
+
+
+class Channel:
+    """One end of a connection: bytes in, messages out, and the other way round.
+
+    `dialled` says which end it is; `nonce` is NONCE_BYTES of fresh randomness.
+    """
+
+    def __init__(self, secret: bytes, nonce: bytes, *, dialled: bool) -> None:
+        self._secret, self._nonce, self._dialled = secret, nonce, dialled
+        self._key: bytes | None = None
+        self._buffer = bytearray()
+        self._sent = self._received = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether the other side's greeting is here, so that messages can be packed."""
+        return self._key is not None
+
+    def greeting(self) -> bytes:
+        """The first thing to send."""
+        return MAGIC + self._nonce
+
+    def pack(self, message: Message) -> bytes:
+        """One message as a frame. The channel must be ready."""
+        content: bytes = msgpack.packb(_to_list(message))
+        tag = self._tag(self._dialled, self._sent, content)
+        self._sent += 1
+        return len(content).to_bytes(2, "big") + content + tag
+
+    def feed(self, data: bytes) -> list[Message]:
+        """What has been received. Raises BadPeerError on anything but the protocol, spoken with the same secret."""
+        self._buffer += data
+        if self._key is None:
+            if not self._buffer.startswith(MAGIC[: len(self._buffer)]):
+                raise BadPeerError("it is not a member: it does not speak the heartbeat protocol")
+            if len(self._buffer) < _GREETING_BYTES:
+                return []
+            self._agree(bytes(self._buffer[len(MAGIC) : _GREETING_BYTES]))
+            del self._buffer[:_GREETING_BYTES]
+        messages = []
+        while (message := self._next()) is not None:
+            messages.append(message)
+        return messages
+
+    def _agree(self, nonce: bytes) -> None:
+        nonces = self._nonce + nonce if self._dialled else nonce + self._nonce
+        self._key = hmac.digest(self._secret, b"rota heartbeat" + nonces, "sha256")
+
+    def _next(self) -> Message | None:
+        if len(self._buffer) < 2:
+            return None
+        size = int.from_bytes(self._buffer[:2], "big")
+        if size > CONTENT_BYTES_MAX:
+            raise BadPeerError("it sent a frame that is too long")
+        end = 2 + size + TAG_BYTES
+        if len(self._buffer) < end:
+            return None
+        content, tag = bytes(self._buffer[2 : 2 + size]), bytes(self._buffer[2 + size : end])
+        if not hmac.compare_digest(tag, self._tag(not self._dialled, self._received, content)):
+            raise BadPeerError("it has another secret: ROTA_SECRET must be the same on all members")
+        self._received += 1
+        del self._buffer[:end]
+        return _from_bytes(content)
+
+    def _tag(self, dialled: bool, number: int, content: bytes) -> bytes:
+        assert self._key is not None, "the other side's greeting has not come yet"
+        person = b"dialler" if dialled else b"listener"
+        header = number.to_bytes(8, "big")
+        return hashlib.blake2b(header + content, digest_size=TAG_BYTES, key=self._key, person=person).digest()
+
+
+def _to_list(message: Message) -> list[object]:
+    match message:
+        case Beat(member, incarnation, term, sent_s, echo_s):
+            return ["beat", member, incarnation, term, sent_s, echo_s]
+        case Answer(leader, leader_incarnation, incarnation, term, sent_s, now_s, lease_s):
+            return ["answer", leader, leader_incarnation, incarnation, term, sent_s, now_s, lease_s]
+        case Bye():
+            return ["bye"]
+
+
+def _from_bytes(content: bytes) -> Message:
+    try:
+        fields = msgpack.unpackb(content)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise BadPeerError(f"it sent a frame that is not msgpack: {error}") from error
+    match fields:
+        case ["beat", str(member), int(incarnation), int(term), float(sent_s), float() | None as echo_s]:
+            return Beat(member, incarnation, term, sent_s, echo_s)
+        case [
+            "answer",
+            str(leader),
+            int(leader_incarnation),
+            int(incarnation),
+            int(term),
+            float(sent_s),
+            float(now_s),
+            float() | int() | None as lease_s,
+        ]:
+            return Answer(leader, leader_incarnation, incarnation, term, sent_s, now_s, lease_s)
+        case ["bye"]:
+            return Bye()
+        case _:
+            raise BadPeerError("it sent a message that this version does not know")
