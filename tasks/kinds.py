@@ -70,12 +70,13 @@ def load(target: str) -> type[Kind[Any]]:
     return kind
 
 
-def params_schema(kind: type[Kind[Any]]) -> dict[str, Any]:
-    """The JSON schema of what a user registers as `params`."""
-    return kind.Params.model_json_schema()
+def params_schema(kind: type[Any]) -> dict[str, Any]:
+    """The JSON schema of what a user registers as `params` for a kind (as `load` gave it)."""
+    schema: dict[str, Any] = kind.Params.model_json_schema()
+    return schema
 
 
-def check_params(kind: type[Kind[Any]], params: Mapping[str, Any]) -> list[FieldError]:
+def check_params(kind: type[Any], params: Mapping[str, Any]) -> list[FieldError]:
     """What is wrong with `params`, field by field; nothing if they are valid."""
     try:
         kind.Params.model_validate(dict(params))

@@ -154,9 +154,13 @@ def kill_leftovers(folder: Path, wait_s: float = WAIT_S) -> int:
     return count
 
 
-def kill_attempt(folder: Path, supervisor: int, run_mark: str, wait_s: float = WAIT_S) -> int:
-    """Kill what is left of one attempt whose supervisor was killed. Blocks; raises `LeftoversRemain`."""
+def kill_attempt(folder: Path, supervisor: int, run_mark: str, scratch: Path, wait_s: float = WAIT_S) -> int:
+    """Kill what is left of one attempt whose supervisor was killed, and clear its scratch folder.
+
+    Blocks; raises `LeftoversRemain` after `wait_s`.
+    """
     records = [record for record in _records(folder) if record.supervisor == supervisor]
     count = _kill(records, f"{RUN_MARK}={run_mark}".encode(), wait_s)
+    shutil.rmtree(scratch, ignore_errors=True)
     record_path(folder, supervisor).unlink(missing_ok=True)
     return count

@@ -206,9 +206,10 @@ class Runner:
     async def _clear(self, attempt: _Attempt, supervisor: int) -> None:
         """A supervisor has ended without a word: it was killed. The attempt ends when what it left is gone."""
         run_id, token = attempt.id
+        scratch = order.scratch_path(self._folder, attempt.order)
         while True:
             try:
-                await asyncio.to_thread(kill_attempt, self._folder, supervisor, f"{run_id}:{token}")
+                await asyncio.to_thread(kill_attempt, self._folder, supervisor, f"{run_id}:{token}", scratch)
                 break
             except LeftoversRemain as error:
                 log.error("run %s: %s", run_id, error)  # noqa: TRY400  the message says it all

@@ -88,6 +88,9 @@ class Supervisor:
             self._ending = frames.Ending("failed", None, f"cannot prepare the attempt: {error}", True, None)
             return False
         self._hear_node()
+        if self._life.why == "cancelled":
+            self._ending = frames.Ending("cancelled", None, None, True, None)
+            return False
         if self._orphaned or self._life.why is not None or boottime_s() >= self._life.deadline_s:
             # A claim from before a lapse is not started after it (DESIGN.md, section 6).
             self._ending = frames.Ending("not_started", None, "the lease or the claim was over", True, None)

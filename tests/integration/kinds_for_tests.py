@@ -1,0 +1,139 @@
+"""Kinds that behave well or badly in the ways that the execution tests are about."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from tasks.kind import Context, Unretryable
+from tasks.secret import Reference
+
+SLEEP = [sys.executable, "-S", "-c", "import time\nwhile True: time.sleep(3600)"]
+
+
+class Anything(BaseModel):
+    what: str = ""
+    secret: Reference | None = None
+
+
+def wait_for_stop(ctx: Context[Any]) -> None:
+    while not ctx.cancelled:
+        time.sleep(0.01)
+
+
+class Act:
+    """Does what `params.what` says."""
+
+    Params = Anything
+
+    def run(self, ctx: Context[Anything]) -> dict[str, Any] | None:
+        result: dict[str, Any] | None = getattr(self, ctx.params.what)(ctx)
+        return result
+
+    def see(self, ctx: Context[Anything]) -> dict[str, Any]:
+        (ctx.scratch / "here").touch()
+        inherited = [name for name in os.environ if name.startswith("ROTA_")]
+        return {
+            "nice": os.nice(0),
+            "oom": int(Path("/proc/self/oom_score_adj").read_text()),
+            "cwd": str(Path.cwd() == ctx.scratch),
+            "rota": inherited,
+            "extra": os.environ.get("EXTRA"),
+            "fire_at": ctx.fire_at.isoformat(),
+            "checkpoint": ctx.checkpoint,
+            "fds": len(list(Path("/proc/self/fd").iterdir())),
+        }
+
+    def stops(self, ctx: Context[Anything]) -> dict[str, Any]:
+        wait_for_stop(ctx)
+        return {"stopped": True}
+
+    def hands_over(self, ctx: Context[Anything]) -> None:
+        wait_for_stop(ctx)
+        ctx.save_checkpoint({"at": 7})
+
+    def deaf(self, ctx: Context[Anything]) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        family(ctx)
+        time.sleep(3600)
+
+    def family(self, ctx: Context[Anything]) -> None:
+        family(ctx)
+        time.sleep(3600)
+
+    def checkpoints(self, ctx: Context[Anything]) -> dict[str, Any]:
+        ctx.save_checkpoint({"batch": (1, 2)})
+        return {"checkpoint": ctx.checkpoint}
+
+    def too_much(self, ctx: Context[Anything]) -> None:
+        ctx.save_checkpoint(b"x" * 65_537)
+
+    def counts(self, ctx: Context[Anything]) -> dict[str, Any]:
+        for number in range(20_000):
+            ctx.progress(number + 1, 20_000, "rows")
+        return {"rows": 20_000}
+
+    def says_on(self, ctx: Context[Anything]) -> None:
+        while True:
+            ctx.progress(time.monotonic())
+            time.sleep(0.01)
+
+    def tells(self, ctx: Context[Anything]) -> dict[str, Any]:
+        value = ctx.secret(ctx.params.secret)
+        print("print", value)
+        for char in f"{value}\n":
+            os.write(1, char.encode())
+        ctx.log.warning("log %s", value)
+        subprocess.run(["sh", "-c", f"echo child {value}"], check=True)
+        return {"url": f"u:{value}@h"}
+
+    def raises_it(self, ctx: Context[Anything]) -> None:
+        raise OSError(f"cannot log in\nwith {ctx.secret(ctx.params.secret)}")
+
+    def keeps_it(self, ctx: Context[Anything]) -> None:
+        ctx.save_checkpoint({"password": ctx.secret(ctx.params.secret)})
+
+    def hopeless(self, ctx: Context[Anything]) -> None:
+        raise Unretryable("the table is not there")
+
+    def fails(self, ctx: Context[Anything]) -> None:
+        raise ValueError("row 7")
+
+    def exits(self, ctx: Context[Anything]) -> None:
+        sys.exit(3)
+
+    def vanishes(self, ctx: Context[Anything]) -> None:
+        os._exit(3)
+
+    def dies(self, ctx: Context[Anything]) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def bad_result(self, ctx: Context[Anything]) -> dict[str, Any]:
+        return {"when": ctx.fire_at}
+
+    def large_result(self, ctx: Context[Anything]) -> dict[str, Any]:
+        return {"rows": ["x" * 1000] * 100}
+
+    def prints_much(self, ctx: Context[Anything]) -> None:
+        for _ in range(64):
+            os.write(1, b"line of text\n" * 1000)
+
+
+def family(ctx: Context[Any]) -> None:
+    """A child, its child, and one that has left the session; their pids in a file beside the scratch folder."""
+    shell = ["sh", "-c", 'echo $$ >> "$0"; "$@" & echo $! >> "$0"; wait']
+    pids = ctx.scratch.parent / f"{ctx.run_id}.pids"
+    children = [
+        subprocess.Popen([*shell, str(pids), *SLEEP]),
+        subprocess.Popen([*shell, str(pids), *SLEEP], start_new_session=True),
+        subprocess.Popen(["env", "-i", *SLEEP], start_new_session=True),
+    ]
+    while not pids.exists() or len(pids.read_text().split()) < 4:
+        time.sleep(0.005)
+    with pids.open("a") as file:
+        file.write(f"{children[2].pid} {os.getpid()} end\n")

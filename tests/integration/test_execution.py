@@ -1,0 +1,285 @@
+"""Attempts in real processes: how they begin, what they are told, and how they end (DESIGN.md, sections 6 to 8)."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from node.execution import tree
+from node.execution.order import Ended, Limits, Progressed, Started
+from tests.integration.attempts import Attempts, attempts, until
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+QUICK = Limits(stop_s=0.2, hand_over_s=0.2, log_bytes=100_000)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The kinds of these tests are not installed.
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'examples/rota-hello'}")
+    monkeypatch.setenv("ROTA_SECRET", "between members")
+    monkeypatch.setenv("PGPASS", "from env")
+
+
+def play(folder: Path, scene: Callable[[Attempts], Awaitable[None]], limits: Limits | None = None) -> None:
+    async def run() -> None:
+        async with attempts(folder, limits) as made:
+            await scene(made)
+
+    asyncio.run(run())
+
+
+def test_a_command_runs_and_its_output_is_logged(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        order = made.command("sh", "-c", "echo out; echo err >&2; pwd")
+        ended = await made.ended(order)
+        assert ended == Ended(order.run_id, order.token, "succeeded", {"exit_code": 0})
+        assert made.log(order).splitlines()[:2] == ["out", "err"]
+        assert made.log(order).splitlines()[2].startswith(str(tmp_path / "scratch"))
+        failed = await made.ended(made.command("sh", "-c", "exit 3"))
+        assert (failed.end, failed.error, failed.retry) == (
+            "failed",
+            "CommandFailed: 'sh' ended with exit code 3",
+            True,
+        )
+        absent = await made.ended(made.command("no-such-program"))
+        assert (
+            absent.error == "CommandFailed: cannot start 'no-such-program': no-such-program: No such file or directory"
+        )
+        nowhere = await made.ended(made.command("true", params={"cwd": "/no/such/folder"}))
+        assert "/no/such/folder: No such file" in str(nowhere.error)
+        (tmp_path / "pg").write_text("hunter22\n")
+        env = {"A": "plain", "PGPASSWORD": {"secret": "pg"}}
+        quiet = made.command("sh", "-c", "echo $A $PGPASSWORD; env | grep -c ^ROTA_", params={"env": env})
+        assert (await made.ended(quiet)).error == "CommandFailed: 'sh' ended with exit code 1", "grep found none"
+        assert made.log(quiet).splitlines()[:2] == ["plain [secret]", "0"]
+
+    play(tmp_path, scene)
+
+
+def test_a_cancelled_command_gets_sigterm_and_one_that_ignores_it_is_killed(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        polite = made.command("sh", "-c", "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.02; done")
+        await made.started(polite)
+        await until(lambda: "ready" in made.log(polite))
+        made.runner.cancel(polite.run_id, polite.token)
+        assert (await made.ended(polite)).end == "cancelled"
+        assert "bye" in made.log(polite)
+
+    play(tmp_path / "polite", scene)
+
+    async def second(made: Attempts) -> None:
+        stubborn = made.command("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
+        await made.started(stubborn)
+        await until(lambda: "ready" in made.log(stubborn))
+        made.runner.cancel(stubborn.run_id, stubborn.token)
+        ended = await made.ended(stubborn)
+        assert (ended.end, ended.error) == ("cancelled", "cancelled; it did not stop within 0.2 s and was killed")
+
+    play(tmp_path / "stubborn", second, QUICK)
+
+
+def test_what_a_worker_is_and_is_given(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        seen = await made.ended(made.act("see", env={"EXTRA": "1"}, checkpoint=b"\x07"))
+        assert seen.result is not None
+        assert seen.result.pop("fds") <= 8, "the supervisor's descriptors are closed in it"
+        assert seen.result == {
+            "nice": 10,
+            "oom": 500,
+            "cwd": "True",
+            "rota": [],
+            "extra": "1",
+            "fire_at": "1970-01-01T00:00:00+00:00",
+            "checkpoint": 7,
+        }
+
+    play(tmp_path, scene)
+
+
+def test_requests_to_stop(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        order = made.act("stops")
+        await made.started(order)
+        made.runner.cancel(order.run_id, order.token)
+        assert (await made.ended(order)).end == "cancelled"
+
+        late = await made.ended(made.act("stops", timeout_s=0.05))
+        assert (late.end, late.error) == ("timed_out", "timed out after 0.05 s")
+
+        order = made.act("hands_over")
+        await made.started(order)
+        made.runner.hand_over(order.run_id, order.token)
+        asked = await made.asked()
+        made.runner.checkpoint_done(order.run_id, order.token, asked.sequence, "ok")
+        assert (await made.ended(order)).end == "handed_over"
+
+        order = made.act("family")
+        family = await made.family(order)
+        made.runner.kill(order.run_id, order.token)
+        assert (await made.ended(order)).end == "handed_over"
+        assert not any(tree.process(pid) for pid in family), "also those that left the session or shed the environment"
+
+    play(tmp_path, scene)
+
+
+def test_who_does_not_stop_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        order = made.act("deaf", timeout_s=600)
+        family = await made.family(order)
+        made.runner.cancel(order.run_id, order.token, "timed_out")
+        ended = await made.ended(order)
+        assert (ended.end, ended.error) == (
+            "timed_out",
+            "timed out after 600 s, it did not stop within 0.2 s and was killed",
+        )
+        assert not any(tree.process(pid) for pid in family)
+
+    play(tmp_path, scene, QUICK)
+
+
+def test_an_attempt_that_is_cancelled_before_it_begins_is_cancelled(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        order = made.act("stops")
+        made.runner.cancel(order.run_id, order.token)
+        assert (await made.ended(order)).end == "cancelled"
+        order = made.act("stops")
+        made.runner.hand_over(order.run_id, order.token)
+        assert (await made.ended(order)).end in {"not_started", "handed_over"}
+
+    play(tmp_path, scene)
+
+
+def test_the_example_package_counts_on_from_its_checkpoint(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        params = {"to": 5, "every_s": 0, "checkpoint_every": 2}
+        order = made.launch(params, "rota_hello.count:Count", checkpoint=b"\x02")
+        asked = await made.asked()
+        assert asked.data == b"\x04"
+        made.runner.checkpoint_done(order.run_id, order.token, asked.sequence, "ok")
+        assert (await made.ended(order)).result == {"counted": 5, "here": 3}
+
+    play(tmp_path, scene)
+
+
+def test_checkpoints_wait_for_their_answer(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        order = made.act("checkpoints")
+        asked = await made.asked()
+        made.runner.checkpoint_done(order.run_id, order.token, asked.sequence, "unknown")
+        again = await made.asked()
+        assert (again.data, again.sequence > asked.sequence) == (asked.data, True)
+        made.runner.checkpoint_done(order.run_id, order.token, again.sequence, "ok")
+        assert (await made.ended(order)).result == {"checkpoint": {"batch": [1, 2]}}
+
+        order = made.act("checkpoints")
+        asked = await made.asked()
+        made.runner.checkpoint_done(order.run_id, order.token, asked.sequence, "fenced")
+        fenced = await made.ended(order)
+        assert fenced.end == "failed"
+        assert str(fenced.error).startswith("Fenced: attempt 1 of task~")
+
+        large = await made.ended(made.act("too_much"))
+        assert "65536 at most" in str(large.error)
+
+    play(tmp_path, scene)
+
+
+def test_what_another_attempt_would_only_repeat_is_not_retried(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        cases = [
+            (made.launch({}, "no_such_module:Kind"), "KindError: the kind at no_such_module:Kind cannot be loaded"),
+            (made.launch({"argv": "x"}, "tasks.command:Command"), "InvalidParams: params.argv: "),
+            (made.act("see", params={"secret": {"secret": "absent"}}), "MissingSecret: secret 'absent': cannot read"),
+            (made.act("see", params={"secret": {"env": "ROTA_SECRET"}}), "MissingSecret: variable 'ROTA_SECRET'"),
+            (made.act("hopeless"), "Unretryable: the table is not there"),
+            (made.act("bad_result"), "InvalidResult: a kind returns JSON types only"),
+            (made.act("large_result"), "InvalidResult: a result of 100"),
+        ]
+        found = {event.run_id: event for event in [await made.until(Ended) for _ in cases]}
+        for order, error in cases:
+            ended = found[order.run_id]
+            assert (ended.end, ended.retry) == ("failed", False), ended
+            assert str(ended.error).startswith(error)
+        begun = {event.run_id for event in made.seen if isinstance(event, Started)}
+        assert begun == {order.run_id for order, _ in cases[4:]}, "the first four did not begin"
+
+    play(tmp_path, scene)
+
+
+def test_failures_are_told_in_a_line_and_logged_in_full(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        order = made.act("fails")
+        ended = await made.ended(order)
+        assert (ended.error, ended.retry) == ("ValueError: row 7", True)
+        assert "Traceback" in made.log(order)
+        assert (await made.ended(made.act("exits"))).error == "SystemExit: 3"
+        assert (await made.ended(made.act("vanishes"))).error == (
+            "the worker ended with exit code 3 before its kind returned"
+        )
+        assert str((await made.ended(made.act("dies"))).error).startswith("killed by SIGKILL")
+
+    play(tmp_path, scene)
+
+
+def test_secrets_do_not_get_out(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        (tmp_path / "pg").write_text("hunter22\n")
+        secret = {"params": {"secret": {"secret": "pg"}}}
+        order = made.act("tells", **secret)
+        assert (await made.ended(order)).result == {"url": "u:[secret]@h"}
+        assert made.log(order).count("[secret]") == 4
+        order = made.act("raises_it", **secret)
+        assert (await made.ended(order)).error == "OSError: cannot log in with [secret]"
+        assert "hunter22" not in made.log(order)
+        kept = await made.ended(made.act("keeps_it", **secret))
+        assert "may not be replicated" in str(kept.error)
+        order = made.act("tells", params={"secret": {"env": "PGPASS"}}, env_allow=("PGPASS",))
+        assert (await made.ended(order)).end == "succeeded"
+        assert "from env" not in made.log(order)
+
+    play(tmp_path, scene)
+
+
+def test_progress_is_coalesced_and_its_last_word_arrives(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        order = made.act("counts")
+        assert (await made.ended(order)).result == {"rows": 20_000}
+        told = [event for event in made.seen if isinstance(event, Progressed)]
+        assert len(told) < 20
+        assert (told[-1].done, told[-1].total, told[-1].unit) == (20_000, 20_000, "rows")
+
+    play(tmp_path, scene)
+
+
+def test_a_log_has_a_limit_and_says_so_once(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        order = made.act("prints_much")
+        assert (await made.ended(order)).end == "succeeded"
+        log = made.log(order)
+        assert 100_000 < len(log) < 100_200
+        assert log.count("the log is full") == 1
+
+    play(tmp_path, scene, QUICK)
+
+
+def test_how_long_a_command_takes_to_begin(tmp_path: Path) -> None:
+    """Printed, not asserted: other processes of the machine are not ours to rule."""
+
+    async def scene(made: Attempts) -> None:
+        taken_ms: list[float] = []
+        for _ in range(20):
+            began_s = time.perf_counter()
+            order = made.command("true")
+            await made.started(order)
+            taken_ms.append((time.perf_counter() - began_s) * 1000)
+            await made.ended(order)
+        p50, p95 = statistics.median(taken_ms), statistics.quantiles(taken_ms, n=20)[18]
+        print(f"\nlaunch -> Started of a command, 20 times: p50 {p50:.1f} ms, p95 {p95:.1f} ms")
+
+    play(tmp_path, scene)

@@ -1,0 +1,233 @@
+"""What becomes of attempts when leases lapse and processes die (DESIGN.md, section 7)."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from node.execution import frames, tree
+from node.execution.leftovers import LeftoversRemain, kill_leftovers
+from node.execution.linux import boottime_s
+from node.execution.order import Frozen, Limits, Started, Thawed
+from tests.integration.attempts import Attempts, attempts, pids, pids_path, states, until, written
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def play(folder: Path, scene: Callable[[Attempts], Awaitable[None]], limits: Limits | None = None) -> None:
+    async def run() -> None:
+        async with attempts(folder, limits) as made:
+            await scene(made)
+
+    asyncio.run(run())
+
+
+def test_a_lapse_freezes_all_and_a_renewal_thaws_them(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        order = made.act("family")
+        family = await made.family(order)
+        made.runner.renew(boottime_s())  # takes nothing away
+        assert "T" not in states(family)
+
+        lapsing = made.act("family", lease_s=0.4)
+        its_family = await made.family(lapsing, lease_s=0.4)
+        assert (await made.until(Frozen)).run_id == lapsing.run_id
+        assert states(its_family) == "TTTTTT"
+        assert "T" not in states(family), "each attempt has a deadline of its own until it is renewed"
+        made.runner.renew(boottime_s() + 60)
+        assert (await made.until(Thawed)).run_id == lapsing.run_id
+        await until(lambda: "T" not in states(its_family))
+        assert len(states(its_family)) == 6
+
+    play(tmp_path, scene)
+
+
+def test_a_frozen_attempt_can_be_killed(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        order = made.act("family", lease_s=0.4)
+        family = await made.family(order, lease_s=0.4)
+        await made.until(Frozen)
+        made.runner.kill(order.run_id, order.token)
+        assert (await made.ended(order)).end == "handed_over"
+        assert states(family) == ""
+
+    play(tmp_path, scene)
+
+
+def test_a_claim_whose_lease_is_over_is_not_started(tmp_path: Path) -> None:
+    """Section 6: it is given back."""
+
+    async def scene(made: Attempts) -> None:
+        assert (await made.ended(made.act("see", lease_s=0))).end == "not_started"
+
+    play(tmp_path, scene)
+
+
+def test_the_deadline_is_kept_while_the_node_hangs_with_its_channel_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def narrow() -> tuple[socket.socket, socket.socket]:
+        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in ends:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least there is: a few small frames
+        return ends
+
+    async def scene(made: Attempts) -> None:
+        monkeypatch.setattr(frames, "channel", narrow)
+        made.act("says_on", lease_s=2)
+
+        def begun() -> bool:
+            made.runner.renew(boottime_s() + 2)
+            return any(isinstance(event, Started) for event in made.seen)
+
+        await until(begun)
+        worker = next(
+            one.pid for one in tree.processes() if one.group == one.pid == one.session and _is_below(one, made)
+        )
+        hang_until(lambda: states([worker]) == "T")
+
+    play(tmp_path, scene)
+
+
+def hang_until(condition: Callable[[], bool]) -> None:
+    """Nothing of the loop runs meanwhile: what the node would do if it hung."""
+    end_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end_s, "waited in vain"
+        time.sleep(0.01)
+
+
+def _is_below(one: tree.Process, made: Attempts) -> bool:
+    parent = tree.process(one.parent)
+    return parent is not None and parent.parent == made.runner.nursery_pid
+
+
+@contextmanager
+def a_node(folder: Path, lease_s: float) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A node process with one attempt that has a family, and its nursery's pid."""
+    node = subprocess.Popen(
+        [sys.executable, str(ROOT / "tests/integration/node_for_tests.py"), str(folder), str(lease_s)],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert node.stdout is not None
+        own, nursery = map(int, node.stdout.readline().split())
+        assert own == node.pid
+        asyncio.run(until(lambda: written(pids_path(folder, "task~1"))))
+        yield node, nursery
+    finally:
+        node.kill()
+        node.wait()
+        assert node.stdout is not None
+        node.stdout.close()
+        kill_leftovers(folder)
+
+
+def test_everything_dies_with_its_node(tmp_path: Path) -> None:
+    """Also what left the process group, the session or shed its environment: a JVM, a daemon."""
+    with a_node(tmp_path, 60) as (node, nursery):
+        family = pids(pids_path(tmp_path, "task~1"))
+        assert len(states(family)) == 6
+        node.kill()
+        asyncio.run(until(lambda: states([*family, nursery]) == ""))
+
+
+def test_a_node_that_is_stopped_cannot_keep_its_work_running(tmp_path: Path) -> None:
+    with a_node(tmp_path, 0.6) as (node, _):
+        family = pids(pids_path(tmp_path, "task~1"))
+        node.send_signal(signal.SIGSTOP)
+        asyncio.run(until(lambda: states(family) == "TTTTTT"))
+        node.send_signal(signal.SIGCONT)
+        asyncio.run(until(lambda: len(states(family)) == 6 and "T" not in states(family)))
+
+
+def test_what_outlived_its_supervisor_is_killed_at_the_next_start(tmp_path: Path) -> None:
+    with a_node(tmp_path, 60) as (node, nursery):
+        family = pids(pids_path(tmp_path, "task~1"))
+        supervisor = tree.process(family[-1])
+        assert supervisor is not None
+        # Stopped first, so that neither can do its duty before it is killed.
+        for pid in (nursery, supervisor.parent):
+            os.kill(pid, signal.SIGSTOP)
+        for pid in (supervisor.parent, node.pid):
+            os.kill(pid, signal.SIGKILL)
+        asyncio.run(until(lambda: states([nursery, family[-1]]) == ""))
+        shed = family[4]
+        assert len(states(family)) >= 4, "the shells and what they started live on"
+        assert kill_leftovers(tmp_path) >= 4
+        assert states(family[:4]) == ""
+        assert not (tmp_path / "groups").exists()
+        # The one thing out of reach: no environment, no session, no parent of ours.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(shed, signal.SIGKILL)
+    assert kill_leftovers(tmp_path) == 0
+
+
+def test_a_killed_supervisor_takes_its_attempt_along(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        order = made.act("family")
+        family = await made.family(order)
+        worker = tree.process(family[-1])
+        assert worker is not None
+        os.kill(worker.parent, signal.SIGKILL)
+        ended = await made.ended(order)
+        assert (ended.end, ended.error) == ("failed", "its supervisor was killed")
+        await until(lambda: states(family) == "")
+
+    play(tmp_path, scene)
+
+
+def test_a_nursery_that_dies_is_replaced_and_what_runs_runs_on(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        order = made.act("stops")
+        await made.started(order)
+        before = made.runner.nursery_pid
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        await until(lambda: made.runner.nursery_pid not in {None, before})
+        assert (await made.ended(made.command("true"))).end == "succeeded"
+        made.runner.cancel(order.run_id, order.token)
+        assert (await made.ended(order)).end == "cancelled"
+
+    play(tmp_path, scene)
+
+
+def test_the_same_claim_is_not_launched_twice_and_an_unknown_one_is_told_nothing(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        order = made.act("stops")
+        with pytest.raises(ValueError, match="worked on already"):
+            made.runner.launch(order)
+        made.runner.cancel(order.run_id, order.token + 1)
+        made.runner.kill("nobody", 1)
+        assert made.runner.held == {(order.run_id, order.token)}
+        made.runner.kill(order.run_id, order.token)
+        assert (await made.ended(order)).end in {"not_started", "handed_over"}
+        assert made.runner.held == frozenset()
+
+    play(tmp_path, scene)
+
+
+def test_leftovers_that_do_not_end_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NURSERY_OF", str(tmp_path.resolve()))
+    child = subprocess.Popen(["sleep", "60"])
+    monkeypatch.setattr(tree, "send", lambda pid, number: True)
+    with pytest.raises(LeftoversRemain, match=str(child.pid)):
+        kill_leftovers(tmp_path, wait_s=0)
+    child.kill()
+    child.wait()

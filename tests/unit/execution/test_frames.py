@@ -1,0 +1,70 @@
+"""Frames between node, supervisor and worker."""
+
+import contextlib
+import socket
+from dataclasses import fields
+from typing import Any, get_args
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from node.execution import frames
+
+VALUES: dict[Any, st.SearchStrategy[Any]] = {
+    int: st.integers(0, 2**31),
+    float: st.floats(allow_nan=False),
+    float | None: st.none() | st.floats(allow_nan=False),
+    str: st.text(max_size=20),
+    str | None: st.none() | st.text(max_size=20),
+    bytes: st.binary(max_size=20),
+    bool: st.booleans(),
+}
+
+
+def a_frame() -> st.SearchStrategy[Any]:
+    return st.one_of(
+        *(st.builds(frame, *(VALUES[field.type] for field in fields(frame))) for frame in get_args(frames.Frame))
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(a_frame())
+def test_a_frame_is_unpacked_as_it_was_packed(frame: frames.Frame) -> None:
+    assert frames.unpack(frames.pack(frame)) == frame
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=40))
+def test_bytes_that_are_no_frame_are_named_so(data: bytes) -> None:
+    with contextlib.suppress(frames.BadFrame):
+        frames.unpack(data)
+
+
+@pytest.mark.parametrize(
+    "frame", [["Nobody"], ["Hello"], ["Hello", "1"], ["Progress", 1.0, None, None], 7, {}, [], [["Hello"], 1]]
+)
+def test_a_frame_with_the_wrong_fields_is_refused(frame: Any) -> None:
+    with pytest.raises(frames.BadFrame):
+        frames.unpack(msgpack.packb(frame))
+
+
+def test_the_last_frame_is_read_although_the_other_end_was_closed_with_something_unread() -> None:
+    """Linux then reports a reset ahead of what was sent before it."""
+    ours, theirs = frames.channel()
+    with ours:
+        ours.send(frames.pack(frames.Renew(1.0)))
+        theirs.send(frames.pack(frames.Hello(7)))
+        theirs.close()
+        assert frames.receive(ours) == frames.Hello(7)
+        assert frames.receive(ours) is None
+
+
+def test_the_largest_frames_fit_a_packet() -> None:
+    ours, theirs = frames.channel()
+    with ours, theirs:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, b"\5\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0")
+        largest = frames.CheckpointAsk(1, b"x" * 64 * 1024)
+        theirs.send(frames.pack(largest))
+        assert frames.receive(ours) == largest

@@ -1,0 +1,195 @@
+"""What a supervisor decides, and when (DESIGN.md, sections 6 to 8)."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from node.execution import life
+from node.execution.frames import Done, Failed
+from node.execution.life import Act, Life, conclude, killing, renewed, step, told_to_stop, wake_s
+from node.execution.order import Limits
+
+LIMITS = Limits(stop_s=10, hand_over_s=60)
+ALIVE = Life(deadline_s=2.0, timeout_at_s=None, limits=LIMITS)
+
+
+def test_nothing_is_done_before_the_deadline() -> None:
+    assert step(ALIVE, 1.999) == (ALIVE, [])
+    assert wake_s(ALIVE) == 2.0
+
+
+def test_a_lapse_freezes_and_does_not_kill() -> None:
+    frozen, acts = step(ALIVE, 2.0)
+    assert acts == [Act.FREEZE]
+    assert frozen.frozen
+    assert not frozen.killed
+
+
+def test_a_frozen_attempt_is_looked_through_soon_and_then_once_a_second() -> None:
+    frozen, _ = step(ALIVE, 2.0)
+    assert wake_s(frozen) == pytest.approx(2.1)
+    assert step(frozen, 2.05)[1] == []
+    again, acts = step(frozen, 2.1)
+    assert acts == [Act.FREEZE]
+    assert wake_s(again) == pytest.approx(3.1)
+
+
+def test_a_renewal_thaws() -> None:
+    frozen, _ = step(ALIVE, 2.5)
+    thawed, acts = step(renewed(frozen, 4.0), 3.0)
+    assert acts == [Act.THAW]
+    assert not thawed.frozen
+    assert wake_s(thawed) == 4.0
+
+
+def test_a_renewal_that_is_over_when_it_comes_does_not_thaw() -> None:
+    frozen, _ = step(ALIVE, 2.5)
+    assert step(renewed(frozen, 2.4), 2.55)[1] == []
+
+
+def test_an_older_renewal_takes_nothing_away() -> None:
+    assert renewed(renewed(ALIVE, 5.0), 3.0).deadline_s == 5.0
+
+
+def test_who_is_asked_to_stop_is_killed_when_patience_ends() -> None:
+    asked, acts = step(told_to_stop(renewed(ALIVE, 100), "cancelled", 1.0), 1.0)
+    assert acts == [Act.ASK]
+    assert step(asked, 10.9)[1] == []
+    killed, acts = step(asked, 11.0)
+    assert acts == [Act.KILL]
+    assert killed.killed
+
+
+def test_a_hand_over_has_more_patience() -> None:
+    asked, _ = step(told_to_stop(renewed(ALIVE, 100), "handed_over", 1.0), 1.0)
+    assert step(asked, 60.9)[1] == []
+    assert step(asked, 61.0)[1] == [Act.KILL]
+
+
+def test_a_kill_does_not_wait() -> None:
+    assert step(told_to_stop(ALIVE, "killed", 1.0), 1.0)[1] == [Act.KILL]
+
+
+def test_what_is_killed_is_looked_through_until_it_is_gone() -> None:
+    killed = killing(ALIVE, 1.0)
+    assert step(killed, 1.05)[1] == []
+    again, acts = step(killed, 1.1)
+    assert acts == [Act.KILL]
+    assert wake_s(again) == pytest.approx(2.1)
+
+
+def test_time_over_is_a_request_to_stop() -> None:
+    timed = replace(renewed(ALIVE, 100), timeout_at_s=5.0)
+    assert wake_s(timed) == 5.0
+    over, acts = step(timed, 5.0)
+    assert acts == [Act.ASK]
+    assert over.why == "timed_out"
+    assert step(over, 15.0)[1] == [Act.KILL]
+
+
+def test_a_lapse_during_a_stop_freezes_and_patience_still_ends() -> None:
+    asked, _ = step(told_to_stop(ALIVE, "cancelled", 1.0), 1.0)
+    frozen, acts = step(asked, 2.0)
+    assert acts == [Act.FREEZE]
+    assert step(frozen, 11.0)[1] == [Act.KILL]
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "why"),
+    [
+        ("handed_over", "cancelled", "cancelled"),
+        ("cancelled", "handed_over", "cancelled"),
+        ("timed_out", "cancelled", "cancelled"),
+        ("cancelled", "timed_out", "cancelled"),
+        ("cancelled", "killed", "killed"),
+    ],
+)
+def test_a_reason_gives_way_to_a_weightier_one_only(first: life.Why, then: life.Why, why: life.Why) -> None:
+    assert told_to_stop(told_to_stop(ALIVE, first, 1.0), then, 2.0).why == why
+
+
+def test_a_second_reason_gives_no_more_time_than_the_first() -> None:
+    twice = told_to_stop(told_to_stop(ALIVE, "timed_out", 1.0), "cancelled", 9.0)
+    assert twice.kill_at_s == 11.0
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.floats(0, 3),
+        st.sampled_from(["nothing", "renew", "cancelled", "handed_over", "fenced"]),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(EVENTS)
+def test_whatever_happens_nothing_runs_beyond_the_deadline(events: list[tuple[float, str]]) -> None:
+    """Invariant 4 as far as a supervisor can keep it: after `step` an attempt past its deadline is frozen or killed."""
+    now_s, alive = 0.0, ALIVE
+    for later_s, what in events:
+        now_s += later_s
+        match what:
+            case "renew":
+                alive = renewed(alive, now_s + 2)
+            case "cancelled" | "handed_over" | "fenced" as why:
+                alive = told_to_stop(alive, why, now_s)
+        alive, _ = step(alive, now_s)
+        assert alive.killed or alive.frozen == (now_s >= alive.deadline_s)
+        assert wake_s(alive) > now_s
+        assert step(alive, now_s) == (alive, [])
+
+
+def stopped(why: life.Why) -> Life:
+    return told_to_stop(ALIVE, why, 1.0)
+
+
+LATE: tuple[life.Why, ...] = ("cancelled", "handed_over", "timed_out")
+KILLED_LATE = {why: replace(stopped(why), killed=True) for why in LATE}
+
+
+@pytest.mark.parametrize(
+    ("alive", "report", "end"),
+    [
+        (ALIVE, Done("{}", False), "succeeded"),
+        (ALIVE, Failed("E: x", True, False), "failed"),
+        # Complete before it looked at the request: the work counts.
+        (stopped("cancelled"), Done("{}", False), "succeeded"),
+        (stopped("handed_over"), Done("{}", False), "succeeded"),
+        (stopped("handed_over"), Failed("E: x", True, False), "failed"),
+        # It looked, and may have stopped halfway.
+        (stopped("cancelled"), Done("{}", True), "cancelled"),
+        (stopped("handed_over"), Done("{}", True), "handed_over"),
+        (stopped("cancelled"), Failed("E: x", True, True), "cancelled"),
+        (stopped("timed_out"), Done("{}", False), "timed_out"),
+        (stopped("timed_out"), Failed("E: x", True, True), "timed_out"),
+        (stopped("fenced"), Failed("Fenced: x", True, False), "failed"),
+        (stopped("fenced"), Done("{}", True), "succeeded"),
+        (stopped("killed"), None, "handed_over"),
+        (KILLED_LATE["cancelled"], None, "cancelled"),
+        (KILLED_LATE["handed_over"], None, "handed_over"),
+        (KILLED_LATE["timed_out"], None, "timed_out"),
+    ],
+)
+def test_how_an_attempt_has_ended(alive: Life, report: Done | Failed | None, end: str) -> None:
+    assert conclude(alive, report, -9, 5.0).end == end
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [(-9, "killed by SIGKILL"), (-11, "killed by SIGSEGV"), (-64, "killed by SIGRTMAX"), (3, "exit code 3")],
+)
+def test_a_worker_that_died_is_named_with_its_signal(status: int, says: str) -> None:
+    ending = conclude(ALIVE, None, status, None)
+    assert ending.end == "failed"
+    assert says in str(ending.error)
+    assert ending.retry
+
+
+def test_an_attempt_that_did_not_stop_says_so() -> None:
+    assert "did not stop within 10 s" in str(conclude(KILLED_LATE["cancelled"], None, -9, None).error)
+    assert conclude(KILLED_LATE["timed_out"], None, -9, 5.0).error == (
+        "timed out after 5 s, it did not stop within 10 s and was killed"
+    )

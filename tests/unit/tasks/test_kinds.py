@@ -1,0 +1,73 @@
+"""Finding kinds and checking their params."""
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from tasks.command import Command
+from tasks.kinds import GROUP, FieldError, KindEntry, KindError, check_params, installed, load, params_schema
+
+
+def point(name: str, target: str) -> EntryPoint:
+    return EntryPoint(name=name, value=target, group=GROUP)
+
+
+def test_our_own_kinds_are_installed() -> None:
+    kinds = installed()
+    assert kinds["command"] == KindEntry("command", "tasks.command:Command")
+    assert {"backup", "ingest"} <= set(kinds)
+
+
+def test_two_packages_may_not_claim_one_name() -> None:
+    with pytest.raises(KindError, match=r"'etl' .*a:A.* b:B"):
+        installed([point("etl", "a:A"), point("etl", "b:B")])
+
+
+def test_one_kind_found_twice_is_one() -> None:
+    assert list(installed([point("etl", "a:A"), point("etl", "a:A")])) == ["etl"]
+
+
+def test_loading() -> None:
+    found: object = load("tasks.command:Command")
+    assert found is Command
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("tasks.command", "not module:Class"),
+        ("no_such_module:Kind", "No module named"),
+        ("tasks.command:Absent", "Absent"),
+        ("pathlib:Path", "no class Params"),
+        ("tasks.command:CommandFailed", "no class Params"),
+        ("tests.unit.tasks.test_kinds:WithoutRun", "method run"),
+    ],
+)
+def test_a_kind_that_cannot_be_used_is_named_with_the_reason(target: str, says: str) -> None:
+    with pytest.raises(KindError, match=says):
+        load(target)
+
+
+class WithoutRun:
+    Params = Command.Params
+
+
+def test_params_are_checked_field_by_field() -> None:
+    assert check_params(Command, {"argv": ["true"]}) == []
+    assert check_params(Command, {"argv": [], "cwd": 7, "shell": True}) == [
+        FieldError("params.argv", "List should have at least 1 item after validation, not 0"),
+        FieldError("params.cwd", "Input should be a valid string"),
+        FieldError("params.shell", "Extra inputs are not permitted"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"argv": "true"}, {"argv": ["a\0b"]}, {"argv": ["a"], "env": {"A=B": "x"}}, {"argv": ["a"], "env": {"A": {}}}],
+)
+def test_bad_params_of_a_command(params: dict[str, object]) -> None:
+    assert check_params(Command, params)
+
+
+def test_the_schema_describes_the_params() -> None:
+    assert set(params_schema(Command)["properties"]) == {"argv", "env", "cwd"}

@@ -1,0 +1,109 @@
+"""References to secrets, and blotting values out (DESIGN.md, section 8)."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from tasks.kind import MissingSecret
+from tasks.secret import Redactor, Reference, SecretEnv, SecretFile, blot_json, references_in, resolve
+
+
+@pytest.mark.parametrize("reference", ["pg", {"secret": "pg"}, SecretFile(secret="pg")])
+def test_a_file_in_the_secrets_folder(reference: object, tmp_path: Path) -> None:
+    (tmp_path / "pg").write_text("hunter2\n")
+    assert resolve(reference, tmp_path, (), {}) == "hunter2"
+
+
+def test_only_the_closing_newline_is_taken_off(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(" a\nb \n\n")
+    assert resolve("key", tmp_path, (), {}) == " a\nb \n"
+
+
+@pytest.mark.parametrize("reference", [{"env": "PGPASS"}, SecretEnv(env="PGPASS")])
+def test_a_variable_that_is_allowed(reference: object, tmp_path: Path) -> None:
+    assert resolve(reference, tmp_path, ("PGPASS",), {"PGPASS": "hunter2"}) == "hunter2"
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("absent", "No such file"),
+        ({"secret": "../etc/passwd"}, "cannot name a secret"),
+        ({"secret": ".hidden"}, "cannot name a secret"),
+        ({"secret": ""}, "cannot name a secret"),
+        ("folder", "directory"),
+        ("large", "larger than"),
+        ("binary", "not UTF-8"),
+        ({"env": "ROTA_TOKEN"}, "ROTA_*"),
+        ({"env": "HOME"}, "not listed in ROTA_ENV_ALLOW"),
+        ({"env": "UNSET"}, "is not set"),
+        ({"env": "BINARY"}, "not UTF-8"),
+        ({"file": "x"}, "a reference to a secret is"),
+        (7, "a reference to a secret is"),
+    ],
+)
+def test_what_is_missing_is_named_and_why(reference: object, says: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "large").write_bytes(b"x" * 70_000)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    allow = ("UNSET", "ROTA_TOKEN", "BINARY")
+    environ = {"HOME": "/root", "ROTA_TOKEN": "t0ken", "BINARY": "\udcff"}
+    with pytest.raises(MissingSecret, match=says.replace("*", r"\*")):
+        resolve(reference, tmp_path, allow, environ)
+
+
+class Target(BaseModel):
+    password: Reference
+    others: dict[str, Reference | str] = {}
+    labels: dict[str, str] = {}
+
+
+def test_references_are_found_where_the_model_has_them_and_nowhere_else() -> None:
+    params = Target.model_validate(
+        {"password": {"secret": "a"}, "others": {"x": {"env": "B"}, "y": "plain"}, "labels": {"env": "prod"}}
+    )
+    assert list(references_in(params)) == [SecretFile(secret="a"), SecretEnv(env="B")]
+
+
+def redactor(*values: str) -> Redactor:
+    made = Redactor()
+    for value in values:
+        made.learn(value)
+    return made
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3),
+    st.lists(st.text("abc", max_size=6), max_size=6),
+)
+def test_no_value_is_shown_however_the_stream_is_cut(values: list[str], pieces: list[str]) -> None:
+    blotter = redactor(*values)
+    shown = b"".join([*(blotter.feed(piece.encode()) for piece in pieces), blotter.rest()])
+    whole = redactor(*values).blot("".join(pieces).encode())
+    assert shown == whole
+    assert all(value.encode() not in part for value in values for part in shown.split(b"[secret]"))
+
+
+def test_what_cannot_be_the_beginning_of_a_value_is_shown_at_once() -> None:
+    assert redactor("hunter2").feed(b"a line\n") == b"a line\n"
+
+
+def test_a_value_is_blotted_out_in_the_spellings_of_urls_and_json() -> None:
+    blotter = redactor('p@ss/w"rd')
+    for text in ('p@ss/w"rd', "postgres://u:p%40ss%2Fw%22rd@h", '{"a": "p@ss/w\\"rd"}'):
+        assert "rd" not in blotter.blot_text(text)
+
+
+def test_an_empty_value_blots_nothing() -> None:
+    assert redactor("").blot(b"text") == b"text"
+
+
+def test_values_in_a_result_are_blotted_out() -> None:
+    assert blot_json({"url": "u:hunter2@h", "n": [1, "hunter2", None]}, redactor("hunter2")) == {
+        "url": "u:[secret]@h",
+        "n": [1, "[secret]", None],
+    }
