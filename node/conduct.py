@@ -153,8 +153,8 @@ class Conduct:
         match order:
             case Launch(run):
                 self._launch(run)
-            case CancelWork(run_id, token, why):
-                self._runner.cancel(run_id, token, why)
+            case CancelWork(run_id, token):
+                self._runner.cancel(run_id, token)
             case HandOver(run_id, token):
                 self._runner.hand_over(run_id, token)
             case Kill(run_id, token):

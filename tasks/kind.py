@@ -98,6 +98,9 @@ class Context(Protocol[P_co]):
 class Kind(Protocol[P_contra]):
     """A kind of task. `Params` checks what a user registers; `run` does one attempt's work.
 
+    A kind that needs packages which not every member has may name them in `requires`, a tuple of module names:
+    members without them do not offer it.
+
     `run` returns a small dict of figures and artifact URLs (JSON types), or None. Any exception is a
     failed attempt; `Unretryable` and `MissingSecret` fail the run at once.
     """

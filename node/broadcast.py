@@ -1,0 +1,38 @@
+"""One producer, many listeners, on one event loop."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Broadcast(Generic[T]):
+    """Passes every value on to all who listen at the time, in order."""
+
+    def __init__(self) -> None:
+        self._queues: set[asyncio.Queue[T | None]] = set()
+
+    def send(self, value: T) -> None:
+        """Pass a value on."""
+        for queue in self._queues:
+            queue.put_nowait(value)
+
+    def close(self) -> None:
+        """End what every listener hears."""
+        for queue in self._queues:
+            queue.put_nowait(None)
+
+    def listen(self) -> AsyncIterator[T]:
+        """What is sent from this call on, until `close`."""
+        queue: asyncio.Queue[T | None] = asyncio.Queue()
+        self._queues.add(queue)
+
+        async def values() -> AsyncIterator[T]:
+            try:
+                while (value := await queue.get()) is not None:
+                    yield value
+            finally:
+                self._queues.discard(queue)
+
+        return values()

@@ -1,0 +1,103 @@
+"""What every command that speaks to the API has: where the cluster is, `--json`, and how answers are shown."""
+
+import functools
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from node.cli.client import DEFAULT_URL, Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Api:
+    """A client for the cluster that the environment names, and the way its answers are shown."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.client = client_from_environment()
+        self.console = Console()
+
+    def show(self, answer: Any, text: str | Callable[[], object]) -> None:
+        """Print what the API answered, or what it means: a sentence, or whatever a function prints."""
+        if self.as_json:
+            click.echo(json.dumps(answer, indent=2))
+        elif isinstance(text, str):
+            click.echo(text)
+        else:
+            text()
+
+    def table(self, headings: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
+        """Print rows under headings, or the sentence `empty` if there are none."""
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in headings:
+            table.add_column(heading, overflow="fold")
+        for row in rows:
+            table.add_row(*("-" if cell is None else str(cell) for cell in row))
+        if table.row_count:
+            self.console.print(table)
+        else:
+            click.echo(empty)
+
+    def fields(self, values: Mapping[str, object]) -> None:
+        """Print names and values, one a line."""
+        width = max(map(len, values), default=0)
+        for name, value in values.items():
+            click.echo(f"{name:<{width}}  {'-' if value is None else value}")
+
+
+def client_from_environment() -> Client:
+    """A client for ROTA_URL, with ROTA_TOKEN or what is in ROTA_TOKEN_FILE."""
+    urls = [url.strip() for url in os.environ.get("ROTA_URL", DEFAULT_URL).split(",") if url.strip()]
+    if any(not url.startswith(("http://", "https://")) for url in urls):
+        raise click.UsageError("ROTA_URL must be http://host:port, or several of these separated by commas")
+    token = os.environ.get("ROTA_TOKEN") or None
+    path = os.environ.get("ROTA_TOKEN_FILE")
+    if token is None and path:
+        try:
+            token = Path(path).read_text().strip()
+        except OSError as error:
+            raise click.UsageError(f"ROTA_TOKEN_FILE={path}: {error.strerror}") from error
+    return Client(urls, token)
+
+
+def api_command(function: F) -> F:
+    """Give a command `--json`, and an `Api` as its first argument."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print what the API answered.")
+    @functools.wraps(function)
+    def command(*args: Any, as_json: bool, **kwargs: Any) -> Any:
+        return function(Api(as_json), *args, **kwargs)
+
+    return command  # type: ignore[return-value]
+
+
+def ago(time: str | None) -> str | None:
+    """How long ago a time of the API's was, for people; in how long, if it is still to come."""
+    if time is None:
+        return None
+    seconds = (datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds()
+    length = duration(abs(seconds))
+    return f"{length} ago" if seconds >= 0 else f"in {length}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time for people.
+
+    >>> duration(0.25), duration(75), duration(90_000)
+    ('0.2 s', '1 min 15 s', '1 d 1 h')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    for unit_s, unit, lower_s, lower in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= unit_s:
+            return f"{whole // unit_s} {unit} {whole % unit_s // lower_s} {lower}"
+    return f"{whole} s"

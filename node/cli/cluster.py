@@ -1,0 +1,124 @@
+"""The cluster as a whole: its status, its settings, its kinds, and what would move if a node were lost."""
+
+import time
+from typing import Any
+
+import click
+import yaml
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from node.cli.api import Api, ago, api_command
+from node.cli.client import Problem, Unreachable
+
+
+@click.command("plan")
+@click.option("--without", multiple=True, required=True, metavar="NODE")
+@api_command
+def plan_command(api: Api, without: tuple[str, ...]) -> None:
+    """What would move, were these nodes down."""
+    answer = api.client.get("/v1/plan", without=",".join(without))
+    api.show(answer, lambda: _print_plan(api, answer))
+
+
+def _print_plan(api: Api, answer: dict[str, Any]) -> None:
+    api.table(
+        ("TASK", "FROM", "TO"),
+        ((move["task"], move["from"], move["to"]) for move in answer["moves"]),
+        "nothing would move",
+    )
+    click.echo()
+    api.table(
+        ("NODE", "LOAD NOW", "THEN"), ((node, load["now"], load["then"]) for node, load in answer["load"].items()), ""
+    )
+
+
+@click.command("settings")
+@click.argument("changes", nargs=-1, metavar="[NAME=VALUE]...")
+@api_command
+def settings_command(api: Api, changes: tuple[str, ...]) -> None:
+    """The cluster's settings; with NAME=VALUE, change them."""
+    if not changes:
+        settings = api.client.get("/v1/settings")
+    else:
+        body: dict[str, Any] = {}
+        for change in changes:
+            name, equals, value = change.partition("=")
+            if not equals:
+                raise click.UsageError(f"{change!r}: write it as NAME=VALUE")
+            body[name] = yaml.safe_load(value)
+        settings = api.client.call("PATCH", "/v1/settings", body=body).json
+    api.show(settings, lambda: api.fields(settings))
+
+
+@click.command("kinds")
+@api_command
+def kinds_command(api: Api) -> None:
+    """The kinds of task, and which nodes run them."""
+    answer = api.client.get("/v1/kinds")
+    api.show(
+        answer,
+        lambda: api.table(
+            ("KIND", "NODES", "PARAMS"),
+            (
+                (item["kind"], " ".join(item["members"]), " ".join((item["params"] or {}).get("properties", {})))
+                for item in answer["items"]
+            ),
+            "no member offers a kind yet",
+        ),
+    )
+
+
+@click.command("status")
+@click.option("--watch", is_flag=True, help="Go on, once a second, until interrupted.")
+@api_command
+def status_command(api: Api, watch: bool) -> None:
+    """Who is there, who leads, and what runs."""
+    if not watch:
+        cluster, runs = _status(api)
+        api.show(cluster, lambda: api.console.print(_picture(cluster, runs)))
+        return
+    with Live(console=api.console, refresh_per_second=4) as live:
+        while True:
+            try:
+                live.update(_picture(*_status(api)))
+            except (Unreachable, Problem) as error:
+                live.update(Text(str(error), style="red"))
+            time.sleep(1)
+
+
+def _status(api: Api) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    return api.client.get("/v1/cluster"), api.client.get("/v1/runs", limit=15)["items"]
+
+
+def _picture(cluster: dict[str, Any], runs: list[dict[str, Any]]) -> Group:
+    head = Text.assemble(
+        ("Rota ", "bold"),
+        f"{cluster['id']}  leader {cluster['leader'] or '-'}  term {cluster['term']}  index {cluster['index']}  ",
+        ("quorum" if cluster["quorum"] else "NO QUORUM", "green" if cluster["quorum"] else "bold red"),
+    )
+    members = Table("NODE", "STATUS", "SINCE", "LOAD", "RUNNING", box=None, pad_edge=False, header_style="bold")
+    for member in cluster["members"]:
+        colour = {"up": "green", "draining": "yellow"}.get(member["status"], "red")
+        status = member["status"] + (f" ({member['reason']})" if member["reason"] else "")
+        members.add_row(
+            member["id"],
+            Text(status, style=colour),
+            ago(member["since"]) or "-",
+            str(member["load"]),
+            str(member["running"]),
+        )
+    table = Table("RUN", "STATE", "NODE", "TRY", "PROGRESS", box=None, pad_edge=False, header_style="bold")
+    for run in runs:
+        table.add_row(run["run_id"], run["state"], run["node"] or "-", str(run["attempt"]), _progress(run))
+    return Group(head, "", members, "", table)
+
+
+def _progress(run: dict[str, Any]) -> str:
+    done = run["progress"]
+    if not done:
+        return ""
+    total = f" of {done['total']:g}" if done["total"] else ""
+    return f"{done['done']:g}{total} {done['unit']}"

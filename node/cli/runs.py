@@ -1,0 +1,118 @@
+"""Runs: start one, list them, read their logs, cancel them."""
+
+import sys
+import uuid
+from typing import Any, Final
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from node.cli.api import Api, ago, api_command
+from node.cli.client import path
+from node.cli.local import wait_for
+
+FINAL: Final = frozenset({"succeeded", "failed", "cancelled", "timed_out", "abandoned", "skipped", "missed"})
+_DAY_S: Final = 86_400.0
+
+
+@click.command("run")
+@click.argument("name")
+@click.option("--wait", is_flag=True, help="Until it has ended; exit with 1 if it has not succeeded.")
+@click.option(
+    "--param", "params", multiple=True, metavar="NAME=VALUE", help="Instead of what the task says; VALUE is YAML."
+)
+@api_command
+def run_command(api: Api, name: str, wait: bool, params: tuple[str, ...]) -> None:
+    """Run a task now."""
+    body = {"params": {**api.client.get(path("v1", "tasks", name))["params"], **_params(params)}} if params else {}
+    answer = api.client.call(
+        "POST", path("v1", "tasks", name, "runs"), body=body, headers={"Idempotency-Key": uuid.uuid4().hex}
+    ).json
+    if not wait:
+        api.show(answer, answer["run_id"])
+        return
+    run = _watch(api, answer["run_id"])
+    api.show(run, f"{run['run_id']} {run['state']}" + (f": {run['error']}" if run["error"] else ""))
+    sys.exit(0 if run["state"] == "succeeded" else 1)
+
+
+def _params(pairs: tuple[str, ...]) -> dict[str, Any]:
+    import yaml
+
+    parsed: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"--param {pair!r}: write it as NAME=VALUE")
+        parsed[name] = yaml.safe_load(value)
+    return parsed
+
+
+def _watch(api: Api, run_id: str) -> dict[str, Any]:
+    """Show how far a run is until it has ended."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=api.console, disable=api.as_json, transient=True) as progress:
+        bar = progress.add_task(run_id, total=None)
+
+        def probe() -> dict[str, Any] | None:
+            run: dict[str, Any] = api.client.get(path("v1", "runs", run_id))
+            done = run["progress"] or {}
+            where = f" on {run['node']}" if run["node"] else ""
+            progress.update(
+                bar, description=f"{run['state']}{where}", completed=done.get("done", 0), total=done.get("total")
+            )
+            return run if run["state"] in FINAL else None
+
+        return wait_for(f"{run_id} ends", probe, deadline_s=366 * _DAY_S, pause_s=0.3)
+
+
+@click.command("runs")
+@click.argument("name", required=False)
+@click.option("--state", help="Only those in this state.")
+@click.option("--node", help="Only those on this node.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
+@api_command
+def runs_command(api: Api, name: str | None, state: str | None, node: str | None, limit: int) -> None:
+    """The latest runs, of one task or of all."""
+    answer = api.client.get("/v1/runs", task=name, state=state, node=node, limit=limit)
+    api.show(
+        answer,
+        lambda: api.table(
+            ("RUN", "STATE", "NODE", "TRY", "DUE", "ENDED", "ERROR"),
+            (
+                (
+                    run["run_id"],
+                    run["state"],
+                    run["node"],
+                    run["attempt"],
+                    ago(run["fire_at"]),
+                    ago(run["finished_at"]),
+                    run["error"] or "",
+                )
+                for run in answer["items"]
+            ),
+            "no runs",
+        ),
+    )
+
+
+@click.command("log")
+@click.argument("run_id", metavar="RUN")
+@click.option("-f", "--follow", is_flag=True, help="As it is written, until the run has ended.")
+@click.option("--attempt", type=click.IntRange(1), help="Which try; the latest if it is not said.")
+def log_command(run_id: str, follow: bool, attempt: int | None) -> None:
+    """A run's log, from whichever node has it."""
+    api = Api(as_json=False)
+    query = {"attempt": attempt, "follow": "true" if follow else None}
+    for chunk in api.client.stream(path("v1", "runs", run_id, "log"), **query):
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+
+
+@click.command("cancel")
+@click.argument("run_id", metavar="RUN")
+@api_command
+def cancel_command(api: Api, run_id: str) -> None:
+    """End a run."""
+    answer = api.client.call("DELETE", path("v1", "runs", run_id)).json
+    api.show(answer, f"{run_id}: asked to end")

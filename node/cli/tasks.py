@@ -1,0 +1,177 @@
+"""Tasks: register them, look at them, ask where they run, pause and delete them."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import yaml
+
+from node.cli.api import Api, ago, api_command
+from node.cli.client import Problem, path
+
+LIST_BYTES_MAX: Final = 900_000
+"""A list that is longer is sent in parts: one body may have 1 MiB."""
+
+
+@click.command("apply")
+@click.option(
+    "-f",
+    "file",
+    required=True,
+    help="A YAML or JSON file with one task, a list of them, or several documents; - for standard input.",
+)
+@click.option("--dry-run", is_flag=True, help="Check it, and say what would change; change nothing.")
+@api_command
+def apply_command(api: Api, file: str, dry_run: bool) -> None:
+    """Register tasks, or change them."""
+    specs = list(_specs(file))
+    names = [spec.get("name") for spec in specs]
+    if twice := sorted({str(name) for name in names if names.count(name) > 1}):
+        raise click.UsageError(f"{file}: registered more than once in one file: {', '.join(twice)}")
+    answers: list[Any] = []
+    for part in _parts(specs):
+        query = {"dry_run": "true"} if dry_run else None
+        answers += api.client.call("POST", "/v1/tasks", body=part, query=query).json["items"]
+    verb = "would be " if dry_run else ""
+    lines = [f"{item['name']}: {verb}{item['change']} (version {item['version']})" for item in answers]
+    api.show(answers, "\n".join(lines))
+
+
+def _specs(file: str) -> Iterator[dict[str, Any]]:
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text()
+    except OSError as error:
+        raise click.UsageError(f"{file}: {error.strerror}") from error
+    try:
+        documents = list(yaml.load_all(text, Loader=_Yaml))
+    except yaml.YAMLError as error:
+        raise click.UsageError(f"{file} is neither YAML nor JSON: {error}") from error
+    for document in documents:
+        for spec in document if isinstance(document, list) else [document]:
+            if spec is None:
+                continue
+            if not isinstance(spec, dict):
+                raise click.UsageError(f"{file}: a task is a mapping with a name and a kind, not {spec!r}")
+            yield spec
+
+
+class _Yaml(yaml.SafeLoader):
+    """YAML as far as JSON goes: a time stays the text that it is, for the API to check."""
+
+
+_Yaml.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _parts(specs: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Lists in order, each short enough for one body."""
+    import json
+
+    part: list[dict[str, Any]] = []
+    size = 0
+    for spec in specs:
+        length = len(json.dumps(spec)) + 2
+        if part and size + length > LIST_BYTES_MAX:
+            yield part
+            part, size = [], 0
+        part.append(spec)
+        size += length
+    if part:
+        yield part
+
+
+@click.command("tasks")
+@click.option("--kind", help="Only those of this kind.")
+@click.option("--owner", help="Only those that this node owns.")
+@api_command
+def tasks_command(api: Api, kind: str | None, owner: str | None) -> None:
+    """All tasks, with their owners."""
+    items = list(api.client.items("/v1/tasks", kind=kind, owner=owner))
+    api.show(
+        items,
+        lambda: api.table(
+            ("TASK", "KIND", "OWNER", "NEXT", "LAST", "STATE"),
+            (
+                (
+                    item["name"],
+                    item["kind"],
+                    item["owner"],
+                    ago(item["next_fire_at"]),
+                    item["last"] and f"{item['last']['state']} {ago(item['last']['finished_at'])}",
+                    "paused" if item["paused"] else "enabled" if item["enabled"] else "disabled",
+                )
+                for item in items
+            ),
+            "no tasks are registered: rota apply -f FILE",
+        ),
+    )
+
+
+@click.command("show")
+@click.argument("name")
+@api_command
+def show_command(api: Api, name: str) -> None:
+    """A task's definition and state."""
+    task = api.client.get(path("v1", "tasks", name))
+    api.show(task, lambda: click.echo(yaml.safe_dump(task, sort_keys=False, allow_unicode=True), nl=False))
+
+
+@click.command("where")
+@click.argument("name")
+@click.option("--without", multiple=True, metavar="NODE", help="Were this node down.")
+@api_command
+def where_command(api: Api, name: str, without: tuple[str, ...]) -> None:
+    """Which node owns a task, and why; where it runs now."""
+    answer = api.client.get(path("v1", "tasks", name, "owner"), without=",".join(without) or None)
+    api.show(answer, lambda: _print_where(api, answer, without))
+
+
+def _print_where(api: Api, answer: dict[str, Any], without: tuple[str, ...]) -> None:
+    condition = f" without {', '.join(without)}" if without else ""
+    api.fields(
+        {
+            "task": answer["task"],
+            f"owner{condition}": answer["owner"] or "nobody may run it",
+            "runs on": ", ".join(f"{run['node']} ({run['run_id']})" for run in answer["running_on"]) or None,
+            "then": " > ".join(answer["preference"]) or None,
+            "standbys": ", ".join(answer["standbys"]) or None,
+            "because": ", ".join(f"{step['node'] or 'vacant slot'}: {step['verdict']}" for step in answer["because"]),
+            "next": ago(answer["next_fire_at"]),
+        }
+    )
+
+
+@click.command("pause")
+@click.argument("name")
+@api_command
+def pause_command(api: Api, name: str) -> None:
+    """Let nothing of a task fall due."""
+    answer = api.client.call("POST", path("v1", "tasks", name, "pause")).json
+    api.show(answer, f"{name} is paused")
+
+
+@click.command("resume")
+@click.argument("name")
+@api_command
+def resume_command(api: Api, name: str) -> None:
+    """Let a task fall due again; its schedule counts from now."""
+    answer = api.client.call("POST", path("v1", "tasks", name, "resume")).json
+    api.show(answer, f"{name} is resumed")
+
+
+@click.command("delete")
+@click.argument("name")
+@api_command
+def delete_command(api: Api, name: str) -> None:
+    """Delete a task and cancel its runs."""
+    try:
+        api.client.call("DELETE", path("v1", "tasks", name))
+    except Problem as problem:
+        if problem.status != 404:
+            raise
+        raise click.ClickException(str(problem)) from problem
+    api.show(None, f"{name} is deleted")

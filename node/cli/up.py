@@ -1,0 +1,74 @@
+"""`rota up`: a cluster on this machine, in the foreground, one process a node."""
+
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import click
+
+from node.cli.local import LocalCluster, NotInTime
+
+
+@click.command("up")
+@click.option("--nodes", default=3, show_default=True, type=click.IntRange(1, 9))
+@click.option("--dir", "folder", default=".rota", show_default=True, type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--port",
+    default=8101,
+    show_default=True,
+    type=click.IntRange(1, 65_000),
+    help="Of the first node's API; the others' follow.",
+)
+def up_command(nodes: int, folder: Path, port: int) -> None:
+    """Run a cluster on this machine until interrupted.
+
+    A node that dies is left dead until `rota up` is stopped and started again; the folder keeps what it knew.
+    Tasks of kind `command` are allowed.
+    """
+    ports = list(range(port, port + nodes))
+    _refuse_taken(ports)
+    try:
+        cluster = LocalCluster(folder, nodes, ports)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with cluster:
+        cluster.start()
+        try:
+            cluster.wait_until_ready()
+        except NotInTime as error:
+            raise click.ClickException(f"{error}; see {cluster.folder}/*.log") from error
+        _greet(cluster)
+        _watch(cluster, stop)
+        click.echo("stopping")
+
+
+def _refuse_taken(ports: list[int]) -> None:
+    for port in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                raise click.ClickException(
+                    f"port {port} is taken ({error.strerror}): choose others with --port"
+                ) from error
+
+
+def _greet(cluster: LocalCluster) -> None:
+    for name in cluster.names:
+        click.echo(f"{name}  {cluster.url(name)}  process {cluster.pid(name)}  log {cluster.log_file(name)}")
+    first = cluster.url(cluster.names[0])
+    click.echo(f"\nready. In another terminal:  export ROTA_URL={first}; rota status   (or open {first}/docs)")
+
+
+def _watch(cluster: LocalCluster, stop: threading.Event) -> None:
+    """Say which nodes die, until it is time to stop or none is left."""
+    alive = set(cluster.running())
+    while alive and not stop.wait(0.5):
+        for name in sorted(alive - set(cluster.running())):
+            click.echo(f"{name} has died (exit code {cluster.exit_code(name)}); it is left dead")
+        alive &= set(cluster.running())

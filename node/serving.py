@@ -1,0 +1,95 @@
+"""A node's process: starts the member and its API, waits for a signal, and stops in good order."""
+
+import asyncio
+import logging
+import signal
+from typing import Final
+
+from node.config import Config, is_loopback
+from node.execution.leftovers import LeftoversRemain, kill_leftovers
+from node.execution.nursery_link import NurseryFailed
+from node.folder import Folder, FolderInUse, ForeignFolder
+from node.history import DamagedHistory
+from node.http.app import build_app, serve_on
+from node.liveness.callers import PortInUseError
+from node.member import Member
+from node.offering import offered
+from node.proposing import now_us
+from node.raft.errors import RaftError
+from node.state.codec import DamagedSnapshot
+from node.state.entries import Seed
+from tasks.kinds import KindError, installed
+
+_log = logging.getLogger("rota")
+
+_REFUSALS: Final = (
+    FolderInUse,
+    ForeignFolder,
+    DamagedHistory,
+    DamagedSnapshot,
+    RaftError,
+    PortInUseError,
+    LeftoversRemain,
+    NurseryFailed,
+    KindError,
+)
+"""What keeps a node from starting, each with a message that says what to do."""
+
+
+class CannotStart(Exception):
+    """The node does not start. The message says what to do."""
+
+
+def serve(config: Config) -> int:
+    """Run a node until SIGTERM or SIGINT. The exit code: 0, or 1 if it failed while it ran. Raises `CannotStart`."""
+    seed = config.me
+    if seed is None:
+        raise CannotStart(
+            "ROTA_JOIN is set and ROTA_MEMBERS does not say where this node will be: "
+            f"set ROTA_MEMBERS={config.node}=host:raftport:httpport as well"
+        )
+    try:
+        folder = Folder(config, now_us())
+        killed = kill_leftovers(folder.path)
+    except _REFUSALS as error:
+        raise CannotStart(str(error)) from error
+    if killed:
+        _log.warning("killed %d processes that an earlier start had left behind", killed)
+    return asyncio.run(_serve(config, folder, seed))
+
+
+async def _serve(config: Config, folder: Folder, seed: Seed) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        member = Member(config, folder, seed, offered(installed(), config.allow_command))
+    except _REFUSALS as error:
+        raise CannotStart(str(error)) from error
+    try:
+        runner, _ = await serve_on(build_app(member, member.peers), config.bind, seed.http_port)
+        await member.start()
+    except OSError as error:
+        await member.close()
+        raise CannotStart(
+            f"cannot serve the API on {config.bind}:{seed.http_port} ({error.strerror}): is another node running "
+            "there, or the port taken? ROTA_MEMBERS names this node's ports, ROTA_BIND where it listens"
+        ) from error
+    except _REFUSALS as error:
+        await member.close()
+        raise CannotStart(str(error)) from error
+    _log.info("%s serves on http://%s:%d", config.node, config.bind, seed.http_port)
+    if is_loopback(config.bind) and not is_loopback(seed.host):
+        _log.warning(
+            "others are to reach this node at %s, and it listens on %s only: set ROTA_BIND", seed.host, config.bind
+        )
+    stopped = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((stopped, member.failed), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if member.failed.done():
+        _log.critical("this node cannot go on: %s", member.failed.result(), exc_info=member.failed.result())
+    else:
+        _log.info("stopping: handing over what runs")
+    await (member.close() if member.failed.done() else member.stop())
+    await runner.cleanup()
+    return 1 if member.failed.done() else 0
