@@ -41,8 +41,9 @@ class Heartbeat:
     It listens on `host` and `port` (0: the kernel chooses; see `port`) from the start. `on_lease` gets each renewal,
     and a lease that is over when it is dropped; nothing is sent when a lease is refused, it runs out. `on_verdict`
     gets each member to be marked down, and again every second until the view shows it. All callbacks run in the
-    heartbeat thread and must not wait. Raises PortInUseError. `on_failure` is told if the thread cannot go on: the node must then end
-    its process. The sockets stay open until it does, so that nobody takes it for dead while its workers live.
+    heartbeat thread and must not wait. `on_failure` is told if the thread cannot go on: the node must then end its
+    process. The sockets stay open until it does, so that nobody takes it for dead while its workers live.
+    Raises PortInUseError.
     """
 
     def __init__(
@@ -136,10 +137,9 @@ class Heartbeat:
         """Somebody called who is not a member."""
         now_s = boottime_s()
         if now_s - self._complained_s.get(address, float("-inf")) >= COMPLAIN_S:
-            self._complained_s = {
-                known: at_s for known, at_s in self._complained_s.items() if now_s - at_s < COMPLAIN_S
-            }
-            self._complained_s = recent | {address: now_s}
+            since_s = now_s - COMPLAIN_S
+            self._complained_s = {known: at_s for known, at_s in self._complained_s.items() if at_s > since_s}
+            self._complained_s[address] = now_s
             _log.warning("heartbeat connection with %s refused: %s", address, why)
 
     # The thread

@@ -1,0 +1,49 @@
+"""A process with only a Heartbeat in it: views come in on standard input, findings go out, as JSON lines.
+
+Started as `python -m tests.integration.heartbeat_process NAME SECRET`. Its first line says which port it has. A line
+`{"t": ..., "is": "lease" | "verdict" | "failure", ...}` bears the time of CLOCK_BOOTTIME.
+"""
+
+import json
+import os
+import sys
+from dataclasses import asdict
+
+from node.liveness.detector import Verdict
+from node.liveness.heartbeat import Heartbeat, boottime_s
+from node.liveness.lease import LeaseNow
+from node.liveness.view import Peer, View
+from node.state.value import Settings
+
+
+def _tell(what: str, fields: dict[str, object]) -> None:
+    line = json.dumps({"t": boottime_s(), "is": what} | fields) + "\n"
+    os.write(1, line.encode())
+
+
+def _lease(lease: LeaseNow) -> None:
+    _tell("lease", asdict(lease))
+
+
+def _verdict(verdict: Verdict) -> None:
+    _tell("verdict", asdict(verdict))
+
+
+def main() -> None:
+    """Runs until standard input ends."""
+    me, secret = sys.argv[1:3]
+    heartbeat = Heartbeat(
+        me, "127.0.0.1", 0, secret.encode(), _lease, _verdict, lambda error: _tell("failure", {"why": repr(error)})
+    )
+    _tell("port", {"port": heartbeat.port})
+    heartbeat.start()
+    for line in sys.stdin:
+        told = json.loads(line)
+        peers = {name: Peer(*peer) for name, peer in told.pop("peers").items()}
+        heartbeat.look(View(me=me, peers=peers, settings=Settings(**told.pop("settings")), **told))
+    heartbeat.stop()
+    _tell("stopped", {})
+
+
+if __name__ == "__main__":
+    main()
