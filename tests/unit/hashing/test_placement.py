@@ -9,6 +9,7 @@ from hashing.columns import Columns
 from hashing.difference import Move, load_of, moves
 from hashing.key import key64
 from hashing.placement import Placement, place
+from hashing.succession import succession
 from hashing.view import Slot, Task
 from tests.oracle import placement as oracle
 from tests.unit.hashing.clusters import OFFERS_ALL, alike, clusters, plain_tasks, slacks, task_lists
@@ -124,6 +125,20 @@ def test_a_group_that_outweighs_its_members_is_spread_evenly_over_them() -> None
     placement = place(slots, tasks, 0)
     assert sorted(placement.load) == [0, 0, 0, 50, 51]
     assert list(placement.owners) == oracle.owners(slots, tasks, 0)
+
+
+def test_among_the_least_loaded_the_incumbent_comes_before_the_succession() -> None:
+    # one task on two members: each may have half of it, so nobody is within the limit, and both are the least loaded
+    _, second = succession(7, 2)
+    assert place(alike(2), [Task("t", 7, "backup", incumbent=f"node-{second}")], 0).owners == (second,)
+
+
+def test_a_task_too_heavy_for_anybody_does_not_close_the_room_for_light_ones() -> None:
+    # 90 in all, 30 each: the 50 goes to the first; the others fill the second before they turn to the third
+    first, second, third = succession(7, 3)
+    tasks = [Task("heavy", 7, "backup", weight=50), *(Task(f"t{number}", 7, "backup") for number in range(40))]
+    load = place(alike(3), tasks, 0).load
+    assert (load[first], load[second], load[third]) == (50, 30, 10)
 
 
 def test_nobody_and_nothing_can_be_placed() -> None:
