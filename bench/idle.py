@@ -1,0 +1,80 @@
+"""What an idle node costs: processor time over a while, and memory, of the node and of its nursery.
+
+    python -m bench.idle [--seconds 20] [--tasks 100]
+
+Processor time is the kernel's account of each process (user and system), as a share of one core; memory is
+resident (RSS), and the proportional share (PSS), which counts pages that processes share once.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from node.cli.local import LocalCluster
+
+
+class Cost(NamedTuple):
+    """Of one process: processor seconds so far, and MiB resident and proportional."""
+
+    cpu_s: float
+    rss_mib: float
+    pss_mib: float
+
+
+def cost_of(pid: int) -> Cost:
+    """What a process has cost so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    rollup = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:] if ":" in line
+    )
+    return Cost(
+        (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
+        int(rollup["Rss"].split()[0]) / 1024,
+        int(rollup["Pss"].split()[0]) / 1024,
+    )
+
+
+def children_of(pid: int) -> list[int]:
+    """The child processes of a process."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--tasks", type=int, default=100)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, LocalCluster(Path(folder), 3) as cluster:
+        cluster.start()
+        cluster.wait_until_ready()
+        yearly = {"cron": "0 0 1 1 *"}
+        specs = [
+            {"name": f"idle-{number}", "kind": "command", "params": {"argv": ["true"]}, "schedule": yearly}
+            for number in range(options.tasks)
+        ]
+        cluster.client.call("POST", "/v1/tasks", body=specs)
+        leader = cluster.client.get("/v1/cluster")["leader"]
+        time.sleep(3)  # what starting up cost is not idleness
+        processes = {name: [cluster.pid(name), *children_of(cluster.pid(name))] for name in cluster.names}
+        before = {pid: cost_of(pid) for pids in processes.values() for pid in pids}
+        time.sleep(options.seconds)
+        for name, pids in processes.items():
+            after = [cost_of(pid) for pid in pids]
+            shares = [
+                100 * (now.cpu_s - before[pid].cpu_s) / options.seconds for pid, now in zip(pids, after, strict=True)
+            ]
+            print(
+                f"{name} ({'leader' if name == leader else 'follower'}, {options.tasks} tasks): "
+                f"{sum(shares):.2f} % of a core; node {after[0].rss_mib:.0f} MiB RSS, "
+                f"with its nursery {sum(cost.rss_mib for cost in after):.0f} MiB RSS, "
+                f"{sum(cost.pss_mib for cost in after):.0f} MiB PSS",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
