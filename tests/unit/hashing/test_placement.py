@@ -19,7 +19,7 @@ def down(slots: list[Slot], slot: int) -> list[Slot]:
     return [replace(was, status="down") if position == slot else was for position, was in enumerate(slots)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(clusters(), task_lists(), slacks)
 def test_the_owners_are_the_naive_ones(slots: list[Slot], tasks: list[Task], slack: int | None) -> None:
     # DESIGN.md, section 4, whole
@@ -31,7 +31,7 @@ def test_the_owners_are_the_naive_ones(slots: list[Slot], tasks: list[Task], sla
     assert placement.load == tuple(given_to[slot] for slot in range(len(slots)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 7), plain_tasks, slacks, st.sets(st.integers(0, 6)))
 def test_the_owners_of_plain_tasks_are_the_naive_ones_whoever_is_down(
     members: int, tasks: list[Task], slack: int | None, gone: set[int]
@@ -40,7 +40,7 @@ def test_the_owners_of_plain_tasks_are_the_naive_ones_whoever_is_down(
     assert list(place(slots, tasks, slack).owners) == oracle.owners(slots, tasks, slack)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(clusters(least=1), task_lists(), st.integers(0, 6))
 def test_without_room_no_task_of_a_living_member_moves(slots: list[Slot], tasks: list[Task], who: int) -> None:
     # section 4: under `null` each owner depends on nothing but the key and the members
@@ -49,7 +49,7 @@ def test_without_room_no_task_of_a_living_member_moves(slots: list[Slot], tasks:
     assert all(then == now for now, then in zip(before.owners, after.owners, strict=True) if now != lost)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 9), plain_tasks, st.sets(st.integers(0, 8)))
 def test_with_slack_0_the_fullest_has_at_most_one_more_than_the_emptiest(
     members: int, tasks: list[Task], gone: set[int]
@@ -62,7 +62,7 @@ def test_with_slack_0_the_fullest_has_at_most_one_more_than_the_emptiest(
     assert sum(placement.load) == (len(tasks) if loads else 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(clusters(least=1), task_lists(), slacks, st.integers(0, 6))
 def test_whoever_comes_back_or_takes_the_slot_takes_back_its_own(
     slots: list[Slot], tasks: list[Task], slack: int | None, who: int
@@ -81,7 +81,7 @@ def test_whoever_comes_back_or_takes_the_slot_takes_back_its_own(
         assert place(taken, columns, slack) == before
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(clusters(), task_lists(), slacks)
 def test_kept_columns_change_nothing(slots: list[Slot], tasks: list[Task], slack: int | None) -> None:
     columns = Columns.of(tasks)
@@ -89,7 +89,7 @@ def test_kept_columns_change_nothing(slots: list[Slot], tasks: list[Task], slack
     assert place(slots, columns, slack) == place(slots, tasks, slack)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(task_lists(), st.integers(0, 40), st.booleans())
 def test_columns_followed_by_more_tasks_are_those_of_all(tasks: list[Task], known: int, changed: bool) -> None:
     before = Columns.of(tasks[:known])

@@ -11,7 +11,7 @@ from tests.oracle import placement as oracle
 from tests.unit.hashing.clusters import OFFERS_ALL, alike, clusters, slacks, task_lists
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(clusters(), task_lists(most=8), slacks)
 def test_order_standbys_and_reasons_are_the_naive_ones(slots: list[Slot], tasks: list[Task], slack: int | None) -> None:
     owners = place(slots, tasks, slack).owners
