@@ -90,7 +90,7 @@ class Raft:
         self._bind_host = bind_host or addresses[me][0]
         self._book = Book(self._addresses, Resolver())
         self._lock = threading.Lock()
-        self._proposals = Proposals(timing.batch_bytes, timing.waiting_bytes, timing.resend_s)
+        self._proposals = Proposals(timing.batch_bytes, timing.waiting_bytes, timing.resend_s, timing.flights)
         self._barriers = Barriers(timing.resend_s)
         self._changes = Changes()
         self._consensus: Consensus | None = None

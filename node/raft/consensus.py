@@ -88,7 +88,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         self.me = me
         self.timing = timing
         self.journal = folder.journal
-        self.snapshots = Snapshots(folder.snapshot, capture, self._cluster_at)
+        self.snapshots = Snapshots(folder.snapshot, capture, self._cluster_at, self._cut_at)
         self.snapshots.header = folder.header
         self.poll = Poll()
         self.intake = Intake(self)
@@ -250,6 +250,10 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
             self._SyncObj__raftElectionDeadline = monotonic() + self.timing.election_max_s
         self._SyncObj__raftLastApplied = header.index
         self._SyncObj__raftCommitIndex = max(self._SyncObj__raftCommitIndex, header.index)
+
+    def _cut_at(self, index: int) -> int:
+        """The entry that the log is to begin with after a snapshot: some more are kept for members a little behind."""
+        return self.journal.reaching_back(index, self.timing.log_entries // 5, self.timing.log_bytes // 4)
 
     def _cluster_at(self, index: int) -> tuple[str, ...]:
         """The members by the log up to an index, for a snapshot: "id host port" each."""

@@ -65,10 +65,10 @@ def _own(journal: SqliteJournal, path: Path, me: str, cluster: Iterable[str]) ->
 
 
 def _fit(journal: SqliteJournal, header: Header | None) -> None:
-    """Finish what a crash may have interrupted: a snapshot is renamed first, then the log is cut.
+    """Finish what a crash may have interrupted: a snapshot from a leader is renamed first, then the log replaced.
 
-    The library would throw the whole log away where it does not begin with the snapshot's entries, and with it
-    entries that were acknowledged after.
+    A log that reaches beyond the snapshot is kept: it holds entries that were acknowledged. (The library throws it
+    away unless it begins with the snapshot's last entries.)
     """
     first = journal.first_index if len(journal) else 1
     if header is None:
@@ -83,5 +83,3 @@ def _fit(journal: SqliteJournal, header: Header | None) -> None:
         if journal.getCurrentTerm() < header.last[2]:
             raise damaged(f"the journal {journal.path} is of an earlier term than the snapshot")
         journal.replace([header.prev, header.last])
-    else:
-        journal.compact(header.prev[1])

@@ -114,6 +114,15 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         """The entries after an index."""
         return self._entries[max(0, index + 1 - self._entries[0][1]) :] if self._entries else ()
 
+    def reaching_back(self, index: int, entries: int, size_bytes: int) -> int:
+        """The first index of the stretch before `index` that has so many entries and bytes at most."""
+        position = index - self.first_index
+        lowest = max(0, position - entries)
+        while position > lowest and size_bytes >= len(self._entries[position - 1][0]):
+            position -= 1
+            size_bytes -= len(self._entries[position][0])
+        return self.first_index + position
+
     def note(self, key: str) -> str:
         """Something kept beside the log; "" if it was never set."""
         return self._meta.get(key, "")
@@ -129,11 +138,6 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self.clear()
         for entry in entries:
             self.add(*entry)
-        self.flush()
-
-    def compact(self, first_index: int) -> None:
-        """Forget the entries before an index that is there, at once."""
-        self.deleteEntriesTo(first_index - self.first_index)
         self.flush()
 
     def flush(self) -> None:
@@ -244,6 +248,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
 
     def close(self) -> None:
         """Write what is left, and close."""
+        self.onOneSecondTimer()
         self.flush()
         self._db.close()
 

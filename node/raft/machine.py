@@ -46,6 +46,7 @@ class Timing:
     election begins within so long once the leader's connection has ended. `resend_s`: a proposal not seen
     applied after so long is sent again under its id. `log_entries` and `log_bytes`: the log is compacted beyond
     either; `entry_bytes`: what one entry may measure, `batch_bytes` what proposals are gathered up to.
+    `flights`: so many entries of one member are under way at once; what comes meanwhile shares the next.
     """
 
     election_min_s: float = 0.5
@@ -64,3 +65,4 @@ class Timing:
     entry_bytes: int = 1_000_000
     batch_bytes: int = 256 << 10
     waiting_bytes: int = 64 << 20
+    flights: int = 2

@@ -19,6 +19,15 @@ COUNT_LIMIT = 2_000
 
 
 @dataclass(slots=True, eq=False)
+class _Flight:
+    """A batch under way. `open` of its proposals have no answer yet."""
+
+    sent_s: float
+    waiting: "list[Waiting]"
+    open: int
+
+
+@dataclass(slots=True, eq=False)
 class Waiting:
     """One proposal that somebody waits for. `packed` is a batch of it alone."""
 
@@ -28,18 +37,13 @@ class Waiting:
     future: "Future[Result]" = field(default_factory=Future)
     sent: bool = False
     over: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _Flight:
-    sent_s: float
-    waiting: list[Waiting]
+    flight: _Flight | None = None
 
 
 class Proposals:
     """All proposals of this member that have no result yet. Not thread-safe."""
 
-    def __init__(self, batch_bytes: int, waiting_bytes: int, resend_s: float, flights: int = 2) -> None:
+    def __init__(self, batch_bytes: int, waiting_bytes: int, resend_s: float, flights: int) -> None:
         self._batch_bytes = batch_bytes
         self._waiting_bytes = waiting_bytes
         self._resend_s = resend_s
@@ -81,7 +85,10 @@ class Proposals:
             size += len(waiting.packed)
             batch.append(waiting)
         if batch:
-            self._flights.append(_Flight(now_s, batch))
+            flight = _Flight(now_s, batch, len(batch))
+            self._flights.append(flight)
+            for waiting in batch:
+                waiting.flight = flight
         return batch
 
     def applied(self, results: Sequence[tuple[ProposalId, Result]]) -> list[tuple[Waiting, Result]]:
@@ -91,11 +98,9 @@ class Proposals:
             for waiting in self._by_id.pop(proposal_id, ()):
                 self._end(waiting)
                 answered.append((waiting, result))
-        if answered:
-            self._flights = [flight for flight in self._flights if any(not each.over for each in flight.waiting)]
-            if len(self._deadlines) > 2 * len(self._by_id) + 1_000:
-                self._deadlines = [each for each in self._deadlines if not each[2].over]
-                heapq.heapify(self._deadlines)
+        if len(self._deadlines) > 2 * len(self._by_id) + 1_000:
+            self._deadlines = [each for each in self._deadlines if not each[2].over]
+            heapq.heapify(self._deadlines)
         return answered
 
     def send_again(self, now_s: float, all_of_them: bool) -> None:
@@ -103,7 +108,10 @@ class Proposals:
         late = [flight for flight in self._flights if all_of_them or now_s - flight.sent_s > self._resend_s]
         for flight in reversed(late):
             self._flights.remove(flight)
-            self._queue.extendleft(each for each in reversed(flight.waiting) if not each.over)
+            again = [each for each in reversed(flight.waiting) if not each.over]
+            for each in again:
+                each.flight = None
+            self._queue.extendleft(again)
 
     def expire(self, now_s: float) -> list[tuple[Waiting, Exception]]:
         """Those whose deadline has passed, each with what is known of it."""
@@ -112,8 +120,6 @@ class Proposals:
             waiting = heapq.heappop(self._deadlines)[2]
             if self._forget(waiting):
                 over.append((waiting, verdict(waiting.sent)))
-        if over:
-            self._flights = [flight for flight in self._flights if any(not each.over for each in flight.waiting)]
         return over
 
     def give_up(self) -> list[Waiting]:
@@ -140,6 +146,11 @@ class Proposals:
         self._bytes -= len(waiting.packed)
         waiting.packed = b""
         waiting.over = True
+        flight, waiting.flight = waiting.flight, None
+        if flight is not None:
+            flight.open -= 1
+            if flight.open == 0:
+                self._flights.remove(flight)
 
 
 def verdict(sent: bool) -> Exception:

@@ -34,16 +34,20 @@ Part = tuple[bytes, bool, bool]
 class Snapshots:
     """The library's serializer, with files that are checked and a thread in place of a fork.
 
-    `room` tells whether a member's connection can take another piece. All methods are called in Raft's thread.
+    `cluster_at` tells the members as of an entry, `cut_at` where to cut the log when all up to an entry is in a
+    snapshot; `room` whether a member's connection can take another part. All methods are called in Raft's thread.
     """
 
-    def __init__(self, place: Path, capture: Capture, cluster_at: Callable[[int], tuple[str, ...]]) -> None:
+    def __init__(
+        self, place: Path, capture: Capture, cluster_at: Callable[[int], tuple[str, ...]], cut_at: Callable[[int], int]
+    ) -> None:
         self.place = place
         self.room: Callable[[object], bool] = lambda _member: True
         self.header: Header | None = None
         self.bytes = place.stat().st_size if place.exists() else 0
         self._capture = capture
         self._cluster_at = cluster_at
+        self._cut_at = cut_at
         self._written = place.with_name(place.name + ".written.tmp")
         self._incoming = place.with_name(place.name + ".incoming.tmp")
         self._writer: threading.Thread | None = None
@@ -89,7 +93,7 @@ class Snapshots:
         self.header = header
         self._close_sending()
         logger.info("snapshot of %d bytes, up to entry %d", self.bytes, header.index)
-        return SERIALIZER_STATE.SUCCESS, header.prev[1]
+        return SERIALIZER_STATE.SUCCESS, self._cut_at(header.prev[1])
 
     # -- sent
 

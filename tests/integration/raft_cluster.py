@@ -1,5 +1,6 @@
 """A Raft cluster of real processes on loopback, with verbs."""
 
+import contextlib
 import json
 import signal
 import socket
@@ -105,18 +106,16 @@ class Process:
         self._reader.join(5)
         for pipe in (self.popen.stdin, self.popen.stdout):
             assert pipe is not None
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                pass
 
 
 class Cluster:
     """Members n1, n2, ... Each keeps its folder and its port from one start to the next."""
 
-    def __init__(self, folder: Path, members: int = 3, **timing: Any) -> None:
+    def __init__(self, folder: Path, members: int = 3, timing: dict[str, Any] | None = None) -> None:
         self.folder = folder
-        self.timing = timing
+        self.timing = timing or {}
         self.addresses = {f"n{number + 1}": ("127.0.0.1", port) for number, port in enumerate(free_ports(members))}
         self.running: dict[str, Process] = {}
         self._log = (folder / "members.log").open("a")
@@ -126,8 +125,7 @@ class Cluster:
             settings = {"me": member, "addresses": self.addresses, "folder": str(self.folder / member)}
             settings |= {"secret": "between members", "timing": self.timing}
             self.running[member] = Process(member, settings, self._log)
-        for member in members or self.addresses:
-            wait_for(f"{member} to start", lambda member=member: self.running[member].started)
+        wait_for("all to start", lambda: all(process.started for process in self.running.values()))
 
     def leader(self) -> Process:
         """The one that all running members take for the leader, once they do."""

@@ -1,0 +1,115 @@
+"""The journal keeps what was flushed, and knows when it cannot be trusted."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from node.raft.errors import DamagedData
+from node.raft.journal import SqliteJournal
+
+NAME = "raft.sqlite"
+
+
+def filled(path: Path, count: int = 20) -> SqliteJournal:
+    journal = SqliteJournal(path)
+    for index in range(1, count + 1):
+        journal.add(b"command %d" % index, index, 1 + index // 10)
+    journal.setCurrentTerm(7, "n2")
+    return journal
+
+
+def test_what_was_flushed_is_there_again(tmp_path: Path) -> None:
+    journal = filled(tmp_path / NAME)
+    journal.setRaftCommitIndex(18)
+    journal.close()
+    again = SqliteJournal(tmp_path / NAME)
+    assert again[:] == journal[:]
+    assert (again.getCurrentTerm(), again.getVotedForNodeId(), again.getRaftCommitIndex()) == (7, "n2", 18)
+    assert again.bytes == sum(len(entry[0]) for entry in again[:])
+    again.close()
+
+
+def test_a_vote_is_on_the_disk_when_the_call_returns_and_entries_when_flushed(tmp_path: Path) -> None:
+    journal = filled(tmp_path / NAME)
+    journal.add(b"flushed", 21, 3)
+    journal.flush()
+    journal.add(b"not flushed", 22, 3)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in tmp_path.glob(NAME + "*"):  # as a crash leaves it
+        (copy / file.name).write_bytes(file.read_bytes())
+    found = SqliteJournal(copy / NAME)
+    assert (found.last_index, found.getVotedForNodeId()) == (21, "n2")
+    found.close()
+    journal.close()
+
+
+def test_a_leader_flushes_before_it_counts_itself_for_a_commit(tmp_path: Path) -> None:
+    journal = filled(tmp_path / NAME)
+    journal.add(b"proposed", 21, 7)
+    journal.setRaftCommitIndex(21)
+    assert not journal._added
+    journal.close()
+
+
+def test_removals_at_both_ends_are_kept(tmp_path: Path) -> None:
+    journal = filled(tmp_path / NAME)
+    told: list[int] = []
+    journal.on_truncate = lambda entries: told.extend(entry[1] for entry in entries)
+    journal.deleteEntriesFrom(15)
+    journal.deleteEntriesTo(5)
+    journal.add(b"another", 16, 4)
+    journal.close()
+    assert told == [16, 17, 18, 19, 20]
+    again = SqliteJournal(tmp_path / NAME)
+    assert (again.first_index, again.last_index, again.term_at(16), len(again)) == (6, 16, 4, 11)
+    again.close()
+
+
+def test_the_stretch_kept_before_an_entry_has_a_limit_in_entries_and_bytes(tmp_path: Path) -> None:
+    journal = filled(tmp_path / NAME)
+    assert journal.reaching_back(15, 4, 1_000) == 11
+    assert journal.reaching_back(15, 100, 25) == 13
+    assert journal.reaching_back(15, 100, 10_000) == 1
+    journal.close()
+
+
+def spoil(sql: str) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        db = sqlite3.connect(path)
+        db.execute(sql)
+        db.commit()
+        db.close()
+
+    return change
+
+
+def overwrite(start: int, data: bytes) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        content = bytearray(path.read_bytes())
+        content[start : start + len(data)] = data
+        path.write_bytes(content)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        spoil("UPDATE entries SET command = x'00' WHERE idx = 7"),
+        spoil("UPDATE entries SET term = 9 WHERE idx = 7"),
+        spoil("UPDATE meta SET value = '3' WHERE key = 'term'"),
+        spoil("DELETE FROM entries WHERE idx = 7"),
+        spoil("DELETE FROM meta WHERE key = 'term'"),
+        overwrite(0, b"not a database at all"),
+        overwrite(4096, bytes(4096)),
+        lambda path: path.write_bytes(path.read_bytes()[:5000]),
+    ],
+)
+def test_a_damaged_journal_is_refused_with_what_to_do(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    filled(tmp_path / NAME).close()
+    change(tmp_path / NAME)
+    with pytest.raises(DamagedData, match="move the data folder away"):
+        SqliteJournal(tmp_path / NAME).close()

@@ -1,0 +1,88 @@
+"""What node.raft takes from the library's inside is still there, by these names (consensus.py)."""
+
+import inspect
+import threading
+
+import pytest
+from pysyncobj import SyncObj, syncobj
+from pysyncobj.transport import TCPTransport
+
+from node.raft.adapter import Raft
+from node.raft.addresses import Book, Resolver
+
+METHODS = [
+    "doApplyCommand",
+    "changeCluster",
+    "loadDumpFile",
+    "setCurrentTerm",
+    "setState",
+    "updateClusterConfiguration",
+]
+ATTRIBUTES = [
+    "raftLog", "serializer", "transport", "otherNodes", "raftNextIndex", "raftLeader", "raftElectionDeadline",
+    "raftCommitIndex", "raftLastApplied", "transferInProgress", "pipeNotifier",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_methods_that_are_called_or_replaced(name: str) -> None:
+    assert inspect.isfunction(getattr(SyncObj, f"_SyncObj__{name}"))
+
+
+def test_the_attributes_that_are_read_or_set() -> None:
+    source = inspect.getsource(SyncObj)
+    assert [name for name in ATTRIBUTES if f"self.__{name}" not in source] == []
+    assert "createJournal(self.__conf.journalFile)" in inspect.getsource(SyncObj.__init__)
+    assert syncobj.createJournal(None) is not None, "the library's own journals can still be made"
+
+
+def test_the_log_is_flushed_by_a_callback_that_runs_before_each_wait() -> None:
+    tick = inspect.getsource(SyncObj._onTick)
+    assert tick.index("for callback in self.__onTickCallbacks") < tick.index("self._poller.poll(")
+    assert "self._syncObj.addOnTickCallback(self._onTick)" in inspect.getsource(TCPTransport.__init__)
+
+
+def test_no_raft_without_a_secret_or_without_oneself(tmp_path: object) -> None:
+    with pytest.raises(ValueError, match="never open without a secret"):
+        Raft("n1", {"n1": ("localhost", 1)}, tmp_path, "", None, lambda _: b"")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="does not hold n1 itself"):
+        Raft("n1", {"n2": ("localhost", 1)}, tmp_path, "s", None, lambda _: b"")  # type: ignore[arg-type]
+
+
+def looked_up() -> None:
+    for thread in threading.enumerate():
+        if thread.name.startswith("resolve "):
+            thread.join()
+
+
+def test_a_name_is_looked_up_elsewhere_and_never_waited_for() -> None:
+    asked: list[str] = []
+    found = {"slow": "10.0.0.1"}
+
+    def resolve(host: str) -> str | None:
+        asked.append(host)
+        return found.get(host)
+
+    resolver = Resolver(fresh_s=0.0, resolve=resolve)
+    assert resolver.address("192.168.0.7") == "192.168.0.7"
+    assert asked == []
+    assert resolver.address("slow") in (None, "10.0.0.1")
+    looked_up()
+    found["slow"] = "10.0.0.2"
+    assert resolver.address("slow") == "10.0.0.1", "what was known last, while it is looked up anew"
+    looked_up()
+    del found["slow"]
+    for _ in range(3):
+        assert resolver.address("slow") == "10.0.0.2", "what was known last, where the name resolves no more"
+        looked_up()
+
+
+def test_a_member_keeps_its_id_wherever_it_is() -> None:
+    book = Book({"n1": ("a", 1)}, Resolver())
+    node = book.node("n1 old-address 99")
+    assert (node.id, node.address, node.host, node.port) == ("n1", "n1", "a", 1), "the configuration goes first"
+    assert book.node("n4 d 4").port == 4
+    book.put("n1", ("b", 2))
+    assert (node.host, node.port) == ("b", 2)
+    assert node == book.node("n1")
+    assert book.text("n1") == "n1 b 2"

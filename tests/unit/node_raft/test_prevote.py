@@ -1,0 +1,41 @@
+"""Who may vote, and when a majority would (Ongaro 2014, section 9.6)."""
+
+from node.raft.prevote import Poll, Standing, may_vote
+
+EMPTY = Standing(0, 1)
+
+
+def test_a_candidate_must_reach_the_voters_log() -> None:
+    """Raft, section 5.4.1."""
+    mine = Standing(3, 10)
+    assert may_vote(True, mine, Standing(3, 10))
+    assert may_vote(True, mine, Standing(4, 2))
+    assert not may_vote(True, mine, Standing(3, 9))
+    assert not may_vote(True, mine, Standing(2, 50))
+
+
+def test_a_member_that_may_have_lost_its_folder_votes_in_a_first_election_only() -> None:
+    assert may_vote(False, EMPTY, EMPTY)
+    assert not may_vote(False, EMPTY, Standing(1, 5))
+    assert not may_vote(False, Standing(1, 3), Standing(1, 5))
+
+
+def test_a_round_is_won_once_by_a_majority_of_those_who_are_members() -> None:
+    poll = Poll()
+    number = poll.begin("n1")
+    assert not poll.won(["n1", "n2", "n3"])
+    poll.answer(number, "n9")
+    assert not poll.won(["n1", "n2", "n3"])
+    poll.answer(number, "n3")
+    assert poll.won(["n1", "n2", "n3"])
+    assert not poll.won(["n1", "n2", "n3"])
+    poll.begin("n1")
+    poll.answer(number, "n2")
+    assert not poll.won(["n1", "n2", "n3"]), "an answer to an earlier round"
+    assert Poll().begin("n1") == 1
+
+
+def test_a_cluster_of_one_elects_itself() -> None:
+    poll = Poll()
+    poll.begin("n1")
+    assert poll.won(["n1"])

@@ -1,0 +1,55 @@
+"""A snapshot file is whole, or refused."""
+
+from pathlib import Path
+
+import pytest
+
+from node.raft import snapshot
+from node.raft.errors import DamagedData
+from node.raft.snapshot import Header
+
+HEADER = Header((b"last", 12, 3), (b"prev", 11, 2), ("n1 localhost 1", "n2 localhost 2"))
+PIECES = [b"one" * 100, b"two", bytes(5_000)]
+
+
+def written(folder: Path) -> Path:
+    snapshot.write(folder / "written", HEADER, PIECES)
+    snapshot.put(folder / "written", folder / "snapshot")
+    return folder / "snapshot"
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    assert snapshot.check(path) == HEADER
+    assert list(snapshot.pieces(path)) == PIECES
+
+
+def test_an_empty_state_is_a_snapshot_too(tmp_path: Path) -> None:
+    snapshot.write(tmp_path / "snapshot", HEADER, [])
+    assert snapshot.check(tmp_path / "snapshot") == HEADER
+    assert list(snapshot.pieces(tmp_path / "snapshot")) == []
+
+
+def test_any_byte_changed_or_missing_is_noticed(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    content = path.read_bytes()
+    for place in range(0, len(content), 97):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :])
+        with pytest.raises(DamagedData, match="move the data folder away"):
+            snapshot.check(path)
+    for length in (0, 5, 8, 30, len(content) - 8, len(content) - 1):
+        path.write_bytes(content[:length])
+        with pytest.raises(DamagedData):
+            snapshot.check(path)
+    path.write_bytes(content + b"more")
+    with pytest.raises(DamagedData):
+        snapshot.check(path)
+
+
+def test_a_missing_piece_is_noticed_at_the_end(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    snapshot.write(tmp_path / "shorter", HEADER, PIECES[:2])
+    short = (tmp_path / "shorter").read_bytes()[:-8]
+    path.write_bytes(short + path.read_bytes()[-8:])
+    with pytest.raises(DamagedData):
+        list(snapshot.pieces(path))
