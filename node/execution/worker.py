@@ -77,8 +77,9 @@ def _leave_supervisor(supervisor: int, keep: Collection[int], output: int, brief
     sys.stdout = _printer(1)
     sys.stderr = _printer(2)
     os.nice(brief.limits.nice)
-    # Raising it needs no privilege.
-    Path("/proc/self/oom_score_adj").write_text(str(brief.limits.oom_score_adj))
+    oom_score_adj = Path("/proc/self/oom_score_adj")
+    # Raising it needs no privilege; lowering it would, where the node's own is high already.
+    oom_score_adj.write_text(str(max(brief.limits.oom_score_adj, int(oom_score_adj.read_text()))))
     gc.enable()
 
 
