@@ -116,8 +116,8 @@ class LastView(TypedDict):
     error: str | None
 
 
-class TaskView(TypedDict):
-    """A task: its definition, complete, and what became of it so far."""
+class RegisteredView(TypedDict):
+    """A task as it is registered: its definition, complete, and what became of it so far."""
 
     name: str
     kind: str
@@ -137,12 +137,17 @@ class TaskView(TypedDict):
     enabled: bool
     version: int
     paused: bool
-    owner: str | None
     registered_at: Time
     next_fire_at: Time | None
     skipped: int
     missed: int
     last: LastView | None
+
+
+class TaskView(RegisteredView):
+    """A task, and who owns it."""
+
+    owner: str | None
 
 
 class TaskPage(TypedDict):

@@ -65,7 +65,15 @@ async def serve_on(app: web.Application, host: str, port: int) -> tuple[web.AppR
 
     Raises `OSError`.
     """
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=2.0, keepalive_timeout=75)
+    # A client that goes away ends its stream, also one that has nothing to send; proposals are shielded.
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        handle_signals=False,
+        handler_cancellation=True,
+        shutdown_timeout=2.0,
+        keepalive_timeout=75.0,
+    )
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)

@@ -37,6 +37,8 @@ REFUSALS: Final[dict[str, str]] = {
 """Why `apply` refuses, as problem types; whatever is not here is a conflict."""
 
 COMMON_QUERY: Final = "consistent"
+GRACE_S: Final = 0.5
+"""How much longer than the limit it was given the node is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +141,13 @@ class Call:
 
     async def committed(self, name: str, proposing: Awaitable[Result]) -> Result:
         """What becomes of a proposal, counted under `name`. Raises `Problem` if it is not accepted."""
+        # What was proposed goes on when the client leaves, or when we no longer wait for it.
+        going_on = asyncio.ensure_future(proposing)
+        going_on.add_done_callback(_looked_at)
         with self.service.metrics.proposal(name) as outcome:
             try:
-                async with asyncio.timeout(self.service.limits.write_s + 1):
-                    result = await proposing
+                async with asyncio.timeout(self.service.limits.write_s + GRACE_S):
+                    result = await asyncio.shield(going_on)
             except (RaftError, TimeoutError) as error:
                 problem = unanswered(error)
                 outcome.code = problem.kind
@@ -153,7 +158,7 @@ class Call:
     async def barrier(self) -> None:
         """Wait for a commit of its own. Raises `Problem` no-quorum."""
         try:
-            async with asyncio.timeout(self.service.limits.write_s + 1):
+            async with asyncio.timeout(self.service.limits.write_s + GRACE_S):
                 await self.node.barrier(self.service.limits.write_s)
         except (NoQuorum, OutcomeUnknown, Overloaded, TimeoutError):
             detail = "a consistent read needs a majority; without ?consistent=true this node tells what it knows"
@@ -181,6 +186,12 @@ class Call:
             f"the body is over {limit // 1024} KiB; send long lists of tasks in several pieces (rota apply does)",
             limit_bytes=limit,
         )
+
+
+def _looked_at(done: "asyncio.Future[Result]") -> None:
+    """Take note of how it ended: nobody else may be there to do so."""
+    if not done.cancelled():
+        done.exception()
 
 
 def unanswered(error: Exception) -> Problem:

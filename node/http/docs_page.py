@@ -41,6 +41,8 @@ function asOf30(value) {
     }
   }
   if ("const" in out && typeof out.const !== "object") { out.enum = [out.const]; delete out.const; }
+  if (typeof out.exclusiveMinimum === "number") { out.minimum = out.exclusiveMinimum; out.exclusiveMinimum = true; }
+  if (Array.isArray(out.examples)) { out.example = out.examples[0]; delete out.examples; }
   return out;
 }
 const where = new URL("openapi.json", document.baseURI);

@@ -9,8 +9,11 @@ member, or after a restart, it is sent what is there from that index on (some of
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
+from time import monotonic
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -21,6 +24,9 @@ from node.machine import Change
 from node.state.value import State
 
 KEPT: Final = 10_000
+COMES_BACK_S: Final = 120.0
+"""How long events are kept after the last listener has left."""
+AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +90,23 @@ def _owners(placed: Placed) -> Iterator[Event]:
     if before is None:
         return
     state = after.state
-    for task in state.tasks:
-        was = before.owner(task) if task in before.state.tasks else None
-        now = after.owner(task)
-        if was != now or task not in before.state.tasks:
+    tasks = list(state.tasks)
+    gone = set(before.state.tasks).difference(tasks) if before.state.tasks is not state.tasks else set()
+    tasks += sorted(gone)
+    # All tasks are looked at, for each placement: kept to what maps do without a step of Python for each.
+    for task, was, now in zip(tasks, map(before.owner, tasks), map(after.owner, tasks), strict=True):
+        if was != now:
             yield Event("owner", state.index, {"task": task, "from": was, "to": now, "epoch": state.epoch})
-    for task in before.state.tasks:
-        if task not in state.tasks:
-            told = {"task": task, "from": before.owner(task), "to": None, "epoch": state.epoch}
-            yield Event("owner", state.index, told)
 
 
 class Hub:
     """Numbers events and keeps the latest `kept`. `boot` names this process."""
 
-    def __init__(self, boot: str, kept: int = KEPT) -> None:
+    def __init__(self, boot: str, kept: int = KEPT, now_s: Callable[[], float] = monotonic) -> None:
         self._boot = boot
+        self._now_s = now_s
+        self._listening = 0
+        self._left_at_s: float | None = None
         self._ring: deque[Sent] = deque(maxlen=kept)
         self._next = 1
         self._more = asyncio.Event()
@@ -111,16 +118,28 @@ class Hub:
         return self._closed
 
     def tell(self, update: Update) -> None:
-        """Take in an update, and wake those who listen."""
-        self._keep(events_of(update))
+        """Take in an update, and wake those who listen. While nobody does, nothing is worked out or kept."""
+        if self._heard():
+            self._keep(events_of(update))
 
     async def follow(self, updates: AsyncIterator[Update]) -> None:
         """Take in updates until there are no more."""
         async for update in updates:
-            if isinstance(update, Placed):  # compares the owners of all tasks
+            if isinstance(update, Placed) and self._heard():  # compares the owners of all tasks
                 self._keep(await asyncio.to_thread(list, events_of(update)))
             else:
-                self._keep(events_of(update))
+                self.tell(update)
+
+    def _heard(self) -> bool:
+        """Whether anybody listens, or may come back; if not, what is kept is let go, as it has a gap from now on."""
+        left_at_s = self._left_at_s
+        if self._listening or (left_at_s is not None and self._now_s() < left_at_s + COMES_BACK_S):
+            return True
+        if self._ring:
+            self._ring.clear()
+        self._left_at_s = None
+        self._next += 1
+        return False
 
     def _keep(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -153,9 +172,21 @@ class Hub:
             return None
         return next((sent.number for sent in self._ring if sent.event.index >= int(index)), self._next)
 
-    async def stream(self, last_id: str | None, ping_s: float) -> AsyncGenerator[bytes, None]:
-        """The stream for one listener, in pieces; a comment every `ping_s` seconds without an event."""
+    @contextmanager
+    def listener(self, last_id: str | None, ping_s: float) -> Iterator[AsyncGenerator[bytes, None]]:
+        """The stream for one listener, in pieces; a comment every `ping_s` seconds without an event.
+
+        It begins where the block is entered, not where the stream is first read.
+        """
         place = self.place_of(last_id)
+        self._listening += 1
+        try:
+            yield self._pieces(place, ping_s)
+        finally:
+            self._listening -= 1
+            self._left_at_s = self._now_s()
+
+    async def _pieces(self, place: int | None, ping_s: float) -> AsyncGenerator[bytes, None]:
         yield b"retry: 1000\n\n"
         if place is None:
             place = self._next
@@ -164,8 +195,8 @@ class Hub:
             if place < self._first():
                 place = self._next
                 yield self._reset()
-            behind = self._next - place
-            for sent in [self._ring[position] for position in range(len(self._ring) - behind, len(self._ring))][:500]:
+            begin = place - self._first()
+            for sent in list(islice(self._ring, begin, begin + AT_ONCE)):
                 yield packed(self.id_of(sent), sent.event)
                 place = sent.number + 1
             if place == self._next and not await self._woken(ping_s):

@@ -6,14 +6,14 @@ from typing import Final
 
 from aiohttp import web
 
-from node.http.answers import PutPage, TaskPage, TaskView
+from node.http.answers import PutPage, RegisteredView, TaskPage, TaskView
 from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
 from node.http.models import SpecList, TasksQuery
 from node.http.pages import cursor_of, cut, name_after
 from node.http.problems import Problem, invalid_field
 from node.http.specs import many_specs, one_spec
-from node.http.views import task_view
+from node.http.views import registered_view, task_view
 from node.state.entries import DeleteTask, Pause, Put, PutTasks
 from node.state.value import TaskRow
 from tasks.spec import NAME_PATTERN, Spec
@@ -29,7 +29,10 @@ _AT_ONCE: Final = 50
 @endpoints.add(
     "PUT",
     "/v1/tasks/{name}",
-    {200: Says("It was there, and is as you say now", TaskView), 201: Says("It is registered", TaskView)},
+    {
+        200: Says("It was there, and is as you say now", RegisteredView),
+        201: Says("It is registered", RegisteredView),
+    },
     ("bad-request", "too-large", "invalid", "version-conflict", "member-away", *_WRITES),
     body=Spec,
     headers={
@@ -49,13 +52,12 @@ async def put_task(call: Call) -> web.Response:
     put = await one_spec(call, name)
     result = await call.propose(PutTasks(call.service.now_us(), (Put(put.spec_packed, expected),)))
     [[_, version, created]] = result.value["tasks"]
-    ownership = await call.ownership()
     row = call.state.tasks.get(name)
     if row is None or row.version != version:
         raise Problem("conflict", "it was registered, and changed or deleted by somebody else since", version=version)
-    owner = ownership.owner(name) if name in ownership.state.tasks else None
+    # Without its owner: that needs a placement, and this should take no longer than the commit.
     headers = {"ETag": f'"{version}"'} | ({"Location": f"/v1/tasks/{name}"} if created else {})
-    return call.answer(task_view(name, row, owner, call.service.now_us()), 201 if created else 200, headers)
+    return call.answer(registered_view(row, call.service.now_us()), 201 if created else 200, headers)
 
 
 @endpoints.add(
@@ -79,21 +81,20 @@ async def tasks(call: Call, query: TasksQuery) -> web.Response:
     ownership = await call.ownership()
     state = call.state
     names = call.service.names.after(state, name_after(query.after))
-    known = ownership.state.tasks
     found: list[tuple[str, TaskRow, str | None]] = []
     for name in names:
         row = state.tasks.get(name)
         if row is None or (query.kind is not None and row.placing.kind != query.kind):
             continue
-        owner = ownership.owner(name) if name in known else None
+        owner = ownership.owner(name)
         if query.owner is None or owner == query.owner:
             found.append((name, row, owner))
             if len(found) > query.limit:
                 break
     page, more = cut(found, query.limit)
     items: list[TaskView] = []
-    for name, row, owner in page:
-        items.append(task_view(name, row, owner, call.service.now_us()))
+    for _, row, owner in page:
+        items.append(task_view(row, owner, call.service.now_us()))
         if len(items) % _AT_ONCE == 0:
             await asyncio.sleep(0)  # others' requests come in between
     return call.answer({"items": items, "next": cursor_of(page[-1][0]) if more else None})
@@ -146,8 +147,8 @@ async def _told(call: Call, name: str) -> web.Response:
     row = call.state.tasks.get(name)
     if row is None:
         raise Problem("not-found", f"the task {name!r} has been deleted meanwhile")
-    owner = ownership.owner(name) if name in ownership.state.tasks else None
-    return call.answer(task_view(name, row, owner, call.service.now_us()), headers={"ETag": f'"{row.version}"'})
+    owner = ownership.owner(name)
+    return call.answer(task_view(row, owner, call.service.now_us()), headers={"ETag": f'"{row.version}"'})
 
 
 def known_task(call: Call) -> str:

@@ -27,11 +27,11 @@ async def events(call: Call) -> web.StreamResponse:
         headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     )
     # Taken before the headers go out: a client that has them is sent all that comes after.
-    stream = call.service.hub.stream(call.header("Last-Event-ID"), call.service.limits.ping_s)
-    await response.prepare(call.request)
-    async with aclosing(stream):
-        async for piece in stream:
-            await response.write(piece)
+    with call.service.hub.listener(call.header("Last-Event-ID"), call.service.limits.ping_s) as stream:
+        await response.prepare(call.request)
+        async with aclosing(stream):
+            async for piece in stream:
+                await response.write(piece)
     await response.write_eof()
     return response
 

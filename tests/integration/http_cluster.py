@@ -1,0 +1,125 @@
+"""Real servers on loopback, on ports that the kernel gives, over one `FakeCluster`."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from node.http.app import build_app, serve_on
+from node.http.call import Limits
+from node.peers import Peers
+from tests.fake_node import SECRET, FakeCluster, FakeNode
+
+QUICK = Limits(write_s=1, index_s=0.05, placement_s=1, peer_s=1, peer_log_s=1, attempt_s=0.05, poll_log_s=0.01)
+
+
+@dataclass
+class Reply:
+    """An answer, read."""
+
+    status: int
+    headers: Any
+    body: bytes
+    json: Any
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What the problem document says of each field."""
+        return {error["field"]: error["message"] for error in self.json["errors"]}
+
+    @property
+    def problem(self) -> str:
+        """The kind of problem."""
+        assert self.headers["Content-Type"] == "application/problem+json", self.body
+        assert {"type", "title", "status", "detail"} <= self.json.keys()
+        assert self.json["status"] == self.status
+        return str(self.json["type"]).rpartition(":")[2]
+
+
+@dataclass
+class Servers:
+    """The nodes and where they serve. Verbs: `ask`, `stop`."""
+
+    cluster: FakeCluster
+    nodes: dict[str, FakeNode]
+    session: aiohttp.ClientSession
+    ports: dict[str, int] = field(default_factory=dict)
+    runners: dict[str, web.AppRunner] = field(default_factory=dict)
+
+    @property
+    def node(self) -> FakeNode:
+        """The node that is asked unless another one is named."""
+        return self.nodes["node-1"]
+
+    def url(self, path: str, node: str = "node-1") -> str:
+        """Where a path is."""
+        return f"http://127.0.0.1:{self.ports[node]}{path}"
+
+    async def ask(self, method: str, path: str, node: str = "node-1", **more: Any) -> Reply:
+        """Ask, and read the answer."""
+        url = URL(self.url(path, node), encoded=True)
+        async with self.session.request(method, url, allow_redirects=False, **more) as response:
+            body = await response.read()
+            assert response.headers["Rota-Index"].isdigit()
+            assert response.headers["Rota-Epoch"].isdigit()
+            is_json = response.content_type.endswith("json")
+            return Reply(
+                response.status, response.headers, body, await response.json(content_type=None) if is_json else None
+            )
+
+    async def get(self, path: str, **more: Any) -> Reply:
+        """GET."""
+        return await self.ask("GET", path, **more)
+
+    async def put_task(self, name: str = "a", /, **spec: Any) -> Reply:
+        """Register a task."""
+        body = {"kind": "copy", "params": {"source": "x"}, **spec}
+        return await self.ask("PUT", f"/v1/tasks/{name}", json=body)
+
+    async def stop(self, node: str) -> None:
+        """Let a node's server be away."""
+        await self.runners.pop(node).cleanup()
+
+
+@asynccontextmanager
+async def servers(
+    names: tuple[str, ...] = ("node-1",), limits: Limits = QUICK, token: str | None = None
+) -> AsyncIterator[Servers]:
+    """Serve a cluster of these members."""
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = FakeCluster(Path(folder))
+        nodes = {name: FakeNode(cluster, name, token) for name in names}
+        async with aiohttp.ClientSession() as session:
+            served = Servers(cluster, nodes, session)
+            try:
+                for name, node in nodes.items():
+                    app = build_app(node, Peers(SECRET, node.state), limits, lambda: cluster.now_us)
+                    served.runners[name], served.ports[name] = await serve_on(app, "127.0.0.1", 0)
+                cluster.start(served.ports)
+                yield served
+            finally:
+                await session.close()
+                for name in list(served.runners):
+                    await served.stop(name)
+                cluster.close()
+
+
+def on_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run a test on an event loop, for 20 seconds at most."""
+
+    def run() -> None:
+        async def limited() -> None:
+            async with asyncio.timeout(20):
+                await test()
+
+        asyncio.run(limited())
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run

@@ -1,0 +1,228 @@
+"""The cluster, its members and settings, and what holds for every request (DESIGN.md, sections 9 and 10)."""
+
+import asyncio
+import base64
+import logging
+
+import pytest
+
+from node.http.auth import member_credential
+from node.raft.errors import ChangeRefused, EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded, Stopped
+from node.state.entries import Join
+from tests.fake_node import SECRET, FakeRole
+from tests.integration.http_cluster import on_loop, servers
+
+pytestmark = pytest.mark.integration
+
+
+@on_loop
+async def test_the_cluster_and_its_members_are_told() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        told = (await served.get("/v1/cluster")).json
+        assert (told["id"], told["node"], told["leader"], told["term"], told["quorum"]) == (
+            "c-1",
+            "node-1",
+            "node-1",
+            3,
+            True,
+        )
+        assert {"index", "epoch", "settings", "members"} <= told.keys()
+        page = (await served.get("/v1/members?limit=1")).json
+        assert [item["id"] for item in page["items"]] == ["node-1"]
+        rest = (await served.get(f"/v1/members?after={page['next']}")).json
+        assert ([item["id"] for item in rest["items"]], rest["next"]) == (["node-2"], None)
+        fields = "id slot status reason incarnation labels capacity kinds url since load running".split()
+        assert set(rest["items"][0]) == set(fields)
+
+
+@on_loop
+async def test_members_are_drained_added_and_removed() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        drained = await served.ask("POST", "/v1/members/node-2/drain")
+        assert (drained.status, drained.json["status"]) == (200, "draining")
+        assert (await served.ask("POST", "/v1/members/node-2/undrain", json={})).json["status"] == "up"
+        seed = {"id": "node-3", "host": "host-3", "raft_port": 7001, "http_port": 8101}
+        added = await served.ask("POST", "/v1/members", json=seed)
+        assert (added.status, added.json["status"], added.json["reason"], added.json["slot"]) == (201, "down", "new", 2)
+        again = await served.ask("POST", "/v1/members", json=seed)
+        assert (again.status, again.problem, again.json["code"]) == (409, "conflict", "exists")
+        wrong = await served.ask("POST", "/v1/members", json={**seed, "id": "a/b", "raft_port": 0})
+        assert set(wrong.fields) == {"id", "raft_port"}
+        assert (await served.ask("DELETE", "/v1/members/node-3")).status == 204
+        assert (await served.ask("DELETE", "/v1/members/node-3")).problem == "not-found"
+        assert (await served.ask("POST", "/v1/members/node-9/drain")).problem == "not-found"
+        served.cluster.fault = ChangeRefused("another change is under way")
+        busy = await served.ask("POST", "/v1/members", json=seed)
+        assert (busy.status, busy.json["detail"]) == (409, "another change is under way")
+
+
+@on_loop
+async def test_settings_are_changed_one_by_one() -> None:
+    async with servers() as served:
+        assert (await served.get("/v1/settings")).json["balance_slack"] == 0
+        changed = await served.ask("PATCH", "/v1/settings", json={"balance_slack": 0.125, "lease_s": 3})
+        assert (changed.status, changed.json["balance_slack"], changed.json["lease_s"]) == (200, 0.125, 3)
+        off = await served.ask("PATCH", "/v1/settings", json={"balance_slack": None})
+        assert (off.json["balance_slack"], off.json["lease_s"]) == (None, 3)
+        assert (await served.ask("PATCH", "/v1/settings", json={})).json == off.json
+        body = {"balance_slack": 0.0001, "lease_s": "3", "history_days": 0, "hue": 1}
+        wrong = await served.ask("PATCH", "/v1/settings", json=body)
+        assert set(wrong.fields) == set(body)
+
+
+@on_loop
+async def test_health_and_readiness() -> None:
+    async with servers(token="t0ken") as served:
+        assert (await served.get("/healthz")).status == 200
+        assert (await served.get("/readyz")).json == {"status": "ready", "leader": "node-1"}
+        served.node.role, served.node.lease_held = FakeRole(leader=None, ready=False), False
+        away = await served.get("/readyz")
+        assert (away.status, away.problem, len(away.json["why"])) == (503, "not-ready", 3)
+        assert (await served.get("/healthz")).status == 200
+
+
+@on_loop
+async def test_a_token_is_asked_for_and_members_have_their_own() -> None:
+    async with servers(token="t0ken") as served:
+
+        async def status(path: str, authorization: str | None) -> int:
+            headers = {"Authorization": authorization} if authorization else {}
+            return (await served.get(path, headers=headers)).status
+
+        for wrong in (None, "Bearer other", "t0ken", "Bearer t0ken2", f"Bearer {SECRET}"):
+            assert await status("/v1/cluster", wrong) == 401
+            assert await status("/peer/kinds/copy", wrong) == 401
+        refused = await served.get("/v1/cluster")
+        assert (refused.problem, refused.headers["WWW-Authenticate"]) == ("unauthorized", 'Bearer realm="rota"')
+        assert await status("/v1/cluster", "Bearer t0ken") == 200
+        assert await status("/peer/kinds/copy", "Bearer t0ken") == 401
+        for path in ("/v1/cluster", "/peer/kinds/copy"):
+            assert await status(path, f"Bearer {member_credential(SECRET)}") == 200
+        password = "Basic " + base64.b64encode(b":t0ken").decode()
+        assert await status("/docs", password) == 200
+        assert await status("/docs", None) == await status("/metrics", None) == await status("/", None) == 401
+        assert await status("/v1/cluster", password) == 401
+        # Without a token, what is wrong with a request is not told.
+        assert (await served.ask("PUT", "/v1/tasks/a%2Fb", json={})).status == 401
+
+
+@on_loop
+async def test_no_web_page_can_drive_it() -> None:
+    async with servers() as served:
+        for host in ("evil.example", "evil.example:8101", ""):
+            refused = await served.get("/v1/cluster", headers={"Host": host})
+            assert (refused.status, refused.problem) == (421, "misdirected")
+        for host in ("localhost:1", "rota.example", "10.0.0.1"):
+            assert (await served.get("/v1/cluster", headers={"Host": host})).status == 200
+        await served.put_task("a")
+        foreign = await served.ask("POST", "/v1/tasks/a/pause", headers={"Origin": "http://evil.example"})
+        assert (foreign.status, foreign.problem) == (415, "media-type")
+        assert (await served.ask("POST", "/v1/tasks/a/pause", headers={"Origin": "null"})).status == 415
+        own = f"http://127.0.0.1:{served.ports['node-1']}"
+        assert (await served.ask("POST", "/v1/tasks/a/pause", headers={"Origin": own})).status == 200
+
+
+@on_loop
+async def test_nobody_there_and_wrong_methods_are_problems_too() -> None:
+    async with servers() as served:
+        nothing = await served.get("/v2/things")
+        assert (nothing.status, nothing.problem) == (404, "not-found")
+        wrong = await served.ask("PATCH", "/v1/tasks/a")
+        assert (wrong.status, wrong.problem) == (405, "method-not-allowed")
+        assert set(wrong.headers["Allow"].split(", ")) == {"DELETE", "GET", "PUT"}
+        assert list((await served.get("/v1/cluster?hue=1")).fields) == ["hue"]
+
+
+@on_loop
+async def test_a_write_without_a_quorum_says_whether_it_may_yet_be() -> None:
+    async with servers() as served:
+        await served.put_task("a")
+        for fault, status, problem in (
+            (NoQuorum("no leader"), 503, "no-quorum"),
+            (OutcomeUnknown("?"), 504, "outcome-unknown"),
+            (Overloaded(), 503, "overloaded"),
+            (Stopped(), 503, "stopping"),
+            (EntryTooLarge(), 413, "too-large"),
+        ):
+            served.cluster.fault = fault
+            for reply in (await served.put_task("b"), await served.ask("DELETE", "/v1/tasks/a")):
+                assert (reply.status, reply.problem) == (status, problem)
+        served.cluster.fault = NoQuorum()
+        served.node.role = FakeRole(leader=None, has_quorum=False)
+        assert (await served.get("/v1/cluster")).json["quorum"] is False
+        assert (await served.get("/v1/tasks/a/owner")).json["owner"] == "node-1"
+        behind = await served.get("/v1/tasks/a?consistent=true")
+        assert (behind.status, behind.problem) == (503, "no-quorum")
+
+
+@on_loop
+async def test_a_node_that_does_not_answer_hangs_nobody() -> None:
+    async with servers() as served:
+
+        async def never(*_: object) -> None:
+            await asyncio.Event().wait()
+
+        served.node.propose = served.node.barrier = never  # type: ignore[method-assign, assignment]
+        slow = await asyncio.gather(served.put_task("a"), served.get("/v1/tasks?consistent=true"))
+        assert [reply.problem for reply in slow] == ["outcome-unknown", "no-quorum"]
+
+
+@on_loop
+async def test_a_request_waits_for_the_index_that_it_names() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        wrote = await served.put_task("a")
+        index = wrote.headers["Rota-Index"]
+        assert (await served.get("/v1/tasks/a", node="node-2", headers={"Rota-Index": index})).status == 200
+        ahead = await served.get("/v1/tasks/a", headers={"Rota-Index": str(int(index) + 1)})
+        assert (ahead.status, ahead.problem) == (503, "behind")
+        for wrong in ("x", "-1", "1" * 30, "²"):
+            assert (await served.get("/v1/tasks/a", headers={"Rota-Index": wrong})).problem == "bad-request"
+
+
+@on_loop
+async def test_a_consistent_read_waits_for_a_commit() -> None:
+    async with servers() as served:
+        for value in ("true", "1", "false"):
+            assert (await served.get(f"/v1/settings?consistent={value}")).status == 200
+        assert list((await served.get("/v1/settings?consistent=maybe")).fields) == ["consistent"]
+        assert list((await served.ask("POST", "/v1/tasks?consistent=true", json=[])).fields) == ["consistent"]
+
+
+@on_loop
+async def test_what_nobody_thought_of_is_answered_and_logged() -> None:
+    async with servers() as served:
+        served.node.role = None  # type: ignore[assignment]
+        logging.getLogger("node.http.app").disabled = True
+        try:
+            reply = await served.get("/v1/cluster")
+        finally:
+            logging.getLogger("node.http.app").disabled = False
+        assert (reply.status, reply.problem) == (500, "internal")
+
+
+@on_loop
+async def test_kinds_are_told_with_their_params_whoever_has_them() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        served.nodes["node-1"].kinds = type(served.node.kinds)({})
+        [kind] = (await served.get("/v1/kinds")).json["items"]
+        assert (kind["kind"], kind["members"]) == ("copy", ["node-1", "node-2"])
+        assert kind["params"]["required"] == ["source"]
+        wrong = await served.put_task("a", params={"times": 0})
+        assert set(wrong.fields) == {"params.source", "params.times"}
+        assert (await served.put_task("a")).status == 201
+        await served.stop("node-2")
+        away = await served.put_task("b")
+        assert (away.status, away.problem) == (503, "member-away")
+        assert (await served.get("/v1/kinds")).json["items"][0]["params"] is None
+
+
+@on_loop
+async def test_a_kind_that_is_installed_and_offered_by_nobody_says_so() -> None:
+    async with servers() as served:
+        member = served.cluster.machine.state.members["node-1"]
+        served.cluster.ok(
+            Join(1, "node-1", member.host, member.raft_port, member.http_port, 9, (), 1, ("other",)),
+        )
+        refused = await served.put_task("a")
+        assert "no member offers it" in refused.fields["kind"]
+        assert '"other"' in refused.fields["kind"]

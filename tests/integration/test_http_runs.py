@@ -1,0 +1,283 @@
+"""Runs, their logs, events and figures over HTTP (DESIGN.md, section 9)."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from node.history import Gap, unpack_portion
+from node.http.auth import member_credential
+from node.http.surface import Progress
+from node.peers import PeerAway, Peers
+from node.state.entries import Began, Claim, Finish
+from tests.fake_node import SECRET
+from tests.integration.http_cluster import Servers, on_loop, servers
+
+pytestmark = pytest.mark.integration
+
+
+async def _start(served: Servers, task: str = "a", **more: Any) -> str:
+    reply = await served.ask("POST", f"/v1/tasks/{task}/runs", **more)
+    assert reply.status == 202, reply.json
+    assert reply.headers["Location"] == f"/v1/runs/{reply.json['run_id']}"
+    return str(reply.json["run_id"])
+
+
+def _claim(served: Servers, run_id: str, node: str = "node-1") -> int:
+    run, now_us = served.cluster.machine.state.runs[run_id], served.cluster.now_us
+    token = served.cluster.ok(Claim(now_us, run.task, run.fire_at_us, node, 1, run_id))["token"]
+    served.cluster.ok(Began(now_us, run_id, token))
+    return int(token)
+
+
+def _write_log(served: Servers, node: str, run_id: str, text: str) -> Path:
+    path = served.nodes[node].log_path(run_id, 1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(text)
+    return path
+
+
+@on_loop
+async def test_a_run_by_hand_is_made_once_for_each_key() -> None:
+    async with servers() as served:
+        await served.put_task("a")
+        body = {"fire_at": "2026-11-01T00:00:00+01:00", "params": {"source": "y"}}
+        run_id = await _start(served, json=body, headers={"Idempotency-Key": "k1"})
+        assert await _start(served, json=body, headers={"Idempotency-Key": "k1"}) == run_id
+        told = (await served.get(f"/v1/runs/{run_id}")).json
+        assert (told["fire_at"], told["trigger"], told["state"]) == ("2026-10-31T23:00:00Z", "manual", "waiting")
+        refused = await served.ask("POST", "/v1/tasks/a/runs")
+        assert (refused.status, refused.problem, refused.json["code"]) == (409, "conflict", "overlap")
+        wrong = await served.ask("POST", "/v1/tasks/a/runs", json={"params": {}, "fire_at": "2026-11-01T00:00:00Z"})
+        assert list(wrong.fields) == ["params.source"]
+        naive = await served.ask("POST", "/v1/tasks/a/runs", json={"fire_at": "2026-11-01T00:00:00"})
+        assert list(naive.fields) == ["fire_at"]
+        assert (await served.ask("POST", "/v1/tasks/a/runs", headers={"Idempotency-Key": "k" * 300})).status == 400
+
+
+@on_loop
+async def test_active_and_finished_runs_are_one_list() -> None:
+    async with servers() as served:
+        await served.put_task("a", overlap="allow")
+        made = []
+        for number in range(5):
+            served.cluster.now_us += 1_000_000
+            made.append(await _start(served))
+            if number < 3:
+                token = _claim(served, made[-1])
+                served.cluster.ok(Finish(served.cluster.now_us, made[-1], token, "succeeded", {"n": number}))
+        listed: list[str] = []
+        path: str | None = "/v1/runs?limit=2"
+        while path:
+            page = (await served.get(path)).json
+            listed += [item["run_id"] for item in page["items"]]
+            path = page["next"] and f"/v1/runs?limit=2&after={page['next']}"
+        assert listed == made[::-1]
+
+        async def found(query: str) -> list[str]:
+            return [item["run_id"] for item in (await served.get(f"/v1/{query}")).json["items"]]
+
+        assert await found("tasks/a/runs?limit=&state=") == made[::-1]
+        assert await found("tasks/a/runs?state=succeeded") == made[2::-1]
+        assert await found("runs?state=waiting") == [made[4], made[3]]
+        assert await found("runs?node=node-1&task=a") == made[2::-1]
+        assert await found("runs?task=other") == []
+        assert list((await served.get("/v1/runs?state=lost")).fields) == ["state"]
+
+
+@on_loop
+async def test_a_run_is_cancelled_once() -> None:
+    async with servers() as served:
+        await served.put_task("a")
+        run_id = await _start(served)
+        _claim(served, run_id)
+        asked = await served.ask("DELETE", f"/v1/runs/{run_id}")
+        assert (asked.status, asked.json["state"], asked.json["cancelling"]) == (202, "running", "asked")
+        token = served.cluster.machine.state.runs[run_id].token
+        served.cluster.ok(Finish(served.cluster.now_us, run_id, token, "cancelled"))
+        over = await served.ask("DELETE", f"/v1/runs/{run_id}")
+        assert (over.status, over.problem, over.json["state"]) == (409, "conflict", "cancelled")
+        waiting = await _start(served)
+        assert (await served.ask("DELETE", f"/v1/runs/{waiting}")).json["state"] == "cancelled"
+        assert (await served.ask("DELETE", "/v1/runs/never")).problem == "not-found"
+
+
+@on_loop
+async def test_progress_is_asked_of_the_member_that_runs() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        await served.put_task("a")
+        run_id = await _start(served)
+        _claim(served, run_id, "node-2")
+        assert (await served.get(f"/v1/runs/{run_id}")).json["progress"] is None
+        served.nodes["node-2"].said[run_id] = Progress(3.0, 10.0, "rows")
+        expected = {"done": 3, "total": 10, "unit": "rows"}
+        for node in ("node-1", "node-2"):
+            assert (await served.get(f"/v1/runs/{run_id}", node=node)).json["progress"] == expected
+            assert (await served.get("/v1/runs", node=node)).json["items"][0]["progress"] == expected
+        await served.stop("node-2")
+        away = await served.get(f"/v1/runs/{run_id}")
+        assert (away.status, away.json["progress"], away.json["node"]) == (200, None, "node-2")
+
+
+@on_loop
+async def test_a_log_is_fetched_from_the_member_that_ran() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        await served.put_task("a")
+        run_id = await _start(served)
+        early = await served.get(f"/v1/runs/{run_id}/log?follow=true")
+        assert (early.status, early.json["detail"]) == (404, "no attempt has been made yet")
+        token = _claim(served, run_id, "node-2")
+        assert (await served.get(f"/v1/runs/{run_id}/log")).body == b""
+        path = _write_log(served, "node-2", run_id, "héllo\n" * 20_000)
+        served.cluster.ok(Finish(served.cluster.now_us, run_id, token, "succeeded"))
+        for node in ("node-1", "node-2"):
+            for query in ("", "?attempt=1", "?follow=true"):
+                log = await served.get(f"/v1/runs/{run_id}/log{query}", node=node)
+                assert (log.status, log.headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
+                assert log.body == path.read_bytes()
+            assert (await served.get(f"/v1/runs/{run_id}/log?attempt=2", node=node)).problem == "not-found"
+            assert list((await served.get(f"/v1/runs/{run_id}/log?attempt=0", node=node)).fields) == ["attempt"]
+        path.unlink()
+        for node in ("node-1", "node-2"):
+            assert (await served.get(f"/v1/runs/{run_id}/log", node=node)).problem == "not-found"
+        await served.stop("node-2")
+        away = await served.get(f"/v1/runs/{run_id}/log")
+        assert (away.status, away.problem, away.json["member"]) == (503, "member-away", "node-2")
+
+
+@on_loop
+async def test_a_log_is_followed_until_the_attempt_ends() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        await served.put_task("a")
+        run_id = await _start(served)
+        token = _claim(served, run_id, "node-2")
+        for node in ("node-1", "node-2"):
+            _write_log(served, "node-2", run_id, f"first {node}\n")
+        async with (
+            served.session.get(served.url(f"/v1/runs/{run_id}/log?follow=true")) as far,
+            served.session.get(served.url(f"/v1/runs/{run_id}/log?follow=true", "node-2")) as near,
+        ):
+            for answer in (far, near):
+                assert await answer.content.readline() == b"first node-1\n"
+                assert await answer.content.readline() == b"first node-2\n"
+            _write_log(served, "node-2", run_id, "second\n")
+            for answer in (far, near):
+                assert await answer.content.readline() == b"second\n"
+            _write_log(served, "node-2", run_id, "last\n")
+            served.cluster.ok(Finish(served.cluster.now_us, run_id, token, "succeeded"))
+            for answer in (far, near):
+                assert await answer.content.read() == b"last\n"
+
+
+@on_loop
+async def test_events_are_sent_and_sent_again_from_the_last_that_was_seen() -> None:
+    async def events(answer: aiohttp.ClientResponse, count: int) -> list[dict[str, str]]:
+        found: list[dict[str, str]] = []
+        event: dict[str, str] = {}
+        while len(found) < count:
+            line = (await answer.content.readline()).decode().rstrip("\n")
+            if line:
+                name, _, value = line.partition(": ")
+                event[name] = value
+            else:
+                found += [event] if "event" in event else []
+                event = {}
+        return found
+
+    async with servers(("node-1", "node-2")) as served:
+        async with served.session.get(served.url("/v1/events")) as answer:
+            assert answer.content_type == "text/event-stream"
+            await served.put_task("a")
+            [owner] = await events(answer, 1)
+            assert owner["event"] == "owner"
+            await served.ask("POST", "/v1/members/node-2/drain")
+            run_id = await _start(served)
+            later = await events(answer, 2)
+            assert [event["event"] for event in later] == ["member", "run"]
+            assert run_id in later[1]["data"]
+        async with served.session.get(served.url("/v1/events"), headers={"Last-Event-ID": owner["id"]}) as answer:
+            assert await events(answer, 2) == later
+        async with served.session.get(served.url("/v1/events"), headers={"Last-Event-ID": "0-gone-7"}) as answer:
+            assert [event["event"] for event in await events(answer, 1)] == ["reset"]
+
+
+@on_loop
+async def test_figures_are_in_prometheus_format() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        await served.put_task("a")
+        await _start(served)
+        text = (await served.get("/metrics")).body.decode()
+        for line in (
+            'rota_members{status="up"} 2.0',
+            "rota_tasks 1.0",
+            'rota_active_runs{state="waiting"} 1.0',
+            'rota_occurrences_passed_over_total{state="missed"} 0.0',
+            "rota_raft_term 3.0",
+            "rota_raft_is_leader 1.0",
+            "rota_raft_has_quorum 1.0",
+            "rota_lease_held 1.0",
+            'rota_http_proposals_total{code="ok",entry="PutTasks"} 1.0',
+            'rota_http_request_seconds_count{method="PUT",path="/v1/tasks/{name}",status="201"} 1.0',
+        ):
+            assert f"\n{line}\n" in text, line
+
+
+@on_loop
+async def test_the_description_is_valid_openapi_and_the_page_shows_it() -> None:
+    from openapi_spec_validator import OpenAPIV31SpecValidator
+
+    async with servers() as served:
+        document = await served.get("/openapi.json")
+        OpenAPIV31SpecValidator(document.json).validate()
+        root = await served.get("/")
+        assert (root.status, root.headers["Location"]) == (302, "docs")
+        page = (await served.get("/docs")).body.decode()
+        assert "http" not in page.replace("http-equiv", "")
+        for part in ("swagger-ui.css", "swagger-ui-bundle.js", "start.js", "favicon-32x32.png"):
+            assert f"docs/{part}" in page
+            assert (await served.get(f"/docs/{part}")).status == 200
+        assert (await served.get("/docs/..%2F..%2F__init__.py")).status == 404
+
+
+@on_loop
+async def test_members_hand_on_finished_runs() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        await served.put_task("a")
+        run_id = await _start(served)
+        served.cluster.ok(Finish(served.cluster.now_us, run_id, _claim(served, run_id), "succeeded"))
+        index = served.cluster.machine.state.index
+        peers = Peers(SECRET, served.node.state)
+        strangers = Peers("another secret altogether", served.node.state)
+        try:
+            portion = await peers.history("node-2", Gap(0, index))
+            assert portion is not None
+            assert ([entry for entry, _ in portion.runs], portion.through) == ([index], index)
+            assert await peers.history("node-2", Gap(0, index + 1)) is None
+            for asking in (strangers.history("node-2", Gap(0, 1)), peers.history("node-9", Gap(0, 1))):
+                with pytest.raises(PeerAway):
+                    await asking
+            headers = {"Authorization": f"Bearer {member_credential(SECRET)}"}
+            raw = await served.get(f"/peer/history?after=0&through={index}", headers=headers)
+            assert unpack_portion(raw.body) == portion
+        finally:
+            await peers.close()
+            await strangers.close()
+
+
+@on_loop
+async def test_a_client_that_leaves_a_stream_leaves_nothing_behind() -> None:
+    async with servers() as served:
+        await served.put_task("a")
+        run_id = await _start(served)
+        _claim(served, run_id)
+        _write_log(served, "node-1", run_id, "x\n")
+        before = len(asyncio.all_tasks())
+        for path in ("/v1/events", f"/v1/runs/{run_id}/log?follow=true"):
+            async with aiohttp.ClientSession() as session, session.get(served.url(path)) as answer:
+                await answer.content.readline()
+        async with asyncio.timeout(5):
+            while len(asyncio.all_tasks()) > before:  # noqa: ASYNC110 - nothing tells when a task is gone
+                await asyncio.sleep(0.01)

@@ -1,0 +1,213 @@
+"""Tasks, owners and plans over HTTP (DESIGN.md, section 9)."""
+
+import json
+from typing import Any
+
+import pytest
+
+from node.state.entries import MarkDown
+from tests.integration.http_cluster import on_loop, servers
+
+pytestmark = pytest.mark.integration
+
+
+@on_loop
+async def test_a_task_is_registered_changed_and_kept() -> None:
+    async with servers() as served:
+        made = await served.put_task("a", schedule={"cron": "0 3 * * *"})
+        assert (made.status, made.json["version"], made.headers["ETag"]) == (201, 1, '"1"')
+        assert made.headers["Location"] == "/v1/tasks/a"
+        same = await served.put_task("a", name="a", schedule={"cron": "0 3 * * *"})
+        assert (same.status, same.json["version"]) == (200, 1)
+        assert same.headers["Rota-Epoch"] == made.headers["Rota-Epoch"]
+        changed = await served.put_task("a", weight=2)
+        assert (changed.status, changed.json["version"], changed.json["schedule"]) == (200, 2, None)
+        told = await served.get("/v1/tasks/a")
+        assert (told.status, told.json["owner"], told.json["weight"]) == (200, "node-1", 2)
+        assert told.headers["ETag"] == '"2"'
+
+
+@on_loop
+async def test_if_match_keeps_two_writers_apart() -> None:
+    async with servers() as served:
+        spec = {"kind": "copy", "params": {"source": "x"}}
+
+        async def put(header: str, value: str, weight: int) -> tuple[int, str | None]:
+            body = {**spec, "weight": weight}
+            reply = await served.ask("PUT", "/v1/tasks/a", json=body, headers={header: value})
+            return reply.status, reply.problem if reply.status >= 400 else None
+
+        assert await put("If-Match", "*", 1) == (412, "version-conflict")
+        assert await put("If-Match", '"1"', 1) == (412, "version-conflict")
+        assert await put("If-None-Match", "*", 1) == (201, None)
+        assert await put("If-None-Match", "*", 2) == (412, "version-conflict")
+        assert await put("If-Match", '"1"', 2) == (200, None)
+        assert await put("If-Match", '"1"', 3) == (412, "version-conflict")
+        assert await put("If-Match", "*", 4) == (200, None)
+        assert await put("If-Match", "sometimes", 4) == (400, "bad-request")
+        refused = await served.ask("DELETE", "/v1/tasks/a", headers={"If-Match": '"9"'})
+        assert (refused.status, refused.problem) == (412, "version-conflict")
+
+
+@on_loop
+async def test_bad_specs_are_told_field_by_field_and_change_nothing() -> None:
+    async with servers() as served:
+        cases: list[tuple[dict[str, Any], set[str]]] = [
+            ({"kind": "copi"}, {"kind"}),
+            ({"params": {"times": 0, "also": [1]}}, {"params.source", "params.times", "params.also[0]"}),
+            ({"schedule": {"cron": "0 0 30 2 *"}, "retry": {"attempts": 0}}, {"schedule.cron", "retry.attempts"}),
+            ({"name": "b"}, {"name"}),
+            ({"params": {"source": "x", "big": 2**70}}, {"params"}),
+            ({"strange": 1}, {"strange"}),
+        ]
+        for fields, named in cases:
+            reply = await served.put_task("a", **fields)
+            assert (reply.status, reply.problem) == (422, "invalid"), fields
+            assert set(reply.fields) == named
+        unknown = await served.put_task("a", kind="copi")
+        assert '"copy"' in unknown.fields["kind"]
+        assert (await served.ask("PUT", "/v1/tasks/a", json=[1])).status == 422
+        assert not served.cluster.machine.state.tasks
+
+
+@on_loop
+async def test_a_name_with_a_slash_is_refused_however_it_is_written() -> None:
+    async with servers() as served:
+        spec = {"kind": "copy", "params": {"source": "x"}}
+        encoded = await served.ask("PUT", "/v1/tasks/a%2Fb", json=spec)
+        assert (encoded.status, list(encoded.fields)) == (422, ["name"])
+        assert "no slash" in encoded.fields["name"]
+        plain = await served.ask("PUT", "/v1/tasks/a/b", json=spec)
+        assert plain.status == 404
+        assert "no slash" in plain.json["detail"]
+        listed = await served.ask("POST", "/v1/tasks", json=[{**spec, "name": "a/b"}])
+        assert list(listed.fields) == ["[0].name"]
+        looked = await served.get("/v1/tasks/a%2Fb")
+        assert (looked.status, looked.problem) == (404, "not-found")
+        assert not served.cluster.machine.state.tasks
+
+
+@on_loop
+async def test_a_list_is_registered_whole_or_not_at_all() -> None:
+    async with servers() as served:
+
+        def spec(name: str, **more: Any) -> dict[str, Any]:
+            return {"name": name, "kind": "copy", "params": {"source": "x"}, **more}
+
+        wrong = await served.ask("POST", "/v1/tasks", json=[spec("a"), spec("b", retry={"attempts": 0}), spec("c")])
+        assert list(wrong.fields) == ["[1].retry.attempts"]
+        twice = await served.ask("POST", "/v1/tasks", json=[spec("a"), spec("a")])
+        assert list(twice.fields) == ["[1].name"]
+        mixed = await served.ask("POST", "/v1/tasks", json=[spec("a"), spec("b", params={}), spec("c", kind="copi")])
+        assert set(mixed.fields) == {"[1].params.source", "[2].kind"}
+        bodies: tuple[Any, ...] = ({}, [], spec("a"))
+        for body in bodies:
+            assert (await served.ask("POST", "/v1/tasks", json=body)).status == 422
+        assert not served.cluster.machine.state.tasks
+
+        many = [spec(f"t{number}") for number in range(120)]
+        done = await served.ask("POST", "/v1/tasks", json=many)
+        assert done.status == 200
+        assert done.json["items"][7] == {"name": "t7", "version": 1, "created": True}
+        again = await served.ask("POST", "/v1/tasks", json=many)
+        assert again.headers["Rota-Epoch"] == done.headers["Rota-Epoch"]
+        assert again.json["items"][7] == {"name": "t7", "version": 1, "created": False}
+
+
+@on_loop
+async def test_a_body_that_is_too_large_or_no_json_is_refused() -> None:
+    async with servers() as served:
+        as_json = {"Content-Type": "application/json"}
+
+        async def chunks() -> Any:
+            for _ in range(40):
+                yield b" " * 65_536
+
+        for body in (b"x" * 10_000_000, chunks()):
+            large = await served.ask("PUT", "/v1/tasks/a", data=body, headers=as_json)
+            assert (large.status, large.problem) == (413, "too-large")
+            assert "1024 KiB" in large.json["detail"]
+        for text in (b"{", b"", b'{"a": NaN}', b"\xff", b"[" * 5000):
+            wrong = await served.ask("PUT", "/v1/tasks/a", data=text, headers=as_json)
+            assert (wrong.status, wrong.problem) == (400, "bad-request"), text[:10]
+        spec = json.dumps({"kind": "copy", "params": {"source": "x"}}).encode()
+        for headers in ({"Content-Type": "text/plain"}, {"Content-Type": "application/x-www-form-urlencoded"}):
+            refused = await served.ask("PUT", "/v1/tasks/a", data=spec, headers=headers)
+            assert (refused.status, refused.problem) == (415, "media-type")
+
+
+@on_loop
+async def test_lists_are_paged_and_filtered() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        for number in range(7):
+            await served.put_task(f"t{number}", pin="node-2" if number % 2 else "node-1")
+        names: list[str] = []
+        path: str | None = "/v1/tasks?limit=3"
+        while path:
+            page = await served.get(path)
+            names += [item["name"] for item in page.json["items"]]
+            path = page.json["next"] and f"/v1/tasks?limit=3&after={page.json['next']}"
+        assert names == [f"t{number}" for number in range(7)]
+        owned = await served.get("/v1/tasks?kind=&owner=node-2&limit=&after=")
+        assert [item["name"] for item in owned.json["items"]] == ["t1", "t3", "t5"]
+        assert (await served.get("/v1/tasks?kind=other")).json == {"items": [], "next": None}
+        for query, field in (("limit=0", "limit"), ("limit=1001", "limit"), ("after=x", "after"), ("hue=1", "hue")):
+            wrong = await served.get(f"/v1/tasks?{query}")
+            assert (wrong.status, list(wrong.fields)) == (422, [field])
+
+
+@on_loop
+async def test_an_owner_is_told_and_what_would_be_without_a_member() -> None:
+    async with servers(("node-1", "node-2", "node-3")) as served:
+        await served.put_task("a", pin="node-2", standbys=1, schedule={"every_s": 60})
+        told = await served.get("/v1/tasks/a/owner")
+        assert told.json["owner"] == "node-2"
+        assert told.json["because"] == [{"node": "node-2", "verdict": "chosen"}]
+        assert set(told.json) >= {"running_on", "preference", "standbys", "epoch", "index", "next_fire_at"}
+        other = await served.get("/v1/tasks/a/owner?without=node-2")
+        assert other.json["because"][0] == {"node": "node-2", "verdict": "down"}
+        assert other.json["owner"] != "node-2"
+        plan = await served.get("/v1/plan?without=node-2")
+        assert plan.json["moves"] == [{"task": "a", "from": "node-2", "to": other.json["owner"]}]
+        assert plan.json["load"]["node-2"] == {"now": 1, "then": 0}
+        nobody = await served.get("/v1/tasks/a/owner?without=node-1,node-2,node-3")
+        assert (nobody.json["owner"], nobody.json["standbys"]) == (None, [])
+        for path in ("/v1/plan?without=node-9", "/v1/plan", "/v1/tasks/a/owner?without=node-9"):
+            assert list((await served.get(path)).fields) == ["without"]
+        assert (await served.get("/v1/tasks/z/owner")).problem == "not-found"
+
+
+@on_loop
+async def test_what_is_due_and_has_not_begun_says_why() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        await served.put_task("a", pin="node-2", schedule={"every_s": 60})
+        assert (await served.get("/v1/tasks/a/owner")).json["waiting"] is None
+        served.cluster.now_us += 61_000_000
+        served.nodes["node-2"].waits["a"] = "it runs 8 attempts, its most"
+        assert (await served.get("/v1/tasks/a/owner")).json["waiting"] == "it runs 8 attempts, its most"
+        await served.stop("node-2")
+        assert "node-2 does not answer" in (await served.get("/v1/tasks/a/owner")).json["waiting"]
+        for name in ("node-1", "node-2"):
+            served.cluster.ok(MarkDown(served.cluster.now_us, name, 1, "stopped", 0))
+        assert "because" in (await served.get("/v1/tasks/a/owner")).json["waiting"]
+
+
+@on_loop
+async def test_pause_resume_and_delete() -> None:
+    async with servers() as served:
+        await served.put_task("a", schedule={"every_s": 60})
+        paused = await served.ask("POST", "/v1/tasks/a/pause")
+        assert (paused.status, paused.json["paused"], paused.json["next_fire_at"]) == (200, True, None)
+        served.cluster.now_us += 5_000_000
+        resumed = await served.ask("POST", "/v1/tasks/a/resume", json={})
+        assert (resumed.json["paused"], resumed.json["next_fire_at"]) == (False, "2026-11-18T11:07:45Z")
+        run = await served.ask("POST", "/v1/tasks/a/runs")
+        gone = await served.ask("DELETE", "/v1/tasks/a")
+        assert (gone.status, gone.body) == (204, b"")
+        cancelled = await served.get(f"/v1/runs/{run.json['run_id']}")
+        assert cancelled.json["state"] == "cancelled"
+        for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/pause"), ("GET", "/owner"), ("POST", "/runs")):
+            reply = await served.ask(method, f"/v1/tasks/a{path}")
+            assert (reply.status, reply.problem) == (404, "not-found"), path
+        assert [item["state"] for item in (await served.get("/v1/tasks/a/runs")).json["items"]] == ["cancelled"]
+        assert (await served.get("/v1/tasks/never/runs")).status == 404

@@ -1,0 +1,59 @@
+"""States to look at, made by the real `apply`."""
+
+from typing import Any
+
+from node.state.apply import apply
+from node.state.entries import (
+    Began,
+    Claim,
+    Entry,
+    Found,
+    Join,
+    Proposal,
+    ProposalId,
+    Put,
+    PutTasks,
+    Seed,
+    Start,
+)
+from node.state.value import Ended, Result, State
+from tasks.spec import Spec
+
+NOW_US = 1_795_000_000_000_000
+
+
+class World:
+    """A state, and what became of the last entry."""
+
+    def __init__(self, members: int = 3) -> None:
+        self.state = State()
+        self.result = Result("ok")
+        self.ended: tuple[Ended, ...] = ()
+        self.touched: frozenset[str] = frozenset()
+        self._sequence = 0
+        seeds = tuple(Seed(f"node-{number}", f"host-{number}", 7000, 8100) for number in range(1, members + 1))
+        self.do(Found(NOW_US, "c-1", seeds))
+        for seed in seeds:
+            self.do(Join(NOW_US, seed.id, seed.host, 7000, 8100, 7100, (), 1, ("copy",)))
+
+    def do(self, entry: Entry) -> dict[str, Any]:
+        """Apply an entry that must be accepted."""
+        self._sequence += 1
+        applied = apply(self.state, Proposal(ProposalId("node-1", 1, self._sequence), entry))
+        assert applied.result.ok, applied.result
+        self.state, self.ended, self.touched = applied.state, applied.ended, applied.touched
+        return applied.result.value
+
+    def task(self, name: str, **fields: Any) -> None:
+        """Register a task."""
+        spec = Spec.model_validate({"name": name, "kind": "copy", "params": {"source": "x"}, **fields})
+        self.do(PutTasks(NOW_US, (Put(spec.pack()),)))
+
+    def running(self, task: str, node: str = "node-1") -> tuple[str, int]:
+        """Start a run by hand, and let a member run it: its id and token."""
+        run_id = self.do(Start(NOW_US, task))["run_id"]
+        run = self.state.runs[run_id]
+        incarnation = self.state.members[node].incarnation
+        token = self.do(Claim(NOW_US, task, run.fire_at_us, node, incarnation, run_id))["token"]
+        self.do(Began(NOW_US + 1, run_id, token))
+        return run_id, token

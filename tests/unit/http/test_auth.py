@@ -1,0 +1,48 @@
+"""Tokens, and the names that a node goes by (DESIGN.md, sections 9 and 10)."""
+
+import base64
+
+import pytest
+
+from node.http.auth import check_host, member_credential, shown_token
+from node.http.problems import Problem
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1:8101",
+        "localhost:8101",
+        "LOCALHOST",
+        "[::1]:8101",
+        "192.168.1.5",
+        "node-2.lan:8101",
+        "Node-2.LAN.",
+        "rota.localhost:1",
+    ],
+)
+def test_addresses_and_known_names_are_this_node(host: str) -> None:
+    check_host(host, {"node-2.lan"})
+
+
+@pytest.mark.parametrize(
+    "host", ["", "evil.example:8101", "127.0.0.1.evil.example", "localhost.evil.example", "[evil]:1"]
+)
+def test_a_name_that_somebody_points_here_is_not(host: str) -> None:
+    with pytest.raises(Problem) as caught:
+        check_host(host, {"node-2.lan"})
+    assert caught.value.status == 421
+
+
+def test_the_members_credential_is_not_the_secret_and_hangs_on_it() -> None:
+    assert "secret" not in member_credential("secret")
+    assert member_credential("secret") == member_credential("secret") != member_credential("secret2")
+
+
+def test_a_token_is_taken_from_the_header_and_from_a_password_only_for_pages() -> None:
+    assert shown_token("Bearer t0ken") == shown_token("bearer  t0ken ") == "t0ken"
+    assert shown_token(None) is shown_token("t0ken") is shown_token("Bearer ") is None
+    password = "Basic " + base64.b64encode(b"anyone:t0ken").decode()
+    assert shown_token(password) is None
+    assert shown_token(password, basic=True) == "t0ken"
+    assert shown_token("Basic %%%", basic=True) is None
