@@ -1,0 +1,167 @@
+"""A stream of bytes into a compressed file and back, in constant memory, with its sums.
+
+Both sums are taken on the way: of the file as stored, which any `sha256sum` checks, and of the content. The file
+is one zstd frame with its own checksum, which `zstd -d` unpacks.
+"""
+
+import hashlib
+import io
+from collections.abc import Callable, Iterator
+from typing import IO
+
+import zstandard
+from typing_extensions import Buffer
+
+from tasks.backup.destination import Place
+from tasks.backup.manifest import FileEntry
+
+CHUNK_BYTES = 1 << 20
+
+Progress = Callable[[int], None]
+"""Is told how many bytes of content have gone through so far."""
+
+
+def quiet(done_bytes: int) -> None:
+    """Progress for those who do not ask."""
+
+
+class TargetExists(Exception):
+    """There is something where the backup is to be restored, and nobody said to overwrite it."""
+
+
+class Damaged(Exception):
+    """A stored file is not what its manifest says."""
+
+
+class Writer:
+    """Where a source writes its content: compressed, summed and counted on its way into a file."""
+
+    def __init__(self, file: IO[bytes], level: int, progress: Progress) -> None:
+        self._file = file
+        self._packer = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
+        self._progress = progress
+        self._stored_sum, self._content_sum = hashlib.sha256(), hashlib.sha256()
+        self._stored_bytes = 0
+        self.size_bytes = 0
+
+    def write(self, content: bytes) -> int:
+        """Take the next piece of content; all of it is taken."""
+        self._content_sum.update(content)
+        self.size_bytes += len(content)
+        self._store(self._packer.compress(content))
+        self._progress(self.size_bytes)
+        return len(content)
+
+    def _store(self, packed: bytes) -> None:
+        self._stored_sum.update(packed)
+        self._stored_bytes += len(packed)
+        self._file.write(packed)
+
+    def finish(self, name: str) -> FileEntry:
+        """End the archive. What the manifest has to say of it."""
+        self._store(self._packer.flush())
+        return FileEntry(
+            name=name,
+            size_bytes=self.size_bytes,
+            stored_bytes=self._stored_bytes,
+            sha256=self._stored_sum.hexdigest(),
+            content_sha256=self._content_sum.hexdigest(),
+        )
+
+
+def store(place: Place, name: str, dump: Callable[[Writer], None], level: int, progress: Progress) -> FileEntry:
+    """Write what `dump` writes, compressed, as `name` into `place`. What the manifest has to say of it."""
+    with place.writing(name) as file:
+        writer = Writer(file, level, progress)
+        dump(writer)
+        return writer.finish(name)
+
+
+class _Summed(io.RawIOBase):
+    """A file that counts and sums what is read from it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.sum = hashlib.sha256()
+        self.size_bytes = 0
+        self._file = file
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        """Fill `buffer` with what comes next; 0 at the end."""
+        target = memoryview(buffer).cast("B")
+        data = self._file.read(len(target))
+        target[: len(data)] = data
+        self.sum.update(data)
+        self.size_bytes += len(data)
+        return len(data)
+
+
+def load(place: Place, entry: FileEntry, progress: Progress) -> Iterator[bytes]:
+    """The content of a stored file, checked. Raises `Damaged`.
+
+    The last chunk is given only once every sum is right: who stops at an error has not seen the end of the content.
+    """
+    held = b""
+    for chunk in _unpacked(place, entry, progress):
+        if held:
+            yield held
+        held = chunk
+    yield held
+
+
+class Content(io.RawIOBase):
+    """Checked content as a file to read from, for those that want one. Raises `Damaged` from `read`."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        """Fill `buffer` with what comes next; 0 at the end."""
+        target = memoryview(buffer).cast("B")
+        if not self._rest:
+            self._rest = memoryview(next(self._chunks, b""))
+        taken = min(len(target), len(self._rest))
+        target[:taken] = self._rest[:taken]
+        self._rest = self._rest[taken:]
+        return taken
+
+    def drain(self) -> None:
+        """Read to the end, so that every sum is checked."""
+        while self.read(CHUNK_BYTES):
+            pass
+
+
+def _unpacked(place: Place, entry: FileEntry, progress: Progress) -> Iterator[bytes]:
+    content_sum, size_bytes = hashlib.sha256(), 0
+    try:
+        with place.reading(entry.name) as file:
+            stored = _Summed(file)
+            # Read by the size of the content: a megabyte of archive may hold gigabytes.
+            buffered = io.BufferedReader(stored, CHUNK_BYTES)
+            reader = zstandard.ZstdDecompressor().stream_reader(buffered)
+            while chunk := reader.read(CHUNK_BYTES):
+                content_sum.update(chunk)
+                size_bytes += len(chunk)
+                progress(size_bytes)
+                yield chunk
+            while buffered.read(CHUNK_BYTES):
+                pass
+    except FileNotFoundError:
+        raise Damaged(f"{place.url}/{entry.name} is missing") from None
+    except zstandard.ZstdError as error:
+        raise Damaged(f"{place.url}/{entry.name}: {error}") from None
+    if (stored.size_bytes, stored.sum.hexdigest()) != (entry.stored_bytes, entry.sha256):
+        raise Damaged(
+            f"{place.url}/{entry.name}: {stored.size_bytes} bytes with sum {stored.sum.hexdigest()[:12]} are stored, "
+            f"the manifest says {entry.stored_bytes} with {entry.sha256[:12]}"
+        )
+    if (size_bytes, content_sum.hexdigest()) != (entry.size_bytes, entry.content_sha256):
+        raise Damaged(f"{place.url}/{entry.name}: the content is not what was backed up")

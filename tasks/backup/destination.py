@@ -1,0 +1,109 @@
+"""Where backups are kept: a folder at any fsspec URL.
+
+An object store shows an object once it is whole. A local file system does not, so there a file is synced to
+disk, and the one that makes everything else count is written aside and renamed.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+
+class BadDestination(Exception):
+    """A URL that no installed file system takes."""
+
+
+class Place:
+    """A folder at `url`. `options` are fsspec's, secrets resolved."""
+
+    def __init__(self, url: str, options: dict[str, Any] | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._options = options or {}
+        try:
+            self._files, self._path = fsspec.core.url_to_fs(self.url, **self._options)
+        except (ImportError, ValueError) as error:
+            raise BadDestination(f"{self.url}: {error}. For s3:// install rota[s3]") from None
+        self._files.invalidate_cache()
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the folder is on this machine's file system."""
+        return isinstance(self._files, LocalFileSystem)
+
+    def inside(self, name: str) -> "Place":
+        """The folder `name` in this one."""
+        return Place(f"{self.url}/{name}", self._options)
+
+    def folders(self) -> list[str]:
+        """The names of the folders in this one, in their order; none if it is not there."""
+        try:
+            found = self._files.ls(self._path, detail=True)
+        except FileNotFoundError:
+            return []
+        return sorted(entry["name"].rstrip("/").rpartition("/")[2] for entry in found if entry["type"] == "directory")
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a small file; None if it is not there."""
+        try:
+            content: bytes = self._files.cat_file(f"{self._path}/{name}")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return content
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[IO[bytes]]:
+        """A file, opened to be read as a stream. Raises `FileNotFoundError`."""
+        with self._files.open(f"{self._path}/{name}", "rb") as file:
+            yield file
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[IO[bytes]]:
+        """A file, opened to be written as a stream; on disk, or uploaded, when the block ends."""
+        path = f"{self._path}/{name}"
+        if self.is_local:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with self._files.open(path, "wb") as file:
+            yield file
+        if self.is_local:
+            _sync(Path(path))
+
+    def write_whole(self, name: str, content: bytes) -> None:
+        """Write a small file so that whoever sees it sees all of it."""
+        path = f"{self._path}/{name}"
+        if not self.is_local:
+            self._files.pipe_file(path, content)
+            return
+        aside = Path(f"{path}.partial")
+        aside.write_bytes(content)
+        _sync(aside)
+        aside.replace(path)
+        for folder in (Path(self._path), Path(self._path).parent):
+            _sync(folder)
+
+    def remove(self, name: str) -> None:
+        """Remove a file; nothing happens if it is not there."""
+        path = f"{self._path}/{name}"
+        try:
+            self._files.rm_file(path)
+        except FileNotFoundError:
+            return
+
+    def remove_folder(self) -> None:
+        """Remove this folder and all that is in it; nothing happens if it is not there."""
+        try:
+            self._files.rm(self._path, recursive=True)
+        except FileNotFoundError:
+            return
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -1,0 +1,184 @@
+"""The kind `backup`: a PostgreSQL database, an SQLite file or a folder, to any fsspec URL, compressed, with sums."""
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from sqlite3 import sqlite_version
+from typing import Annotated, Any
+
+import fsspec
+import zstandard
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from tasks.backup import archive, keep, manifest
+from tasks.backup.destination import Place
+from tasks.backup.manifest import FileEntry, Manifest
+from tasks.backup.sources import folder, postgres, sqlite
+from tasks.kind import Context
+from tasks.secret import Reference, SecretEnv, SecretFile
+
+Source = Annotated[postgres.PostgresSource | sqlite.SqliteSource | folder.FolderSource, Field(discriminator="type")]
+
+
+class Stopped(Exception):
+    """The attempt was asked to stop. What it had written is no backup."""
+
+
+class BackupParams(BaseModel):
+    """What to back up, and where to."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    source: Source
+    destination: str = Field(
+        description="A folder at any fsspec URL; backups go to DESTINATION/TASK/CREATED-TOKEN/",
+        min_length=1,
+        max_length=4096,
+        examples=["s3://backups/rota", "/mnt/backups"],
+    )
+    options: dict[str, Reference | str | int | bool | None] = Field(
+        default={},
+        description="fsspec's options for the destination; secrets as references",
+        examples=[{"key": {"env": "S3_KEY"}, "secret": {"secret": "s3_secret"}, "endpoint_url": "https://s3.internal"}],
+    )
+    level: int = Field(default=3, ge=1, le=19, description="zstd's level")
+    keep: int | None = Field(default=None, ge=1, le=10_000, description="How many backups stay; null: all")
+
+    @field_validator("destination")
+    @classmethod
+    def _known_destination(cls, value: str) -> str:
+        protocol, separator, path = value.rpartition("://")
+        if separator and protocol not in fsspec.available_protocols():
+            raise ValueError(f"no file system is known for {protocol}://")
+        if protocol in ("", "file", "local") and not path.startswith("/"):
+            raise ValueError("a local path must begin with '/': the worker has a working folder of its own")
+        return value
+
+    @model_validator(mode="after")
+    def _not_into_itself(self) -> "BackupParams":
+        protocol, _, path = self.destination.rpartition("://")
+        if isinstance(self.source, folder.FolderSource) and protocol in ("", "file", "local"):
+            inner, outer = Path(path).resolve(), Path(self.source.path).resolve()
+            if inner.is_relative_to(outer):
+                raise ValueError("the destination is inside the folder that is backed up")
+        return self
+
+
+def place_url(destination: str, task: str) -> str:
+    """Where the backups of a task are.
+
+    >>> place_url("s3://backups/rota/", "orders")
+    's3://backups/rota/orders'
+    """
+    return f"{destination.rstrip('/')}/{task}"
+
+
+def resolved(options: Mapping[str, Any], secret: Callable[[Any], str]) -> dict[str, Any]:
+    """fsspec's options, each reference replaced by what `secret` gives for it. Raises what `secret` raises."""
+    return {
+        name: secret(value) if isinstance(value, SecretFile | SecretEnv) else value for name, value in options.items()
+    }
+
+
+class Backup:
+    """Makes a backup; it counts once its manifest is written, which is the last thing done."""
+
+    Params = BackupParams
+
+    def run(self, ctx: Context[BackupParams]) -> dict[str, Any]:
+        """Make one backup. Result: its URL, sizes, seconds, remarks, and how many old ones were removed.
+
+        Raises `Fenced`, `MissingSecret`, `Stopped`, and what the source's file names.
+        """
+        began_s = time.monotonic()
+        params = ctx.params
+        created = datetime.now(UTC)
+        task_place = Place(place_url(params.destination, ctx.task), resolved(params.options, ctx.secret))
+        place = task_place.inside(manifest.folder_name(created, ctx.token))
+        made = _Making(ctx, place)
+        try:
+            entry, tools, remarks = made.content()
+            # The last question to the cluster: an attempt that was taken over makes no backup.
+            ctx.save_checkpoint({"finishing": place.url})
+        except Exception:
+            ctx.log.info("removing what was written to %s", place.url)
+            place.remove_folder()
+            raise
+        done = Manifest(
+            task=ctx.task,
+            run_id=ctx.run_id,
+            attempt=ctx.attempt,
+            token=ctx.token,
+            created=created,
+            finished=datetime.now(UTC),
+            source_type=params.source.type,
+            source=params.source.model_dump(mode="json", exclude={"password", "bin"}),
+            tools=tools,
+            files=(entry,),
+            remarks=tuple(remarks),
+        )
+        manifest.write(place, done)
+        ctx.log.info("%s: %d bytes, %d stored", place.url, done.size_bytes, done.stored_bytes)
+        for remark in remarks[:100]:
+            ctx.log.warning("%s", remark)
+        removed = keep.prune(task_place, place.url, params.keep) if params.keep is not None else []
+        return {
+            "url": place.url,
+            "bytes": done.size_bytes,
+            "stored_bytes": done.stored_bytes,
+            "sha256": entry.sha256,
+            "remarks": len(remarks),
+            "removed": len(removed),
+            "seconds": round(time.monotonic() - began_s, 3),
+        }
+
+
+class _Making:
+    """The content of one backup, on its way from its source to its place."""
+
+    def __init__(self, ctx: Context[BackupParams], place: Place) -> None:
+        self._ctx = ctx
+        self._place = place
+        self._total: int | None = None
+
+    def content(self) -> tuple[FileEntry, dict[str, str], list[str]]:
+        """Write it. What the manifest says of it, the tools that made it, and remarks."""
+        tools = {"rota": _version("rota"), "zstandard": zstandard.__version__}
+        match self._ctx.params.source:
+            case postgres.PostgresSource() as source:
+                password = None if source.password is None else self._ctx.secret(source.password)
+                database = postgres.Database(source.url, self._ctx.scratch, password, source.bin)
+                found = database.tools()
+                entry = self._store(postgres.FILE, lambda out: postgres.dump(database, found, out))
+                return entry, tools | {"pg_dump": found.version}, []
+            case sqlite.SqliteSource() as source:
+                path = Path(source.path)
+                self._total = path.stat().st_size if path.exists() else None
+                scratch = self._ctx.scratch
+                entry = self._store(sqlite.FILE, lambda out: sqlite.dump(path, scratch, out, self._check))
+                return entry, tools | {"sqlite": sqlite_version}, []
+            case folder.FolderSource() as source:
+                remarks: list[str] = []
+                path = Path(source.path)
+                entry = self._store(folder.FILE, lambda out: remarks.extend(folder.dump(path, out)))
+                return entry, tools, remarks
+
+    def _store(self, name: str, dump: Callable[[archive.Writer], None]) -> FileEntry:
+        return archive.store(self._place, name, dump, self._ctx.params.level, self._progress)
+
+    def _progress(self, done_bytes: int) -> None:
+        self._ctx.progress(done_bytes, self._total, "bytes")
+        self._check()
+
+    def _check(self) -> None:
+        if self._ctx.cancelled:
+            raise Stopped("asked to stop")
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

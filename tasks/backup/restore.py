@@ -1,0 +1,61 @@
+"""Put a backup back: into a folder, an SQLite file, or a PostgreSQL database. All of it, or nothing."""
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.backup import archive
+from tasks.backup.destination import Place
+from tasks.backup.manifest import Manifest, newest
+from tasks.backup.sources import folder, postgres, sqlite
+
+
+class BadTarget(Exception):
+    """The target is not of the kind that the backup needs."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What was restored, and where."""
+
+    manifest: Manifest
+    target: str
+    size_bytes: int
+    seconds: float
+
+
+def restore(
+    url: str,
+    target: str,
+    overwrite: bool = False,
+    options: dict[str, Any] | None = None,
+    password: str | None = None,
+    progress: archive.Progress = archive.quiet,
+) -> Restored:
+    """Restore the backup at `url` (of a task's folder: the newest) into `target`.
+
+    `target` is a path, or for a PostgreSQL dump the URL of a database that exists, with its `password` (or libpq's own
+    ways: PGPASSWORD, ~/.pgpass). What is there already is only replaced with `overwrite`. Sums are checked on the way,
+    and the target does not change unless all are right. Raises `NoBackup`, `BadTarget`, `TargetExists`, `Damaged`, and
+    for PostgreSQL `NoTool` and `PostgresFailed`.
+    """
+    began_s = time.monotonic()
+    manifest = newest(url, options)
+    to_database = target.startswith(("postgresql://", "postgres://"))
+    if to_database != (manifest.source_type == "postgres"):
+        wanted = "the URL of a database (postgresql://...)" if manifest.source_type == "postgres" else "a path"
+        raise BadTarget(f"a backup of type {manifest.source_type} is restored into {wanted}, not into {target}")
+    (entry,) = manifest.files
+    content = archive.Content(archive.load(Place(manifest.url, options), entry, progress))
+    match manifest.source_type:
+        case "postgres":
+            with tempfile.TemporaryDirectory(prefix="rota-restore-") as scratch:
+                database = postgres.Database(target, Path(scratch), password)
+                postgres.restore(content, database, manifest.tools["pg_dump"], overwrite)
+        case "sqlite":
+            sqlite.restore(content, Path(target).absolute(), overwrite)
+        case "folder":
+            folder.restore(content, Path(target).absolute(), overwrite)
+    return Restored(manifest, target, manifest.size_bytes, time.monotonic() - began_s)

@@ -1,0 +1,182 @@
+"""A PostgreSQL database, by pg_dump in its custom format through a pipe.
+
+A password goes to the programs in a file that only this user can read (PGPASSFILE), never on a command line.
+Roles and tablespaces belong to the server, not to a database, and are not in the backup.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Annotated, Literal
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
+from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed
+from tasks.secret import Reference
+
+FILE = "postgres.dump.zst"
+
+_USER_RELATIONS = """SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp)'"""
+
+
+def _postgres_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise ValueError("a PostgreSQL URL begins with postgresql://")
+    if parts.password is not None or {"password", "sslpassword"} & parse_qs(parts.query).keys():
+        raise ValueError("a password does not belong in the URL: give a reference to a secret as `password`")
+    return url
+
+
+class PostgresSource(BaseModel):
+    """A database on a PostgreSQL server that the member can reach."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: Literal["postgres"]
+    url: Annotated[str, Field(max_length=4096), AfterValidator(_postgres_url)] = Field(
+        description="As libpq takes it, without a password", examples=["postgresql://backup@db.internal:5432/orders"]
+    )
+    password: Reference | None = None
+    bin: str | None = Field(
+        default=None, description="The folder of pg_dump; null: found on the PATH, or where it usually is"
+    )
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database, and how to get at it. `scratch` takes the password file and the programs' messages."""
+
+    url: str
+    scratch: Path
+    password: str | None = None
+    bin: str | None = None
+
+    def _environ(self) -> dict[str, str]:
+        environ = dict(os.environ)
+        if self.password is not None:
+            environ["PGPASSFILE"] = str(_password_file(self.scratch, self.password))
+            environ.pop("PGPASSWORD", None)
+        return environ
+
+    def tools(self, at_least: int = 0) -> Tools:
+        """The programs that fit the server and an archive of version `at_least`. Raises `NoTool`, `PostgresFailed`."""
+        here = installed(self.bin, os.environ)
+        if not here:
+            raise NoTool(f"pg_dump, pg_restore and psql are not {f'in {self.bin}' if self.bin else 'on this machine'}")
+        return choose(here, max(at_least, int(self.ask(here[0], "SHOW server_version_num")) // 10_000))
+
+    def ask(self, tools: Tools, query: str) -> str:
+        """What psql answers. Raises `PostgresFailed`."""
+        argv = [tools.program("psql"), "-XAtqw", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-c", query]
+        done = subprocess.run(argv, capture_output=True, text=True, env=self._environ(), check=False)
+        if done.returncode != 0:
+            raise PostgresFailed(f"psql: {done.stderr.strip()[-2000:]}")
+        return done.stdout.strip()
+
+    @contextmanager
+    def running(self, argv: list[str], stdin: int, stdout: int) -> "Iterator[subprocess.Popen[bytes]]":
+        """A program, running while the block lasts. Killed if the block raises. Raises `PostgresFailed`."""
+        messages = self.scratch / f"{Path(argv[0]).name}.stderr"
+        with messages.open("w+b") as stderr:
+            process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, env=self._environ())
+            try:
+                yield process
+                if process.stdin is not None:
+                    process.stdin.close()
+                code = process.wait()
+            except BrokenPipeError:
+                # It ended before it had read everything: its own words say why.
+                code = process.wait()
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+                for pipe in (process.stdin, process.stdout):
+                    _close(pipe)
+            if code != 0:
+                raise PostgresFailed(f"{Path(argv[0]).name} ended with exit code {code}: {_tail(stderr)}")
+
+
+def _close(pipe: IO[bytes] | None) -> None:
+    if pipe is None:
+        return
+    try:
+        pipe.close()
+    except BrokenPipeError:
+        # What was still in the buffer has no reader any more, as the exit code has told.
+        return
+
+
+def _tail(file: IO[bytes]) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 2000))
+    return file.read().decode(errors="replace").strip()
+
+
+def _password_file(scratch: Path, password: str) -> Path:
+    if "\n" in password:
+        raise PostgresFailed("the password has a line break in it, which no password file can hold")
+    escaped = password.replace("\\", "\\\\").replace(":", "\\:")
+    path = scratch / "pgpass"
+    if not path.exists():
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"*:*:*:*:{escaped}\n")
+    return path
+
+
+def dump(database: Database, tools: Tools, out: Writer) -> None:
+    """Write the database as an archive in pg_dump's custom format. Raises `PostgresFailed`."""
+    # Uncompressed, since zstd packs it better on its way.
+    argv = [tools.program("pg_dump"), "--format=custom", "--compress=0", "--no-password", f"--dbname={database.url}"]
+    with database.running(argv, subprocess.DEVNULL, subprocess.PIPE) as process:
+        assert process.stdout is not None
+        while chunk := process.stdout.read(CHUNK_BYTES):
+            out.write(chunk)
+
+
+def restore(content: Content, database: Database, dumped_with: str, overwrite: bool) -> None:
+    """Put the archive into a database, in one transaction: all of it, or nothing.
+
+    Objects belong to the user that restores. Raises `TargetExists` if the database has tables of its own and
+    `overwrite` (which drops what is in the archive first) is not set; `PostgresFailed`; `Damaged`.
+    """
+    tools = database.tools(at_least=int(dumped_with.partition(".")[0]))
+    if not overwrite and int(database.ask(tools, _USER_RELATIONS)) > 0:
+        raise TargetExists(f"{database.url} is not empty: name another database, or allow to overwrite what is in it")
+    argv = [tools.program("pg_restore"), "--single-transaction", "--no-owner", "--no-privileges", "--no-password"]
+    argv += ["--clean", "--if-exists"] if overwrite else []
+    with database.running([*argv, f"--dbname={database.url}"], subprocess.PIPE, subprocess.DEVNULL) as process:
+        _feed(content, process)
+
+
+def _feed(content: Content, process: "subprocess.Popen[bytes]") -> None:
+    assert process.stdin is not None
+    while chunk := content.read(CHUNK_BYTES):
+        process.stdin.write(chunk)
+
+
+def check(content: Content, scratch: Path, dumped_with: str) -> str | None:
+    """Read the archive through, and let pg_restore list it. Why that could not be asked for, or None.
+
+    Raises `Damaged`, and `PostgresFailed` if pg_restore does not take it.
+    """
+    try:
+        tools = choose(installed(None, os.environ), int(dumped_with.partition(".")[0]))
+    except NoTool as error:
+        content.drain()
+        return str(error)
+    listing = Database("", scratch)
+    with listing.running([tools.program("pg_restore"), "--list"], subprocess.PIPE, subprocess.DEVNULL) as process:
+        try:
+            _feed(content, process)
+        except BrokenPipeError:
+            # It has seen its table of contents; the sums want the rest.
+            content.drain()
+    return None

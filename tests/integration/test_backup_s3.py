@@ -1,0 +1,59 @@
+"""A backup to an object store and back: moto's S3 API on loopback (DESIGN.md, section 12)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
+pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
+
+from tasks.backup.kind import Backup, BackupParams, resolved  # noqa: E402  after the check that it is there
+from tasks.backup.manifest import list_backups  # noqa: E402
+from tasks.backup.restore import restore  # noqa: E402
+from tasks.backup.verify import verify  # noqa: E402
+from tests.attempt import FakeContext  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+def test_a_backup_goes_to_s3_in_parts_and_comes_back(tmp_path: Path, endpoint: str) -> None:
+    import s3fs
+
+    options: dict[str, Any] = {"key": {"secret": "key"}, "secret": {"secret": "secret"}, "endpoint_url": endpoint}
+    secrets = {"key": "somebody", "secret": "whisper"}
+    s3fs.S3FileSystem(key="somebody", secret="whisper", endpoint_url=endpoint).mkdir("backups")
+    (tmp_path / "from").mkdir()
+    # More than a part of an upload (50 MiB in s3fs), and random, so that it stays so when it is compressed.
+    with (tmp_path / "from" / "big").open("wb") as file, Path("/dev/urandom").open("rb") as random:
+        for _ in range(60):
+            file.write(random.read(1 << 20))
+    params = BackupParams.model_validate(
+        {
+            "source": {"type": "folder", "path": str(tmp_path / "from")},
+            "destination": "s3://backups/rota",
+            "options": options,
+            "keep": 1,
+        }
+    )
+    made = []
+    for token in (1, 2):
+        context = FakeContext(params, tmp_path, task="nightly", token=token, secrets=secrets)
+        made.append(Backup().run(context)["url"])
+    plain = resolved(params.options, context.secret)
+    assert plain == {"key": "somebody", "secret": "whisper", "endpoint_url": endpoint}
+    assert [found.url for found in list_backups("s3://backups/rota/nightly", plain)] == [made[1]]
+    report = verify("s3://backups/rota/nightly", plain)
+    assert (report.problems, report.manifest.token) == ((), 2)
+    restore("s3://backups/rota/nightly", str(tmp_path / "back"), options=plain)
+    assert (tmp_path / "back" / "big").read_bytes() == (tmp_path / "from" / "big").read_bytes()

@@ -1,0 +1,337 @@
+"""Backups of folders and SQLite files to folders and memory: the round trip, and what goes wrong on the way."""
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from pydantic import ValidationError
+
+from tasks.backup import archive, keep
+from tasks.backup.archive import Damaged, TargetExists
+from tasks.backup.destination import BadDestination, Place
+from tasks.backup.kind import Backup, BackupParams, Stopped, place_url
+from tasks.backup.manifest import NoBackup, list_backups, newest
+from tasks.backup.restore import BadTarget, restore
+from tasks.backup.sources import folder, sqlite
+from tasks.backup.verify import verify
+from tasks.kind import Fenced, MissingSecret
+from tests.attempt import FakeContext
+
+
+def _context(tmp_path: Path, token: int = 1, **params: Any) -> FakeContext[BackupParams]:
+    given = {"source": {"type": "folder", "path": str(tmp_path / "from")}, "destination": str(tmp_path / "to")}
+    scratch = tmp_path / f"scratch-{token}"
+    scratch.mkdir(exist_ok=True)
+    return FakeContext(BackupParams.model_validate(given | params), scratch, task="nightly", token=token)
+
+
+def _fill(path: Path) -> None:
+    (path / "deep" / "empty").mkdir(parents=True)
+    (path / "a.txt").write_text("a")
+    (path / "deep" / "b.bin").write_bytes(os.urandom(100_000))
+    (path / "deep" / "umlaut-ä").write_text("x")
+    (path / "deep" / "b.bin").chmod(0o640)
+    (path / "link").symlink_to("/etc/passwd")
+    (path / "dangling").symlink_to("nowhere")
+    (path / "hard").hardlink_to(path / "a.txt")
+
+
+def _seen(path: Path) -> dict[str, tuple[Any, ...]]:
+    found = {}
+    for entry in sorted(path.rglob("*")):
+        about = entry.lstat()
+        content: Any = entry.readlink() if entry.is_symlink() else entry.read_bytes() if entry.is_file() else None
+        mode = None if entry.is_symlink() else about.st_mode
+        found[entry.relative_to(path).as_posix()] = (mode, about.st_uid, int(about.st_mtime), content)
+    return found
+
+
+@pytest.fixture
+def memory() -> Iterator[str]:
+    yield "memory://backups"
+    files = fsspec.filesystem("memory")
+    if files.exists("/backups"):
+        files.rm("/backups", recursive=True)
+
+
+@pytest.mark.parametrize("destination", ["local", "memory"])
+def test_a_folder_comes_back_as_it_was(tmp_path: Path, destination: str, memory: str) -> None:
+    _fill(tmp_path / "from")
+    url = memory if destination == "memory" else str(tmp_path / "to")
+    result = Backup().run(_context(tmp_path, destination=url))
+    assert result["url"].startswith(f"{url}/nightly/")
+    assert result["remarks"] == 0
+    assert verify(place_url(url, "nightly")).ok
+    restore(place_url(url, "nightly"), str(tmp_path / "back"))
+    assert _seen(tmp_path / "back") == _seen(tmp_path / "from")
+    assert (tmp_path / "back" / "hard").stat().st_nlink == 2
+
+
+def test_the_same_folder_gives_the_same_archive(tmp_path: Path) -> None:
+    _fill(tmp_path / "from")
+    sums = [Backup().run(_context(tmp_path, token))["sha256"] for token in (1, 2)]
+    assert sums[0] == sums[1]
+
+
+def test_the_manifest_says_what_there_is(tmp_path: Path) -> None:
+    _fill(tmp_path / "from")
+    result = Backup().run(_context(tmp_path, 7))
+    (found,) = list_backups(f"{tmp_path}/to/nightly")
+    assert (found.task, found.token, found.url, found.source_type) == ("nightly", 7, result["url"], "folder")
+    assert found.source == {"type": "folder", "path": str(tmp_path / "from")}
+    assert (found.size_bytes, found.stored_bytes) == (result["bytes"], result["stored_bytes"])
+    assert json.loads((Path(found.url) / "manifest.json").read_text())["version"] == 1
+    assert list_backups(found.url) == [found]
+
+
+def test_what_special_files_are_is_told_and_they_are_left_out(tmp_path: Path) -> None:
+    _fill(tmp_path / "from")
+    os.mkfifo(tmp_path / "from" / "pipe")
+    assert Backup().run(_context(tmp_path))["remarks"] == 1
+    assert "socket or a pipe" in newest(f"{tmp_path}/to/nightly").remarks[0]
+
+
+def test_a_file_that_vanishes_or_shrinks_while_the_folder_is_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fill(tmp_path / "from")
+    opened = Path.open
+
+    def late(self: Path, *args: Any, **kwargs: Any) -> Any:
+        if self.name == "b.bin":
+            os.truncate(self, 5)
+        if self.name == "umlaut-ä":
+            self.unlink()
+        return opened(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", late)
+    Backup().run(_context(tmp_path))
+    monkeypatch.undo()
+    remarks = newest(f"{tmp_path}/to/nightly").remarks
+    assert [remark.rpartition("/")[2] for remark in remarks] == [
+        "b.bin shrank while it was read: its last 99995 bytes are zeros",
+        "umlaut-ä vanished while the folder was read",
+    ]
+    restore(f"{tmp_path}/to/nightly", str(tmp_path / "back"))
+    restored = (tmp_path / "back" / "deep" / "b.bin").read_bytes()
+    assert restored == (tmp_path / "from" / "deep" / "b.bin").read_bytes() + bytes(99_995)
+
+
+def test_a_folder_that_is_not_there_fails_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Backup().run(_context(tmp_path))
+    assert list_backups(f"{tmp_path}/to/nightly") == []
+
+
+def _database(path: Path, rows: int = 2000) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, text TEXT)")
+        database.executemany("INSERT INTO t VALUES (?, ?)", ((n, f"row {n}" * 20) for n in range(rows)))
+        database.commit()
+
+
+def _rows(path: Path) -> list[Any]:
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute("SELECT * FROM t ORDER BY n").fetchall()
+
+
+def test_an_sqlite_database_comes_back_as_it_was_though_others_write(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    _database(path)
+    before = _rows(path)
+    with closing(sqlite3.connect(path)) as writer:
+        # An open transaction of another's: what it has not committed is not in the backup.
+        writer.execute("INSERT INTO t VALUES (-1, 'not yet')")
+        Backup().run(_context(tmp_path, source={"type": "sqlite", "path": str(path)}))
+    report = verify(f"{tmp_path}/to/nightly")
+    assert report.ok
+    restore(f"{tmp_path}/to/nightly", str(tmp_path / "back.db"))
+    assert _rows(tmp_path / "back.db") == before
+    assert sorted(entry.name for entry in tmp_path.glob("*back.db*")) == ["back.db"]
+
+
+def test_an_older_database_s_log_does_not_leak_into_the_restored_one(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    _database(path, 10)
+    Backup().run(_context(tmp_path, source={"type": "sqlite", "path": str(path)}))
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("DELETE FROM t")
+        writer.commit()
+        restore(f"{tmp_path}/to/nightly", str(path), overwrite=True)
+    assert len(_rows(path)) == 10
+
+
+@pytest.mark.parametrize("content", [None, b"this is not a database" * 100])
+def test_what_is_no_database_is_an_error_that_names_it(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "app.db"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(sqlite.SqliteFailed, match=r"app\.db: (unable to open|file is not a database)"):
+        Backup().run(_context(tmp_path, source={"type": "sqlite", "path": str(path)}))
+    assert list_backups(f"{tmp_path}/to/nightly") == []
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 5)
+
+
+def _lengthen(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"more")
+
+
+@pytest.mark.parametrize("damage", [_flip, _cut, _lengthen, Path.unlink])
+def test_a_damaged_archive_is_found_out_and_is_not_restored(tmp_path: Path, damage: Any) -> None:
+    _fill(tmp_path / "from")
+    result = Backup().run(_context(tmp_path))
+    damage(Path(result["url"]) / folder.FILE)
+    report = verify(result["url"])
+    assert not report.ok
+    assert folder.FILE in report.problems[0]
+    with pytest.raises(Damaged):
+        restore(result["url"], str(tmp_path / "back"))
+    assert not (tmp_path / "back").exists()
+    assert [entry.name for entry in tmp_path.glob(".back*")] == []
+
+
+def test_a_megabyte_of_archive_may_hold_gigabytes_and_is_read_in_pieces(tmp_path: Path) -> None:
+    place = Place(str(tmp_path))
+
+    def zeros(out: archive.Writer) -> None:
+        for _ in range(64):
+            out.write(bytes(archive.CHUNK_BYTES))
+
+    entry = archive.store(place, "zeros.zst", zeros, 3, archive.quiet)
+    assert entry.stored_bytes < 10_000
+    sizes = [len(chunk) for chunk in archive.load(place, entry, archive.quiet)]
+    assert max(sizes) <= archive.CHUNK_BYTES
+    assert sum(sizes) == 64 * archive.CHUNK_BYTES
+
+
+def test_restore_refuses_what_is_there_unless_told(tmp_path: Path) -> None:
+    _fill(tmp_path / "from")
+    result = Backup().run(_context(tmp_path))
+    (tmp_path / "back").mkdir()
+    (tmp_path / "back" / "mine").write_text("mine")
+    with pytest.raises(TargetExists, match="not empty"):
+        restore(result["url"], str(tmp_path / "back"))
+    assert (tmp_path / "back" / "mine").read_text() == "mine"
+    restore(result["url"], str(tmp_path / "back"), overwrite=True)
+    assert _seen(tmp_path / "back") == _seen(tmp_path / "from")
+    with pytest.raises(BadTarget, match="a path"):
+        restore(result["url"], "postgresql://localhost/x")
+    with pytest.raises(NoBackup, match=r"no folder with a manifest\.json"):
+        restore(str(tmp_path / "elsewhere"), str(tmp_path / "back"))
+
+
+class Crash(BaseException):
+    """The worker is gone."""
+
+
+def _fence(value: Any) -> None:
+    raise Fenced
+
+
+def _crash(value: Any) -> None:
+    raise Crash
+
+
+@pytest.mark.parametrize("interruption", [_fence, _crash])
+def test_an_attempt_that_ends_before_its_manifest_makes_no_backup_and_harms_none(
+    tmp_path: Path, interruption: Any
+) -> None:
+    _fill(tmp_path / "from")
+    good = Backup().run(_context(tmp_path, 1))
+    late = _context(tmp_path, 2)
+    late.before_checkpoint = interruption
+    with pytest.raises((Fenced, Crash)):
+        Backup().run(late)
+    assert [found.url for found in list_backups(f"{tmp_path}/to/nightly")] == [good["url"]]
+    assert verify(f"{tmp_path}/to/nightly").ok
+    left = [entry for entry in (tmp_path / "to" / "nightly").iterdir() if str(entry) != good["url"]]
+    assert len(left) == (1 if interruption is _crash else 0)
+
+
+def test_an_attempt_that_is_asked_to_stop_makes_no_backup(tmp_path: Path) -> None:
+    _fill(tmp_path / "from")
+    context = _context(tmp_path)
+    context.cancelled = True
+    with pytest.raises(Stopped):
+        Backup().run(context)
+    assert list_backups(f"{tmp_path}/to/nightly") == []
+
+
+def _bare(place: Path, name: str, manifest: Path | None) -> None:
+    (place / name).mkdir()
+    (place / name / folder.FILE).write_text("x")
+    if manifest is not None:
+        created = f"{name[:4]}-{name[4:6]}-{name[6:8]}T00:00:00Z"
+        value = json.loads((manifest / "manifest.json").read_text()) | {"created": created}
+        (place / name / "manifest.json").write_text(json.dumps(value))
+
+
+def test_keep_removes_the_oldest_and_what_failed_before_those_that_stay(tmp_path: Path) -> None:
+    _fill(tmp_path / "from")
+    first = Path(Backup().run(_context(tmp_path, 1))["url"])
+    place = first.parent
+    for day in (1, 3, 5):
+        _bare(place, f"2020010{day}T000000Z-{day}", first)
+    for day in (2, 4, 6):
+        _bare(place, f"2020010{day}T000000Z-{day}", None)
+    (place / "20200107T000000Z-7").mkdir()
+    (place / "20200107T000000Z-7" / "manifest.json").write_text("{ not whole")
+    result = Backup().run(_context(tmp_path, 2, keep=3))
+    assert sorted(path.name for path in place.iterdir()) == sorted(
+        ["20200105T000000Z-5", "20200106T000000Z-6", "20200107T000000Z-7", first.name, Path(result["url"]).name]
+    )
+    assert result["removed"] == 4
+    assert len(list_backups(str(place))) == 3
+
+
+def test_the_backup_just_made_stays_whatever_the_clocks_say(tmp_path: Path) -> None:
+    _fill(tmp_path / "from")
+    first = Path(Backup().run(_context(tmp_path, 1))["url"])
+    _bare(first.parent, "29990101T000000Z-9", first)
+    result = Backup().run(_context(tmp_path, 2, keep=1))
+    assert [path.name for path in first.parent.iterdir()] == [Path(result["url"]).name]
+    assert keep.surplus(list_backups(str(first.parent)), result["url"], 1) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"source": {"type": "mysql"}}, "'postgres', 'sqlite', 'folder'"),
+        ({"source": {"type": "sqlite", "path": "app.db"}}, "pattern"),
+        ({"source": {"type": "postgres", "url": "mysql://x/y"}}, "begins with postgresql://"),
+        ({"source": {"type": "postgres", "url": "postgresql://a:b@x/y"}}, "does not belong in the URL"),
+        ({"source": {"type": "postgres", "url": "postgresql://x/y?password=b"}}, "does not belong in the URL"),
+        ({"source": {"type": "folder", "path": "/data"}, "destination": "/data/backups"}, "inside the folder"),
+        ({"destination": "somewhere"}, "must begin with '/'"),
+        ({"destination": "nosuch://x"}, "no file system is known"),
+        ({"keep": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_wrong_params_are_refused_with_a_reason(tmp_path: Path, wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        _context(tmp_path, **wrong)
+
+
+def test_a_missing_secret_of_the_destination_fails_before_anything_is_written(tmp_path: Path) -> None:
+    _fill(tmp_path / "from")
+    with pytest.raises(MissingSecret):
+        Backup().run(_context(tmp_path, options={"key": {"secret": "nowhere"}}))
+    assert not (tmp_path / "to").exists()
+    with pytest.raises(BadDestination):
+        Place("nosuch://x/y")
