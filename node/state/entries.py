@@ -115,7 +115,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class PutTasks:
-    """All of these or none; an unchanged spec keeps its version. Result: `{"tasks": [[name, version, created], ...]}`."""
+    """All or none; an unchanged spec keeps its version. Result: `{"tasks": [[name, version, created], ...]}`."""
 
     at_us: int
     puts: tuple[Put, ...]

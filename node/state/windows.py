@@ -25,16 +25,16 @@ HEAVY: Final = 100_000
 STRANGERS: Final = 64
 """The proposers besides the members that may have a window: removed members, and whoever else is heard."""
 
-_STALE: Final = "this proposal is older than what is remembered: it may have been applied. Read, then propose anew."
+STALE: Final = "this proposal is older than what is remembered: it may have been applied. Read, then propose anew."
 
 
 def recall(windows: Map[str, Window], proposal: ProposalId) -> Result | None:
     """What a proposal is to be answered without being applied: its first result, or "stale"; None: apply it."""
     window = windows.get(proposal.proposer)
     if window is None or proposal.session > window.session:
-        return None if proposal.sequence > 0 else Result("stale", detail=_STALE)
+        return None if proposal.sequence > 0 else Result("stale", detail=STALE)
     if proposal.session < window.session or proposal.sequence <= window.floor:
-        return Result("stale", detail=_STALE)
+        return Result("stale", detail=STALE)
     return window.results.get(proposal.sequence)
 
 

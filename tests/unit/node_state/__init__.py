@@ -1,0 +1,1 @@
+"""The replicated state: entries applied, packed, refused; snapshots; windows."""
