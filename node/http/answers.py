@@ -158,11 +158,11 @@ class TaskPage(TypedDict):
 
 
 class PutView(TypedDict):
-    """What became of one task of a list."""
+    """What became of one task of a list (or would, in a dry run), and its version after that."""
 
     name: str
     version: int
-    created: bool
+    change: Literal["created", "changed", "unchanged"]
 
 
 class PutPage(TypedDict):

@@ -32,6 +32,12 @@ class TasksQuery(PageQuery):
     owner: str | None = Field(default=None, description="Only those that this member owns")
 
 
+class PutQuery(_Asked):
+    """How to register tasks."""
+
+    dry_run: bool = Field(default=False, description="Check them, and tell what would change; change nothing")
+
+
 class TaskRunsQuery(PageQuery):
     """Which runs of a task."""
 

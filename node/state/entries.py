@@ -115,7 +115,10 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class PutTasks:
-    """All or none; an unchanged spec keeps its version. Result: `{"tasks": [[name, version, created], ...]}`."""
+    """All or none; an unchanged spec keeps its version.
+
+    Result: `{"tasks": [[name, version, change], ...]}`, change being `created`, `changed` or `unchanged`.
+    """
 
     at_us: int
     puts: tuple[Put, ...]

@@ -23,7 +23,7 @@ _FAULT_CHARS_MAX: Final = 500
 
 
 def put_tasks(draft: Draft, entry: PutTasks) -> Result:
-    """Register or change tasks, all or none. Result: `{"tasks": [[name, version, created], ...]}`."""
+    """Register or change tasks, all or none. Result as `PutTasks` says."""
     lines: list[list[Any]] = []
     names: set[str] = set()
     with draft.tasks.mutate() as tasks:
@@ -37,10 +37,11 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
             row = tasks.get(spec.name)
             if (refusal := _other_version(row, put.if_version, spec.name)) is not None:
                 return refusal
-            if row is None or row.spec_packed != put.spec_packed:
+            change = "created" if row is None else "unchanged" if row.spec_packed == put.spec_packed else "changed"
+            if change != "unchanged":
                 tasks[spec.name] = _put(draft, row, put, spec, entry.at_us)
                 draft.touched.add(spec.name)
-            lines.append([spec.name, tasks[spec.name].version, row is None])
+            lines.append([spec.name, tasks[spec.name].version, change])
         draft.tasks = tasks.finish()
     return Result("ok", {"tasks": lines})
 

@@ -106,12 +106,23 @@ async def test_a_list_is_registered_whole_or_not_at_all() -> None:
         assert not served.cluster.machine.state.tasks
 
         many = [spec(f"t{number}") for number in range(120)]
+        tried = await served.ask("POST", "/v1/tasks?dry_run=true", json=many)
+        assert tried.json["items"][7] == {"name": "t7", "version": 1, "change": "created"}
+        assert not served.cluster.machine.state.tasks
         done = await served.ask("POST", "/v1/tasks", json=many)
         assert done.status == 200
-        assert done.json["items"][7] == {"name": "t7", "version": 1, "created": True}
+        assert done.json == tried.json
         again = await served.ask("POST", "/v1/tasks", json=many)
         assert again.headers["Rota-Epoch"] == done.headers["Rota-Epoch"]
-        assert again.json["items"][7] == {"name": "t7", "version": 1, "created": False}
+        assert again.json["items"][7] == {"name": "t7", "version": 1, "change": "unchanged"}
+        many[7] |= {"weight": 2}
+        for dry in ("true", "false"):
+            then = await served.ask("POST", f"/v1/tasks?dry_run={dry}", json=many)
+            assert then.json["items"][6:8] == [
+                {"name": "t6", "version": 1, "change": "unchanged"},
+                {"name": "t7", "version": 2, "change": "changed"},
+            ]
+        assert (await served.ask("POST", "/v1/tasks?dry-run=true", json=many)).status == 422
 
 
 @on_loop

@@ -2,20 +2,22 @@
 
 import asyncio
 import re
+import sys
 from typing import Final
 
 from aiohttp import web
 
 from node.http.answers import PutPage, RegisteredView, TaskPage, TaskView
-from node.http.call import Call
+from node.http.call import Call, accepted
 from node.http.endpoint import Endpoints, Says
-from node.http.models import SpecList, TasksQuery
+from node.http.models import PutQuery, SpecList, TasksQuery
 from node.http.pages import cursor_of, cut, name_after
 from node.http.problems import Problem, invalid_field
 from node.http.specs import many_specs, one_spec
 from node.http.views import registered_view, task_view
-from node.state.entries import DeleteTask, Pause, Put, PutTasks
-from node.state.value import TaskRow
+from node.state.apply import apply
+from node.state.entries import DeleteTask, Pause, Proposal, ProposalId, Put, PutTasks
+from node.state.value import Result, TaskRow
 from tasks.spec import NAME_PATTERN, Spec
 
 endpoints = Endpoints("tasks")
@@ -51,11 +53,12 @@ async def put_task(call: Call) -> web.Response:
     expected = expected_version(call, name)
     put = await one_spec(call, name)
     result = await call.propose(PutTasks(call.service.now_us(), (Put(put.spec_packed, expected),)))
-    [[_, version, created]] = result.value["tasks"]
+    [[_, version, change]] = result.value["tasks"]
     row = call.state.tasks.get(name)
     if row is None or row.version != version:
         raise Problem("conflict", "it was registered, and changed or deleted by somebody else since", version=version)
     # Without its owner: that needs a placement, and this should take no longer than the commit.
+    created = change == "created"
     headers = {"ETag": f'"{version}"'} | ({"Location": f"/v1/tasks/{name}"} if created else {})
     return call.answer(registered_view(row, call.service.now_us()), 201 if created else 200, headers)
 
@@ -63,16 +66,22 @@ async def put_task(call: Call) -> web.Response:
 @endpoints.add(
     "POST",
     "/v1/tasks",
-    {200: Says("All of them are registered", PutPage)},
+    {200: Says("All of them are registered, or could be", PutPage)},
     ("bad-request", "too-large", "invalid", "conflict", "member-away", *_WRITES),
     body=SpecList,
 )
-async def post_tasks(call: Call) -> web.Response:
+async def post_tasks(call: Call, query: PutQuery) -> web.Response:
     """Register or change a list of tasks: all of them, or none if one is not right. 1 MiB at most."""
-    puts = await many_specs(call)
-    result = await call.propose(PutTasks(call.service.now_us(), puts))
-    items = [{"name": name, "version": version, "created": created} for name, version, created in result.value["tasks"]]
+    entry = PutTasks(call.service.now_us(), await many_specs(call))
+    result = await _tried(call, entry) if query.dry_run else await call.propose(entry)
+    items = [{"name": name, "version": version, "change": change} for name, version, change in result.value["tasks"]]
     return call.answer({"items": items, "next": None})
+
+
+async def _tried(call: Call, entry: PutTasks) -> Result:
+    """What would become of an entry: applied to the state as it is here, which is then thrown away."""
+    proposal = Proposal(ProposalId(call.node.facts.node, sys.maxsize, 1), entry)
+    return accepted((await asyncio.to_thread(apply, call.state, proposal)).result)
 
 
 @endpoints.add("GET", "/v1/tasks", {200: Says("Tasks, by name", TaskPage)}, ("invalid",))

@@ -35,7 +35,7 @@ def test_all_of_a_list_or_none() -> None:
         assert (result.code, bool(result.detail)) == (code, True)
         assert history.state.tasks == before
     assert put(history, good, Put(packed("there", weight=2), if_version=1)).value == {
-        "tasks": [["good", 1, True], ["there", 2, False]]
+        "tasks": [["good", 1, "created"], ["there", 2, "changed"]]
     }
 
 
@@ -43,7 +43,7 @@ def test_an_unchanged_spec_keeps_version_epoch_and_what_its_schedule_counts_from
     history = cluster("a")
     history.put("t", schedule=EVERY)
     row, epoch = history.state.tasks["t"], history.state.epoch
-    assert put(history, Put(packed("t", schedule=EVERY))).value == {"tasks": [["t", 1, False]]}
+    assert put(history, Put(packed("t", schedule=EVERY))).value == {"tasks": [["t", 1, "unchanged"]]}
     assert (history.state.tasks["t"], history.state.epoch) == (row, epoch)
     assert history.last.touched == frozenset()
 
