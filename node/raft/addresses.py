@@ -8,6 +8,9 @@ from time import monotonic
 
 from pysyncobj import node as library
 
+PATIENCE_S = 2.0
+"""A name is asked for again, beside a question that has had no answer for so long."""
+
 Resolve = Callable[[str], str | None]
 
 
@@ -31,7 +34,7 @@ class Resolver:
         self._fresh_s = fresh_s
         self._resolve = resolve
         self._known: dict[str, tuple[float, str | None]] = {}
-        self._asking: set[str] = set()
+        self._asking: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def address(self, host: str) -> str | None:
@@ -42,8 +45,9 @@ class Resolver:
             pass
         with self._lock:
             asked_at, address = self._known.get(host, (float("-inf"), None))
-            if monotonic() - asked_at > self._fresh_s and host not in self._asking:
-                self._asking.add(host)
+            now = monotonic()
+            if now - asked_at > self._fresh_s and now - self._asking.get(host, float("-inf")) > PATIENCE_S:
+                self._asking[host] = now
                 threading.Thread(target=self._ask, args=(host,), name=f"resolve {host}", daemon=True).start()
         return address
 
@@ -51,7 +55,7 @@ class Resolver:
         address = self._resolve(host)
         with self._lock:
             self._known[host] = (monotonic(), address or self._known.get(host, (0.0, None))[1])
-            self._asking.discard(host)
+            self._asking.pop(host, None)
 
 
 class Book:

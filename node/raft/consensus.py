@@ -19,6 +19,7 @@ from pysyncobj.node import Node
 
 from node.raft import membership, snapshot
 from node.raft.addresses import Book
+from node.raft.errors import damaged
 from node.raft.folder import Folder
 from node.raft.intake import Intake
 from node.raft.machine import Timing
@@ -32,6 +33,8 @@ BATCH_BYTES = 2 << 20
 """Entries beyond this take a path in the library that cuts them wrongly; ours are kept under 1 MiB."""
 
 _SOON_S = 0.01
+_ASKING_S = 0.3
+_FOLLOWER, _CANDIDATE = 0, 1
 
 _create_journal = syncobj.createJournal
 
@@ -91,6 +94,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         self.snapshots = Snapshots(folder.snapshot, capture, self._cluster_at, self._cut_at)
         self.snapshots.header = folder.header
         self.poll = Poll()
+        self._asked_s = float("-inf")
         self.intake = Intake(self)
         self.transport: Transport
         self._book = book
@@ -158,7 +162,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
     def adopt(self, term: int) -> None:
         """A later term is known: follow, and vote for nobody yet."""
         self._SyncObj__setCurrentTerm(term, None)
-        self._SyncObj__setState(0)
+        self._SyncObj__setState(_FOLLOWER)
         self._SyncObj__raftLeader = None
 
     def lost(self, node: Node) -> None:
@@ -217,7 +221,17 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
             self.now_votes()
             self._SyncObj__raftElectionDeadline = 0
 
+    def gives_way(self, asking: str) -> bool:
+        """Two that ask at the same time would split the votes: the one with the lesser id goes first."""
+        if monotonic() - self._asked_s > _ASKING_S:
+            return True
+        if self._SyncObj__raftState == _CANDIDATE or (self.poll.open and asking > self.me):
+            return False
+        self.poll.open = False
+        return True
+
     def _ask_beforehand(self) -> None:
+        self._asked_s = monotonic()
         standing = self.standing()
         question = {"type": "pre_vote", "number": self.poll.begin(self.me)}
         question |= {"last_log_term": standing.last_term, "last_log_index": standing.last_index}
@@ -242,7 +256,10 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         """Load the snapshot in place. The library's own takes a damaged one for an empty one."""
         header = self.snapshots.header
         assert header is not None
-        self._restore(snapshot.pieces(self.snapshots.place))
+        try:
+            self._restore(snapshot.pieces(self.snapshots.place))
+        except Exception as error:
+            raise damaged(f"the snapshot {self.snapshots.place} holds no state that can be read ({error})") from error
         if clearJournal:
             self.journal.replace([header.prev, header.last])
             others = {self._book.node(member) for member in header.cluster} - {self._book.node(self.me)}

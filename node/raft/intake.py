@@ -138,7 +138,8 @@ class Intake:
 
     def _asked_beforehand(self, node: Node, message: Message) -> None:
         here = self._consensus
-        granted = may_vote(here.votes, here.standing(), _standing(message)) and not self._has_leader(node)
+        able = may_vote(here.votes, here.standing(), _standing(message))
+        granted = able and not self._has_leader(node) and here.gives_way(node.id)
         answer = {"type": "pre_vote_answer", "number": message["number"], "granted": granted}
         here.transport.send(node, {**answer, "term": here.raftCurrentTerm})
 

@@ -22,6 +22,7 @@ from node.raft.trimming import Entry
 
 logger = logging.getLogger(__name__)
 
+CLOSING_S = 5.0
 PIECE_BYTES = 256 << 10
 SENDING_S = 60.0
 """A new snapshot waits for so long while the one before is being sent."""
@@ -165,8 +166,8 @@ class Snapshots:
         return data is not None
 
     def close(self) -> None:
-        """Wait for a thread that writes, and close all files."""
+        """Wait a little for a thread that writes, and close all files. What is half written goes at the next start."""
         if self._writer is not None:
-            self._writer.join()
+            self._writer.join(CLOSING_S)
         self._close_sending()
         self._drop_incoming()
