@@ -114,12 +114,15 @@ class Detector:
         return others + 1 >= view.majority
 
     def next_s(self, now_s: float) -> float | None:
-        """When the next verdict of `gone` is due, if one is; silence is found by the ordinary ticks."""
+        """When the next verdict is due, if nothing more is heard."""
         view = self._view
         if view is None or not view.leading or not self._lead_applied(view):
             return None
-        dues = (self._gone_at_s(view, member, watch, now_s) for member, watch in self._watches.items())
-        return min((due for due in dues if due is not None and due > now_s), default=None)
+        dues = []
+        for member, watch in self._watches.items():
+            if member != view.me and watch.verdict is None and view.peers[member].status != "down":
+                dues += [self._silent_at_s(watch, now_s), self._gone_at_s(view, member, watch, now_s)]
+        return min((due_s for due_s in dues if due_s is not None and due_s > now_s), default=None)
 
     def _begin(self, now_s: float) -> None:
         """An older leader may have granted leases until now: nobody counts as unheard before this."""
@@ -142,25 +145,24 @@ class Detector:
         return current and watch.verdict is None and self._lead_applied(view)
 
     def _judge(self, view: View, member: str, peer: Peer, now_s: float) -> Verdict | None:
+        """A leader that is itself cut off calls nobody silent: it could commit nothing, and would when it is back."""
         watch = self._watches[member]
         if watch.verdict is None:
             gone_s = self._gone_at_s(view, member, watch, now_s)
             if gone_s is not None and gone_s <= now_s:
                 watch.verdict = Verdict(member, peer.incarnation, "gone", view.term)
-            elif self._silent(watch, now_s):
+            elif self._silent_at_s(watch, now_s) <= now_s and self.has_majority(now_s):
                 watch.verdict = Verdict(member, peer.incarnation, "silent", view.term)
         elif now_s - watch.verdict_s < AGAIN_S:
             return None
         watch.verdict_s = now_s
         return watch.verdict
 
-    def _silent(self, watch: _Watch, now_s: float) -> bool:
-        """A leader that is itself cut off blames nobody: it could commit nothing, and would after the cut is over."""
+    def _silent_at_s(self, watch: _Watch, now_s: float) -> float:
         times = self._waits.to_judge(now_s)
-        unheard = now_s - watch.heard_s >= times.silence_s and now_s - self._elected_s >= times.whole_s
-        return unheard and self.has_majority(now_s)
+        return max(watch.heard_s + times.silence_s, self._elected_s + times.whole_s)
 
     def _gone_at_s(self, view: View, member: str, watch: _Watch, now_s: float) -> float | None:
-        if not view.settings.refusal_is_death or watch.verdict is not None or member == view.me:
+        if not view.settings.refusal_is_death:
             return None
         return self._evidence.dead_at(member, watch.incarnation, self._waits.to_judge(now_s).margin_s)

@@ -73,6 +73,8 @@ class Heartbeat:
         self._next_beat_s = 0.0
         self._stopping = False
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._waking = threading.Lock()
+        self._awake = True
         self._selector.register(self._waker, selectors.EVENT_READ, lambda _: os.eventfd_read(self._waker))
         self._thread = threading.Thread(target=self._run, name="rota-heartbeat", daemon=True)
 
@@ -101,7 +103,9 @@ class Heartbeat:
         self._dialler.close()
         self._knocker.close()
         self._selector.close()
-        os.close(self._waker)
+        with self._waking:
+            self._awake = False
+            os.close(self._waker)
 
     # The owner of the links
 
@@ -229,7 +233,10 @@ class Heartbeat:
             self._knocker.knock(address, peer.port, now_s, answer)
 
     def _wake(self) -> None:
-        os.eventfd_write(self._waker, 1)
+        """From any thread, also after the end: Raft ends later, and a look-up of a name may take its time."""
+        with self._waking:
+            if self._awake:
+                os.eventfd_write(self._waker, 1)
 
 
 def _stance(view: View) -> tuple[object, ...]:

@@ -1,0 +1,118 @@
+"""Heartbeat frames: authenticated with the members' secret (DESIGN.md, section 7, "Load is not death")."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from node.liveness.message import Answer, Beat
+from node.liveness.wire import CONTENT_BYTES_MAX, MAGIC, NONCE_BYTES, BadPeerError, Bye, Channel
+
+BEAT = Beat("node-1", 3, 7, 1234.5, 99.25)
+ANSWER = Answer("node-2", 4, 3, 7, 1234.5, 100.0, 2.0)
+
+
+def pair(secret: bytes = b"s", other: bytes = b"s", seed: bytes = b"n") -> tuple[Channel, Channel]:
+    """The one that dialled and the one that listened, greeted."""
+    dialler = Channel(secret, (seed * NONCE_BYTES)[:NONCE_BYTES], dialled=True)
+    listener = Channel(other, b"m" * NONCE_BYTES, dialled=False)
+    assert dialler.feed(listener.greeting()) == []
+    assert listener.feed(dialler.greeting()) == []
+    return dialler, listener
+
+
+def test_nothing_can_be_said_before_the_greeting() -> None:
+    assert not Channel(b"s", b"n" * NONCE_BYTES, dialled=True).ready
+    assert pair()[0].ready
+
+
+@pytest.mark.parametrize("message", [BEAT, ANSWER, Beat("a", 0, 0, 0.5, None), Answer("b", 1, 1, 1, 1.0, 2.0, None)])
+def test_what_one_packs_the_other_reads(message: Beat | Answer) -> None:
+    dialler, listener = pair()
+    assert listener.feed(dialler.pack(message)) == [message]
+    assert dialler.feed(listener.pack(message)) == [message]
+
+
+def test_a_goodbye_goes_over() -> None:
+    dialler, listener = pair()
+    assert isinstance(listener.feed(dialler.pack(Bye()))[0], Bye)
+
+
+def test_pieces_and_lumps_are_put_together() -> None:
+    dialler, listener = pair()
+    stream = b"".join(dialler.pack(message) for message in (BEAT, ANSWER, BEAT))
+    got = [message for byte in stream for message in listener.feed(bytes([byte]))]
+    assert got == [BEAT, ANSWER, BEAT]
+    dialler, listener = pair()
+    assert listener.feed(b"".join(dialler.pack(message) for message in (BEAT, ANSWER))) == [BEAT, ANSWER]
+
+
+def test_another_secret_is_refused_and_the_message_says_what_to_do() -> None:
+    dialler, listener = pair(b"s", b"t")
+    with pytest.raises(BadPeerError, match="ROTA_SECRET must be the same"):
+        listener.feed(dialler.pack(BEAT))
+
+
+def test_a_frame_is_not_taken_twice() -> None:
+    dialler, listener = pair()
+    frame = dialler.pack(BEAT)
+    listener.feed(frame)
+    with pytest.raises(BadPeerError):
+        listener.feed(frame)
+
+
+def test_a_frame_is_not_taken_back_from_the_one_it_was_sent_to() -> None:
+    dialler, _ = pair()
+    with pytest.raises(BadPeerError):
+        dialler.feed(dialler.pack(BEAT))
+
+
+def test_a_frame_of_another_connection_is_not_taken() -> None:
+    dialler, _ = pair(seed=b"1")
+    _, listener = pair(seed=b"2")
+    with pytest.raises(BadPeerError):
+        listener.feed(dialler.pack(BEAT))
+
+
+def test_a_changed_frame_is_not_taken() -> None:
+    dialler, listener = pair()
+    frame = bytearray(dialler.pack(BEAT))
+    frame[9] ^= 1
+    with pytest.raises(BadPeerError):
+        listener.feed(bytes(frame))
+
+
+def test_a_frame_that_is_too_long_is_refused_before_it_is_there() -> None:
+    _, listener = pair()
+    with pytest.raises(BadPeerError, match="too long"):
+        listener.feed((CONTENT_BYTES_MAX + 1).to_bytes(2, "big"))
+
+
+def test_another_protocol_is_refused_at_its_first_bytes() -> None:
+    channel = Channel(b"s", b"n" * NONCE_BYTES, dialled=False)
+    with pytest.raises(BadPeerError, match="not a member"):
+        channel.feed(b"GET /")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=200), st.booleans())
+def test_no_bytes_make_it_raise_anything_else(data: bytes, greeted: bool) -> None:
+    channel = Channel(b"s", b"n" * NONCE_BYTES, dialled=False)
+    try:
+        channel.feed((MAGIC + b"m" * NONCE_BYTES if greeted else b"") + data)
+    except BadPeerError:
+        return
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.recursive(st.none() | st.integers(-5, 2**63) | st.floats() | st.text(max_size=5), st.lists, max_leaves=8))
+def test_no_content_of_a_member_makes_it_raise_anything_else(content: object) -> None:
+    """A later version may say more."""
+    import msgpack
+
+    from node.liveness import wire
+
+    try:
+        wire._from_bytes(msgpack.packb(["beat", content, content]))
+        wire._from_bytes(msgpack.packb(content))
+    except BadPeerError:
+        return
