@@ -126,7 +126,8 @@ class Conduct:
 
     async def _idle_within(self, patience_s: float) -> bool:
         try:
-            await asyncio.wait_for(self._idle.wait(), patience_s)
+            async with asyncio.timeout(patience_s):
+                await self._idle.wait()
         except TimeoutError:
             return False
         return True

@@ -114,7 +114,7 @@ class Member:
         self._shown: Ownership | None = None
         self._broadcast: Broadcast[Update] = Broadcast()
         self._index_waits: dict[asyncio.Future[None], int] = {}
-        self._services: list[asyncio.Task[None]] = []
+        self._services: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
 
     # -- beginning and end
@@ -123,14 +123,21 @@ class Member:
         """Begin. Raises what `Raft.start`, `Heartbeat.start` and `Runner.start` raise."""
         await self._runner.start()
         self._heartbeat.start()
-        services = (self._placing.run(), self._leadership.run(), self._joining.run(), self._backfill.run())
-        self._services = [self._serve(service) for service in services]
+        services = {
+            "placing": self._placing.run(),
+            "leadership": self._leadership.run(),
+            "joining": self._joining.run(),
+            "backfill": self._backfill.run(),
+        }
+        self._services = {name: self._serve(service) for name, service in services.items()}
         self._raft.start()
 
     async def stop(self) -> None:
         """Stop in good order: hand over what runs, say so, and close."""
         self._stopping = True
         await self._conduct.hand_over_all(HAND_OVER_S)
+        # It would take "stopped" for a verdict of the others, and join again.
+        self._services["joining"].cancel()
         if self._joining.standing:
             try:
                 down = MarkDown(now_us(), self._config.node, self._joining.incarnation, "stopped", 0)
@@ -142,9 +149,9 @@ class Member:
     async def close(self) -> None:
         """Close everything, in whatever state it is."""
         self._broadcast.close()
-        for service in self._services:
+        for service in self._services.values():
             service.cancel()
-        await asyncio.gather(*self._services, return_exceptions=True)
+        await asyncio.gather(*self._services.values(), return_exceptions=True)
         await self._conduct.close()
         await self._runner.close()
         await asyncio.to_thread(self._heartbeat.stop)
@@ -327,7 +334,8 @@ class Member:
         wait = self._loop.create_future()
         self._index_waits[wait] = index
         try:
-            await asyncio.wait_for(wait, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await wait
         except TimeoutError:
             return False
         finally:

@@ -47,14 +47,10 @@ class Placing:
 
     async def placed(self, epoch: int, timeout_s: float) -> Ownership:
         """The ownership once it is of `epoch` or later; the latest there is when the time is over."""
-
-        async def reached() -> None:
-            async with self._placed:
-                await self._placed.wait_for(lambda: self.ownership.state.epoch >= epoch)
-
         if self.ownership.state.epoch < epoch:
             try:
-                await asyncio.wait_for(reached(), timeout_s)
+                async with asyncio.timeout(timeout_s), self._placed:
+                    await self._placed.wait_for(lambda: self.ownership.state.epoch >= epoch)
             except TimeoutError:
                 return self.ownership
         return self.ownership

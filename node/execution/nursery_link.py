@@ -70,7 +70,8 @@ class NurseryLink:
         self._spawn()
         assert self._ready is not None
         try:
-            await asyncio.wait_for(asyncio.shield(self._ready), READY_S)
+            async with asyncio.timeout(READY_S):
+                await asyncio.shield(self._ready)
         except TimeoutError:
             raise NurseryFailed(f"the nursery process was not ready within {READY_S:g} s") from None
 

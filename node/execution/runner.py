@@ -89,7 +89,9 @@ class Runner:
         for run_id, token in list(self._attempts):
             self.kill(run_id, token)
         try:
-            await asyncio.wait_for(self._all_gone.wait(), wait_s)
+            # Not wait_for: before Python 3.12 it loses a cancellation that comes as the wait ends.
+            async with asyncio.timeout(wait_s):
+                await self._all_gone.wait()
         except TimeoutError:
             left = ", ".join(sorted({attempt.order.run_id for attempt in self._open.values()}))
             raise LeftoversRemain(f"attempts cannot be killed, they hang in the kernel: {left}") from None

@@ -16,6 +16,8 @@ import pytest
 
 from node.liveness.callers import PortInUseError
 from node.liveness.heartbeat import Heartbeat, boottime_s
+from node.liveness.view import View
+from node.state.value import Settings
 
 pytestmark = pytest.mark.integration
 
@@ -219,3 +221,11 @@ def test_a_port_in_use_is_named() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(PortInUseError, match=f"127.0.0.1:{port}"):
             Heartbeat("a", "127.0.0.1", port, b"s", print, print, print)
+
+
+def test_a_look_after_the_end_disturbs_nobody() -> None:
+    """Raft ends after the heartbeats, and says once more how things are."""
+    ended = Heartbeat("a", "127.0.0.1", 0, b"s", print, print, print)
+    ended.start()
+    ended.stop()
+    ended.look(View("a", 1, 1, None, False, {}, Settings()))
