@@ -19,7 +19,7 @@ setup: .venv/installed  ## make .venv with everything in it
 	@touch $@
 
 demo: setup  ## three nodes on this machine: watch them run, fail over and finish (KEEP=1 leaves them running)
-	@$(BIN)/rota demo $(if $(KEEP),--keep)
+	@$(BIN)/python -m examples.demo $(if $(KEEP),--keep)
 
 up: setup  ## three nodes on this machine, in the foreground
 	@$(BIN)/rota up
@@ -43,7 +43,7 @@ bench: setup  ## what the figures in the README were measured with
 	@$(BIN)/python -m bench
 
 compose-test: setup  ## the compose file on a real Docker engine: kill, fail over, down and up again
-	@$(BIN)/python -m bench.compose
+	@$(BIN)/python -m tests.compose
 
 lock: setup  ## choose the newest versions that fit and write them down
 	@$(BIN)/pip install --quiet --disable-pip-version-check uv

@@ -19,7 +19,7 @@ class Unreachable(Exception):
     """No member answered."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Problem(Exception):
     """An answer that is a problem document (RFC 9457)."""
 

@@ -101,11 +101,15 @@ class LocalCluster:
     @property
     def members(self) -> str:
         """The cluster as ROTA_MEMBERS names it."""
-        return ",".join(f"{name}={_HOST}:{raft}:{http}" for name, (raft, http) in self._plan.items())
+        return ",".join(f"{name}={self.host(name)}:{raft}:{http}" for name, (raft, http) in self._plan.items())
+
+    def host(self, name: str) -> str:
+        """The address of a node; the tests' clusters of several network namespaces have others."""
+        return _HOST
 
     def url(self, name: str) -> str:
         """Where a node's API is."""
-        return f"http://{_HOST}:{self._plan[name][1]}"
+        return f"http://{self.host(name)}:{self._plan[name][1]}"
 
     def client_of(self, name: str, timeout_s: float = 15) -> Client:
         """A client that speaks to one node only."""
@@ -129,12 +133,16 @@ class LocalCluster:
             **self._env_of.get(name, {}),
         }
 
+    def command(self, name: str) -> list[str]:
+        """What a node is started with."""
+        return [sys.executable, "-m", "node.cli.main", "node"]
+
     def start(self, *names: str) -> None:
         """Start these nodes, or all, without waiting for them."""
         for name in names or self.names:
             with self.log_file(name).open("ab") as log:
                 self._processes[name] = subprocess.Popen(
-                    [sys.executable, "-m", "node.cli.main", "node"],
+                    self.command(name),
                     env=self.environment(name),
                     stdin=subprocess.DEVNULL,
                     stdout=log,

@@ -14,7 +14,6 @@ DONE, FAILED, WRONG_CALL, UNREACHABLE = range(4)
 _MODULES: Final = {
     "node": "serve",
     "up": "up",
-    "demo": "demo",
     "apply": "tasks",
     "tasks": "tasks",
     "show": "tasks",

@@ -1,5 +1,6 @@
 """Tasks: register them, look at them, ask where they run, pause and delete them."""
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,10 @@ from node.cli.api import Api, ago, api_command
 from node.cli.client import Problem, path
 
 LIST_BYTES_MAX: Final = 900_000
-"""A list that is longer is sent in parts: one body may have 1 MiB."""
+DEFAULTS_BYTES: Final = 300
+"""A list that is longer is sent in parts: one body may have 1 MiB, and so may what it becomes when every default is
+written out, which adds as much to each task.
+"""
 
 
 @click.command("apply")
@@ -69,12 +73,10 @@ _Yaml.yaml_implicit_resolvers = {
 
 def _parts(specs: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """Lists in order, each short enough for one body."""
-    import json
-
     part: list[dict[str, Any]] = []
     size = 0
     for spec in specs:
-        length = len(json.dumps(spec)) + 2
+        length = len(json.dumps(spec)) + DEFAULTS_BYTES
         if part and size + length > LIST_BYTES_MAX:
             yield part
             part, size = [], 0

@@ -1,0 +1,1 @@
+"""What Rota looks like in use."""

@@ -1,0 +1,159 @@
+"""Backups: list, verify and restore them, in this process and with this user's secrets; no node is needed for a URL."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+from node.cli.api import Api, ago, api_command
+from node.cli.client import path
+from tasks.backup.archive import Damaged, TargetExists
+from tasks.backup.destination import BadDestination
+from tasks.backup.kind import BackupParams, place_url, resolved
+from tasks.backup.manifest import Manifest, NoBackup, list_backups, newest
+from tasks.backup.restore import BadTarget, restore
+from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
+from tasks.backup.verify import verify
+from tasks.kind import MissingSecret
+from tasks.secret import resolve
+
+_REFUSALS: Final = (NoBackup, BadTarget, BadDestination, TargetExists, Damaged, NoTool, PostgresFailed, MissingSecret)
+
+
+@click.group("backup")
+def backup_command() -> None:
+    """List, verify and restore backups.
+
+    WHAT is a task's name, the URL of a task's backups (DESTINATION/TASK) or of one backup. Secrets that a task's
+    options refer to are read from ROTA_SECRETS_DIR and from this environment.
+    """
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn what a backup refuses into a sentence and exit code 1."""
+    try:
+        yield
+    except _REFUSALS as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _place(api: Api, what: str, options: str | None) -> tuple[str, dict[str, Any]]:
+    """The URL that is meant, and fsspec's options for it."""
+    given: dict[str, Any] = _options(options)
+    if "/" in what:
+        return what, given
+    task = api.client.get(path("v1", "tasks", what))
+    if task["kind"] != "backup":
+        raise click.UsageError(f"{what} is a task of kind {task['kind']}, not a backup")
+    params = BackupParams.model_validate(task["params"])
+    return place_url(params.destination, what), resolved(params.options, _secret) | given
+
+
+def _options(text: str | None) -> dict[str, Any]:
+    try:
+        options = json.loads(text) if text else {}
+    except ValueError as error:
+        raise click.UsageError(f"--options is not JSON: {error}") from error
+    if not isinstance(options, dict):
+        raise click.UsageError('--options is a JSON object, such as {"endpoint_url": "https://s3.internal"}')
+    return options
+
+
+def _secret(reference: Any) -> str:
+    folder = Path(os.environ.get("ROTA_SECRETS_DIR", "/run/secrets"))
+    return resolve(reference, folder, _Every(), os.environ)
+
+
+class _Every(frozenset[str]):
+    """All names: the caller may use every variable of the caller's own environment."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+_options_option = click.option("--options", help="fsspec's options for the URL, as JSON.")
+
+
+@backup_command.command("list")
+@click.argument("what")
+@_options_option
+@api_command
+def list_command(api: Api, what: str, options: str | None) -> None:
+    """The complete backups, newest first."""
+    with _told():
+        found = list_backups(*_place(api, what, options))
+    api.show(
+        [_shown(manifest) for manifest in found],
+        lambda: api.table(
+            ("BACKUP", "MADE", "OF", "SIZE", "STORED"),
+            (
+                (
+                    manifest.url,
+                    ago(manifest.created.isoformat()),
+                    manifest.source_type,
+                    f"{manifest.size_bytes:,}",
+                    f"{manifest.stored_bytes:,}",
+                )
+                for manifest in found
+            ),
+            "no backup is there",
+        ),
+    )
+
+
+@backup_command.command("verify")
+@click.argument("what")
+@_options_option
+@api_command
+def verify_command(api: Api, what: str, options: str | None) -> None:
+    """Read a backup through and check it; of several, the newest."""
+    with _told():
+        url, resolved_options = _place(api, what, options)
+        with _progress(api, url, resolved_options) as advance:
+            report = verify(url, resolved_options, advance)
+    lines = [f"{report.manifest.url}: " + ("good" if report.ok else "DAMAGED")]
+    lines += [f"  {problem}" for problem in report.problems] + [f"  note: {remark}" for remark in report.remarks]
+    shown = {**_shown(report.manifest), "ok": report.ok, "problems": report.problems, "remarks": report.remarks}
+    api.show(shown, "\n".join(lines))
+    if not report.ok:
+        raise click.exceptions.Exit(1)
+
+
+@backup_command.command("restore")
+@click.argument("what")
+@click.argument("target")
+@click.option("--overwrite", is_flag=True, help="Replace what is there.")
+@_options_option
+@api_command
+def restore_command(api: Api, what: str, target: str, overwrite: bool, options: str | None) -> None:
+    """Restore a backup (of several, the newest) to TARGET: a path, or postgresql://user@host/database.
+
+    The database must exist; its password comes from PGPASSWORD or ~/.pgpass, as for psql.
+    """
+    with _told():
+        url, resolved_options = _place(api, what, options)
+        with _progress(api, url, resolved_options) as advance:
+            restored = restore(url, target, overwrite, resolved_options, progress=advance)
+    api.show(
+        {**_shown(restored.manifest), "target": target, "seconds": restored.seconds},
+        f"restored {restored.manifest.url} to {target}: {restored.size_bytes:,} bytes in {restored.seconds:.1f} s",
+    )
+
+
+@contextmanager
+def _progress(api: Api, url: str, options: Mapping[str, Any]) -> Iterator[Any]:
+    total = newest(url, dict(options)).size_bytes
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=api.console, disable=api.as_json, transient=True) as progress:
+        bar = progress.add_task(url.rpartition("/")[2], total=total)
+        yield lambda done_bytes: progress.update(bar, completed=done_bytes)
+
+
+def _shown(manifest: Manifest) -> dict[str, Any]:
+    return {"url": manifest.url, **manifest.model_dump(mode="json")}
