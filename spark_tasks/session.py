@@ -41,7 +41,7 @@ _SAID_ELSEWHERE = {
     "writer": ("org.apache.spark.sql.execution.datasources", "off"),
     "write": ("org.apache.spark.internal.io", "off"),
     "native": ("org.apache.hadoop.util.NativeCodeLoader", "error"),
-    "address": ("org.apache.spark.util.Utils", "error"),
+    "address": ("org.apache.spark.util.Utils", "off"),
     # It warns whenever the process was paused, which is nothing to act on here.
     "pause": ("org.apache.hadoop.util.JvmPauseMonitor", "error"),
 }
@@ -56,7 +56,6 @@ def settings(environ: Mapping[str, str], scratch: Path, log4j: Path) -> dict[str
         "spark.driver.memory": environ.get(MEMORY) or "512m",
         "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Djava.io.tmpdir={temporary} "
         f"-Dlog4j2.configurationFile={log4j.as_uri()} -Dderby.system.home={temporary}",
-        "spark.local.dir": str(temporary),
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.ui.enabled": "false",
@@ -99,7 +98,7 @@ def spark_session(app: str, scratch: Path, environ: Mapping[str, str] | None = N
 
     os.environ["JAVA_HOME"] = str(java_home(given, scratch))
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
-    os.environ["TMPDIR"] = str(scratch / "tmp")
+    os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = str(scratch / "tmp")
     chosen = settings(given, scratch, log4j)
     if "spark.driver.host" in chosen:
         os.environ["SPARK_LOCAL_IP"] = chosen["spark.driver.host"]

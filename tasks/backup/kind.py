@@ -97,6 +97,8 @@ class Backup:
         created = datetime.now(UTC)
         task_place = Place(place_url(params.destination, ctx.task), resolved(params.options, ctx.secret))
         place = task_place.inside(manifest.folder_name(created, ctx.token))
+        if place.read(manifest.NAME) is not None:
+            raise FileExistsError(f"{place.url} is a backup already: another cluster writes to the same destination")
         made = _Making(ctx, place)
         try:
             entry, tools, remarks = made.content()

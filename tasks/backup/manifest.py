@@ -67,9 +67,9 @@ def folder_name(created: datetime, token: int) -> str:
     """What a backup's folder is called. Names sort by their time.
 
     >>> folder_name(datetime(2026, 11, 21, 3, 0, tzinfo=UTC), 42)
-    '20261121T030000Z-42'
+    '20261121T030000.000000Z-42'
     """
-    return f"{created.astimezone(UTC):%Y%m%dT%H%M%SZ}-{token}"
+    return f"{created.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}-{token}"
 
 
 def read(place: Place) -> Manifest | None:

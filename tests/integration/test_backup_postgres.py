@@ -91,6 +91,7 @@ def test_a_dump_that_fails_says_why_and_leaves_no_backup(server: Server, tmp_pat
         Backup().run(wrong)
     (tmp_path / "scratch" / "pgpass").unlink()
     locked_out = _backup(server, tmp_path)
+    locked_out.token = 3
     locked_out.secrets = {"pg": "not it"}
     with pytest.raises(PostgresFailed, match="password authentication failed"):
         Backup().run(locked_out)

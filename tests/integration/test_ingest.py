@@ -70,7 +70,7 @@ class House:
             "batch_files": 2,
         } | params
         scratch = self.folder / f"scratch-{self.attempts}"
-        return FakeContext(IngestParams(**given), scratch, task="flights", run_id="flights~1", token=token)
+        return FakeContext(IngestParams(**given | params), scratch, task="flights", run_id="flights~1", token=token)
 
     def numbers(self) -> list[int]:
         rows = DeltaTable(self.table).to_pyarrow_table(columns=["n"]).column("n").to_pylist()

@@ -47,8 +47,9 @@ def _seen(path: Path) -> dict[str, tuple[Any, ...]]:
     for entry in sorted(path.rglob("*")):
         about = entry.lstat()
         content: Any = entry.readlink() if entry.is_symlink() else entry.read_bytes() if entry.is_file() else None
-        mode = None if entry.is_symlink() else about.st_mode
-        found[entry.relative_to(path).as_posix()] = (mode, about.st_uid, int(about.st_mtime), content)
+        # tarfile sets no time on a link, and its mode means nothing.
+        own = () if entry.is_symlink() else (about.st_mode, int(about.st_mtime))
+        found[entry.relative_to(path).as_posix()] = (about.st_uid, content, *own)
     return found
 
 
@@ -262,6 +263,18 @@ def test_an_attempt_that_ends_before_its_manifest_makes_no_backup_and_harms_none
     assert verify(f"{tmp_path}/to/nightly").ok
     left = [entry for entry in (tmp_path / "to" / "nightly").iterdir() if str(entry) != good["url"]]
     assert len(left) == (1 if interruption is _crash else 0)
+
+
+def test_a_backup_of_another_cluster_s_under_the_same_name_is_not_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens count from 1 again in a new cluster; two may name a destination and a task alike."""
+    _fill(tmp_path / "from")
+    monkeypatch.setattr("tasks.backup.manifest.folder_name", lambda created, token: "the-same")
+    Backup().run(_context(tmp_path, 1))
+    with pytest.raises(FileExistsError, match="another cluster"):
+        Backup().run(_context(tmp_path, 1))
+    assert verify(f"{tmp_path}/to/nightly").ok
 
 
 def test_an_attempt_that_is_asked_to_stop_makes_no_backup(tmp_path: Path) -> None:
