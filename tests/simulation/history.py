@@ -14,9 +14,10 @@ from node.liveness.view import View
 from tests.simulation.member_model import Cluster, MemberModel, Rules
 from tests.simulation.raft_model import Disk
 from tests.simulation.work_model import Bench, TwoAtOnceError
-from tests.simulation.world import World
+from tests.simulation.world import Lane, World
 
 LENGTH_S = 60.0
+LANES: tuple[Lane, ...] = ("raft", "beat", "duty")
 
 
 class ByArrival(Detector):
@@ -108,7 +109,16 @@ class Faults:
     def strike(self) -> None:
         """One fault, and the time of the next."""
         rng = self._world.rng
-        kinds = [self._partition, self._one_way, self._pause, self._crash, self._stall, self._apart]
+        kinds = [
+            self._partition,
+            self._one_way,
+            self._pause,
+            self._crash,
+            self._stall,
+            self._apart,
+            self._slow,
+            self._slow,
+        ]
         rng.choice(kinds)(
             rng.choice(self._cluster.names), rng.choice([0.3, 1.0, 2.0, 3.0, 4.0, 6.0]) * rng.uniform(0.8, 1.2)
         )
@@ -138,11 +148,21 @@ class Faults:
 
     def _pause(self, name: str, for_s: float) -> None:
         """SIGSTOP; its supervisors are other processes."""
-        self._world.stop(name, ("raft", "beat", "duty"), for_s)
+        self._world.stop(name, LANES, for_s)
 
     def _stall(self, name: str, for_s: float) -> None:
         """One thread waits, for the disk or for the interpreter, and the others go on."""
-        self._world.stop(name, (self._world.rng.choice(["raft", "beat", "duty"]),), for_s)
+        self._world.stop(name, (self._world.rng.choice(LANES),), for_s)
+
+    def _slow(self, name: str, for_s: float) -> None:
+        """What goes to and from the member is under way for long: all of it, or one kind."""
+        rng, lanes = self._world.rng, LANES
+        by_s = rng.uniform(0.3, 4.0)
+        for lane in rng.choice([lanes, *((lane,) for lane in lanes)]):
+            for other in self._cluster.names:
+                if other != name:
+                    self._world.slow_down(name, other, lane, by_s, for_s)
+                    self._world.slow_down(other, name, lane, by_s, for_s)
 
     def _crash(self, name: str, for_s: float) -> None:
         """kill -9, also of one that is paused, and a start later."""

@@ -19,7 +19,8 @@ from tests.simulation.state_model import RunModel, StateModel
 from tests.simulation.work_model import Bench
 from tests.simulation.world import World
 
-RETRY_S = 2.0
+LATE_SHARE = 0.1
+RETRY_S = 4.0
 """A proposal that was not answered is made again, under the same id, after this long."""
 
 
@@ -72,6 +73,7 @@ class MemberModel:
         self.raft = RaftModel(
             me, cluster.names, disk, self._world, lambda name: cluster.members[name].raft, self._applied, self._look
         )
+        self.raft.start()
         self._beat()
         self._duty()
 
@@ -89,14 +91,19 @@ class MemberModel:
 
     def _reply(self, identity: tuple[str, int]) -> None:
         proposer, result = identity[0], self.state.done[identity]
+        late_s = self._late_s() if proposer != self.me else 0.0
+        members = self._cluster.members
         self._world.send(
-            self.me, proposer, "duty", lambda: self._cluster.members[proposer].answered_proposal(identity, result)
+            self.me, proposer, "duty", lambda: members[proposer].answered_proposal(identity, result), late_s
         )
+
+    def _late_s(self) -> float:
+        """Forwarded proposals and their answers are late more often than other messages; the proposer asks again."""
+        rng = self._world.rng
+        return rng.uniform(1.0, 8.0) if rng.random() < LATE_SHARE else 0.0
 
     def _look(self) -> None:
         """Runs in Raft's thread, before a vote leaves it, as View asks."""
-        if not hasattr(self, "raft"):
-            return
         peers = {name: Peer(inc, status, name, 1) for name, (inc, status) in self.state.members.items()}
         term, applied = self.disk.term, self.state.lead == (self.disk.term, self.me)
         view = View(self.me, self._incarnation, term, self.raft.leader, applied, peers, self._settings)
@@ -260,7 +267,8 @@ class MemberModel:
         if leader == self.me:
             self._world.within(self.me, "raft", 0.0, lambda: self.asked(entry))
         elif leader is not None:
-            self._world.send(self.me, leader, "raft", lambda: self._cluster.members[leader].asked(entry))
+            late_s = self._late_s()
+            self._world.send(self.me, leader, "raft", lambda: self._cluster.members[leader].asked(entry), late_s)
 
     def asked(self, entry: Entry) -> None:
         """A proposal has come to whom its proposer takes for the leader."""

@@ -13,15 +13,17 @@ Entry = tuple[Any, ...]
 
 ELECTION_S = (0.5, 1.0)
 APPEND_S = 0.15
+SNAPSHOT_EVERY = 10
 
 
 @dataclass
 class Disk:
-    """Term, vote and log of one member."""
+    """Term, vote and log of one member, and how much of the log its last snapshot holds."""
 
     term: int = 0
     vote: str | None = None
     log: list[tuple[int, Entry]] = field(default_factory=list)
+    snapshot: int = 0
 
 
 class RaftModel:
@@ -46,6 +48,10 @@ class RaftModel:
         self._next: dict[str, int] = {}
         self._match: dict[str, int] = {}
         self._deadline_s = self._patience()
+
+    def start(self) -> None:
+        """From the snapshot on: what was committed after it is learnt from the next leader, or by becoming it."""
+        self._advance(self.disk.snapshot)
         self._tick()
 
     @property
@@ -139,6 +145,7 @@ class RaftModel:
         while self._applied < self._commit:
             self._applied += 1
             self._on_apply(self.disk.log[self._applied - 1][1])
+        self.disk.snapshot = max(self.disk.snapshot, self._applied - self._applied % SNAPSHOT_EVERY)
 
     def _see(self, term: int) -> None:
         if term > self.disk.term:

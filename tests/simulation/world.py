@@ -35,6 +35,7 @@ class World:
         self.now_s = 0.0
         self.machines = {name: Machine(rng.uniform(0.995, 1.005), rng.uniform(10, 1e6)) for name in names}
         self.cut_until_s: dict[tuple[str, str], float] = {}
+        self.slow: dict[tuple[str, str, Lane], tuple[float, float]] = {}
         self.hold_share = rng.choice([0.0, 0.003, 0.01, 0.03])
         self._events: list[tuple[float, int, Act]] = []
         self._order = itertools.count()
@@ -77,11 +78,14 @@ class World:
 
         self.at(self.now_s + after_s, due)
 
-    def send(self, source: str, target: str, lane: Lane, act: Act) -> None:
+    def send(self, source: str, target: str, lane: Lane, act: Act, late_s: float = 0.0) -> None:
         """A message: delayed, now and then held for seconds; over a cut link lost, or sent again after the cut."""
-        delay_s = self.rng.uniform(0.001, 0.015)
+        delay_s = late_s + self.rng.uniform(0.001, 0.015)
         if self.rng.random() < self.hold_share:
             delay_s += self.rng.uniform(0.2, 5.0)
+        slow_until_s, slow_s = self.slow.get((source, target, lane), (0.0, 0.0))
+        if slow_until_s > self.now_s:
+            delay_s += slow_s * self.rng.uniform(0.9, 1.1)
         until_s = self.cut_until_s.get((source, target), 0.0)
         if until_s > self.now_s:
             if self.rng.random() < 0.5:
@@ -98,6 +102,10 @@ class World:
         machine = self.machines[name]
         for lane in lanes:
             machine.stopped_until_s[lane] = max(machine.stopped_until_s.get(lane, 0.0), self.now_s + for_s)
+
+    def slow_down(self, source: str, target: str, lane: Lane, by_s: float, for_s: float) -> None:
+        """Messages of one kind from one to the other take that much longer."""
+        self.slow[source, target, lane] = (self.now_s + for_s, by_s)
 
     def cut(self, source: str, target: str, for_s: float) -> None:
         """Nothing gets from one to the other."""
