@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from node.duty.flight import Flight, key_of
-from node.duty.step import CancelWork, HandOver, Held, Kill, Launch, LeaseView, Order
+from node.duty.step import CancelWork, HandOver, Held, Kill, Launch, LeaseView
 from node.state.entries import Entry, Finish
 from node.state.value import Run, State
 from tasks.run import HELD
@@ -16,6 +16,9 @@ Whoever runs it says how it ended; this is for the case that it does not, so tha
 """
 
 
+Told = CancelWork | HandOver | Kill
+
+
 class Attempts:
     """Remembers which tokens were launched and what they were told: each order is given once."""
 
@@ -23,15 +26,15 @@ class Attempts:
         self._me = me
         self._flight = flight
         self._launched: set[int] = set()
-        self._told: set[Order] = set()
+        self._told: set[Told] = set()
         self._missing: dict[int, int] = {}
 
-    def local(self, state: State, held: Held) -> list[Order]:
+    def local(self, state: State, held: Held) -> list[Told]:
         """Orders to what runs here: kill what has been taken over, cancel what is to be cancelled.
 
         They need no lease: to stop is always right.
         """
-        orders: list[Order] = []
+        orders: list[Told] = []
         for run_id, attempt in held.items():
             if attempt.ended:
                 continue
@@ -44,13 +47,13 @@ class Attempts:
 
     def missing(
         self, state: State, mine: Iterable[str], held: Held, lease: LeaseView, now_us: int
-    ) -> tuple[list[Order], list[Entry]]:
+    ) -> tuple[list[Launch], list[Entry]]:
         """What to do with the runs that this member holds and that do not run here.
 
         Launch those whose claim was made in this lease period; give the others back unstarted, since in between
         the run may have been another's (section 6).
         """
-        orders: list[Order] = []
+        orders: list[Launch] = []
         entries: list[Entry] = []
         absent: dict[int, int] = {}
         for run_id in sorted(mine):
@@ -73,14 +76,19 @@ class Attempts:
         self._launched = {token for token in self._launched if token in absent} | self._present(held, orders)
         return orders, [entry for entry in entries if self._flight.free(key_of(entry), now_us)]
 
-    def hand_over(self, state: State, run_ids: Iterable[str], held: Held) -> list[Order]:
-        """Orders to those of `run_ids` that run here, once each."""
-        orders: list[Order] = []
+    def hand_over(self, state: State, run_ids: Iterable[str], held: Held, at_a_time: int) -> list[Told]:
+        """Orders to those of `run_ids` that run here, once each, so that `at_a_time` at most are under way here."""
+        under_way = sum(isinstance(order, HandOver) for order in self._told)
+        orders: list[Told] = []
         for run_id in run_ids:
             attempt = held.get(run_id)
-            if attempt is not None and not attempt.ended and self._holds(state.runs[run_id], attempt.token):
-                orders.append(HandOver(run_id, attempt.token))
-        return self._once(orders, held)
+            if attempt is None or attempt.ended or not self._holds(state.runs[run_id], attempt.token):
+                continue
+            order = HandOver(run_id, attempt.token)
+            if order not in self._told and under_way + len(orders) < at_a_time:
+                orders.append(order)
+        self._told.update(orders)
+        return orders
 
     def wake_us(self) -> int | None:
         """When an attempt that vanished is given up."""
@@ -89,14 +97,13 @@ class Attempts:
     def _holds(self, run: Run, token: int) -> bool:
         return run.state in HELD and run.node == self._me and run.token == token
 
-    def _once(self, orders: list[Order], held: Held) -> list[Order]:
-        tokens = {attempt.token for attempt in held.values()}
-        self._told = {order for order in self._told if not isinstance(order, Launch) and order.token in tokens}
+    def _once(self, orders: list[Told], held: Held) -> list[Told]:
+        here = {(run_id, attempt.token) for run_id, attempt in held.items()}
+        self._told = {order for order in self._told if (order.run_id, order.token) in here}
         new = [order for order in orders if order not in self._told]
         self._told.update(new)
         return new
 
     @staticmethod
-    def _present(held: Held, orders: list[Order]) -> set[int]:
-        tokens = {attempt.token for attempt in held.values()}
-        return tokens | {order.run.token for order in orders if isinstance(order, Launch)}
+    def _present(held: Held, orders: list[Launch]) -> set[int]:
+        return {attempt.token for attempt in held.values()} | {order.run.token for order in orders}

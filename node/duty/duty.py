@@ -8,13 +8,13 @@ from node.duty.agenda import Agenda, first_look_us
 from node.duty.attempts import Attempts
 from node.duty.decide import Wish, needs
 from node.duty.flight import PAUSE_US, Flight, key_of
-from node.duty.handover import hand_overs
+from node.duty.handover import AT_A_TIME, hand_overs
 from node.duty.index import RunIndex
 from node.duty.step import Held, LeaseView, Order, Owners, Step, WaitsForRoom
 from node.state.entries import Entry
 from node.state.value import Member, Result, State
 
-TASKS_A_STEP: Final = 256
+TASKS_A_STEP: Final = 128
 """So many tasks are decided on in one step, so that it takes milliseconds; the others follow in the next."""
 
 
@@ -74,7 +74,7 @@ class Duty:
 
     def step(self, now_us: int, lease: LeaseView | None, held: Held, room: int) -> Step:
         """What to do at `now_us`. `lease` is the live one, or None; `room` the places left free by `held`."""
-        orders = self._attempts.local(self._state, held)
+        orders: list[Order] = [*self._attempts.local(self._state, held)]
         if lease is None:
             return Step((), tuple(orders), None, ())
         launches, entries = self._attempts.missing(self._state, self._index.mine, held, lease, now_us)
@@ -82,7 +82,7 @@ class Duty:
         me = self._state.members.get(self._me)
         if me is None or me.incarnation != lease.incarnation or me.status == "down":
             return self._closing(orders, entries, lease, now_us)
-        orders += self._attempts.hand_over(self._state, self._to_hand_over(now_us), held)
+        orders += self._attempts.hand_over(self._state, self._to_hand_over(now_us), held, AT_A_TIME)
         wake_us = None
         if me.status == "draining":
             for task in list(self._starved):

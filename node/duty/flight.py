@@ -30,7 +30,7 @@ class Flight:
     def __init__(self) -> None:
         self._under_way: dict[Key, Entry] = {}
         self._resting: dict[Key, int] = {}
-        self._periods: dict[tuple[str, int, int], int] = {}
+        self._periods: dict[tuple[str, str | None, int], int] = {}
         self._claims = 0
 
     @property
@@ -51,7 +51,7 @@ class Flight:
         self._under_way[key_of(entry)] = entry
         if isinstance(entry, Claim):
             self._claims += 1
-            self._periods[entry.task, entry.fire_at_us, entry.at_us] = period
+            self._periods[entry.task, entry.run_id, entry.at_us] = period
             if len(self._periods) > _CLAIMS_REMEMBERED:
                 # A claim that is forgotten is given back unstarted.
                 del self._periods[next(iter(self._periods))]
@@ -65,7 +65,7 @@ class Flight:
         if isinstance(entry, Claim):
             self._claims -= 1
             if result is not None and not result.ok:
-                self._periods.pop((entry.task, entry.fire_at_us, entry.at_us), None)
+                self._periods.pop((entry.task, entry.run_id, entry.at_us), None)
         if result is None or not result.ok:
             self._resting[key] = now_us + PAUSE_US
 
@@ -77,7 +77,9 @@ class Flight:
         """
         if not run.attempts:
             return None
-        return self._periods.get((run.task, run.fire_at_us, run.attempts[-1].claimed_at_us))
+        at_us = run.attempts[-1].claimed_at_us
+        known = self._periods.get((run.task, run.run_id, at_us))
+        return self._periods.get((run.task, None, at_us)) if known is None else known
 
     def rests_until_us(self, key: Key) -> int | None:
         """When something may be proposed about it again after a refusal; None if it does not rest."""

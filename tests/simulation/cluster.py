@@ -161,11 +161,13 @@ class Cluster:
             self._join(node)
         self.step(node)
 
-    def propose(self, node: Node, entry: Entry, answer: Answer) -> None:
-        """Send an entry out; `answer` comes once if the process lives: a result, or None for an unknown outcome."""
+    def propose(self, node: Node, entry: Entry, answer: Answer, by: ProposalId | None = None) -> None:
+        """Send an entry out; `answer` comes once if the process lives: a result, or None for an unknown outcome.
+
+        `by` is given where it is sent again under the id of the first time.
+        """
         session = node.session
-        node.sequence += 1
-        by = ProposalId(node.id, session, node.sequence)
+        by = by or self._next_id(node)
 
         def tell(result: Result | None) -> None:
             if node.alive and node.session == session:
@@ -195,6 +197,11 @@ class Cluster:
         elif fate < 0.96:
             self.after(S, 4 * S, lambda: commit(False))
 
+    @staticmethod
+    def _next_id(node: Node) -> ProposalId:
+        node.sequence += 1
+        return ProposalId(node.id, node.session, node.sequence)
+
     # members
 
     def start(self, node: Node) -> None:
@@ -211,17 +218,18 @@ class Cluster:
         node.joining = True
         node.handing_over.clear()
         entry = Join(self.now_us, node.id, "h", 1, 2, 3, (), 1, ("command",))
+        by = self._next_id(node)
 
         def answered(result: Result | None) -> None:
             if result is None:
-                self._join(node)
+                self.propose(node, entry, answered, by)
                 return
             assert result.ok, result
             node.joining = node.doomed = False
             node.incarnation = result.value["incarnation"]
             self._lease(node)
 
-        self.propose(node, entry, answered)
+        self.propose(node, entry, answered, by)
 
     def _lease(self, node: Node) -> None:
         """A lease comes (back): only to a member that is not down, with no mark_down under way."""
@@ -241,6 +249,8 @@ class Cluster:
 
     def lapse(self, node: Node) -> None:
         """Its lease runs out; it comes back, or the member is marked down in the meantime."""
+        if node.lease is None:
+            return
         node.lease = None
         if self.rng.random() < 0.4:
             node.doomed = True
