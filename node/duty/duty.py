@@ -7,11 +7,11 @@ from typing import Final
 from node.duty.agenda import Agenda, first_look_us
 from node.duty.attempts import Attempts
 from node.duty.decide import Wish, needs
-from node.duty.flight import PAUSE_US, Flight, key_of
+from node.duty.flight import Flight, key_of
 from node.duty.handover import AT_A_TIME, hand_overs
 from node.duty.index import RunIndex
 from node.duty.step import Held, LeaseView, Order, Owners, Step, WaitsForRoom
-from node.state.entries import Entry
+from node.state.entries import Cancel, Entry, Finish
 from node.state.value import Member, Result, State
 
 TASKS_A_STEP: Final = 128
@@ -21,7 +21,7 @@ TASKS_A_STEP: Final = 128
 class Duty:
     """One member's duty. The caller keeps to this:
 
-    - `look` before `step`, with the newest state, whenever it has changed;
+    - `look` with every new state, soon: an answer may come before the state that it speaks of;
     - every entry of a step is proposed, and its outcome brought to `answered`;
     - every `Launch` is in `held` at the next step, and stays there until its `Finish` is answered;
     - a step whenever something changed (state, ownership, lease, held, room, an answer), and at `wake_us`.
@@ -52,6 +52,7 @@ class Duty:
         if touched is None:
             touched = {*self._state.tasks, *self._state.runs_of, *state.tasks, *state.runs_of}
         self._state = state
+        self._flight.saw(touched)
         self._index.feed(state, touched)
         for task in sorted(touched):
             self._ready.pop(task, None)
@@ -67,10 +68,9 @@ class Duty:
 
     def answered(self, entry: Entry, result: Result | None, now_us: int) -> None:
         """The outcome of an entry that a step gave; None: unknown, it may or may not be applied yet."""
-        task = self._task_of(entry)
-        self._flight.answered(entry, result, now_us)
-        if task is not None:
-            self._agenda.hasten(task, now_us if result is not None and result.ok else now_us + PAUSE_US)
+        again = self._flight.answered(entry, result, now_us)
+        if again is not None:
+            self._agenda.hasten(*again)
 
     def step(self, now_us: int, lease: LeaseView | None, held: Held, room: int) -> Step:
         """What to do at `now_us`. `lease` is the live one, or None; `room` the places left free by `held`."""
@@ -98,17 +98,15 @@ class Duty:
         self, orders: list[Order], entries: list[Entry], lease: LeaseView, now_us: int, wake_us: int | None = None
     ) -> Step:
         for entry in entries:
-            self._flight.proposed(entry, lease.period)
+            self._flight.proposed(entry, self._task_of(entry), lease.period)
         times = [wake_us, self._flight.wake_us(now_us), self._attempts.wake_us()]
         earliest_us = min((time for time in times if time is not None), default=None)
         return Step(tuple(entries), tuple(orders), earliest_us, self._waiting_for_room())
 
-    def _task_of(self, entry: Entry) -> str | None:
-        task = getattr(entry, "task", None)
-        if task is None:
-            run = self._state.runs.get(getattr(entry, "run_id", ""))
-            task = run.task if run is not None else None
-        return task
+    def _task_of(self, entry: Entry) -> str:
+        if isinstance(entry, Finish | Cancel):
+            return self._state.runs[entry.run_id].task
+        return str(getattr(entry, "task", ""))
 
     def _to_hand_over(self, now_us: int) -> list[str]:
         if self._hand_overs is None:

@@ -1,12 +1,15 @@
 """What has been proposed and not yet answered, and in which lease period each claim was made."""
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final
 
 from node.state.entries import Claim, Entry
 from node.state.value import Result, Run
 
 PAUSE_US: Final = 250_000
-"""So long nothing is proposed again for a task or a run after a refusal or an unknown outcome."""
+"""So long nothing is proposed again for a task or a run after a refusal, an unknown outcome, or an acceptance
+whose effect has not been seen."""
 
 _CLAIMS_REMEMBERED: Final = 10_000
 
@@ -24,12 +27,26 @@ def key_of(entry: Entry) -> Key:
     return ("task", getattr(entry, "task", ""))
 
 
+@dataclass(slots=True)
+class _UnderWay:
+    entry: Entry
+    task: str
+    seen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    task: str
+    until_us: int
+    settled: bool
+
+
 class Flight:
     """Proposals under way."""
 
     def __init__(self) -> None:
-        self._under_way: dict[Key, Entry] = {}
-        self._resting: dict[Key, int] = {}
+        self._under_way: dict[Key, _UnderWay] = {}
+        self._resting: dict[Key, _Rest] = {}
         self._periods: dict[tuple[str, str | None, int], int] = {}
         self._claims = 0
 
@@ -40,15 +57,15 @@ class Flight:
 
     def free(self, key: Key, now_us: int) -> bool:
         """Whether something may be proposed about it now."""
-        if (until_us := self._resting.get(key)) is not None:
-            if now_us < until_us:
+        if (rest := self._resting.get(key)) is not None:
+            if now_us < rest.until_us:
                 return False
             del self._resting[key]
         return key not in self._under_way
 
-    def proposed(self, entry: Entry, period: int) -> None:
-        """An entry sets out, in this lease period."""
-        self._under_way[key_of(entry)] = entry
+    def proposed(self, entry: Entry, task: str, period: int) -> None:
+        """An entry about `task` sets out, in this lease period."""
+        self._under_way[key_of(entry)] = _UnderWay(entry, task)
         if isinstance(entry, Claim):
             self._claims += 1
             self._periods[entry.task, entry.run_id, entry.at_us] = period
@@ -56,18 +73,35 @@ class Flight:
                 # A claim that is forgotten is given back unstarted.
                 del self._periods[next(iter(self._periods))]
 
-    def answered(self, entry: Entry, result: Result | None, now_us: int) -> None:
-        """Its outcome: a result, or None where it is unknown (it may yet be applied)."""
+    def saw(self, tasks: Collection[str]) -> None:
+        """A state was looked at in which these tasks have changed: perhaps by what is under way."""
+        for under_way in self._under_way.values():
+            under_way.seen = under_way.seen or under_way.task in tasks
+        if any(rest.settled for rest in self._resting.values()):
+            self._resting = {
+                key: rest for key, rest in self._resting.items() if not (rest.settled and rest.task in tasks)
+            }
+
+    def answered(self, entry: Entry, result: Result | None, now_us: int) -> tuple[str, int] | None:
+        """Its outcome: a result, or None where it is unknown (it may yet be applied).
+
+        Returns the task, and when to decide on it again: now if the state that is known has changed since; else
+        after a pause, unless the change comes before. None: the entry was not under way.
+        """
         key = key_of(entry)
-        if self._under_way.get(key) is not entry:
-            return
+        under_way = self._under_way.get(key)
+        if under_way is None or under_way.entry is not entry:
+            return None
         del self._under_way[key]
+        accepted = result is not None and result.ok
         if isinstance(entry, Claim):
             self._claims -= 1
-            if result is not None and not result.ok:
+            if result is not None and not accepted:
                 self._periods.pop((entry.task, entry.run_id, entry.at_us), None)
-        if result is None or not result.ok:
-            self._resting[key] = now_us + PAUSE_US
+        if accepted and under_way.seen:
+            return under_way.task, now_us
+        self._resting[key] = _Rest(under_way.task, now_us + PAUSE_US, settled=accepted)
+        return under_way.task, now_us + PAUSE_US
 
     def period_of(self, run: Run) -> int | None:
         """The lease period in which the claim was proposed that holds `run`; None if that was not here.
@@ -83,10 +117,11 @@ class Flight:
 
     def rests_until_us(self, key: Key) -> int | None:
         """When something may be proposed about it again after a refusal; None if it does not rest."""
-        return self._resting.get(key)
+        rest = self._resting.get(key)
+        return None if rest is None else rest.until_us
 
     def wake_us(self, now_us: int) -> int | None:
         """When the next rest is over."""
         if self._resting:
-            self._resting = {key: until_us for key, until_us in self._resting.items() if until_us > now_us}
-        return min(self._resting.values(), default=None)
+            self._resting = {key: rest for key, rest in self._resting.items() if rest.until_us > now_us}
+        return min((rest.until_us for rest in self._resting.values()), default=None)

@@ -174,8 +174,9 @@ class Cluster:
                 answer(result)
 
         def told(upto: int, result: Result) -> None:
-            # What was applied has been seen by the proposer before it is told.
-            self._see(node, session, upto)
+            # Mostly the proposer has seen what was applied before it is told, but it need not have.
+            if self.rng.random() < 0.7:
+                self._see(node, session, upto)
             tell(result)
 
         def commit(answered: bool) -> None:

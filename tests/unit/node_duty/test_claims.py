@@ -87,6 +87,22 @@ def test_after_an_answer_the_task_is_decided_on_again() -> None:
     assert one.step(NOW, LEASE, {}, 8).entries == (Claim(NOW, "t", NOW, "a", 1),)
 
 
+def test_an_answer_that_comes_before_the_state_it_speaks_of_repeats_nothing() -> None:
+    one = duty(world(task("t", since_us=NOW - 20 * S, schedule=EVERY)))
+    (passed,) = one.step(NOW, LEASE, {}, 8).entries
+    one.answered(passed, Result("ok"), NOW)
+    assert one.step(NOW, LEASE, {}, 8).entries == ()
+    one.look(world(task("t", since_us=NOW - 20 * S, through_us=NOW - 10 * S, schedule=EVERY)), Owners(), {"t"})
+    assert one.step(NOW, LEASE, {}, 8).entries == (Claim(NOW, "t", NOW, "a", 1),)
+
+
+def test_an_acceptance_that_changed_nothing_does_not_block_the_task() -> None:
+    one = duty(world(task("t", since_us=NOW - 20 * S, schedule=EVERY)))
+    (passed,) = one.step(NOW, LEASE, {}, 8).entries
+    one.answered(passed, Result("ok"), NOW)
+    assert one.step(NOW + PAUSE_US, LEASE, {}, 8).entries == (replace(passed, at_us=NOW + PAUSE_US),)
+
+
 def test_without_a_place_nothing_is_claimed_and_the_step_says_what_waits() -> None:
     first, second = (task(name, since_us=NOW - due * S, schedule=EVERY) for name, due in (("t", 10), ("u", 11)))
     waiting = task("w")
