@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from node.duty.ownership import Ownership
 from node.machine import Change
@@ -9,48 +10,98 @@ from node.state.value import State
 
 OnPlaced = Callable[[State, Ownership, frozenset[str] | None], None]
 
+REST_TIMES: Final = 9.0
+REST_S: Final = 0.25
+
+
+def rest_after(took_s: float) -> float:
+    """How long changes of tasks alone wait after a placement that took so long: nine times that, `REST_S` at most.
+
+    So while tasks are registered one by one, placing takes a tenth of the time, and not a placement of all for each.
+    """
+    return min(REST_S, REST_TIMES * took_s)
+
 
 class Placing:
-    """Computes the `Ownership` of each new epoch. `on_placed(state, ownership, touched)` is called on the loop.
+    """Computes the `Ownership` of the newest epoch. `on_placed(state, ownership, touched)` is called on the loop.
 
-    It is called for every change of state, with an ownership of the state's epoch; `touched` is what changed
-    since the call before.
+    It is called for every change of state; `touched` is what changed since the call before. The ownership is of the
+    state's epoch, but while changes of tasks alone wait for one another (`rest`): then it is the one before.
+    A change of members or settings waits for nothing, nor does anything while somebody asks for the placement.
     """
 
-    def __init__(self, on_placed: OnPlaced) -> None:
+    def __init__(self, on_placed: OnPlaced, rest: Callable[[float], float] = rest_after) -> None:
         self.ownership = Ownership.of(State())
         self._on_placed = on_placed
+        self._rest = rest
         self._state = State()
         self._touched: frozenset[str] | None = frozenset()
+        self._unplaced: frozenset[str] | None = frozenset()
+        """What changed since the latest placement."""
+        self._asked = 0
+        self._rests_until_s = 0.0
         self._dirty = asyncio.Event()
         self._placed = asyncio.Condition()
 
     def look(self, change: Change) -> None:
         """There is a new state."""
         self._state = change.after
-        whole = self._touched is None or change.touched is None
-        self._touched = None if whole else self._touched | change.touched  # type: ignore[operator]
+        self._touched = _both(self._touched, change.touched)
         self._dirty.set()
 
     async def run(self) -> None:
         """Serve until cancelled."""
+        alarm: asyncio.TimerHandle | None = None
         while True:
             await self._dirty.wait()
             self._dirty.clear()
             state, touched = self._state, self._touched
             self._touched = frozenset()
-            if state.epoch != self.ownership.state.epoch or touched is None:
-                self.ownership = await asyncio.to_thread(self.ownership.follow, state, touched)
+            self._unplaced = _both(self._unplaced, touched)
+            if alarm is not None:
+                alarm.cancel()
+                alarm = None
+            if state.epoch != self.ownership.state.epoch or self._unplaced is None:
+                if (rest_s := self._rest_s(state)) > 0:
+                    alarm = asyncio.get_running_loop().call_later(rest_s, self._dirty.set)
+                else:
+                    await self._place(state)
             self._on_placed(state, self.ownership, touched)
             async with self._placed:
                 self._placed.notify_all()
 
+    async def _place(self, state: State) -> None:
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        self.ownership = await asyncio.to_thread(self.ownership.follow, state, self._unplaced)
+        self._unplaced = frozenset()
+        ended_s = loop.time()
+        self._rests_until_s = ended_s + self._rest(ended_s - begun_s)
+
+    def _rest_s(self, state: State) -> float:
+        placed = self.ownership.state
+        if self._asked or state.members is not placed.members or state.settings != placed.settings:
+            return 0.0
+        return self._rests_until_s - asyncio.get_running_loop().time()
+
     async def placed(self, epoch: int, timeout_s: float) -> Ownership:
         """The ownership once it is of `epoch` or later; the latest there is when the time is over."""
+
+        async def reached() -> None:
+            async with self._placed:
+                await self._placed.wait_for(lambda: self.ownership.state.epoch >= epoch)
+
         if self.ownership.state.epoch < epoch:
+            self._asked += 1
+            self._dirty.set()
             try:
-                async with asyncio.timeout(timeout_s), self._placed:
-                    await self._placed.wait_for(lambda: self.ownership.state.epoch >= epoch)
+                await asyncio.wait_for(reached(), timeout_s)
             except TimeoutError:
                 return self.ownership
+            finally:
+                self._asked -= 1
         return self.ownership
+
+
+def _both(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
+    return None if one is None or other is None else one | other

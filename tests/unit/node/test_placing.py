@@ -1,0 +1,87 @@
+"""When a placement is computed: at once where members change, seldom while tasks are registered one by one."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from node.duty.ownership import Ownership
+from node.machine import Change
+from node.placing import REST_S, Placing, rest_after
+from node.state.entries import Drain, Entry, Put, PutTasks
+from node.state.value import State
+from tests.unit.node_state.given import NOW_US, History, cluster, packed
+
+Call = tuple[State, Ownership, frozenset[str] | None]
+LONG_S = 3600.0
+
+
+class Watched:
+    """A placing that rests for an hour after each placement, and what it tells."""
+
+    def __init__(self) -> None:
+        self.told: asyncio.Queue[Call] = asyncio.Queue()
+        self.placing = Placing(lambda *call: self.told.put_nowait(call), lambda _: LONG_S)
+        self.history: History = cluster("a", "b")
+        self.placing.look(Change(State(), self.history.state, None))
+
+    def enter(self, entry: Entry, touched: str) -> None:
+        before = self.history.state
+        self.history.must(entry)
+        self.placing.look(Change(before, self.history.state, frozenset({touched} if touched else ())))
+
+    def put(self, name: str) -> None:
+        self.enter(PutTasks(NOW_US, (Put(packed(name)),)), name)
+
+
+def serving(scenario: Callable[[Watched], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        watched = Watched()
+        service = asyncio.create_task(watched.placing.run())
+        try:
+            state, ownership, touched = await watched.told.get()
+            assert touched is None
+            assert ownership.state is state
+            await scenario(watched)
+        finally:
+            service.cancel()
+            await asyncio.gather(service, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(run(), 5))
+
+
+def test_a_registration_is_told_at_once_and_placed_after_the_rest() -> None:
+    async def scenario(watched: Watched) -> None:
+        watched.put("one")
+        state, ownership, touched = await watched.told.get()
+        assert touched == frozenset({"one"})
+        assert "one" in state.tasks
+        assert ownership.owner("one") is None  # of the placement before
+
+    serving(scenario)
+
+
+def test_what_was_registered_meanwhile_is_placed_as_soon_as_somebody_asks() -> None:
+    async def scenario(watched: Watched) -> None:
+        for name in ("one", "two"):
+            watched.put(name)
+            await watched.told.get()
+        ownership = await watched.placing.placed(watched.history.state.epoch, 2)
+        assert {ownership.owner("one"), ownership.owner("two")} <= {"a", "b"}
+
+    serving(scenario)
+
+
+def test_a_change_of_members_waits_for_nothing() -> None:
+    async def scenario(watched: Watched) -> None:
+        watched.put("one")
+        await watched.told.get()
+        watched.enter(Drain(NOW_US, "a", on=True), "")
+        _, ownership, _ = await watched.told.get()
+        assert ownership.owner("one") == "b"
+
+    serving(scenario)
+
+
+def test_the_rest_is_bounded() -> None:
+    assert rest_after(0.001) < 0.01
+    assert rest_after(10) == REST_S
