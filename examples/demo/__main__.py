@@ -28,7 +28,7 @@ from tasks.backup.verify import verify
 
 FOLDER: Final = Path(".demo").absolute()
 FINAL: Final = ("succeeded", "failed", "cancelled", "timed_out", "abandoned")
-console = Console(highlight=False)
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 
 
 class DemoFailed(Exception):

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +24,8 @@ class Api:
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
         self.client = client_from_environment()
-        self.console = Console()
+        # Into a pipe or a file, lines are not broken: what reads them wants one for each row.
+        self.console = Console() if sys.stdout.isatty() else Console(width=1000)
 
     def show(self, answer: Any, text: str | Callable[[], object]) -> None:
         """Print what the API answered, or what it means: a sentence, or whatever a function prints."""
@@ -42,7 +44,7 @@ class Api:
         for row in rows:
             table.add_row(*("-" if cell is None else str(cell) for cell in row))
         if table.row_count:
-            self.console.print(table)
+            self.console.print(table, crop=False)
         else:
             click.echo(empty)
 

@@ -30,8 +30,9 @@ class Problem(Exception):
     errors: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        fields = "".join(f"\n  {field}: {message}" for field, message in self.errors)
-        return f"{self.title}: {self.detail}{fields}" if self.detail else f"{self.title}{fields}"
+        if self.errors:  # the detail says them too, on one line
+            return self.title + "".join(f"\n  {field}: {message}" for field, message in self.errors)
+        return f"{self.title}: {self.detail}" if self.detail else self.title
 
     @property
     def no_quorum(self) -> bool:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from node.cli.client import Client, Problem, Unreachable
 
@@ -196,7 +196,7 @@ class LocalCluster:
             client = self.client_of(name, 5)
             wait_for(f"{name} is ready", lambda client=client: client.call("GET", "/readyz"), deadline_s)  # type: ignore[misc]
 
-    def __enter__(self) -> "LocalCluster":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
