@@ -1,6 +1,7 @@
 """What this member should do now. Pure: state, time, lease and local attempts in; entries and orders out."""
 
 import heapq
+import sys
 from collections.abc import Collection
 from typing import Final
 
@@ -43,7 +44,8 @@ class Duty:
         self._starved: dict[str, tuple[Wish, ...]] = {}
         """Tasks of mine whose claims wait for a place."""
         self._waiting: tuple[WaitsForRoom, ...] | None = ()
-        self._hand_overs: list[str] | None = None
+        self._hand_overs: tuple[list[str], int] | None = None
+        """The runs to be handed over, and until when that holds if nothing changes."""
 
     def look(self, state: State, owners: Owners, touched: Collection[str] | None) -> None:
         """Take note of a new state and ownership. `touched`: the tasks that changed since the last look, they or
@@ -109,12 +111,14 @@ class Duty:
         return str(getattr(entry, "task", ""))
 
     def _to_hand_over(self, now_us: int) -> list[str]:
-        if self._hand_overs is None:
+        if self._hand_overs is None or now_us >= self._hand_overs[1]:
             assert self._owners is not None
-            self._hand_overs = hand_overs(
-                self._state, self._owners, self._index.continuous, self._index.orphaned, now_us
-            )
-        return self._hand_overs
+            orphaned = self._index.orphaned
+            found = hand_overs(self._state, self._owners, self._index.continuous, orphaned, now_us)
+            # The end of a grace makes a failover of a run that is orphaned.
+            graces_us = (self._state.runs[run_id].due_us for run_id in orphaned)
+            self._hand_overs = found, min((due_us for due_us in graces_us if due_us > now_us), default=sys.maxsize)
+        return self._hand_overs[0]
 
     def _claims(self, me: Member, now_us: int, free: int) -> list[Entry]:
         """Decide on the tasks whose time has come: entries, and as many claims as there are free places."""

@@ -19,6 +19,7 @@ from node.state.apply import apply
 from node.state.entries import (
     Began,
     Checkpoint,
+    Claim,
     Entry,
     Finish,
     Found,
@@ -276,6 +277,9 @@ class Cluster:
             self._obey(node, order)
         for entry in step.entries:
             self.propose(node, entry, self._answer(node, duty, entry))
+            if isinstance(entry, Claim) and not self.calm and self.rng.random() < 0.04:
+                # The worst moment: after the claim was proposed, before it is known.
+                self.after(0, 10 * MS, lambda: self.lapse(node))
         node.wake_us = step.wake_us
         node.waiting = frozenset(one.task for one in step.waiting_for_room)
         if step.wake_us is not None:

@@ -220,7 +220,7 @@ class History:
         self.cluster.run_until(self.cluster.now_us + seconds * S)
 
     def calm(self, seconds: int) -> None:
-        """Everybody comes back, nobody asks for anything."""
+        """Everybody comes back, but for one that dies now; nobody asks for anything."""
         cluster = self.cluster
         cluster.calm = True
         for node in cluster.nodes.values():
@@ -228,6 +228,8 @@ class History:
                 cluster.start(node)
             if cluster.state.members[node.id].drained:
                 cluster.apply(Drain(cluster.now_us, node.id, on=False))
+        cluster.run_until(cluster.now_us + 5 * S)
+        cluster.kill(self.rng.choice(list(cluster.nodes.values())))
         cluster.run_until(cluster.now_us + seconds * S)
 
     def nothing_is_stuck(self) -> None:

@@ -159,6 +159,14 @@ def test_nothing_is_handed_over_while_a_failover_waits() -> None:
     assert one.step(NOW, LEASE, ONE, 4).orders == (HandOver("p~1", 1),), "a run that nobody may take up holds up no one"
 
 
+def test_the_end_of_a_grace_holds_hand_overs_up() -> None:
+    lost = task("lost")
+    owners = Owners({"p": "b", "lost": "c"})
+    one = duty(world(CONTINUOUS[0], lost, run(CONTINUOUS[0], "running"), run(lost, "orphaned", due_us=NOW + S)), owners)
+    assert one.step(NOW, LEASE, {}, 4).orders == ()
+    assert one.step(NOW + S, LEASE, ONE, 4).orders == ()
+
+
 def test_a_draining_member_hands_over_and_claims_nothing() -> None:
     due = task("due", since_us=NOW - 10 * S, schedule={"every_s": 10})
     state = world(CONTINUOUS[0], due, run(CONTINUOUS[0], "running"))
