@@ -124,13 +124,8 @@ class Checks:
         owners = Owners(tuple(sorted(one.id for one in state.members.values() if one.status == "up")))
         lost = [run for run in state.runs.values() if run.state == "orphaned" and owners.owner(run.task) is not None]
         assert not [run for run in lost if run.due_us <= cluster.now_us], "handed over while a failover waits"
-        under_way = {(run_id, token) for run_id, token in node.handing_over if _holds(state, node, run_id, token)}
+        under_way = {one for one in node.handing_over if one[0] in node.work and node.work[one[0]].token == one[1]}
         assert len(under_way | {(order.run_id, order.token)}) <= 2
-
-
-def _holds(state: State, node: Node, run_id: str, token: int) -> bool:
-    run = state.runs.get(run_id)
-    return run is not None and run.state in HELD and run.node == node.id and run.token == token
 
 
 class History:
