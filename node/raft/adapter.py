@@ -113,7 +113,15 @@ class Raft:
         machine = self._machine
         try:
             self._consensus = Consensus(
-                self.me, folder, self._book, self._timing, conf, self._apply, machine.capture, machine.restore
+                self.me,
+                folder,
+                self._book,
+                self._timing,
+                conf,
+                self._apply,
+                machine.capture,
+                machine.restore,
+                self._new_term,
             )
         except SyncObjException as error:
             folder.journal.close()
@@ -281,6 +289,11 @@ class Raft:
                 self._proposals.send_again(now, all_of_them=True)
                 self._barriers.send_again(now, all_of_them=True)
         self._on_role(role)
+
+    def _new_term(self, term: int) -> None:
+        """The term that was is left, and its leader with it. Told before a vote or anything else is sent in the new."""
+        self.role = Role(term, None, False, False, self.role.ready)
+        self._on_role(self.role)
 
     def _hand_over(self, consensus: Consensus) -> None:
         if not consensus.is_leader or len(consensus.members()) == 1:

@@ -87,8 +87,10 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         apply: Callable[[bytes], None],
         capture: Capture,
         restore: Callable[[Iterator[bytes]], None],
+        on_term: Callable[[int], None] = lambda _term: None,
     ) -> None:
         self.me = me
+        self._on_term = on_term
         self.timing = timing
         self.journal = folder.journal
         self.snapshots = Snapshots(folder.snapshot, capture, self._cluster_at, self._cut_at)
@@ -158,6 +160,16 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         known = self._SyncObj__raftNextIndex
         if node in known:
             known[node] = max(known[node], index)
+
+    def _SyncObj__setCurrentTerm(self, term: int, voted: str | None) -> None:
+        """Term and vote are kept, and a new term told, before anything is sent in it.
+
+        The heartbeats must not answer in a term that this member has left with its vote (DESIGN.md, section 7).
+        """
+        before = self.raftCurrentTerm
+        super()._SyncObj__setCurrentTerm(term, voted)
+        if term != before:
+            self._on_term(term)
 
     def adopt(self, term: int) -> None:
         """A later term is known: follow, and vote for nobody yet."""
