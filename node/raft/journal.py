@@ -18,6 +18,7 @@ from pysyncobj.journal import Journal
 
 from node.raft.errors import FolderInUse, damaged
 from node.raft.trimming import Entry
+from node.raft.wal import lost_commits
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries
@@ -54,6 +55,9 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self._added: list[Entry] = []
         self._changed: set[str] = set()
         self._open_transaction = False
+        if (lost := lost_commits(path.with_name(f"{path.name}-wal"))) > 0:
+            # Before it is opened: SQLite would drop them, and with the next write the file would look whole.
+            raise damaged(f"the journal {path} is broken off: at least {lost} of its writes would be lost")
         try:
             self._db = self._connect()
             self._read()
