@@ -62,9 +62,16 @@ class Joining:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            while self._state().cluster_id and not self.standing:
+            while self._state().cluster_id and not self.standing and not self._removed():
                 if not await self._try():
                     await asyncio.sleep(PAUSE_S)
+
+    def _removed(self) -> bool:
+        """Whether the cluster has let this process's member go, or is about to: then it does nothing more."""
+        member = self._state().members.get(self._me)
+        if member is None and self.incarnation:
+            _log.warning("%s has been removed from the cluster: stop this process", self._me)
+        return member.leaving if member is not None else bool(self.incarnation)
 
     async def _try(self) -> bool:
         if self.incarnation:
@@ -78,6 +85,11 @@ class Joining:
             result = await self._propose(self._join(now_us()), PROPOSE_S)
         except RaftError as error:
             _log.debug("cannot join yet: %s", error)
+            return False
+        if result.code == "incarnation":
+            return False  # a Join of before was applied after all, or the state here is behind
+        if result.code == "incarnation":
+            _log.debug("what was known here of this member was old: %s", result.detail)
             return False
         if not result.ok:
             _log.error("may not join: %s", result.detail or result.code)

@@ -135,6 +135,11 @@ class Member:
     async def stop(self) -> None:
         """Stop in good order: hand over what runs, say so, and close."""
         self._stopping = True
+        await self._hand_over()
+        await self.close()
+
+    async def _hand_over(self) -> None:
+        """Leave off what runs here, and say that this member is down."""
         await self._conduct.hand_over_all(HAND_OVER_S)
         # It would take "stopped" for a verdict of the others, and join again.
         self._services["joining"].cancel()
@@ -144,7 +149,6 @@ class Member:
                 await self.propose(down, VERDICT_S)
             except RaftError as error:
                 _log.warning("stopping without having said so: %s", error)
-        await self.close()
 
     async def close(self) -> None:
         """Close everything, in whatever state it is."""
@@ -232,6 +236,10 @@ class Member:
             self._folder.save_addresses(addresses)
             for member, address in addresses.items():
                 self._raft.relocate(member, address)
+        own = state.members.get(self._config.node)
+        if own is not None and own.leaving and "leaving" not in self._services:
+            _log.warning("this node is being removed from the cluster: handing over what runs")
+            self._services["leaving"] = self._serve(self._hand_over())
         self._placing.look(change)
         self._leadership.stir()
         self._joining.stir()
@@ -267,6 +275,7 @@ class Member:
             config.labels,
             config.capacity,
             tuple(sorted(self._targets)),
+            member.incarnation if (member := self.state().members.get(config.node)) else 0,
         )
 
     def _live_lease(self) -> LeaseView | None:
@@ -360,11 +369,22 @@ class Member:
             return Result("self", detail="a member cannot remove itself: ask another one")
         result = await self.propose(RemoveMember(now_us(), member), timeout_s)
         if result.ok:
+            if not await self._gone(member, timeout_s):
+                return Result(
+                    "busy", detail=f"{member} is handing over what it runs: ask again, or undrain it to keep it"
+                )
             try:
                 await asyncio.wrap_future(self._raft.remove_member(member, timeout_s))
             except ChangeRefused as error:
                 return Result("busy", detail=str(error))
         return result
+
+    async def _gone(self, member: str, timeout_s: float) -> bool:
+        """Wait until somebody is no member any more."""
+        end_s = self._loop.time() + timeout_s
+        while member in self.state().members and self._loop.time() < end_s:
+            await self.wait_index(self.state().index + 1, end_s - self._loop.time())
+        return member not in self.state().members
 
     def progress(self, run_id: str) -> Progress | None:
         """How far an attempt on this member is."""

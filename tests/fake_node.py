@@ -108,7 +108,7 @@ class FakeCluster:
     def join(self, seed: Seed, kinds: tuple[str, ...] = ("copy",)) -> None:
         """Let a member join."""
         labels = (("disk", "ssd"),)
-        self.ok(Join(self.now_us, seed.id, seed.host, seed.raft_port, seed.http_port, 9, labels, 1, kinds))
+        self.ok(Join(self.now_us, seed.id, seed.host, seed.raft_port, seed.http_port, 9, labels, 1, kinds, 0))
 
     async def wait_index(self, index: int, timeout_s: float) -> bool:
         """Wait until an index is applied."""

@@ -44,7 +44,8 @@ class TakeLead:
 class Join:
     """A member starts, or comes back after it was marked down: a new incarnation. Orphans its active runs.
 
-    Result: `{"incarnation": n}`.
+    `after` is the incarnation that it knew to be its last; refused if there has been another since. So one that was
+    long under way cannot supersede the incarnation in which the member works by now. Result: `{"incarnation": n}`.
     """
 
     at_us: int
@@ -56,6 +57,7 @@ class Join:
     labels: Labels
     capacity: int
     kinds: tuple[str, ...]
+    after: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,12 @@ class AddMember:
 
 @dataclass(frozen=True, slots=True)
 class RemoveMember:
-    """A member leaves for good: its slot is vacant, its active runs are orphaned."""
+    """A member leaves for good: its slot is vacant.
+
+    One that is not down may hold a lease, and its work may go on until that is over: it is `leaving` from now on, gets
+    nothing new, and goes when it is down, by its own word or by the leader's. Result: `{"gone"}`, whether it went at
+    once.
+    """
 
     at_us: int
     member: str

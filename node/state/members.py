@@ -58,6 +58,10 @@ def join(draft: Draft, entry: Join) -> Result:
     fault = _address_fault(entry.host, entry.raft_port, entry.http_port, entry.heartbeat_port) or _offer_fault(entry)
     if fault is not None:
         return refused("invalid", fault)
+    if member.leaving:
+        return refused("leaving", f"{member.id} is being removed; undrain it if it is to stay")
+    if entry.after != member.incarnation:
+        return refused("incarnation", f"{member.id} is in incarnation {member.incarnation}, not {entry.after}")
     joined = replace(
         member,
         host=entry.host,
@@ -96,17 +100,17 @@ def add_member(draft: Draft, entry: AddMember) -> Result:
 
 
 def remove_member(draft: Draft, entry: RemoveMember) -> Result:
-    """A member leaves for good; its slot stays, vacant."""
+    """A member leaves for good, once it is down; its slot stays, vacant. Result: `{"gone"}`."""
     member = draft.members.get(entry.member)
     if member is None:
         return _no_such_member(entry.member)
     if len(draft.members) == 1:
         return refused("invalid", f"{entry.member} is the last member, and cannot leave")
-    lose_runs(draft, member.id, entry.at_us)
-    draft.members = draft.members.delete(member.id)
-    draft.slots = (*draft.slots[: member.slot], None, *draft.slots[member.slot + 1 :])
-    draft.placing_changed = True
-    return DONE
+    if member.status == "down":
+        _vacate(draft, member)
+        return Result("ok", {"gone": True})
+    _replace(draft, member, replace(member, status="draining", drained=True, leaving=True), entry.at_us)
+    return Result("ok", {"gone": False})
 
 
 def drain(draft: Draft, entry: Drain) -> Result:
@@ -114,7 +118,7 @@ def drain(draft: Draft, entry: Drain) -> Result:
     member = draft.members.get(entry.member)
     if member is None:
         return _no_such_member(entry.member)
-    after = replace(member, drained=entry.on)
+    after = replace(member, drained=entry.on, leaving=member.leaving and entry.on)
     if member.status != "down":
         after = replace(after, status="draining" if entry.on else "up")
     _replace(draft, member, after, entry.at_us)
@@ -134,9 +138,19 @@ def mark_down(draft: Draft, entry: MarkDown) -> Result:
         return refused("leadership", f"{draft.lead.member} leads since term {draft.lead.term}, not {entry.term}")
     if member.status == "down":
         return refused("not-up", f"{member.id} is down already")
-    _replace(draft, member, replace(member, status="down", reason=entry.reason), entry.at_us)
+    down = replace(member, status="down", reason=entry.reason)
+    _replace(draft, member, down, entry.at_us)
     lose_runs(draft, member.id, entry.at_us)
+    if member.leaving and len(draft.members) > 1:
+        _vacate(draft, down)
     return DONE
+
+
+def _vacate(draft: Draft, member: Member) -> None:
+    """A member that is down goes, and leaves its slot."""
+    draft.members = draft.members.delete(member.id)
+    draft.slots = (*draft.slots[: member.slot], None, *draft.slots[member.slot + 1 :])
+    draft.placing_changed = True
 
 
 def _replace(draft: Draft, before: Member, after: Member, at_us: int) -> None:

@@ -40,7 +40,7 @@ class Member:
 
     `heartbeat_port` is where it listens for heartbeats and knocks, on `host`. `since_us` is when its status
     last changed. `drained` is what was asked last: it outlives a restart, so that a member that joins again is
-    `draining` still, until somebody says otherwise.
+    `draining` still, until somebody says otherwise. `leaving`: it is to be removed as soon as it is down.
     """
 
     id: str
@@ -57,6 +57,7 @@ class Member:
     kinds: frozenset[str] = frozenset()
     since_us: int = 0
     drained: bool = False
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,12 +219,16 @@ class Cluster:
     def _join(self, node: Node) -> None:
         node.joining = True
         node.handing_over.clear()
-        entry = Join(self.now_us, node.id, "h", 1, 2, 3, (), 1, ("command",))
+        after = self.state.members[node.id].incarnation
+        entry = Join(self.now_us, node.id, "h", 1, 2, 3, (), 1, ("command",), after)
         by = self._next_id(node)
 
         def answered(result: Result | None) -> None:
             if result is None:
                 self.propose(node, entry, answered, by)
+                return
+            if result.code == "incarnation":  # an earlier Join, given up by then, was applied after all
+                self._join(node)
                 return
             assert result.ok, result
             node.joining = node.doomed = False

@@ -34,7 +34,7 @@ class World:
         seeds = tuple(Seed(f"node-{number}", f"host-{number}", 7000, 8100) for number in range(1, members + 1))
         self.do(Found(NOW_US, "c-1", seeds))
         for seed in seeds:
-            self.do(Join(NOW_US, seed.id, seed.host, 7000, 8100, 7100, (), 1, ("copy",)))
+            self.do(Join(NOW_US, seed.id, seed.host, 7000, 8100, 7100, (), 1, ("copy",), 0))
 
     def do(self, entry: Entry) -> dict[str, Any]:
         """Apply an entry that must be accepted."""

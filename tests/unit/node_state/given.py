@@ -18,7 +18,7 @@ def seed(member: str) -> Seed:
 
 
 def joining(member: str, at_us: int = NOW_US, **fields: Any) -> Join:
-    given: dict[str, Any] = {"labels": (), "capacity": 1, "kinds": ("command",)}
+    given: dict[str, Any] = {"labels": (), "capacity": 1, "kinds": ("command",), "after": 0}
     return Join(at_us, member, f"{member}.example", 7001, 8101, 9001, **(given | fields))
 
 
@@ -41,6 +41,10 @@ class History:
         self.state = self.last.state
         self.ended += self.last.ended
         return self.last.result
+
+    def back(self, member: str, at_us: int = NOW_US, **fields: Any) -> dict[str, Any]:
+        """A member joins (again)."""
+        return self.must(joining(member, at_us, after=self.state.members[member].incarnation, **fields))
 
     def must(self, entry: Entry) -> dict[str, Any]:
         result = self.do(entry)

@@ -22,6 +22,7 @@ from node.state.entries import (
     Entry,
     Finish,
     Found,
+    Join,
     MarkDown,
     PassOver,
     Pause,
@@ -96,13 +97,13 @@ class Histories(RuleBasedStateMachine):
     )
     def members_change(self, member: str, data: st.DataObject, what: str) -> None:
         if what == "join":
-            lost = self.propose(joining(member, self.clock_us, capacity=data.draw(st.integers(0, 2)))).ok
+            lost = self.propose(self.joining(member, data)).ok
         elif what == "down":
             incarnation = self.incarnation(member) - data.draw(st.sampled_from([0, 0, 0, 1]))
             reason: Any = data.draw(st.sampled_from(["gone", "stopped"]))
             lost = self.propose(MarkDown(self.clock_us, member, incarnation, reason, data.draw(st.integers(0, 2)))).ok
         elif what == "go":
-            lost = self.propose(RemoveMember(self.clock_us, member)).ok
+            lost = self.propose(RemoveMember(self.clock_us, member)).value.get("gone", False)
         elif what == "come":
             self.propose(AddMember(self.clock_us, seed(member)))
             lost = False
@@ -111,6 +112,10 @@ class Histories(RuleBasedStateMachine):
             lost = False
         if lost:
             self.model.lose(member)
+
+    def joining(self, member: str, data: st.DataObject) -> Join:
+        after = self.incarnation(member) - data.draw(st.sampled_from([0, 0, 0, 1]))
+        return joining(member, self.clock_us, capacity=data.draw(st.integers(0, 2)), after=after)
 
     def govern(self, member: str, *, on: bool, term: int) -> None:
         self.propose(Drain(self.clock_us, member, on))

@@ -18,8 +18,9 @@ def test_a_cluster_is_founded_once() -> None:
 
 def test_a_new_member_takes_the_lowest_vacant_slot() -> None:
     history = cluster("a", "b", "c", "d")
-    history.must(RemoveMember(LATER_US, "b"))
-    history.must(RemoveMember(LATER_US, "c"))
+    for member in "bc":
+        history.must(MarkDown(LATER_US, member, 1, "stopped", 0))
+        assert history.must(RemoveMember(LATER_US, member)) == {"gone": True}
     assert list(history.state.slots) == ["a", None, None, "d"]
     assert history.must(AddMember(LATER_US, seed("e"))) == {"slot": 1}
     assert history.must(AddMember(LATER_US, seed("f"))) == {"slot": 2}
@@ -27,6 +28,34 @@ def test_a_new_member_takes_the_lowest_vacant_slot() -> None:
     assert list(history.state.slots) == ["a", "e", "f", "d", "g"]
     assert (history.state.members["e"].status, history.state.members["e"].reason) == ("down", "new")
     assert history.do(AddMember(LATER_US, seed("a"))).code == "exists"
+
+
+def test_a_member_that_may_still_work_is_removed_once_it_is_down() -> None:
+    """Invariant 4: what it runs may go on until its lease is over."""
+    history = cluster("a", "b")
+    assert history.must(RemoveMember(LATER_US, "b")) == {"gone": False}
+    leaving = history.state.members["b"]
+    assert (leaving.status, leaving.leaving) == ("draining", True)
+    assert history.do(joining("b", LATER_US, after=1)).code == "leaving"
+    history.must(MarkDown(LATER_US, "b", 1, "stopped", 0))
+    assert list(history.state.slots) == ["a", None]
+
+
+def test_a_member_that_is_leaving_may_be_kept_after_all() -> None:
+    history = cluster("a", "b")
+    history.must(RemoveMember(LATER_US, "b"))
+    history.must(Drain(LATER_US, "b", False))
+    history.must(MarkDown(LATER_US, "b", 1, "stopped", 0))
+    assert list(history.state.slots) == ["a", "b"]
+
+
+def test_a_join_that_was_long_under_way_supersedes_nobody() -> None:
+    """Found by the simulation of section 7: it would orphan what the member works on by now."""
+    history = cluster("a", "b")
+    late = joining("b", LATER_US, after=1)
+    history.back("b", LATER_US)
+    assert history.do(late).code == "incarnation"
+    assert history.state.members["b"].incarnation == 2
 
 
 def test_the_last_member_does_not_leave() -> None:
@@ -76,7 +105,7 @@ def test_a_new_incarnation_holds_nothing() -> None:
     history = cluster("a", "b")
     history.put("t", schedule=EVERY)
     run = history.claim("t", LATER_US, "b")
-    assert history.must(joining("b", LATER_US)) == {"incarnation": 2}
+    assert history.back("b", LATER_US) == {"incarnation": 2}
     assert history.state.runs[run.run_id].state == "orphaned"
     assert history.do(Finish(LATER_US, run.run_id, run.token, "succeeded")).code == "fenced"
 
@@ -87,7 +116,7 @@ def test_a_member_asked_to_drain_drains_until_told_otherwise_also_after_a_restar
     for entry in (
         Drain(LATER_US, "b", True),
         MarkDown(LATER_US, "b", 1, "stopped", 0),
-        joining("b", LATER_US),
+        joining("b", LATER_US, after=1),
         Drain(LATER_US, "b", False),
     ):
         history.must(entry)
@@ -111,9 +140,9 @@ def test_settings_change_all_or_none() -> None:
 def test_a_join_bumps_the_epoch_only_with_what_placement_sees() -> None:
     history = cluster("a", "b")
     epoch = history.state.epoch
-    history.must(joining("b", LATER_US))
+    history.back("b", LATER_US)
     assert history.state.epoch == epoch
-    history.must(joining("b", LATER_US, labels=(("disk", "ssd"),)))
+    history.back("b", LATER_US, labels=(("disk", "ssd"),))
     assert history.state.epoch == epoch + 1
 
 

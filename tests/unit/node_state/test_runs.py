@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from node.state.entries import Began, Cancel, Checkpoint, Claim, Drain, Finish, MarkDown, PassOver, Start
-from tests.unit.node_state.given import NOW_US, cluster, joining
+from tests.unit.node_state.given import NOW_US, cluster
 
 FIRST_US = NOW_US + 1_000_000
 SECOND_US = NOW_US + 2_000_000
@@ -61,7 +61,7 @@ def test_an_old_token_changes_nothing() -> None:
     history.put("t", schedule=EVERY)
     old = history.claim("t", FIRST_US, "a")
     history.must(Checkpoint(FIRST_US, old.run_id, old.token, b"first"))
-    history.must(joining("a", FIRST_US))
+    history.back("a", FIRST_US)
     new = history.claim("t", FIRST_US, "b", old.run_id)
     assert (new.token, new.attempts[-1].attempt, new.checkpoint) == (2, 2, b"first")
     for entry in (
@@ -164,7 +164,7 @@ def test_after_so_many_lost_attempts_a_run_is_abandoned(failover: dict[str, obje
     history.put("t", schedule=EVERY, failover=failover)
     run_id = history.claim("t", FIRST_US).run_id
     for state in states:
-        history.must(joining("a", FIRST_US))
+        history.back("a", FIRST_US)
         if state == "abandoned":
             assert history.ended[-1].state == state
         else:
@@ -177,7 +177,7 @@ def test_a_restart_forgets_the_checkpoint() -> None:
     history.put("t", schedule=EVERY, failover={"resume": "restart"})
     run = history.claim("t", FIRST_US)
     history.must(Checkpoint(FIRST_US, run.run_id, run.token, b"there"))
-    history.must(joining("a", FIRST_US))
+    history.back("a", FIRST_US)
     assert history.state.runs[run.run_id].checkpoint is None
 
 
