@@ -101,6 +101,7 @@ class Ingest:
     """Puts the rows of new CSV or JSON files into a Delta table, each once, in batches that survive a crash."""
 
     Params = IngestParams
+    requires = ("pyspark", "pyarrow", "deltalake")
 
     def run(self, ctx: Context[IngestParams]) -> dict[str, Any]:
         """Ingest what is new. Result: rows, files, batches and skipped rows of this run, the table and its version.
