@@ -88,9 +88,6 @@ class Joining:
             return False
         if result.code == "incarnation":
             return False  # a Join of before was applied after all, or the state here is behind
-        if result.code == "incarnation":
-            _log.debug("what was known here of this member was old: %s", result.detail)
-            return False
         if not result.ok:
             _log.error("may not join: %s", result.detail or result.code)
             return False

@@ -37,6 +37,7 @@ REFUSALS: Final[dict[str, str]] = {
 """Why `apply` refuses, as problem types; whatever is not here is a conflict."""
 
 COMMON_QUERY: Final = "consistent"
+CONSISTENT: Final = "a consistent read needs a majority; without ?consistent=true this node tells what it knows"
 GRACE_S: Final = 0.5
 """How much longer than the limit it was given the node is waited for."""
 
@@ -155,16 +156,22 @@ class Call:
             outcome.code = result.code
         return accepted(result)
 
-    async def barrier(self) -> None:
-        """Wait for a commit of its own. Raises `Problem` no-quorum."""
+    async def barrier(self, why: str = CONSISTENT) -> None:
+        """Wait for a commit of its own. Raises `Problem` no-quorum, which says `why` one is needed."""
         try:
             async with asyncio.timeout(self.service.limits.write_s + GRACE_S):
                 await self.node.barrier(self.service.limits.write_s)
         except (NoQuorum, OutcomeUnknown, Overloaded, TimeoutError):
-            detail = "a consistent read needs a majority; without ?consistent=true this node tells what it knows"
-            raise Problem("no-quorum", detail) from None
+            raise Problem("no-quorum", why) from None
         except Stopped:
             raise Problem("stopping", "this node is stopping: ask another member") from None
+
+    async def catch_up(self) -> None:
+        """Before a write is refused for want of something: see that it is not merely unknown here.
+
+        A member that has just started, or was stopped for a while, is behind the others. Raises `Problem` no-quorum.
+        """
+        await self.barrier("nothing was proposed: what this is about is not known here, and no majority can be asked")
 
     async def ownership(self) -> Ownership:
         """The placement of the present epoch."""

@@ -111,6 +111,8 @@ async def _kind_errors(call: Call, specs: Sequence[Spec], prefix: Any) -> list[F
     by_kind: dict[str, list[int]] = {}
     for position, spec in enumerate(specs):
         by_kind.setdefault(spec.kind, []).append(position)
+    if not by_kind.keys() <= offered_kinds(call.state):
+        await call.catch_up()
     known = offered_kinds(call.state)
     if not known:
         raise Problem("not-ready", "no member has joined yet, so no kind of task is offered: try again in a moment")

@@ -13,7 +13,7 @@ from node.http.endpoint import Endpoints, Says
 from node.http.models import RunsQuery, StartBody, TaskRunsQuery
 from node.http.pages import cursor_of, cut, run_before
 from node.http.problems import Problem, invalid
-from node.http.routes.tasks import known_task
+from node.http.routes.tasks import known_task, task_to_change
 from node.http.specs import check_params
 from node.http.surface import Progress
 from node.http.times import micros
@@ -40,7 +40,7 @@ MAX_KEY: Final = 200
 )
 async def start_run(call: Call) -> web.Response:
     """Run a task now, by hand. Refused where `overlap` forbids it. A paused task can be run, too."""
-    name = known_task(call)
+    name = await task_to_change(call)
     given = await call.model(StartBody, empty=True)
     key = call.header("Idempotency-Key")
     if key is not None and len(key) > MAX_KEY:
@@ -89,7 +89,10 @@ async def run(call: Call) -> web.Response:
 )
 async def cancel_run(call: Call) -> web.Response:
     """Cancel a run: at once where nobody holds it, else by whoever does."""
-    found = await find(call, call.path("run_id"))
+    run_id = call.path("run_id")
+    if run_id not in call.state.runs:
+        await call.catch_up()
+    found = await find(call, run_id)
     if isinstance(found, Ended):
         raise Problem("conflict", f"the run is over: it {found.state.replace('_', ' ')}", state=found.state)
     await call.propose(Cancel(call.service.now_us(), found.run_id))

@@ -50,6 +50,8 @@ async def put_task(call: Call) -> web.Response:
     name = call.path("name")
     if not _NAME.fullmatch(name):
         raise invalid_field("name", _bad_name(name), "the path")
+    if call.header("If-Match") == "*":
+        await _seek(call, name)
     expected = expected_version(call, name)
     put = await one_spec(call, name)
     result = await call.propose(PutTasks(call.service.now_us(), (Put(put.spec_packed, expected),)))
@@ -124,7 +126,7 @@ async def task(call: Call) -> web.Response:
 )
 async def delete_task(call: Call) -> web.Response:
     """Delete a task, and cancel its runs."""
-    name = known_task(call)
+    name = await task_to_change(call)
     await call.propose(DeleteTask(call.service.now_us(), name, expected_version(call, name)))
     return web.Response(status=204)
 
@@ -146,7 +148,7 @@ async def resume(call: Call) -> web.Response:
 
 
 async def _paused(call: Call, *, on: bool) -> web.Response:
-    name = known_task(call)
+    name = await task_to_change(call)
     await call.propose(Pause(call.service.now_us(), name, on))
     return await _told(call, name)
 
@@ -169,6 +171,17 @@ def known_task(call: Call) -> str:
         )
         raise Problem("not-found", detail)
     return name
+
+
+async def task_to_change(call: Call) -> str:
+    """As `known_task`, for a write: a task that is not known here may be known to the others. Raises `Problem`."""
+    await _seek(call, call.path("name"))
+    return known_task(call)
+
+
+async def _seek(call: Call, name: str) -> None:
+    if name not in call.state.tasks and _NAME.fullmatch(name):
+        await call.catch_up()
 
 
 def expected_version(call: Call, name: str) -> int | None:
