@@ -14,8 +14,8 @@ setup: .venv/installed  ## make .venv with everything in it
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Rota needs Python 3.11 or later; say which: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@echo "setup: installing into .venv (about 500 MB; a few minutes the first time)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements/dev.lock
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(BIN)/pip install -qq --disable-pip-version-check --requirement requirements/dev.lock
+	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
 demo: setup  ## three nodes on this machine: watch them run, fail over and finish (KEEP=1 leaves them running)
@@ -46,7 +46,7 @@ compose-test: setup  ## the compose file on a real Docker engine: kill, fail ove
 	@$(BIN)/python -m tests.compose
 
 lock: setup  ## choose the newest versions that fit and write them down
-	@$(BIN)/pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/pip install -qq --disable-pip-version-check uv
 	@for extra in "dev:--extra dev" "rota:--extra s3 --extra postgres" "rota-spark:--extra s3 --extra postgres --extra spark"; do \
 	  $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-header --no-annotate \
 	    $${extra#*:} --output-file requirements/$${extra%%:*}.lock pyproject.toml; done

@@ -221,7 +221,9 @@ async def test_a_kind_that_is_installed_and_offered_by_nobody_says_so() -> None:
     async with servers() as served:
         member = served.cluster.machine.state.members["node-1"]
         served.cluster.ok(
-            Join(1, "node-1", member.host, member.raft_port, member.http_port, 9, (), 1, ("other",), member.incarnation),
+            Join(
+                1, "node-1", member.host, member.raft_port, member.http_port, 9, (), 1, ("other",), member.incarnation
+            ),
         )
         refused = await served.put_task("a")
         assert "no member offers it" in refused.fields["kind"]
