@@ -36,6 +36,8 @@ from node.state.entries import Proposal
 from node.state.value import Result
 
 logger = logging.getLogger(__name__)
+# The library's traceback for a port in use: PortInUse says it in a sentence.
+logging.getLogger("pysyncobj.syncobj").addFilter(lambda record: record.msg != "failed to perform initialization")
 
 _TIMING = Timing()
 
