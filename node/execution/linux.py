@@ -6,13 +6,19 @@ let work go on that another member has taken over meanwhile.
 
 import ctypes
 import os
+import threading
 import time
+from pathlib import Path
+from typing import Final
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _TFD_NONBLOCK = os.O_NONBLOCK
 _TFD_CLOEXEC = os.O_CLOEXEC
 _TFD_TIMER_ABSTIME = 1
+
+_AUTOGROUP: Final = Path("/proc/self/autogroup")
+_AUTOGROUP_AGAIN_S: Final = 0.15
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -45,6 +51,24 @@ def die_with_parent(signal_number: int) -> None:
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends: none of them can leave the tree."""
     _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def lower_session(nice: int, file: Path = _AUTOGROUP, tries: int = 50) -> None:
+    """Give this process's session the priority `nice`, as against other sessions.
+
+    Where the kernel shares the processor between sessions (sched_autogroup_enabled, as on most desktops), a
+    process's own nice counts only within its session, and work in a session of its own would get as much as the
+    node. The kernel allows a change each tenth of a second: what comes too soon tries again, in a thread.
+    """
+    try:
+        file.write_text(str(nice))
+    except BlockingIOError:
+        if tries > 1:
+            again = threading.Timer(_AUTOGROUP_AGAIN_S, lower_session, (nice, file, tries - 1))
+            again.daemon = True
+            again.start()
+    except OSError:
+        return  # a kernel without it, or a /proc that is not to be written: nice is all there is
 
 
 class Timer:

@@ -20,8 +20,8 @@ from pydantic import ValidationError
 from node.execution import frames
 from node.execution.ctx import Ctx, Wire
 from node.execution.leftovers import RUN_MARK
-from node.execution.linux import die_with_parent
-from node.execution.order import Brief, Order
+from node.execution.linux import die_with_parent, lower_session
+from node.execution.order import Brief
 from tasks.kind import MissingSecret, Unretryable
 from tasks.kinds import KindError, field_errors, load
 from tasks.secret import Redactor, blot_json, references_in
@@ -49,7 +49,7 @@ def enter(
         _leave_supervisor(supervisor, keep, output, brief)
         os.environ.update({**brief.order.env, RUN_MARK: run_mark})
         os.chdir(scratch)
-        _work(brief.order, Wire(end), scratch)
+        _work(brief, Wire(end), scratch)
     except BaseException:  # noqa: BLE001  a fork must not return into its parent's code, whatever happens
         traceback.print_exc()
         os._exit(70)
@@ -95,7 +95,8 @@ def _printer(descriptor: int) -> TextIO:
     return open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
-def _work(order: Order, wire: Wire, scratch: Path) -> None:
+def _work(brief: Brief, wire: Wire, scratch: Path) -> None:
+    order = brief.order
     wire.wait_for_go()
     wire.listen()
     _log_to_stderr()
@@ -114,6 +115,7 @@ def _work(order: Order, wire: Wire, scratch: Path) -> None:
             # All of them before the work: a missing one is found now and not hours later, halfway through.
             ctx.secret(reference)
         wire.send(frames.Started())
+        lower_session(brief.limits.nice)  # not before: to begin is the node's affair
         result = kind().run(ctx)
         report = frames.Done(_checked(result, redactor), ctx.saw_stop)
     except BaseException as error:  # noqa: BLE001  whatever a kind raises, SystemExit too, is how its attempt ended

@@ -1,0 +1,38 @@
+"""The priority of a session, where the kernel schedules by sessions."""
+
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+from node.execution.linux import lower_session
+
+
+def test_the_priority_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "autogroup"
+    lower_session(10, file)
+    assert file.read_text() == "10"
+
+
+def test_a_kernel_without_it_is_let_be(tmp_path: Path) -> None:
+    lower_session(10, tmp_path / "not" / "there")
+
+
+def test_what_comes_too_soon_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel answers EAGAIN to a second change within a tenth of a second."""
+    asked: list[str] = []
+    done = threading.Event()
+
+    def write(_: Path, text: str) -> int:
+        asked.append(text)
+        if len(asked) < 3:
+            raise BlockingIOError(errno.EAGAIN, "too soon")
+        done.set()
+        return len(text)
+
+    monkeypatch.setattr(Path, "write_text", write)
+    monkeypatch.setattr("node.execution.linux._AUTOGROUP_AGAIN_S", 0.001)
+    lower_session(10, Path("autogroup"))
+    assert done.wait(10)
+    assert asked == ["10", "10", "10"]
