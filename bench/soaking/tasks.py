@@ -1,0 +1,62 @@
+"""The tasks of the soak: every overlap and catch-up policy, retries, time limits, hand-overs, every way to resume."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from bench.soaking.work import command
+
+BY_HAND: Final = "by-hand"
+"""Started by clients, one run a request."""
+
+LONG: Final = ("long-1", "long-2", "long-again")
+"""Started by clients whenever they do not run: minutes of work, saved now and then."""
+
+COUNTER: Final = "counter"
+"""Changed by clients again and again; its params say how often."""
+
+
+def tasks(journal: Path) -> dict[str, dict[str, Any]]:
+    """The specs, by name."""
+
+    def soak(seconds: float, **more: Any) -> dict[str, Any]:
+        return {"kind": "soak", "params": {"journal": str(journal), "seconds": seconds, **more}}
+
+    often = {"failover": {"max": 1000}}
+    minutes = {**soak(90, save_every=10), "overlap": "skip"}
+    every = {
+        "skip": {**soak(1.2), "schedule": {"every_s": 2}, "overlap": "skip", "catch_up": "skip", **often},
+        "queue": {**soak(2.0), "schedule": {"every_s": 3}, "overlap": "queue", "catch_up": "latest", **often},
+        "replace": {**soak(8.0), "schedule": {"every_s": 5}, "overlap": "replace", **often},
+        "allow": {**soak(3.0), "schedule": {"every_s": 2}, "overlap": "allow", "catch_up": "all", **often},
+        "all": {**soak(0.5), "schedule": {"every_s": 4}, "overlap": "queue", "catch_up": "all", **often},
+        "cron": {**soak(1.0), "schedule": {"cron": "*/7 * * * * *"}, "overlap": "skip", **often},
+        "slow": {**soak(4.0), "schedule": {"every_s": 9}, "timeout_s": 1, "retry": {"attempts": 1}, **often},
+        "abandon": {**soak(4.0), "schedule": {"every_s": 6}, "failover": {"resume": "abandon"}},
+        "twice": {**soak(6.0), "schedule": {"every_s": 11}, "failover": {"max": 2, "resume": "restart"}},
+        "failing": {
+            **soak(1.0, fail_attempts=2),
+            "schedule": {"every_s": 8},
+            "retry": {"attempts": 4, "backoff_s": 0.5, "factor": 2},
+            **often,
+        },
+        "program": {
+            "kind": "command",
+            "params": {"argv": command(journal, 2.0)},
+            "schedule": {"every_s": 3},
+            **often,
+        },
+        "always": {**soak(20.0, save_every=20), "schedule": {"continuous": True}, **often},
+    }
+    by_hand = {
+        BY_HAND: {**soak(0.2), "overlap": "allow", **often},
+        COUNTER: {**soak(0.1, marker=0)},
+        LONG[0]: {**minutes, **often},
+        LONG[1]: {**minutes, "failover": {"max": 1000, "grace_s": 1.5}},
+        LONG[2]: {**minutes, "failover": {"max": 1000, "resume": "restart"}},
+    }
+    return every | by_hand
+
+
+def note(journal: Path, marker: int) -> dict[str, Any]:
+    """A task that is only to be there."""
+    return {"kind": "soak", "params": {"journal": str(journal), "seconds": 0.1, "marker": marker}}

@@ -1,0 +1,94 @@
+"""The work of the soak: it writes down what it does, so that what happened can be seen from outside.
+
+All attempts append to one file, their journal; each line is one effect, and the order of the lines is the order in
+which the effects took place. An attempt that was taken over and goes on working is seen there, whatever it believes.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict
+
+from tasks.kind import Context
+
+BEAT_S: Final = 0.05
+"""Between two lines of an attempt at work."""
+
+COMMAND: Final = """
+import os, sys, time
+run, token = os.environ["NURSERY_RUN"].rsplit(":", 1)
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+def note(what, step):
+    at = time.clock_gettime(time.CLOCK_BOOTTIME)
+    os.write(file, f"{run} {token} {os.getpid()} {at:.6f} {what} {step}\\n".encode())
+steps = int(float(sys.argv[2]) / 0.05)
+note("start", 0)
+for step in range(steps):
+    note("beat", step)
+    time.sleep(0.05)
+note("end", steps)
+"""
+"""The same as a program of its own, for the kind `command`: argv is the journal and the seconds to work."""
+
+
+def install(folder: Path) -> str:
+    """Make a folder in which Python finds the kind `soak`, as anybody's kind is found; the PYTHONPATH with it."""
+    info = folder / "rota_soak-1.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rota-soak\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[rota.kinds]\nsoak = bench.soaking.work:Soak\n")
+    return os.pathsep.join((str(folder), str(Path(__file__).parents[2])))
+
+
+def command(journal: Path, seconds: float) -> list[str]:
+    """The argv of a `command` that works for so long."""
+    return [sys.executable, "-I", "-S", "-c", COMMAND, str(journal), str(seconds)]
+
+
+class SoakParams(BaseModel):
+    """How long to work, how often to save a checkpoint (in beats, 0: never), and which attempts fail halfway."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    journal: str
+    seconds: float
+    save_every: int = 0
+    fail_attempts: int = 0
+    marker: int = 0
+
+
+class Soak:
+    """Beats, saves checkpoints, fails as it is told, and leaves off when it is asked to."""
+
+    Params = SoakParams
+
+    def run(self, ctx: Context[SoakParams]) -> dict[str, Any]:
+        """Work from the last checkpoint to the end."""
+        params = ctx.params
+        journal = os.open(params.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+        def note(what: str, step: int) -> None:
+            at_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+            os.write(journal, f"{ctx.run_id} {ctx.token} {os.getpid()} {at_s:.6f} {what} {step}\n".encode())
+
+        steps = int(params.seconds / BEAT_S)
+        begin = int(ctx.checkpoint or 0)
+        note("start", begin)
+        for step in range(begin, steps):
+            if ctx.cancelled:
+                note("left", step)
+                return {"left": step}
+            note("beat", step)
+            ctx.progress(step, steps, "beats")
+            if ctx.attempt <= params.fail_attempts and step >= steps // 2:
+                raise RuntimeError(f"attempt {ctx.attempt} was told to fail")
+            time.sleep(BEAT_S)
+            if params.save_every and (step + 1) % params.save_every == 0:
+                note("saving", step + 1)
+                ctx.save_checkpoint(step + 1)
+                note("saved", step + 1)
+        note("end", steps)
+        return {"begin": begin, "steps": steps}
