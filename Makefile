@@ -39,8 +39,12 @@ test: lint  ## all that must hold: style, types, contracts, docs and the tests
 soak: setup  ## repeated faults against a real cluster, minutes long (ROUNDS=20)
 	@$(BIN)/python -m bench.soak --rounds $(or $(ROUNDS),20)
 
-bench: setup  ## what the figures in the README were measured with
-	@$(BIN)/python -m bench
+bench: .venv/bench  ## what the figures in the README were measured with
+	@$(BIN)/python -m bench $(NAMES)
+
+.venv/bench: .venv/installed
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
 
 compose-test: setup  ## the compose file on a real Docker engine: kill, fail over, down and up again
 	@$(BIN)/python -m tests.compose

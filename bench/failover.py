@@ -22,12 +22,12 @@ from node.cli.local import LocalCluster, wait_for
 TASKS = 6
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--pauses", type=int, default=6)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder, LocalCluster(Path(folder), 3) as cluster:
         cluster.start()
         cluster.wait_until_ready()

@@ -1,0 +1,68 @@
+"""Runs the measurements: all of them, or those that are named. Each has options of its own: python -m bench.NAME -h.
+
+    python -m bench [placement] [api] [starting] [idle] [failover]
+
+They share the machine with whatever else it does: its load is printed before each, and again at the end.
+"""
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+NAMES: Final = {
+    "placement": "owners of 25,000 and a million tasks, all members up and one down",
+    "api": "the HTTP API of three nodes on this machine",
+    "starting": "from a request, and from a claim, to a command's first words",
+    "idle": "an idle node's processor time and memory",
+    "failover": "from the loss of a node to the claims of its runs by others",
+}
+
+
+def main() -> int:
+    """Run them; 1 if one failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
+    names = parser.parse_args().names or list(NAMES)
+    if unknown := set(names) - NAMES.keys():
+        parser.error(f"there is no measurement called {', '.join(sorted(unknown))}: there are {', '.join(NAMES)}")
+    print(_machine(), flush=True)
+    failed = []
+    for name in names:
+        print(f"\n== {name}: {NAMES[name]} (load {_load()})", flush=True)
+        # A process each: what one leaves in memory is not the next one's.
+        if subprocess.run([sys.executable, "-m", f"bench.{name}"], check=False).returncode != 0:
+            failed.append(name)
+    print(f"\nload at the end: {_load()}", flush=True)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _machine() -> str:
+    cpu = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    beside = "with kafka-python" if find_spec("kafka") is not None else "without kafka-python"
+    return (
+        f"{len(os.sched_getaffinity(0))} cores of {cpu}, {memory_gib:.0f} GiB, {platform.system()} "
+        f"{platform.release()}, Python {platform.python_version()}, {beside}"
+    )
+
+
+def _load() -> str:
+    return f"{os.getloadavg()[0]:.1f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
