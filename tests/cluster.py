@@ -7,11 +7,12 @@ answer to `ask` is checked against the cluster's own /openapi.json.
 import json
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import urllib3
 
@@ -24,6 +25,8 @@ from tests import cluster_kinds
 from tests.described import Description
 
 NOTHING: Final = object()
+STREAM_S: Final = 30.0
+"""So long may a stream that a test reads be silent."""
 
 
 @dataclass
@@ -57,6 +60,15 @@ class Reply:
     def epoch(self) -> int:
         """The epoch there."""
         return int(self.headers["Rota-Epoch"])
+
+
+@dataclass(frozen=True)
+class Event:
+    """One of the server-sent events."""
+
+    id: str
+    name: str
+    data: Any
 
 
 @dataclass
@@ -118,6 +130,7 @@ class Cluster(LocalCluster):
         method: str,
         target: str,
         node: str | None = None,
+        /,
         *,
         json: Any = NOTHING,
         data: bytes | None = None,
@@ -148,6 +161,29 @@ class Cluster(LocalCluster):
         self.description.check(method, target, reply.status, media_type, reply.json)
         return reply
 
+    @contextmanager
+    def streaming(
+        self, target: str, node: str, /, headers: Mapping[str, str] | None = None, **query: Any
+    ) -> Iterator[Iterator[bytes]]:
+        """The pieces of an answer as they come; it is given up where the block ends."""
+        sent = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        url = self.url(node) + target + (f"?{urlencode(query)}" if query else "")
+        response = self._pool.request(
+            "GET", url, headers={**sent, **(headers or {})}, timeout=STREAM_S, preload_content=False
+        )
+        try:
+            assert response.status == 200, response.read()
+            yield iter(lambda: response.read1(65_536), b"")
+        finally:
+            response.close()
+
+    @contextmanager
+    def events(self, node: str, last_id: str | None = None) -> Iterator[Iterator["Event"]]:
+        """What a node tells of what happens; it begins where the block is entered, or after `last_id`."""
+        headers = {"Last-Event-ID": last_id} if last_id else {}
+        with self.streaming("/v1/events", node, headers=headers) as pieces:
+            yield _events(pieces)
+
     @property
     def description(self) -> Description:
         """/openapi.json, as a node that runs tells it."""
@@ -155,13 +191,13 @@ class Cluster(LocalCluster):
             self._description = Description(self.client.get("/openapi.json"))
         return self._description
 
-    def get(self, target: str, node: str | None = None, **query: Any) -> Any:
+    def get(self, target: str, node: str | None = None, /, **query: Any) -> Any:
         """The body of a GET that must succeed."""
         reply = self.ask("GET", target, node, **query)
         assert reply.status == 200, reply.body
         return reply.json
 
-    def all(self, target: str, node: str | None = None, **query: Any) -> list[Any]:
+    def all(self, target: str, node: str | None = None, /, **query: Any) -> list[Any]:
         """All items of a list, page by page."""
         items: list[Any] = []
         after = None
@@ -305,6 +341,17 @@ class Cluster(LocalCluster):
         self.end()
 
 
+def _events(pieces: Iterator[bytes]) -> Iterator[Event]:
+    text = ""
+    for piece in pieces:
+        text += piece.decode()
+        *whole, text = text.split("\n\n")
+        for block in whole:
+            fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+            if "event" in fields:
+                yield Event(fields["id"], fields["event"], json.loads(fields["data"]))
+
+
 def process_state(pid: int) -> str:
     """A process's state as the kernel names it: R, S, D, T, Z; empty if there is none of that pid."""
     found = tree.process(pid)
@@ -328,8 +375,3 @@ def _packed(value: Any) -> bytes:
 
 def _parsed(body: bytes) -> Any:
     return json.loads(body)
-
-
-def quoted(run_id: str) -> str:
-    """A run's id in a path."""
-    return quote(run_id, safe="")
