@@ -1,0 +1,21 @@
+"""A cluster that is harmed: one for the tests of a module, mended before each."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster import Cluster
+
+
+@pytest.fixture(scope="module")
+def harmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes in whatever state the last test left them."""
+    with Cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(harmed: Cluster) -> Cluster:
+    """Three nodes, all of them up."""
+    harmed.mend()
+    return harmed

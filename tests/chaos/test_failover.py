@@ -1,0 +1,150 @@
+"""A node is lost in the middle of a run (DESIGN.md, sections 6 and 7): another one goes on, and only one."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from node.cli.local import wait_for
+from tests.cluster import Cluster, Notes, process_state
+
+pytestmark = pytest.mark.chaos
+
+STEPS = 5
+
+
+@dataclass
+class Underway:
+    """A run whose first attempt has committed all its checkpoints, and waits at its gate."""
+
+    run_id: str
+    owner: str
+    notes: Notes
+    worker: int
+    token: int
+
+
+def underway(cluster: Cluster, name: str, owner: str, **spec: Any) -> Underway:
+    notes = cluster.notes()
+    cluster.register(name, params={**notes.params, "steps": STEPS}, pin=owner, **spec)
+    run_id = cluster.run(name)
+    worker = notes.wait("beat")["pid"]
+    run = cluster.run_of(run_id, owner)  # which had applied the checkpoints before it told the worker
+    assert (run["node"], run["attempt"], run["checkpoint"]) == (owner, 1, STEPS)
+    return Underway(run_id, owner, notes, worker, run["token"])
+
+
+def assert_taken_over(cluster: Cluster, lost: Underway, node: str) -> Any:
+    """A second attempt goes on from the checkpoint, elsewhere, and the first did nothing after it was claimed."""
+    run = cluster.wait_for_attempt(lost.run_id, 2, node)
+    assert run["node"] != lost.owner
+    assert run["token"] > lost.token
+    assert run["attempts"][0]["state"] == "orphaned"
+    assert lost.notes.wait("begin", attempt=2)["step"] == STEPS
+    last_us = lost.notes.read(attempt=1)[-1]["at_us"]
+    begun_us = lost.notes.read(attempt=2)[0]["at_us"]
+    assert last_us < begun_us, "the first attempt was still at work when the second began"
+    return run
+
+
+def assert_finished_once(cluster: Cluster, lost: Underway) -> None:
+    """The second attempt ends the run, and every member tells the same of it."""
+    lost.notes.let_go()
+    run = cluster.wait_for_run(lost.run_id)
+    assert (run["state"], run["attempt"], run["result"]) == ("succeeded", 2, {"begun_at": STEPS, "steps": STEPS})
+    steps = [note["step"] for note in lost.notes.read("step")]
+    assert steps == list(range(STEPS)), "a step was taken twice"
+    assert len(lost.notes.read("end")) == 1
+    cluster.mend()
+    for name in cluster.names:
+        assert cluster.wait_for_run(lost.run_id, node=name) == run
+
+
+def test_a_killed_owners_run_goes_on_elsewhere_from_its_checkpoint(cluster: Cluster) -> None:
+    leader = cluster.wait_for_leader()
+    owner, other = cluster.others(leader)
+    bystander = underway(cluster, "kill-bystander", other)
+    lost = underway(cluster, "kill-owner", owner)
+    cluster.kill(owner)
+    assert_taken_over(cluster, lost, leader)
+    member = cluster.member(owner, leader)
+    assert (member["status"], member["reason"]) == ("down", "gone")
+    assert process_state(lost.worker) in ("", "Z"), "a worker has outlived its node"
+    assert_finished_once(cluster, lost)
+    assert cluster.run_of(bystander.run_id)["attempt"] == 1, "a run that had lost nothing was moved"
+    bystander.notes.let_go()
+    assert cluster.wait_for_run(bystander.run_id)["state"] == "succeeded"
+
+
+def test_a_killed_leaders_run_goes_on_elsewhere_from_its_checkpoint(cluster: Cluster) -> None:
+    leader = cluster.wait_for_leader()
+    other = cluster.others(leader)[0]
+    bystander = underway(cluster, "kill-leader-bystander", other)
+    lost = underway(cluster, "kill-leader", leader)
+    cluster.kill(leader)
+    assert_taken_over(cluster, lost, other)
+    assert cluster.wait_for_leader(leader, node=other) in cluster.others(leader)
+    assert_finished_once(cluster, lost)
+    assert cluster.run_of(bystander.run_id)["attempt"] == 1, "an election cost a run its life"
+    bystander.notes.let_go()
+    assert cluster.wait_for_run(bystander.run_id)["state"] == "succeeded"
+
+
+@pytest.mark.parametrize("which", ["leader", "follower"])
+def test_a_stopped_nodes_worker_is_frozen_before_another_begins(cluster: Cluster, which: str) -> None:
+    """Section 7: the supervisor keeps the deadline whether or not the node answers."""
+    leader = cluster.wait_for_leader()
+    owner = leader if which == "leader" else cluster.others(leader)[0]
+    other = cluster.others(leader, owner)[0]
+    incarnation = cluster.member(owner)["incarnation"]
+    lost = underway(cluster, f"stop-{which}", owner)
+    cluster.pause(owner)
+    run = assert_taken_over(cluster, lost, other)
+    assert process_state(lost.worker) == "T"
+    assert cluster.member(owner, other)["reason"] == "silent"
+    cluster.resume(owner)
+    wait_for("the frozen worker is killed", lambda: process_state(lost.worker) in ("", "Z"))
+    cluster.wait_until_whole()
+    assert cluster.member(owner)["incarnation"] == incarnation + 1
+    assert cluster.run_of(lost.run_id) == run | {"progress": cluster.run_of(lost.run_id)["progress"]}
+    assert_finished_once(cluster, lost)
+    first_us = lost.notes.read(attempt=2)[0]["at_us"]
+    assert all(note["at_us"] < first_us for note in lost.notes.read(attempt=1)), "the woken worker went on"
+
+
+def test_a_node_that_stops_in_good_order_hands_over_at_once(cluster: Cluster) -> None:
+    leader = cluster.wait_for_leader()
+    owner = cluster.others(leader)[0]
+    notes = cluster.notes()
+    cluster.register("stop-hand-over", params={**notes.params, "steps": STEPS}, pin=owner)
+    run_id = cluster.run("stop-hand-over")
+    notes.wait("beat")
+    cluster.stop(owner)
+    assert cluster.exit_code(owner) == 0
+    run = cluster.wait_for_attempt(run_id, 2, leader)
+    assert cluster.member(owner, leader)["reason"] == "stopped"
+    assert run["attempts"][0]["state"] != "orphaned", "it was lost, not handed over"
+    assert notes.read("left", attempt=1), "it was not asked to leave off"
+    assert notes.wait("begin", attempt=2)["step"] == STEPS
+    notes.let_go()
+    assert cluster.wait_for_run(run_id)["state"] == "succeeded"
+    cluster.restart(owner)
+    assert cluster.wait_for_status(owner, "up")["reason"] is None
+
+
+def test_a_frozen_run_is_thawed_where_the_cluster_comes_back_in_time(cluster: Cluster) -> None:
+    """Section 7: a lapse freezes, it does not kill. Both other nodes are away for longer than a lease."""
+    leader = cluster.wait_for_leader()
+    owner, other = cluster.others(leader)
+    kept = underway(cluster, "thaw", owner)
+    for name in (leader, other):
+        cluster.pause(name)
+    wait_for("the worker is frozen", lambda: process_state(kept.worker) == "T")
+    assert cluster.get("/v1/cluster", owner)["quorum"] is False
+    for name in (leader, other):
+        cluster.resume(name)
+    beats = len(kept.notes.read("beat"))
+    wait_for("the worker goes on", lambda: len(kept.notes.read("beat")) > beats)
+    kept.notes.let_go()
+    run = cluster.wait_for_run(kept.run_id)
+    assert (run["state"], run["attempt"]) == ("succeeded", 1)

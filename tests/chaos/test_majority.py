@@ -1,0 +1,79 @@
+"""Two of three are dead (DESIGN.md, section 9): what is known is told, nothing is changed, nothing hangs."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from node.cli.local import wait_for
+from tests.cluster import Cluster, Reply
+
+pytestmark = pytest.mark.chaos
+
+ANSWER_S = 10.0
+"""So long may a write that waits for a majority take: the API's own limit, and as much again."""
+
+
+def test_without_a_majority_reads_answer_and_writes_say_so(cluster: Cluster) -> None:
+    survivor = cluster.wait_for_leader()
+    notes = cluster.notes()
+    cluster.register("before", params=notes.params, pin=survivor)
+    finished = cluster.notes()
+    finished.let_go()
+    cluster.register("finished", params=finished.params)
+    over = cluster.wait_for_run(cluster.run("finished"), node=survivor)
+    run_id = cluster.run("before")
+    notes.wait("beat")
+    for lost in cluster.others(survivor):
+        cluster.kill(lost)
+    [[_, perhaps]] = _at_once(cluster, survivor, ("PUT", "/v1/tasks/perhaps", {"kind": "probe"})).items()
+    assert (perhaps.status, perhaps.problem) in {(503, "no-quorum"), (504, "outcome-unknown")}
+    wait_for("the loss is noticed", lambda: not cluster.get("/v1/cluster", survivor)["quorum"])
+
+    assert cluster.get("/v1/tasks/before", survivor)["owner"] == survivor
+    assert cluster.run_of(over["run_id"], survivor) == over
+    assert cluster.run_of(run_id, survivor)["attempt"] == 1
+    assert {member["id"] for member in cluster.get("/v1/members", survivor)["items"]} == set(cluster.names)
+    assert cluster.get("/v1/plan", survivor, without=survivor)["load"]
+    assert cluster.ask("GET", "/healthz", survivor).status == 200
+    wait_for("its lease is over", lambda: cluster.ask("GET", "/readyz", survivor).status == 503)
+    assert cluster.ask("GET", "/readyz", survivor).problem == "not-ready"
+
+    refused = _at_once(
+        cluster,
+        survivor,
+        ("PUT", "/v1/tasks/new", {"kind": "probe"}),
+        ("POST", "/v1/tasks", [{"name": "new", "kind": "probe"}]),
+        ("DELETE", "/v1/tasks/finished", {}),
+        ("POST", "/v1/tasks/finished/runs", {}),
+        ("PATCH", "/v1/settings", {"history_days": 7}),
+        ("POST", f"/v1/members/{lost}/drain", {}),
+        ("DELETE", f"/v1/members/{lost}", {}),
+        ("GET", "/v1/tasks/before?consistent=true", {}),
+    )
+    for what, reply in refused.items():
+        assert (reply.status, reply.problem) == (503, "no-quorum"), (what, reply.body)
+
+    cluster.mend()
+    known = {task["name"] for task in cluster.all("/v1/tasks")}
+    assert known - {"perhaps"} == {"before", "finished"}
+    assert cluster.register("perhaps")["version"] == 1, "it was registered more than once"
+    assert cluster.get("/v1/settings")["history_days"] == 30
+    assert cluster.register("after", params=notes.params)["version"] == 1
+    notes.let_go()
+    assert cluster.wait_for_run(run_id)["state"] == "succeeded"
+    assert cluster.run_of(over["run_id"]) == over
+
+
+def _at_once(cluster: Cluster, node: str, *calls: tuple[str, str, Any]) -> dict[str, Reply]:
+    def ask(call: tuple[str, str, Any]) -> tuple[str, Reply]:
+        method, target, body = call
+        begun = time.monotonic()
+        path, _, query = target.partition("?")
+        reply = cluster.ask(method, path, node, json=body, timeout_s=60, consistent=query.partition("=")[2] or None)
+        assert time.monotonic() - begun < ANSWER_S, f"{method} {target} hung"
+        return f"{method} {target}", reply
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return dict(pool.map(ask, calls))

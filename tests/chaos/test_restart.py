@@ -1,0 +1,92 @@
+"""Nodes go and come back on their folders (DESIGN.md, section 5 and invariant 3): nothing that was told is lost."""
+
+import shutil
+from typing import Any
+
+import pytest
+
+from node.cli.local import wait_for
+from tests.cluster import Cluster
+
+pytestmark = pytest.mark.chaos
+
+COMPACTED_BYTES = 17 << 20
+"""More than the log of `node.raft` may hold: what was before is in a snapshot then."""
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_all_go_and_come_back_with_all_they_knew(cluster: Cluster, how: str) -> None:
+    done, held = cluster.notes(), cluster.notes()
+    done.let_go()
+    cluster.register(f"{how}-done", params={**done.params, "steps": 2}, weight=3)
+    cluster.register(f"{how}-held", params={**held.params, "steps": 2}, schedule={"every_s": 86_400})
+    over = cluster.wait_for_run(cluster.run(f"{how}-done"))
+    run_id = cluster.run(f"{how}-held")
+    held.wait("beat")
+    before = {task["name"]: task for task in cluster.all("/v1/tasks")}
+    settings = cluster.ask("PATCH", "/v1/settings", json={"history_days": 11}).json
+
+    if how == "stopped":
+        cluster.stop()
+        assert [cluster.exit_code(name) for name in cluster.names] == [0, 0, 0]
+    else:
+        for name in cluster.names:
+            cluster.kill(name)
+        wait_for("no worker outlives its node", lambda: not _workers(cluster))
+    assert not _workers(cluster)
+    cluster.mend()
+
+    for name in cluster.names:
+        assert {task["name"]: _definition(task) for task in cluster.all("/v1/tasks", name)} == {
+            task: _definition(told) for task, told in before.items()
+        }
+        assert cluster.run_of(over["run_id"], name) == over
+        assert cluster.get("/v1/settings", name) == settings
+    run = cluster.wait_for_attempt(run_id, 2)
+    assert held.wait("begin", attempt=2)["step"] == 2, "it did not go on from its checkpoint"
+    held.let_go()
+    assert cluster.wait_for_run(run_id)["token"] == run["token"]
+
+
+def _workers(cluster: Cluster) -> list[int]:
+    return [pid for name in cluster.names for pid in cluster.workers(name)]
+
+
+def _definition(task: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in task.items() if name not in ("owner", "next_fire_at", "last")}
+
+
+def test_a_node_that_has_lost_its_folder_catches_up_history_and_all(cluster: Cluster) -> None:
+    """By a snapshot, which holds no finished runs: those are fetched from the others."""
+    notes = cluster.notes()
+    notes.let_go()
+    cluster.register("history", params=notes.params)
+    over = [cluster.wait_for_run(cluster.run("history")) for _ in range(5)]
+    victim = cluster.others(cluster.wait_for_leader())[0]
+    cluster.kill(victim)
+    _fill_the_log(cluster)
+    others = cluster.others(victim)
+    wait_for("a snapshot is made", lambda: all((cluster.folder / name / "raft/snapshot").exists() for name in others))
+    late = cluster.wait_for_run(cluster.run("history"))
+
+    shutil.rmtree(cluster.folder / victim)
+    cluster.restart(victim)
+    expected = {run["run_id"]: run for run in [*over, late]}
+
+    def all_there() -> bool:
+        return {run["run_id"]: run for run in cluster.all("/v1/tasks/history/runs", victim)} == expected
+
+    wait_for("the finished runs are there", all_there)
+    assert cluster.all("/v1/tasks", victim) == cluster.all("/v1/tasks", others[0])
+    cluster.wait_until_whole()
+    cluster.register("pinned", params=notes.params, pin=victim)
+    assert cluster.wait_for_run(cluster.run("pinned"))["node"] == victim
+
+
+def _fill_the_log(cluster: Cluster) -> None:
+    for turn in range(COMPACTED_BYTES // 900_000):
+        reply = cluster.ask(
+            "POST", "/v1/tasks", json=[{"name": "large", "kind": "probe", "params": {"says": f"{turn:06}" * 150_000}}]
+        )
+        assert reply.status == 200
+    assert cluster.ask("DELETE", "/v1/tasks/large").status == 204
