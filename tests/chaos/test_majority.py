@@ -8,6 +8,7 @@ import pytest
 
 from node.cli.local import wait_for
 from tests.cluster import Cluster, Reply
+from tests.command import Rota
 
 pytestmark = pytest.mark.chaos
 
@@ -27,33 +28,28 @@ def test_without_a_majority_reads_answer_and_writes_say_so(cluster: Cluster) -> 
     notes.wait("beat")
     for lost in cluster.others(survivor):
         cluster.kill(lost)
-    [[_, perhaps]] = _at_once(cluster, survivor, ("PUT", "/v1/tasks/perhaps", {"kind": "probe"})).items()
+    with ThreadPoolExecutor(2) as pool:
+        asked = pool.submit(_ask, cluster, survivor, "PUT", "/v1/tasks/perhaps", {"kind": "probe"})
+        wait_for("the loss is noticed", lambda: not cluster.get("/v1/cluster", survivor)["quorum"])
+        _assert_reads_answer(cluster, survivor, run_id, over)
+        pausing = pool.submit(Rota(cluster.url(survivor)), "pause", "before")
+        refused = _at_once(
+            cluster,
+            survivor,
+            ("PUT", "/v1/tasks/new", {"kind": "probe"}),
+            ("POST", "/v1/tasks", [{"name": "new", "kind": "probe"}]),
+            ("DELETE", "/v1/tasks/finished", {}),
+            ("POST", "/v1/tasks/finished/runs", {}),
+            ("PATCH", "/v1/settings", {"history_days": 7}),
+            ("POST", f"/v1/members/{lost}/drain", {}),
+            ("DELETE", f"/v1/members/{lost}", {}),
+            ("GET", "/v1/tasks/before?consistent=true", {}),
+        )
+        for what, reply in refused.items():
+            assert (reply.status, reply.problem) == (503, "no-quorum"), (what, reply.body)
+        perhaps = asked.result()
     assert (perhaps.status, perhaps.problem) in {(503, "no-quorum"), (504, "outcome-unknown")}
-    wait_for("the loss is noticed", lambda: not cluster.get("/v1/cluster", survivor)["quorum"])
-
-    assert cluster.get("/v1/tasks/before", survivor)["owner"] == survivor
-    assert cluster.run_of(over["run_id"], survivor) == over
-    assert cluster.run_of(run_id, survivor)["attempt"] == 1
-    assert {member["id"] for member in cluster.get("/v1/members", survivor)["items"]} == set(cluster.names)
-    assert cluster.get("/v1/plan", survivor, without=survivor)["load"]
-    assert cluster.ask("GET", "/healthz", survivor).status == 200
-    wait_for("its lease is over", lambda: cluster.ask("GET", "/readyz", survivor).status == 503)
-    assert cluster.ask("GET", "/readyz", survivor).problem == "not-ready"
-
-    refused = _at_once(
-        cluster,
-        survivor,
-        ("PUT", "/v1/tasks/new", {"kind": "probe"}),
-        ("POST", "/v1/tasks", [{"name": "new", "kind": "probe"}]),
-        ("DELETE", "/v1/tasks/finished", {}),
-        ("POST", "/v1/tasks/finished/runs", {}),
-        ("PATCH", "/v1/settings", {"history_days": 7}),
-        ("POST", f"/v1/members/{lost}/drain", {}),
-        ("DELETE", f"/v1/members/{lost}", {}),
-        ("GET", "/v1/tasks/before?consistent=true", {}),
-    )
-    for what, reply in refused.items():
-        assert (reply.status, reply.problem) == (503, "no-quorum"), (what, reply.body)
+    assert (pausing.result().code, pausing.result().out) == (3, "")
 
     cluster.mend()
     known = {task["name"] for task in cluster.all("/v1/tasks")}
@@ -66,14 +62,29 @@ def test_without_a_majority_reads_answer_and_writes_say_so(cluster: Cluster) -> 
     assert cluster.run_of(over["run_id"]) == over
 
 
-def _at_once(cluster: Cluster, node: str, *calls: tuple[str, str, Any]) -> dict[str, Reply]:
-    def ask(call: tuple[str, str, Any]) -> tuple[str, Reply]:
-        method, target, body = call
-        begun = time.monotonic()
-        path, _, query = target.partition("?")
-        reply = cluster.ask(method, path, node, json=body, timeout_s=60, consistent=query.partition("=")[2] or None)
-        assert time.monotonic() - begun < ANSWER_S, f"{method} {target} hung"
-        return f"{method} {target}", reply
+def _assert_reads_answer(cluster: Cluster, survivor: str, run_id: str, over: Any) -> None:
+    assert cluster.get("/v1/tasks/before", survivor)["owner"] == survivor
+    assert cluster.run_of(over["run_id"], survivor) == over
+    assert cluster.run_of(run_id, survivor)["attempt"] == 1
+    assert {member["id"] for member in cluster.get("/v1/members", survivor)["items"]} == set(cluster.names)
+    assert cluster.get("/v1/plan", survivor, without=survivor)["load"]
+    assert cluster.ask("GET", "/healthz", survivor).status == 200
+    wait_for("its lease is over", lambda: cluster.ask("GET", "/readyz", survivor).status == 503)
+    assert cluster.ask("GET", "/readyz", survivor).problem == "not-ready"
 
+
+def _ask(cluster: Cluster, node: str, method: str, target: str, body: Any) -> Reply:
+    begun = time.monotonic()
+    path, _, query = target.partition("?")
+    reply = cluster.ask(method, path, node, json=body, timeout_s=60, consistent=query.partition("=")[2] or None)
+    assert time.monotonic() - begun < ANSWER_S, f"{method} {target} hung"
+    return reply
+
+
+def _at_once(cluster: Cluster, node: str, *calls: tuple[str, str, Any]) -> dict[str, Reply]:
     with ThreadPoolExecutor(len(calls)) as pool:
-        return dict(pool.map(ask, calls))
+        asked = {
+            f"{method} {target}": pool.submit(_ask, cluster, node, method, target, body)
+            for method, target, body in calls
+        }
+    return {what: reply.result() for what, reply in asked.items()}

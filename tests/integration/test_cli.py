@@ -1,0 +1,189 @@
+"""The command line (DESIGN.md, section 10) as a process: what it prints, and its exit codes 0, 1, 2 and 3."""
+
+import signal
+import socket
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from node.cli.local import free_ports, wait_for
+from tests.cluster import Cluster
+from tests.command import Rota
+from tests.integration.conftest import TOKEN
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def rota(cluster: Cluster) -> Rota:
+    """Told of all three, the first of them an address at which nobody is."""
+    [nobody] = free_ports(1)
+    return Rota(f"http://127.0.0.1:{nobody}," + ",".join(cluster.url(name) for name in cluster.names), TOKEN)
+
+
+TASKS = """\
+name: from-yaml
+kind: probe
+schedule: {cron: "0 3 * * *", timezone: Europe/Paris}
+params:
+  says: hello from the command line
+  steps: 2
+---
+- name: once
+  kind: probe
+  schedule: {at: 2030-12-01T00:00:00Z}
+- {name: failing, kind: probe, params: {fail_attempts: 9}, retry: {attempts: 1}}
+"""
+
+
+def test_tasks_are_applied_tried_first_and_looked_at(rota: Rota, cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "tasks.yaml"
+    file.write_text(TASKS)
+    tried = rota("apply", "-f", str(file), "--dry-run")
+    assert (tried.code, tried.out.splitlines()[0]) == (0, "from-yaml: would be created (version 1)")
+    assert cluster.ask("GET", "/v1/tasks/from-yaml").status == 404
+    assert [item["change"] for item in rota("apply", "-f", "-", "--json", stdin=TASKS).json] == ["created"] * 3
+    file.write_text(TASKS.replace("steps: 2", "steps: 3"))
+    again = rota("apply", "-f", str(file))
+    assert again.out.splitlines() == [
+        "from-yaml: changed (version 2)",
+        "once: unchanged (version 1)",
+        "failing: unchanged (version 1)",
+    ]
+    listed = rota("tasks", "--kind", "probe")
+    assert all(name in listed.out for name in ("from-yaml", "once", "failing"))
+    assert {task["name"] for task in rota("tasks", "--json").json} == {"from-yaml", "once", "failing"}
+    assert rota("show", "from-yaml", "--json").json["params"]["steps"] == 3
+    assert "Europe/Paris" in rota("show", "from-yaml").out
+    owner = cluster.owner_of("from-yaml")
+    assert rota("where", "from-yaml", "--json").json["owner"] == owner
+    without = rota("where", "from-yaml", "--without", owner)
+    assert f"owner without {owner}" in without.out
+    assert f"{owner}: down" in without.out
+    plan = rota("plan", "--without", owner, "--json").json
+    assert "from-yaml" in {move["task"] for move in plan["moves"] if move["from"] == owner}
+    assert "from-yaml" in rota("plan", "--without", owner).out
+
+
+def test_tasks_are_run_watched_and_cancelled(rota: Rota, cluster: Cluster) -> None:
+    notes = cluster.notes()
+    cluster.register("ran", params={"says": "hello from the command line"})
+    done = rota("run", "ran", "--wait", "--json").json
+    assert done["state"] == "succeeded"
+    assert "hello from the command line" in rota("log", done["run_id"]).out
+    cluster.register("fails", params={"fail_attempts": 9}, retry={"attempts": 1})
+    failed = rota("run", "fails", "--wait")
+    assert (failed.code, "failed" in failed.out, "was told to fail" in failed.out) == (1, True, True)
+    started = rota("run", "ran", "--param", f"notes={notes.file}", "--param", f"gate={notes.gate}")
+    assert started.code == 0
+    run_id = started.out.strip()
+    notes.wait("beat")
+    assert run_id in rota("runs", "ran", "--state", "running").out
+    assert [run["run_id"] for run in rota("runs", "ran", "--json").json["items"]] == [run_id, done["run_id"]]
+    refused = rota("run", "ran")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith("rota: ")
+    assert rota("cancel", run_id).code == 0
+    assert cluster.wait_for_run(run_id)["state"] == "cancelled"
+    assert rota("cancel", run_id).code == 1
+    assert rota("pause", "ran").code == 0
+    assert cluster.get("/v1/tasks/ran")["paused"] is True
+    assert rota("resume", "ran", "--json").json["paused"] is False
+    assert rota("delete", "ran").code == 0
+    assert rota("delete", "ran").code == 1
+
+
+def test_the_cluster_is_looked_at_and_changed(rota: Rota, cluster: Cluster) -> None:
+    status = rota("status")
+    assert (status.code, "quorum" in status.out) == (0, True)
+    assert {member["id"] for member in rota("status", "--json").json["members"]} == set(cluster.names)
+    members = rota("members")
+    assert all(name in members.out for name in cluster.names)
+    assert "probe" in rota("kinds").out
+    assert rota("settings", "history_days=12", "balance_slack=0.125", "--json").json["history_days"] == 12
+    assert "0.125" in rota("settings").out
+    assert rota("settings", "history_days=30", "balance_slack=0").code == 0
+    assert rota("drain", "node-3").code == 0
+    assert cluster.member("node-3", "node-1")["status"] == "draining"
+    assert rota("undrain", "node-3").code == 0
+    assert cluster.wait_for_status("node-3", "up")
+    taken = rota("join", "127.0.0.1:7000:8000", "--id", "node-1")
+    assert (taken.code, "node-1" in taken.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["show", "nobody"], 1, "there is no task 'nobody'"),
+        (["settings", "lease_s=0"], 2, "lease_s"),
+        (["settings", "colour"], 2, "write it as NAME=VALUE"),
+        (["apply", "-f", "/nowhere/tasks.yaml"], 2, "No such file"),
+        (["run"], 2, "Missing argument"),
+        (["conquer"], 2, "No such command"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_call_is_told_from_a_thing_that_failed(rota: Rota, words: list[str], code: int, said: str) -> None:
+    ended = rota(*words)
+    assert (ended.code, ended.out) == (code, "")
+    assert said in ended.err
+
+
+def test_a_file_that_is_not_right_changes_nothing_and_says_where(rota: Rota, cluster: Cluster) -> None:
+    wrong = "- {name: right, kind: probe}\n- {name: wrong, kind: probe, weight: 0, params: {steps: many}}\n"
+    ended = rota("apply", "-f", "-", stdin=wrong)
+    assert (ended.code, ended.out) == (2, "")
+    assert "[1].weight" in ended.err
+    assert cluster.ask("GET", "/v1/tasks/right").status == 404
+    assert rota("apply", "-f", "-", stdin="a: [").code == 2
+    twice = rota("apply", "-f", "-", stdin="- {name: a, kind: probe}\n- {name: a, kind: probe}\n")
+    assert (twice.code, "more than once" in twice.err) == (2, True)
+
+
+def test_nobody_there_and_a_wrong_token_are_told_apart(rota: Rota) -> None:
+    [nobody] = free_ports(1)
+    away = Rota(f"http://127.0.0.1:{nobody}", TOKEN)("members")
+    assert (away.code, "no member answered" in away.err) == (3, True)
+    assert Rota("127.0.0.1:8101", TOKEN)("members").code == 2
+    refused = Rota(rota.urls, "wrong")("members")
+    assert (refused.code, "ROTA_TOKEN" in refused.err) == (2, True)
+
+
+def ports_in_a_row(count: int) -> int:
+    """The first of so many ports that nobody listens on."""
+    for first in free_ports(20):
+        with ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    stack.enter_context(closing(socket.create_server(("127.0.0.1", port))))
+            except OSError:
+                continue
+            return first
+    raise AssertionError("no free ports in a row")
+
+
+def test_up_runs_a_cluster_until_it_is_interrupted(tmp_path: Path) -> None:
+    first = ports_in_a_row(2)
+    rota = Rota(f"http://127.0.0.1:{first},http://127.0.0.1:{first + 1}")
+    words = ("up", "--nodes", "2", "--dir", str(tmp_path / "r"), "--port", str(first))
+    for turn in range(2):
+        with rota.running(*words) as up:
+            wait_for("it says that it is ready", lambda up=up: "ready" in up.out())  # type: ignore[misc]
+            assert [member["status"] for member in rota("members", "--json").json["items"]] == ["up", "up"]
+            taken = rota(*words)
+            assert (taken.code, f"port {first} is taken" in taken.err) == (1, True)
+            if turn == 0:
+                assert rota("apply", "-f", "-", stdin="{name: kept, kind: command, params: {argv: ['true']}}").code == 0
+            else:
+                assert rota("show", "kept").code == 0, "the folder keeps what it knew"
+            up.process.send_signal(signal.SIGINT)
+            assert up.process.wait(30) == 0
+        assert [url for url in rota.urls.split(",") if _listens(url)] == [], "a node has outlived rota up"
+    other = rota("up", "--nodes", "3", "--dir", str(tmp_path / "r"), "--port", str(first))
+    assert (other.code, "holds a cluster of 2 nodes" in other.err) == (2, True)
+
+
+def _listens(url: str) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", int(url.rpartition(":")[2]))) == 0
