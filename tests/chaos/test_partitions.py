@@ -1,0 +1,77 @@
+"""Nodes cut off from one another (DESIGN.md, sections 6 and 7): who may not work stops, and before others begin."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from node.cli.local import wait_for
+from tests.chaos.test_failover import assert_finished_once, assert_taken_over, underway
+from tests.cluster import process_state
+from tests.network import SeparateCluster, why_not
+
+pytestmark = pytest.mark.chaos
+
+
+@pytest.fixture(scope="module")
+def separate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeparateCluster]:
+    """Three nodes with an address each, in whatever state the last test left them."""
+    if (why := why_not()) is not None:
+        pytest.skip(why)
+    with SeparateCluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(separate: SeparateCluster) -> SeparateCluster:
+    """All of them up and connected."""
+    separate.mend()
+    return separate
+
+
+def test_a_leader_that_is_cut_off_stops_its_work_before_another_begins_it(cluster: SeparateCluster) -> None:
+    leader = cluster.wait_for_leader()
+    other = cluster.others(leader)[0]
+    lost = underway(cluster, "cut-leader", leader)
+    incarnation = cluster.member(leader)["incarnation"]
+    cluster.cut_off(leader)
+    wait_for("it knows that it is alone", lambda: not cluster.get("/v1/cluster", leader)["quorum"])
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(cluster.ask, "PUT", "/v1/tasks/never", leader, json={"kind": "probe"})
+        assert_taken_over(cluster, lost, other)
+        assert process_state(lost.worker) == "T"
+        assert cluster.member(leader, other)["reason"] == "silent"
+        assert cluster.run_of(lost.run_id, leader)["attempt"] == 1, "it tells what it knows"
+    assert asked.result().problem == "no-quorum"
+    cluster.heal()
+    wait_for("its worker is killed", lambda: process_state(lost.worker) in ("", "Z"))
+    cluster.wait_until_whole()
+    assert cluster.member(leader)["incarnation"] == incarnation + 1
+    assert_finished_once(cluster, lost)
+    assert cluster.ask("GET", "/v1/tasks/never", consistent="true").status == 404
+
+
+@pytest.mark.parametrize("way", ["INPUT", "OUTPUT"])
+def test_a_follower_that_is_cut_off_one_way_stops_its_work(cluster: SeparateCluster, way: str) -> None:
+    leader = cluster.wait_for_leader()
+    owner = cluster.others(leader)[0]
+    lost = underway(cluster, f"cut-{way.lower()}", owner)
+    cluster.cut_off(owner, ways=(way,))
+    assert_taken_over(cluster, lost, leader)
+    assert process_state(lost.worker) == "T"
+    cluster.heal()
+    cluster.wait_until_whole()
+    assert_finished_once(cluster, lost)
+
+
+def test_a_follower_that_is_cut_off_from_the_leader_alone_stops_its_work(cluster: SeparateCluster) -> None:
+    """The third member hears both: that does not count, as it grants no leases."""
+    leader = cluster.wait_for_leader()
+    owner, other = cluster.others(leader)
+    lost = underway(cluster, "cut-from-leader", owner)
+    cluster.cut_off(owner, leader)
+    assert_taken_over(cluster, lost, other)
+    assert process_state(lost.worker) == "T"
+    cluster.heal()
+    cluster.wait_until_whole()
+    assert_finished_once(cluster, lost)
