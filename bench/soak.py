@@ -52,6 +52,12 @@ class Soak:
             self.cluster.client.call("PUT", path("v1", "tasks", name), body=spec)
         self.clients.start()
 
+        def all_at_work() -> bool:
+            return {run["node"] for run in self.cluster.client.items("/v1/runs", state="running")} >= set(names)
+
+        names = self.cluster.names
+        wait_for("every node works", all_at_work, WHOLE_S)
+
     def round(self, number: int) -> bool:
         """One fault, until the cluster is whole again. False if it does not become so."""
         leader = wait_for("a leader", lambda: self.cluster.client.get("/v1/cluster")["leader"])
@@ -72,6 +78,7 @@ class Soak:
         self.slowest_s = max(self.slowest_s, whole_s)
         time.sleep(self.rng.uniform(0.5, 3.0))
         wrong = self._seen(journal.read(self.journal))
+        self.found += wrong
         print(
             f"{number:4}  {said}: {mended - begun:.1f} s of it, whole again after {whole_s:.1f} s"
             + (f", {len(wrong)} VIOLATIONS" if wrong else ""),

@@ -65,7 +65,7 @@ class Clients:
         turn = 0
         while not self._over.wait(PAUSE_S):
             turn += 1
-            (self._long if turn % 10 == 0 else self._rng.choice(acts))()
+            (self._long if turn % 5 == 0 else self._rng.choice(acts))()
 
     def _ask(self, method: str, target: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
         """The answer's body, or `Problem`; None where it is not known what became of the request."""

@@ -8,7 +8,7 @@ from bench.soaking.work import command
 BY_HAND: Final = "by-hand"
 """Started by clients, one run a request."""
 
-LONG: Final = ("long-1", "long-2", "long-again")
+LONG: Final = ("long-1", "long-2", "long-3", "long-4", "long-grace", "long-again")
 """Started by clients whenever they do not run: minutes of work, saved now and then."""
 
 COUNTER: Final = "counter"
@@ -22,7 +22,6 @@ def tasks(journal: Path) -> dict[str, dict[str, Any]]:
         return {"kind": "soak", "params": {"journal": str(journal), "seconds": seconds, **more}}
 
     often = {"failover": {"max": 1000}}
-    minutes = {**soak(90, save_every=10), "overlap": "skip"}
     every = {
         "skip": {**soak(1.2), "schedule": {"every_s": 2}, "overlap": "skip", "catch_up": "skip", **often},
         "queue": {**soak(2.0), "schedule": {"every_s": 3}, "overlap": "queue", "catch_up": "latest", **often},
@@ -50,9 +49,12 @@ def tasks(journal: Path) -> dict[str, dict[str, Any]]:
     by_hand = {
         BY_HAND: {**soak(0.2), "overlap": "allow", **often},
         COUNTER: {**soak(0.1, marker=0)},
-        LONG[0]: {**minutes, **often},
-        LONG[1]: {**minutes, "failover": {"max": 1000, "grace_s": 1.5}},
-        LONG[2]: {**minutes, "failover": {"max": 1000, "resume": "restart"}},
+        # A save waits for the node: work that seldom saves would go on beside its successor, were it not frozen.
+        **{
+            name: {**soak(90, save_every=every), **often} for name, every in zip(LONG, (10, 10, 100, 100), strict=False)
+        },
+        LONG[-2]: {**soak(90, save_every=100), "failover": {"max": 1000, "grace_s": 1.5}},
+        LONG[-1]: {**soak(90), "failover": {"max": 1000, "resume": "restart"}},
     }
     return every | by_hand
 
