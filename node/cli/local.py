@@ -193,8 +193,14 @@ class LocalCluster:
     def wait_until_ready(self, *names: str, deadline_s: float = 30) -> None:
         """Until each of these nodes, or all, has caught up, has a leader and holds a lease."""
         for name in names or self.names:
-            client = self.client_of(name, 5)
-            wait_for(f"{name} is ready", lambda client=client: client.call("GET", "/readyz"), deadline_s)  # type: ignore[misc]
+            wait_for(f"{name} is ready", lambda name=name: self._ready(name), deadline_s)  # type: ignore[misc]
+
+    def _ready(self, name: str) -> bool:
+        if (code := self.exit_code(name)) is not None:
+            last = self.log_file(name).read_text(errors="replace").strip().rpartition("\n")[2]
+            raise NotInTime(f"{name} has ended with exit code {code}: {last}")
+        self.client_of(name, 5).call("GET", "/readyz")
+        return True
 
     def __enter__(self) -> Self:
         return self
