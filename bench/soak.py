@@ -65,7 +65,7 @@ class Soak:
         begun = time.monotonic()
         try:
             fault(self.cluster)
-        except DidNotStop as error:
+        except (DidNotStop, NotInTime) as error:
             self.found.append(f"round {number} ({said}): {error}")
         mended = time.monotonic()
         try:
@@ -128,7 +128,8 @@ class Soak:
         return runs
 
     def close(self) -> None:
-        """Stop the nodes, and look for what they left."""
+        """Stop the clients and the nodes, and look for what they left."""
+        self.clients.stop()
         self.cluster.stop()
         self.found += checks.leftovers(self.cluster.folder)
 

@@ -56,9 +56,10 @@ class Clients:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; returns when what was under way has been answered."""
+        """End, if it has begun; returns when what was under way has been answered."""
         self._over.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         acts = [self._register, self._register, self._count, self._count, self._run_by_hand, self._delete]

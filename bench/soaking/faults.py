@@ -3,9 +3,10 @@
 import random
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
-from node.cli.local import LocalCluster
+from node.cli.client import path
+from node.cli.local import LocalCluster, wait_for
 
 STOP_S: Final = 15.0
 
@@ -15,13 +16,17 @@ class DidNotStop(Exception):
 
 
 def draw(rng: random.Random, names: list[str], leader: str) -> tuple[str, Callable[[LocalCluster], None]]:
-    """A fault: what it is, and what does it. When that returns, all nodes run again."""
+    """A fault: what it is, and what does it. When that returns, all nodes run again.
+
+    What does it raises `DidNotStop`, and `NotInTime` where the cluster does not do as it is asked.
+    """
     others = [name for name in names if name != leader]
     victim = leader if rng.random() < 0.4 else rng.choice(others)
     other = rng.choice([name for name in names if name != victim])
     hold_s = rng.choice((rng.uniform(0.2, 2.0), rng.uniform(2.0, 7.0)))
     said = f"{victim}{' (leader)' if victim == leader else ''}"
     times = [rng.uniform(0.1, 2.6) for _ in range(4)]
+    lease_s = rng.choice((1.0, 1.5, 2.0, 3.0))
     return rng.choice(
         [
             (f"kill -9 {said}, start after {hold_s:.1f} s", lambda cluster: _kill(cluster, [victim], hold_s)),
@@ -46,6 +51,14 @@ def draw(rng: random.Random, names: list[str], leader: str) -> tuple[str, Callab
                 lambda cluster: _kill_in_turn(cluster, victim, other, times[0]),
             ),
             (f"SIGSTOP, then kill -9 {said} after {hold_s:.1f} s", lambda cluster: _stop_dead(cluster, victim, hold_s)),
+            (
+                f"drain {said}, kill -9 {other} for {hold_s:.1f} s",
+                lambda cluster: _drain_and_kill(cluster, victim, other, hold_s),
+            ),
+            (
+                f"lease_s to {lease_s}, SIGSTOP {said} for {hold_s:.1f} s",
+                lambda cluster: _lease_and_pause(cluster, lease_s, victim, hold_s),
+            ),
             (f"stop all, start after {hold_s:.1f} s", lambda cluster: _restart(cluster, names, hold_s)),
             (f"kill -9 all, start after {hold_s:.1f} s", lambda cluster: _kill(cluster, names, hold_s)),
         ]
@@ -89,6 +102,22 @@ def _kill_and_pause(cluster: LocalCluster, victim: str, other: str, hold_s: floa
     time.sleep(hold_s)
     cluster.resume(other)
     cluster.start(victim)
+
+
+def _drain_and_kill(cluster: LocalCluster, victim: str, other: str, hold_s: float) -> None:
+    _ask(cluster, "POST", path("v1", "members", victim, "drain"))
+    _kill(cluster, [other], hold_s)
+    _ask(cluster, "POST", path("v1", "members", victim, "undrain"))
+
+
+def _lease_and_pause(cluster: LocalCluster, lease_s: float, victim: str, hold_s: float) -> None:
+    _ask(cluster, "PATCH", "/v1/settings", {"lease_s": lease_s})
+    _pause(cluster, [victim], hold_s)
+
+
+def _ask(cluster: LocalCluster, method: str, target: str, body: Any = None) -> None:
+    """Have it done, however often it takes. Raises `NotInTime`."""
+    wait_for(f"{method} {target}", lambda: cluster.client.call(method, target, body=body), STOP_S)
 
 
 def _kill_in_turn(cluster: LocalCluster, victim: str, other: str, between_s: float) -> None:
