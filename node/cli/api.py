@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from node.cli.client import DEFAULT_URL, Client
+from node.cli.table import lay_out
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,16 +37,15 @@ class Api:
             text()
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
-        """Print rows under headings, or the sentence `empty` if there are none."""
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in headings:
-            table.add_column(heading, overflow="fold")
-        for row in rows:
-            table.add_row(*("-" if cell is None else str(cell) for cell in row))
-        if table.row_count:
-            self.console.print(table, crop=False)
-        else:
+        """Print rows under headings, or the sentence `empty` if there are none. None is shown as `-`."""
+        cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+        if not cells:
             click.echo(empty)
+            return
+        first, *others = lay_out(headings, cells, self.console.width if self.console.is_terminal else None)
+        click.secho(first, bold=" ".join(headings).startswith(" ".join(first.split())))
+        for line in others:
+            click.echo(line)
 
     def fields(self, values: Mapping[str, object]) -> None:
         """Print names and values, one a line."""
@@ -82,12 +81,13 @@ def api_command(function: F) -> F:
 
 
 def ago(time: str | None) -> str | None:
-    """How long ago a time of the API's was, for people; in how long, if it is still to come."""
+    """How long ago a time of the API's was, for people, in one unit; in how long, if it is still to come."""
     if time is None:
         return None
     seconds = (datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds()
-    length = duration(abs(seconds))
-    return f"{length} ago" if seconds >= 0 else f"in {length}"
+    if seconds < 0:
+        return f"in {duration(-seconds)}"
+    return f"{' '.join(duration(seconds).split()[:2])} ago"
 
 
 def duration(seconds: float) -> str:

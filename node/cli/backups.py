@@ -150,7 +150,8 @@ def restore_command(api: Api, what: str, target: str, overwrite: bool, options: 
 def _progress(api: Api, url: str, options: Mapping[str, Any]) -> Iterator[Any]:
     total = newest(url, dict(options)).size_bytes
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=api.console, disable=api.as_json, transient=True) as progress:
+    unseen = api.as_json or not api.console.is_terminal
+    with Progress(*columns, console=api.console, disable=unseen, transient=True) as progress:
         bar = progress.add_task(url.rpartition("/")[2], total=total)
         yield lambda done_bytes: progress.update(bar, completed=done_bytes)
 

@@ -112,7 +112,6 @@ class Client:
         target = f"{path}?{urlencode(given)}" if given else path
         response = self._send("GET", target, None, self._headers, None, preload=False)
         if response.status >= 400:
-            response.read()
             raise _problem(response)
         try:
             while chunk := response.read1(65_536):

@@ -1,5 +1,6 @@
 """The cluster as a whole: its status, its settings, its kinds, and what would move if a node were lost."""
 
+import json
 import time
 from typing import Any
 
@@ -50,7 +51,7 @@ def settings_command(api: Api, changes: tuple[str, ...]) -> None:
                 raise click.UsageError(f"{change!r}: write it as NAME=VALUE")
             body[name] = yaml.safe_load(value)
         settings = api.client.call("PATCH", "/v1/settings", body=body).json
-    api.show(settings, lambda: api.fields(settings))
+    api.show(settings, lambda: api.fields({name: json.dumps(value) for name, value in settings.items()}))
 
 
 @click.command("kinds")

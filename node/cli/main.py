@@ -68,9 +68,9 @@ def rota() -> None:
 def main() -> None:
     """Run the command line, and turn what went wrong into a sentence and an exit code."""
     try:
-        rota.main(standalone_mode=False)
-    except click.exceptions.Exit as request:
-        sys.exit(request.exit_code)
+        # Click returns the code of a command that asks to exit; commands themselves return nothing.
+        code = rota.main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else DONE)
     except click.Abort:
         sys.exit(130)
     except click.ClickException as error:

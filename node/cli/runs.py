@@ -32,8 +32,13 @@ def run_command(api: Api, name: str, wait: bool, params: tuple[str, ...]) -> Non
         api.show(answer, answer["run_id"])
         return
     run = _watch(api, answer["run_id"])
-    api.show(run, f"{run['run_id']} {run['state']}" + (f": {run['error']}" if run["error"] else ""))
+    api.show(run, lambda: _print_end(api, run))
     sys.exit(0 if run["state"] == "succeeded" else 1)
+
+
+def _print_end(api: Api, run: dict[str, Any]) -> None:
+    click.echo(f"{run['run_id']} {run['state']}" + (f": {run['error']}" if run["error"] else ""))
+    api.fields(run["result"] or {})
 
 
 def _params(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -51,7 +56,8 @@ def _params(pairs: tuple[str, ...]) -> dict[str, Any]:
 def _watch(api: Api, run_id: str) -> dict[str, Any]:
     """Show how far a run is until it has ended."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=api.console, disable=api.as_json, transient=True) as progress:
+    unseen = api.as_json or not api.console.is_terminal
+    with Progress(*columns, console=api.console, disable=unseen, transient=True) as progress:
         bar = progress.add_task(run_id, total=None)
 
         def probe() -> dict[str, Any] | None:
@@ -78,14 +84,13 @@ def runs_command(api: Api, name: str | None, state: str | None, node: str | None
     api.show(
         answer,
         lambda: api.table(
-            ("RUN", "STATE", "NODE", "TRY", "DUE", "ENDED", "ERROR"),
+            ("RUN", "STATE", "NODE", "TRY", "ENDED", "ERROR"),
             (
                 (
                     run["run_id"],
                     run["state"],
                     run["node"],
                     run["attempt"],
-                    ago(run["fire_at"]),
                     ago(run["finished_at"]),
                     run["error"] or "",
                 )

@@ -10,7 +10,7 @@ import click
 import yaml
 
 from node.cli.api import Api, ago, api_command
-from node.cli.client import Problem, path
+from node.cli.client import path
 
 LIST_BYTES_MAX: Final = 900_000
 DEFAULTS_BYTES: Final = 300
@@ -31,6 +31,8 @@ written out, which adds as much to each task.
 def apply_command(api: Api, file: str, dry_run: bool) -> None:
     """Register tasks, or change them."""
     specs = list(_specs(file))
+    if not specs:
+        raise click.UsageError(f"{file} holds no task")
     names = [spec.get("name") for spec in specs]
     if twice := sorted({str(name) for name in names if names.count(name) > 1}):
         raise click.UsageError(f"{file}: registered more than once in one file: {', '.join(twice)}")
@@ -40,7 +42,7 @@ def apply_command(api: Api, file: str, dry_run: bool) -> None:
         answers += api.client.call("POST", "/v1/tasks", body=part, query=query).json["items"]
     verb = "would be " if dry_run else ""
     lines = [f"{item['name']}: {verb}{item['change']} (version {item['version']})" for item in answers]
-    api.show(answers, "\n".join(lines))
+    api.show({"items": answers, "next": None}, "\n".join(lines))
 
 
 def _specs(file: str) -> Iterator[dict[str, Any]]:
@@ -94,7 +96,7 @@ def tasks_command(api: Api, kind: str | None, owner: str | None) -> None:
     """All tasks, with their owners."""
     items = list(api.client.items("/v1/tasks", kind=kind, owner=owner))
     api.show(
-        items,
+        {"items": items, "next": None},
         lambda: api.table(
             ("TASK", "KIND", "OWNER", "NEXT", "LAST", "STATE"),
             (
@@ -170,10 +172,5 @@ def resume_command(api: Api, name: str) -> None:
 @api_command
 def delete_command(api: Api, name: str) -> None:
     """Delete a task and cancel its runs."""
-    try:
-        api.client.call("DELETE", path("v1", "tasks", name))
-    except Problem as problem:
-        if problem.status != 404:
-            raise
-        raise click.ClickException(str(problem)) from problem
+    api.client.call("DELETE", path("v1", "tasks", name))
     api.show(None, f"{name} is deleted")

@@ -43,7 +43,7 @@ def test_tasks_are_applied_tried_first_and_looked_at(rota: Rota, cluster: Cluste
     tried = rota("apply", "-f", str(file), "--dry-run")
     assert (tried.code, tried.out.splitlines()[0]) == (0, "from-yaml: would be created (version 1)")
     assert cluster.ask("GET", "/v1/tasks/from-yaml").status == 404
-    assert [item["change"] for item in rota("apply", "-f", "-", "--json", stdin=TASKS).json] == ["created"] * 3
+    assert [item["change"] for item in rota("apply", "-f", "-", "--json", stdin=TASKS).json["items"]] == ["created"] * 3
     file.write_text(TASKS.replace("steps: 2", "steps: 3"))
     again = rota("apply", "-f", str(file))
     assert again.out.splitlines() == [
@@ -53,7 +53,7 @@ def test_tasks_are_applied_tried_first_and_looked_at(rota: Rota, cluster: Cluste
     ]
     listed = rota("tasks", "--kind", "probe")
     assert all(name in listed.out for name in ("from-yaml", "once", "failing"))
-    assert {task["name"] for task in rota("tasks", "--json").json} == {"from-yaml", "once", "failing"}
+    assert {task["name"] for task in rota("tasks", "--json").json["items"]} == {"from-yaml", "once", "failing"}
     assert rota("show", "from-yaml", "--json").json["params"]["steps"] == 3
     assert "Europe/Paris" in rota("show", "from-yaml").out
     owner = cluster.owner_of("from-yaml")
@@ -116,6 +116,7 @@ def test_the_cluster_is_looked_at_and_changed(rota: Rota, cluster: Cluster) -> N
     ("words", "code", "said"),
     [
         (["show", "nobody"], 1, "there is no task 'nobody'"),
+        (["log", "nobody"], 1, "there is no run 'nobody'"),
         (["settings", "lease_s=0"], 2, "lease_s"),
         (["settings", "colour"], 2, "write it as NAME=VALUE"),
         (["apply", "-f", "/nowhere/tasks.yaml"], 2, "No such file"),
@@ -137,6 +138,8 @@ def test_a_file_that_is_not_right_changes_nothing_and_says_where(rota: Rota, clu
     assert "[1].weight" in ended.err
     assert cluster.ask("GET", "/v1/tasks/right").status == 404
     assert rota("apply", "-f", "-", stdin="a: [").code == 2
+    nothing = rota("apply", "-f", "-", stdin="# nothing\n")
+    assert (nothing.code, "- holds no task" in nothing.err) == (2, True)
     twice = rota("apply", "-f", "-", stdin="- {name: a, kind: probe}\n- {name: a, kind: probe}\n")
     assert (twice.code, "more than once" in twice.err) == (2, True)
 
