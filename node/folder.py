@@ -35,7 +35,8 @@ class Folder:
     def __init__(self, config: Config, now_us: int) -> None:
         self.path = config.data.absolute()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._close_to_others()
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ForeignFolder(f"cannot use {self.path} as ROTA_DATA: {error.strerror}") from error
@@ -51,6 +52,15 @@ class Folder:
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, str(os.getpid()).encode(), 0)
         self.session = self._begin_session(config.node, now_us)
+
+    def _close_to_others(self) -> None:
+        """What tasks are given and what they say is the business of the node's user alone.
+
+        A folder that holds something else is left as it is: it may be one that was named by mistake.
+        """
+        ours = (self.path / "node.json").exists() or not any(self.path.iterdir())
+        if ours and self.path.stat().st_uid == os.geteuid():
+            self.path.chmod(0o700)
 
     def _begin_session(self, node: str, now_us: int) -> int:
         path = self.path / "node.json"

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final, Self, TypeVar
@@ -69,7 +69,7 @@ class LocalCluster:
         env_of: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self.folder = folder.absolute()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.names = [f"node-{number}" for number in range(1, nodes + 1)]
         self._env = dict(env or {})
         self._env_of = env_of or {}
@@ -192,15 +192,17 @@ class LocalCluster:
 
     def wait_until_ready(self, *names: str, deadline_s: float = 30) -> None:
         """Until each of these nodes, or all, has caught up, has a leader and holds a lease."""
-        for name in names or self.names:
-            wait_for(f"{name} is ready", lambda name=name: self._ready(name), deadline_s)  # type: ignore[misc]
+        chosen = names or self.names
+        for name in chosen:
+            wait_for(f"{name} is ready", lambda name=name: self._ready(name, chosen), deadline_s)  # type: ignore[misc]
 
-    def _ready(self, name: str) -> bool:
-        if (code := self.exit_code(name)) is not None:
-            last = self.log_file(name).read_text(errors="replace").strip().rpartition("\n")[2]
-            raise NotInTime(f"{name} has ended with exit code {code}: {last}")
-        self.client_of(name, 5).call("GET", "/readyz")
-        return True
+    def _ready(self, name: str, needed: Sequence[str]) -> bool:
+        # Without the others it may have no majority, and would be waited for in vain.
+        for one in needed:
+            if (code := self.exit_code(one)) is not None:
+                last = self.log_file(one).read_text(errors="replace").strip().rpartition("\n")[2]
+                raise NotInTime(f"{one} has ended with exit code {code}: {last}")
+        return bool(self.client_of(name, 5).call("GET", "/readyz"))
 
     def __enter__(self) -> Self:
         return self

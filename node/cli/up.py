@@ -1,9 +1,11 @@
 """`rota up`: a cluster on this machine, in the foreground, one process a node."""
 
+import fcntl
 import signal
 import socket
 import threading
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -27,11 +29,31 @@ def up_command(nodes: int, folder: Path, port: int) -> None:
     Tasks of kind `command` are allowed.
     """
     ports = list(range(port, port + nodes))
-    _refuse_taken(ports)
     try:
-        cluster = LocalCluster(folder, nodes, ports)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise click.ClickException(f"cannot use {folder}: {error.strerror}") from error
+    with lock:
+        _hold(lock, folder)
+        _refuse_taken(ports)
+        try:
+            cluster = LocalCluster(folder, nodes, ports)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        _run(cluster)
+
+
+def _hold(lock: IO[str], folder: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise click.ClickException(
+            f"a cluster runs already on {folder}: stop that one, or choose another folder with --dir"
+        ) from error
+
+
+def _run(cluster: LocalCluster) -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -40,7 +62,7 @@ def up_command(nodes: int, folder: Path, port: int) -> None:
         try:
             cluster.wait_until_ready()
         except NotInTime as error:
-            raise click.ClickException(f"{error}; see {cluster.folder}/*.log") from error
+            raise click.ClickException(f"{error}\nThe nodes' logs are {cluster.folder}/*.log") from error
         _greet(cluster)
         _watch(cluster, stop)
         click.echo("stopping")

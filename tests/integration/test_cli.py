@@ -175,7 +175,9 @@ def test_up_runs_a_cluster_until_it_is_interrupted(tmp_path: Path) -> None:
             wait_for("it says that it is ready", lambda up=up: "ready" in up.out())  # type: ignore[misc]
             assert [member["status"] for member in rota("members", "--json").json["items"]] == ["up", "up"]
             taken = rota(*words)
-            assert (taken.code, f"port {first} is taken" in taken.err) == (1, True)
+            assert (taken.code, f"a cluster runs already on {tmp_path / 'r'}" in taken.err) == (1, True)
+            elsewhere = rota("up", "--dir", str(tmp_path / "other"), "--port", str(first))
+            assert (elsewhere.code, f"port {first} is taken" in elsewhere.err) == (1, True)
             if turn == 0:
                 assert rota("apply", "-f", "-", stdin="{name: kept, kind: command, params: {argv: ['true']}}").code == 0
             else:
@@ -185,6 +187,13 @@ def test_up_runs_a_cluster_until_it_is_interrupted(tmp_path: Path) -> None:
         assert [url for url in rota.urls.split(",") if _listens(url)] == [], "a node has outlived rota up"
     other = rota("up", "--nodes", "3", "--dir", str(tmp_path / "r"), "--port", str(first))
     assert (other.code, "holds a cluster of 2 nodes" in other.err) == (2, True)
+    (tmp_path / "r" / "node-2" / "node.json").write_text("damaged")
+    dead = rota(*words)
+    assert (dead.code, "node-2 has ended with exit code 1" in dead.err, "node.json cannot be read" in dead.err) == (
+        1,
+        True,
+        True,
+    )
 
 
 def _listens(url: str) -> bool:

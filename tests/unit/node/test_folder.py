@@ -25,6 +25,19 @@ def test_one_folder_serves_one_process_at_a_time(tmp_path: Path) -> None:
     Folder(config(tmp_path), 1).close()
 
 
+def test_nobody_else_may_look_into_it(tmp_path: Path) -> None:
+    for there_already in (False, True):
+        path = tmp_path / str(there_already) / "data"
+        if there_already:
+            path.mkdir(parents=True)
+        Folder(config(path), 1).close()
+        assert path.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "shared").mkdir(mode=0o755)
+    (tmp_path / "shared" / "somebody's").touch()
+    Folder(config(tmp_path / "shared"), 1).close()
+    assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o755, "not a node's: named by mistake, perhaps"
+
+
 def test_sessions_only_grow_even_if_the_clock_steps_back_or_the_folder_is_lost(tmp_path: Path) -> None:
     sessions = []
     for now_us in (1_000, 500, 2_000):
