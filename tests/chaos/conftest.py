@@ -1,4 +1,4 @@
-"""A cluster that is harmed: one for the tests of a module, mended before each."""
+"""A cluster that is harmed, and mended before each test."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ import pytest
 from tests.cluster import Cluster
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def harmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three nodes in whatever state the last test left them."""
     with Cluster(tmp_path_factory.mktemp("cluster")) as made:

@@ -1,4 +1,4 @@
-"""One cluster for the tests of a module that do it no harm."""
+"""One cluster for the tests that do it no harm."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.cluster import Cluster
 TOKEN = "a-token-of-the-clients"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three nodes that ask for a token; the last one may not run commands."""
     folder: Path = tmp_path_factory.mktemp("cluster")
