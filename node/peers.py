@@ -16,7 +16,7 @@ from node.http.auth import member_credential
 from node.http.surface import Progress
 from node.http.views import url_of
 from node.state.value import State
-from tasks.kinds import FieldError
+from tasks.fields import FieldError
 
 HISTORY_S: Final = 10.0
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from tasks.fields import FieldError, field_errors
 from tasks.kind import Kind
 
 GROUP = "rota.kinds"
@@ -23,14 +24,6 @@ class KindEntry:
 
     name: str
     target: str
-
-
-@dataclass(frozen=True, slots=True)
-class FieldError:
-    """What is wrong with one field. `field` is its path, dotted, `params` first: `params.argv.0`."""
-
-    field: str
-    message: str
 
 
 def installed(points: Iterable[EntryPoint] | None = None) -> dict[str, KindEntry]:
@@ -81,13 +74,5 @@ def check_params(kind: type[Any], params: Mapping[str, Any]) -> list[FieldError]
     try:
         kind.Params.model_validate(dict(params))
     except ValidationError as error:
-        return field_errors(error)
+        return field_errors(error, params)
     return []
-
-
-def field_errors(error: ValidationError, within: str = "params") -> list[FieldError]:
-    """What pydantic found, each with the path of its field under `within`. No value is repeated in them."""
-    return [
-        FieldError(".".join([within, *map(str, finding["loc"])]), finding["msg"])
-        for finding in error.errors(include_url=False, include_input=False, include_context=False)
-    ]

@@ -31,7 +31,8 @@ class Problem(Exception):
 
     def __str__(self) -> str:
         if self.errors:  # the detail says them too, on one line
-            return self.title + "".join(f"\n  {field}: {message}" for field, message in self.errors)
+            lines = (f"{field}: {message}" if field else message for field, message in self.errors)
+            return "\n  ".join((self.title, *lines))
         return f"{self.title}: {self.detail}" if self.detail else self.title
 
     @property

@@ -22,8 +22,9 @@ from node.execution.ctx import Ctx, Wire
 from node.execution.leftovers import RUN_MARK
 from node.execution.linux import die_with_parent, lower_session
 from node.execution.order import Brief
+from tasks.fields import field_errors
 from tasks.kind import MissingSecret, Unretryable
-from tasks.kinds import KindError, field_errors, load
+from tasks.kinds import KindError, load
 from tasks.secret import Redactor, blot_json, references_in
 
 RESULT_BYTES_MAX: Final = 64 * 1024
@@ -108,7 +109,7 @@ def _work(brief: Brief, wire: Wire, scratch: Path) -> None:
         try:
             params = kind.Params.model_validate(dict(order.params))
         except ValidationError as error:
-            found = "; ".join(f"{one.field}: {one.message}" for one in field_errors(error))
+            found = "; ".join(f"{one.field}: {one.message}" for one in field_errors(error, order.params))
             raise InvalidParams(found) from None
         ctx = Ctx(order, params, wire, scratch, dict(os.environ), redactor)
         for reference in references_in(params):

@@ -4,8 +4,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from tasks.fields import FieldError
 from tasks.kind import Kind
-from tasks.kinds import FieldError, KindEntry, check_params, installed, load, params_schema
+from tasks.kinds import KindEntry, check_params, installed, load, params_schema
 
 _INDEX: Final = re.compile(r"\.(\d+)(?=\.|$)")
 

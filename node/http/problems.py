@@ -12,7 +12,7 @@ from aiohttp import web
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, to_json
 
-from tasks.kinds import FieldError
+from tasks.fields import FieldError, dotted, message
 from tasks.spec import NAME_PATTERN
 
 TYPE_PREFIX: Final = "urn:rota:problem:"
@@ -91,7 +91,7 @@ class Problem(Exception):
 
 def invalid(errors: Sequence[FieldError], what: str = "the body") -> Problem:
     """422: `errors` says which fields of `what`, and why."""
-    shown = "; ".join(f"{error.field}: {error.message}" for error in errors[:3])
+    shown = "; ".join(f"{error.field}: {error.message}" if error.field else error.message for error in errors[:3])
     more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
     return Problem("invalid", f"in {what}: {shown}{more}", errors=errors)
 
@@ -118,18 +118,6 @@ def field_errors(error: ValidationError, prefix: tuple[str | int, ...] = ()) -> 
     for place, details in forms.items():
         told += _of_form(place, details, prefix)
     return told
-
-
-def dotted(path: Sequence[str | int]) -> str:
-    """A path as people write it.
-
-    >>> dotted((3, "retry", "attempts")), dotted(("params", "sources", 0)), dotted(())
-    ('[3].retry.attempts', 'params.sources[0]', '')
-    """
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
 
 
 _FORMS: Final = {"Cron": "cron", "Every": "every_s", "At": "at", "Continuous": "continuous"}
@@ -169,13 +157,10 @@ def _of_form(
 
 
 def _message(detail: ErrorDetails) -> str:
-    kind, message = detail["type"], detail["msg"]
-    if kind == "extra_forbidden":
-        return "there is no such field"
-    if kind == "missing":
-        return "is missing"
-    if kind == "string_pattern_mismatch" and NAME_PATTERN in message:
+    if detail["type"] == "string_pattern_mismatch" and NAME_PATTERN in detail["msg"]:
         return (
             "must begin with a letter or digit and hold only letters, digits, '.', '_' and '-' (no slash), 128 at most"
         )
-    return message.removeprefix("Value error, ")
+    if detail["type"] == "model_type":
+        return "must be an object"
+    return message(detail)

@@ -7,11 +7,12 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from node.http.call import Call, string_list
-from node.http.problems import MAX_ERRORS, Problem, dotted, field_errors, invalid, invalid_field
+from node.http.problems import MAX_ERRORS, Problem, field_errors, invalid, invalid_field
 from node.peers import PeerAway
 from node.state.entries import Put
 from node.state.value import State
-from tasks.kinds import FieldError, KindError
+from tasks.fields import FieldError, dotted
+from tasks.kinds import KindError
 from tasks.spec import Spec
 
 SPECS: Final = TypeAdapter(list[Spec])

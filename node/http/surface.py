@@ -13,7 +13,7 @@ from node.history import Before, Gap, Portion
 from node.machine import Change
 from node.state.entries import Entry, Seed
 from node.state.value import Ended, Result, State
-from tasks.kinds import FieldError
+from tasks.fields import FieldError
 
 
 class Facts(Protocol):

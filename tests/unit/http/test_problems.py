@@ -7,7 +7,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from node.http.problems import CATALOGUE, MAX_ERRORS, Problem, field_errors, invalid
-from tasks.kinds import FieldError
+from tasks.fields import FieldError
 from tasks.spec import Spec
 
 

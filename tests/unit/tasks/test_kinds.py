@@ -4,8 +4,10 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from tasks.backup.kind import Backup
 from tasks.command import Command
-from tasks.kinds import GROUP, FieldError, KindEntry, KindError, check_params, installed, load, params_schema
+from tasks.fields import FieldError
+from tasks.kinds import GROUP, KindEntry, KindError, check_params, installed, load, params_schema
 
 
 def point(name: str, target: str) -> EntryPoint:
@@ -57,8 +59,37 @@ def test_params_are_checked_field_by_field() -> None:
     assert check_params(Command, {"argv": [], "cwd": 7, "shell": True}) == [
         FieldError("params.argv", "List should have at least 1 item after validation, not 0"),
         FieldError("params.cwd", "Input should be a valid string"),
-        FieldError("params.shell", "Extra inputs are not permitted"),
+        FieldError("params.shell", "there is no such field"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("params", "field", "says"),
+    [
+        ({"source": {"type": "sqlite"}, "destination": "/b"}, "params.source.path", "is missing"),
+        ({"source": {"type": "tape"}, "destination": "/b"}, "params.source", "'postgres', 'sqlite', 'folder'"),
+        ({"source": {"type": "sqlite", "path": "/a"}, "destination": "no://b"}, "params.destination", "no file system"),
+        (
+            {
+                "source": {"type": "postgres", "url": "postgresql://h/d", "password": {"secret": "../x"}},
+                "destination": "/b",
+            },
+            "params.source.password.secret",
+            "pattern",
+        ),
+        ({"source": {"type": "sqlite", "path": "/a"}, "destination": "/b", "keep": 0}, "params.keep", "greater than"),
+    ],
+)
+def test_a_field_is_named_as_it_was_written(params: dict[str, object], field: str, says: str) -> None:
+    [error] = check_params(Backup, params)
+    assert error.field == field
+    assert says in error.message
+    assert not error.message.startswith("Value error")
+
+
+def test_items_of_lists_and_variables_are_named_too() -> None:
+    told = check_params(Command, {"argv": ["a", 7], "env": {"A": {"secret": "../x"}, "B": {"env": "1"}}})
+    assert [error.field for error in told] == ["params.argv[1]", "params.env.A.secret", "params.env.B.env"]
 
 
 @pytest.mark.parametrize(
