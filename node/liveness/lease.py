@@ -1,6 +1,6 @@
 """The member's side of the lease: until when may its work run? (design, section 7.) Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from node.liveness.message import Answer, Beat
 from node.liveness.view import View
@@ -11,18 +11,19 @@ class LeaseNow:
     """The lease as it stands. `deadline_s` is on this machine's CLOCK_BOOTTIME; one that is past means: no lease.
 
     `period` grows each time a lease comes back after a lapse. A claim proposed in one period is not started
-    in another.
+    in another. `incarnation` is the one that it was granted to: in another it is none.
     """
 
     deadline_s: float
     period: int
+    incarnation: int
 
     def live(self, now_s: float) -> bool:
         """Whether work may run at `now_s`."""
         return now_s < self.deadline_s
 
 
-NO_LEASE = LeaseNow(float("-inf"), 0)
+NO_LEASE = LeaseNow(float("-inf"), 0, 0)
 
 
 class Lease:
@@ -50,7 +51,7 @@ class Lease:
         same = before is None or before.incarnation == view.incarnation
         if (view.standing and same) or not self.now.live(now_s):
             return None
-        self.now = LeaseNow(now_s, self.now.period)
+        self.now = replace(self.now, deadline_s=now_s)
         return self.now
 
     def beat(self, now_s: float) -> Beat | None:
@@ -76,5 +77,5 @@ class Lease:
         if deadline_s <= max(now_s, self.now.deadline_s):
             return None
         lapsed = not self.now.live(now_s)
-        self.now = LeaseNow(deadline_s, self.now.period + lapsed)
+        self.now = LeaseNow(deadline_s, self.now.period + lapsed, view.incarnation)
         return self.now

@@ -51,7 +51,7 @@ def test_an_answer_of_a_term_that_was_left_gives_no_lease(lease: Lease) -> None:
 
 
 def test_a_lease_counts_from_when_the_heartbeat_was_sent(lease: Lease) -> None:
-    assert lease.answered(answer(10.0), 11.5) == LeaseNow(12.0, 1)
+    assert lease.answered(answer(10.0), 11.5) == LeaseNow(12.0, 1, 1)
     assert lease.now.live(11.99)
     assert not lease.now.live(12.0)
 
@@ -63,7 +63,7 @@ def test_an_answer_that_comes_too_late_is_no_lease(lease: Lease) -> None:
 def test_a_refused_lease_is_not_sent_on_and_the_one_there_is_runs_out(lease: Lease) -> None:
     lease.answered(answer(10.0), 10.1)
     assert lease.answered(answer(10.25, None), 10.3) is None
-    assert lease.now == LeaseNow(12.0, 1)
+    assert lease.now == LeaseNow(12.0, 1, 1)
 
 
 def test_an_earlier_deadline_does_not_shorten_a_lease(lease: Lease) -> None:
@@ -73,9 +73,9 @@ def test_an_earlier_deadline_does_not_shorten_a_lease(lease: Lease) -> None:
 
 def test_a_period_lasts_as_long_as_the_lease_is_renewed_in_time(lease: Lease) -> None:
     """Section 6: a claim that was proposed before the lapse is not started after it."""
-    assert lease.answered(answer(10.0), 10.1) == LeaseNow(12.0, 1)
-    assert lease.answered(answer(11.0), 11.9) == LeaseNow(13.0, 1)
-    assert lease.answered(answer(13.1), 13.2) == LeaseNow(15.1, 2)
+    assert lease.answered(answer(10.0), 10.1) == LeaseNow(12.0, 1, 1)
+    assert lease.answered(answer(11.0), 11.9) == LeaseNow(13.0, 1, 1)
+    assert lease.answered(answer(13.1), 13.2) == LeaseNow(15.1, 2, 1)
 
 
 def test_a_new_term_does_not_end_a_lease(lease: Lease) -> None:
@@ -83,7 +83,7 @@ def test_a_new_term_does_not_end_a_lease(lease: Lease) -> None:
     lease.answered(answer(10.0), 10.1)
     assert lease.look(view("b", term=2, leader=None), 10.5) is None
     assert lease.look(view("b", term=2, leader="c"), 10.7) is None
-    assert lease.answered(answer(10.7, term=2), 10.8) == LeaseNow(12.7, 1)
+    assert lease.answered(answer(10.7, term=2), 10.8) == LeaseNow(12.7, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_new_term_does_not_end_a_lease(lease: Lease) -> None:
 )
 def test_it_is_dropped_at_once_when_this_incarnation_is_over(lease: Lease, learnt: View) -> None:
     lease.answered(answer(10.0), 10.1)
-    assert lease.look(learnt, 10.5) == LeaseNow(10.5, 1)
+    assert lease.look(learnt, 10.5) == LeaseNow(10.5, 1, 1)
     assert not lease.now.live(10.5)
     assert lease.look(learnt, 10.6) is None
     assert lease.answered(answer(10.25), 10.7) is None
@@ -107,7 +107,7 @@ def test_it_is_dropped_at_once_when_this_incarnation_is_over(lease: Lease, learn
 def test_a_new_incarnation_begins_a_new_period(lease: Lease) -> None:
     lease.answered(answer(10.0), 10.1)
     lease.look(view("b", incarnation=2, peers=having("b", 2)), 10.5)
-    assert lease.answered(answer(10.5, incarnation=2), 10.6) == LeaseNow(12.5, 2)
+    assert lease.answered(answer(10.5, incarnation=2), 10.6) == LeaseNow(12.5, 2, 2)
 
 
 def test_who_has_not_joined_gets_no_lease_but_its_echo_counts(lease: Lease) -> None:
@@ -120,4 +120,4 @@ def test_who_has_not_joined_gets_no_lease_but_its_echo_counts(lease: Lease) -> N
 def test_draining_keeps_the_lease(lease: Lease) -> None:
     """It keeps what runs (section 2)."""
     lease.look(view("b", peers=having("b", 1, "draining")), 10.0)
-    assert lease.answered(answer(10.0), 10.1) == LeaseNow(12.0, 1)
+    assert lease.answered(answer(10.0), 10.1) == LeaseNow(12.0, 1, 1)
