@@ -105,6 +105,31 @@ def next_due_us(schedule: "Schedule | None", since_us: int, after_us: int) -> in
             return next(occurrences(schedule, since_us, after_us), None)
 
 
+def unreadable(schedule: "Schedule | None") -> str | None:
+    """Why the due times of a schedule that was accepted cannot be worked out on this machine; None: they can be.
+
+    It then has none here. Which time zones there are depends on the tzdata that a machine has, and a task may have
+    been accepted by one with another.
+
+    >>> from tasks.spec import Cron
+    >>> unreadable(Cron.model_construct(cron="0 3 * * *", timezone="Mars/Olympus"))
+    "'Mars/Olympus' is not a time zone of the IANA database, such as Europe/Paris or UTC"
+    """
+    match schedule:
+        case object(cron=str(line), timezone=str(timezone)):
+            return _fault(line, timezone)
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _fault(line: str, timezone: str) -> str | None:
+    try:
+        CronSim(_expression(line), _aware(_CHECKED_FROM_US, _zone(timezone)))
+    except (ValueError, CronSimError) as error:
+        return str(error)
+    return None
+
+
 class _Line:
     """A cron line that remembers the last gap between two due times it has found.
 
@@ -132,9 +157,15 @@ def _line(line: str, timezone: str) -> _Line:
 
 
 def _cron_times(line: str, timezone: str, after_us: int) -> Iterator[int]:
-    """Due times of a cron line later than `after_us`, in order. It was checked when the task was registered."""
+    """Due times of a cron line later than `after_us`, in order; none if it is `unreadable` here.
+
+    It was checked when the task was registered, by some member.
+    """
     try:
         times = CronSim(_expression(line), _aware(after_us, _zone(timezone)))
+    except (ValueError, CronSimError, OverflowError):
+        return
+    try:
         last_us = after_us
         for due in times:
             due_us = (due.astimezone(UTC) - _EPOCH) // _MICROSECOND

@@ -90,9 +90,10 @@ class Attempts:
         self._told.update(orders)
         return orders
 
-    def wake_us(self) -> int | None:
-        """When an attempt that vanished is given up."""
-        return min(self._missing.values()) + VANISHED_US if self._missing else None
+    def wake_us(self, now_us: int) -> int | None:
+        """When the next attempt that vanished is given up."""
+        times = (since_us + VANISHED_US for since_us in self._missing.values())
+        return min((time for time in times if time > now_us), default=None)
 
     def _holds(self, run: Run, token: int) -> bool:
         return run.state in HELD and run.node == self._me and run.token == token

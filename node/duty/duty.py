@@ -14,6 +14,7 @@ from node.duty.index import RunIndex
 from node.duty.step import Held, LeaseView, Order, Owners, Step, WaitsForRoom
 from node.state.entries import Cancel, Entry, Finish
 from node.state.value import Member, Result, State
+from tasks.schedule import unreadable
 
 TASKS_A_STEP: Final = 128
 """So many tasks are decided on in one step, so that it takes milliseconds; the others follow in the next."""
@@ -46,6 +47,8 @@ class Duty:
         self._waiting: tuple[WaitsForRoom, ...] | None = ()
         self._hand_overs: tuple[list[str], int] | None = None
         """The runs to be handed over, and until when that holds if nothing changes."""
+        self.unreadable: dict[str, str] = {}
+        """Tasks that never fall due here, because their schedule cannot be worked out on this machine, and why."""
 
     def look(self, state: State, owners: Owners, touched: Collection[str] | None) -> None:
         """Take note of a new state and ownership. `touched`: the tasks that changed since the last look, they or
@@ -61,6 +64,11 @@ class Duty:
             self._others.pop(task, None)
             self._starve(task, ())
             self._agenda.put(task, first_look_us(state, task))
+            row = state.tasks.get(task)
+            if row is not None and (why := unreadable(row.spec.schedule)) is not None:
+                self.unreadable[task] = why
+            else:
+                self.unreadable.pop(task, None)
         if owners is not self._owners:
             self._owners = owners
             self._ready |= self._others
@@ -101,7 +109,7 @@ class Duty:
     ) -> Step:
         for entry in entries:
             self._flight.proposed(entry, self._task_of(entry), lease.period)
-        times = [wake_us, self._flight.wake_us(now_us), self._attempts.wake_us()]
+        times = [wake_us, self._flight.wake_us(now_us), self._attempts.wake_us(now_us)]
         earliest_us = min((time for time in times if time is not None), default=None)
         return Step(tuple(entries), tuple(orders), earliest_us, self._waiting_for_room())
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tasks.schedule import NAMED, check_cron, check_timezone, next_due_us, occurrences
+from tasks.schedule import NAMED, check_cron, check_timezone, next_due_us, occurrences, unreadable
 from tasks.spec import At, Continuous, Cron, Every
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -223,3 +223,13 @@ def test_no_schedule_is_never_due() -> None:
 def test_time_beyond_the_calendar_has_no_occurrences() -> None:
     assert next_due_us(Cron(cron="* * * * *"), 0, 10**18) is None
     assert next_due_us(Cron(cron="0 0 1 1 *", timezone="Europe/Paris"), 0, us("9999-12-31T12:00")) is None
+
+
+def test_a_time_zone_that_this_machine_does_not_know_makes_nothing_due_and_is_said() -> None:
+    """It was accepted by a member with another tzdata: nothing here may fall over it."""
+    schedule = Cron.model_construct(cron="0 3 * * *", timezone="Mars/Olympus")
+    assert next_due_us(schedule, 0, 0) is None
+    assert list(occurrences(schedule, 0, 0)) == []
+    assert "Mars/Olympus" in (unreadable(schedule) or "")
+    assert unreadable(Cron(cron="@daily", timezone="Europe/Paris")) is None
+    assert unreadable(Every(every_s=1)) is None
