@@ -9,10 +9,11 @@ another member.
 Readers see all that was recorded before they asked.
 """
 
+import logging
 import sqlite3
 import threading
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,6 +21,11 @@ import msgpack
 
 from node.state.codec import DamagedSnapshot, pack_ended, unpack_ended
 from node.state.value import Ended
+
+_log = logging.getLogger("rota.history")
+
+AGAIN_S: Final = 1.0
+"""Between two tries to write, while the disk is full or fails."""
 
 EXPORT_RUNS_MAX: Final = 500
 """How many runs one exported portion holds: small enough to be packed between two heartbeats."""
@@ -67,12 +73,16 @@ class Before(NamedTuple):
 
 
 class History:
-    """The finished runs that one member knows. Raises `DamagedHistory` if its file is not one of these."""
+    """The finished runs that one member knows. Raises `DamagedHistory` if its file cannot be used.
 
-    def __init__(self, path: Path) -> None:
+    `on_failure` is told, in the thread that writes, if the file is found to be damaged later. While it merely cannot
+    be written (the disk is full), what is to be written waits.
+    """
+
+    def __init__(self, path: Path, on_failure: Callable[[Exception], None] = lambda _error: None) -> None:
         self._path = path
-        self._pending: list[tuple[int, Ended]] = []
-        self._index = 0
+        self._on_failure = on_failure
+        self._pending: list[tuple[int, Ended] | Gap] = []
         self._wake = threading.Condition()
         self._closed = False
         self._file = threading.Lock()
@@ -86,11 +96,13 @@ class History:
             self._db.executescript(_SCHEMA)
             self._db.execute(f"PRAGMA user_version={_VERSION}")
             self._written = int(self._db.execute("SELECT entry FROM written").fetchone()[0])
-        except sqlite3.DatabaseError as error:
+        except sqlite3.OperationalError as error:
             raise DamagedHistory(
-                f"{path} cannot be read ({error}): delete it and start again; "
-                "this node fetches the finished runs from the other members"
+                f"{path} cannot be opened ({error}): see to the room on its disk, and to its permissions"
             ) from error
+        except sqlite3.DatabaseError as error:
+            raise _damaged(path, error) from error
+        self._index = self._written
         self._thread = threading.Thread(target=self._write_on, name="history", daemon=True)
         self._thread.start()
 
@@ -109,31 +121,27 @@ class History:
                 self._wake.notify()
 
     def jumped(self, index: int) -> None:
-        """The state was taken over from a snapshot at `index`: what ended since `written` was not seen here."""
-        self.flush()
-        with self._file:
-            if index > self._written:
-                self._db.execute("BEGIN")
-                self._db.execute("INSERT INTO gap VALUES (?, ?)", (self._written, index))
-                self._db.execute("UPDATE written SET entry = ?", (index,))
-                self._db.execute("COMMIT")
-                self._written = index
+        """The state was taken over from a snapshot at `index`: what ended since the last index was not seen here."""
         with self._wake:
-            self._index = max(self._index, index)
+            if index > self._index:
+                self._pending.append(Gap(self._index, index))
+                self._index = index
+                self._wake.notify()
 
     def flush(self) -> None:
-        """Write all that was recorded; called before every read."""
+        """Write all that was recorded; called before every read. Raises `sqlite3.Error`; then nothing is lost."""
         with self._file:
             with self._wake:
-                pending, self._pending = self._pending, []
-                index = self._index
-            if index <= self._written:
+                pending, index = self._pending[:], self._index
+            if index <= self._written and not pending:
                 return
-            self._db.execute("BEGIN")
-            self._insert(pending)
-            self._db.execute("UPDATE written SET entry = ?", (index,))
-            self._db.execute("COMMIT")
+            with self._transaction():
+                self._insert(one for one in pending if not isinstance(one, Gap))
+                self._db.executemany("INSERT INTO gap VALUES (?, ?)", [one for one in pending if isinstance(one, Gap)])
+                self._db.execute("UPDATE written SET entry = ?", (index,))
             self._written = index
+            with self._wake:
+                del self._pending[: len(pending)]
 
     def runs(
         self, task: str | None, state: str | None, node: str | None, before: Before | None, limit: int
@@ -163,6 +171,7 @@ class History:
 
     def gaps(self) -> tuple[Gap, ...]:
         """What is still to be fetched from another member, oldest first."""
+        self.flush()
         with self._file, closing(self._db.execute("SELECT after, through FROM gap ORDER BY after")) as rows:
             return tuple(Gap(*row) for row in rows)
 
@@ -193,13 +202,11 @@ class History:
             runs = [(int(entry), unpack_ended(packed)) for entry, packed in portion.runs]
         except (DamagedSnapshot, TypeError) as error:
             raise ValueError(f"what a member sent as its finished runs is not that: {error}") from error
-        with self._file:
-            self._db.execute("BEGIN")
+        with self._file, self._transaction():
             self._insert(runs)
             self._db.execute("DELETE FROM gap WHERE after = ? AND through = ?", gap)
             if portion.through < gap.through:
                 self._db.execute("INSERT INTO gap VALUES (?, ?)", (portion.through, gap.through))
-            self._db.execute("COMMIT")
 
     def forget(self, before_us: int) -> None:
         """Delete the runs that finished before a time."""
@@ -207,13 +214,28 @@ class History:
             self._db.execute("DELETE FROM ended WHERE finished_at_us < ?", (before_us,))
 
     def close(self) -> None:
-        """Write what is left and close the file."""
+        """Write what is left and close the file. What cannot be written is fetched from another member later."""
         with self._wake:
             self._closed = True
             self._wake.notify()
         self._thread.join()
-        self.flush()
-        self._db.close()
+        try:
+            self.flush()
+        except sqlite3.Error as error:
+            _log.error("the last finished runs could not be written to %s: %s", self._path, error)
+        with self._file:
+            self._db.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:  # some failures have ended it already
+                self._db.execute("ROLLBACK")
+            raise
 
     def _insert(self, runs: Iterable[tuple[int, Ended]]) -> None:
         self._db.executemany(
@@ -239,13 +261,32 @@ class History:
             return [unpack_ended(packed) for (packed,) in rows]
 
     def _write_on(self) -> None:
+        failed = False
         while True:
             with self._wake:
-                while not self._pending and not self._closed:
-                    self._wake.wait()
+                if failed:
+                    self._wake.wait_for(lambda: self._closed, AGAIN_S)
+                else:
+                    self._wake.wait_for(lambda: self._closed or self._pending)
                 if self._closed:
                     return
-            self.flush()
+            try:
+                self.flush()
+                failed = False
+            except sqlite3.OperationalError as error:
+                if not failed:
+                    _log.error("finished runs cannot be written to %s: %s; trying again", self._path, error)
+                failed = True
+            except sqlite3.Error as error:
+                self._on_failure(_damaged(self._path, error))
+                return
+
+
+def _damaged(path: Path, error: Exception) -> DamagedHistory:
+    return DamagedHistory(
+        f"{path} cannot be read ({error}): delete it and start again; "
+        "this node fetches the finished runs from the other members"
+    )
 
 
 def pack_portion(portion: Portion) -> bytes:

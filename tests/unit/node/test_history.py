@@ -1,5 +1,6 @@
 """Finished runs: DESIGN.md, section 5."""
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,3 +110,40 @@ def test_a_damaged_file_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "history.db").write_bytes(b"no database at all, and long enough to be read as one" * 100)
     with pytest.raises(DamagedHistory, match="delete it and start again"):
         History(tmp_path / "history.db")
+
+
+class Failing:
+    """A disk that can be full: stands in for the connection that writes."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self.full = True
+
+    def executemany(self, *args: object) -> object:
+        if self.full:
+            raise sqlite3.OperationalError("database or disk is full")
+        return self._db.executemany(*args)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._db, name)
+
+
+def test_what_cannot_be_written_is_kept_until_it_can(history: History) -> None:
+    history._db = disk = Failing(history._db)  # type: ignore[assignment]
+    with history._file:  # not the thread's turn
+        history.record(1, [(1, ended(1))])
+    with pytest.raises(sqlite3.OperationalError):
+        history.flush()
+    disk.full = False
+    history.record(2, [(2, ended(2))])
+    assert ids(history.runs(None, None, None, None, 10)) == ["orders~2", "orders~1"]
+    assert history.written == 2
+
+
+def test_a_jump_is_noted_in_its_place_without_waiting_for_the_disk(history: History) -> None:
+    history.record(3, [(3, ended(3))])
+    with history._file:  # the disk is busy
+        history.jumped(7)
+        history.record(8, [(8, ended(8))])
+    assert history.gaps() == (Gap(3, 7),)
+    assert ids(history.runs(None, None, None, None, 10)) == ["orders~8", "orders~3"]
