@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from tasks.kind import Context
+from tasks.kind import Context, Failed
 from tasks.secret import Reference
 
 LOOK_S: Final = 0.2
@@ -22,7 +22,7 @@ _Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 _Variable = Annotated[str, StringConstraints(pattern=r"^[^\x00=]+$", max_length=1024)]
 
 
-class CommandFailed(Exception):
+class CommandFailed(Failed):
     """The program could not be started, or its exit code was not 0."""
 
 

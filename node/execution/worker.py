@@ -23,7 +23,7 @@ from node.execution.leftovers import RUN_MARK
 from node.execution.linux import die_with_parent, lower_session
 from node.execution.order import Brief
 from tasks.fields import field_errors
-from tasks.kind import MissingSecret, Unretryable
+from tasks.kind import Failed, MissingSecret, Unretryable
 from tasks.kinds import KindError, load
 from tasks.secret import Redactor, blot_json, references_in
 
@@ -132,8 +132,9 @@ def _work(brief: Brief, wire: Wire, scratch: Path) -> None:
 
 
 def _log_to_stderr() -> None:
-    lines = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    lines = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     lines.converter = time.gmtime
+    lines.default_time_format = "%Y-%m-%dT%H:%M:%S"
     lines.default_msec_format = "%s.%03dZ"
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(lines)
@@ -141,8 +142,8 @@ def _log_to_stderr() -> None:
 
 
 def _print(error: BaseException) -> None:
-    if isinstance(error, (MissingSecret, KindError, InvalidParams)):
-        # Ours, and said in full by their one line; the cause of a kind that does not load is worth its traceback.
+    if isinstance(error, (MissingSecret, KindError, InvalidParams, InvalidResult, Failed)):
+        # Said in full by their one line; the cause of a kind that does not load is worth its traceback.
         shown = error.__cause__ if isinstance(error, KindError) and error.__cause__ is not None else None
         if shown is None:
             print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201  the log is standard error

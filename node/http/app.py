@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from node.http.auth import check_content_type, check_host, member_credential, same, shown_token
 from node.http.call import COMMON_QUERY, Call, Limits
@@ -65,6 +66,7 @@ async def serve_on(app: web.Application, host: str, port: int) -> tuple[web.AppR
 
     Raises `OSError`.
     """
+    logging.getLogger("aiohttp.server").addFilter(_worth_a_line)
     # A client that goes away ends its stream, also one that has nothing to send; proposals are shielded.
     runner = web.AppRunner(
         app,
@@ -82,6 +84,11 @@ async def serve_on(app: web.Application, host: str, port: int) -> tuple[web.AppR
         await runner.cleanup()
         raise
     return runner, runner.addresses[0][1]
+
+
+def _worth_a_line(record: logging.LogRecord) -> bool:
+    """Not what is no HTTP at all: whoever scans ports must not fill the log with tracebacks."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def _handler(endpoint: Endpoint, service: Service) -> Answering:
@@ -136,9 +143,10 @@ def _check_token(endpoint: Endpoint, call: Call) -> None:
     clients = shown is not None and expected is not None and same(shown, expected)
     if members or (clients and endpoint.access != "member"):
         return
-    schemes = 'Bearer realm="rota"' + (', Basic realm="rota", charset="UTF-8"' if endpoint.access == "page" else "")
+    # One challenge, and not two in a line: browsers look at the first, and ask for a password where it is Basic.
+    challenge = 'Basic realm="rota", charset="UTF-8"' if endpoint.access == "page" else 'Bearer realm="rota"'
     detail = "this is for members only" if endpoint.access == "member" else "send Authorization: Bearer and ROTA_TOKEN"
-    raise Problem("unauthorized", detail, headers={"WWW-Authenticate": schemes})
+    raise Problem("unauthorized", detail, headers={"WWW-Authenticate": challenge})
 
 
 async def _wait_for_index(call: Call) -> None:

@@ -13,8 +13,10 @@ from typing import IO, Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from tasks.kind import Failed
 
-class BadDestination(Exception):
+
+class BadDestination(Failed):
     """A URL that no installed file system takes."""
 
 

@@ -1,7 +1,9 @@
 """The kind `backup`: a PostgreSQL database, an SQLite file or a folder, to any fsspec URL, compressed, with sums."""
 
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -92,6 +94,10 @@ class Backup:
 
         Raises `Fenced`, `MissingSecret`, `Stopped`, and what the source's file names.
         """
+        with _closed_to_others():
+            return self._make(ctx)
+
+    def _make(self, ctx: Context[BackupParams]) -> dict[str, Any]:
         began_s = time.monotonic()
         params = ctx.params
         created = datetime.now(UTC)
@@ -135,6 +141,16 @@ class Backup:
             "removed": len(removed),
             "seconds": round(time.monotonic() - began_s, 3),
         }
+
+
+@contextmanager
+def _closed_to_others() -> Iterator[None]:
+    """A backup holds what the source's own permissions keep from others: on a local disk it is its owner's alone."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 class _Making:

@@ -1,6 +1,7 @@
 """Attempts in real processes: how they begin, what they are told, and how they end (DESIGN.md, sections 6 to 8)."""
 
 import asyncio
+import re
 import statistics
 import time
 from collections.abc import Awaitable, Callable
@@ -41,7 +42,9 @@ def test_a_command_runs_and_its_output_is_logged(tmp_path: Path) -> None:
         assert ended == Ended(order.run_id, order.token, "succeeded", {"exit_code": 0})
         assert made.log(order).splitlines()[:2] == ["out", "err"]
         assert made.log(order).splitlines()[2].startswith(str(tmp_path / "scratch"))
-        failed = await made.ended(made.command("sh", "-c", "exit 3"))
+        fails = made.command("sh", "-c", "exit 3")
+        failed = await made.ended(fails)
+        assert made.log(fails) == "CommandFailed: 'sh' ended with exit code 3\n", "its message says all"
         assert (failed.end, failed.error, failed.retry) == (
             "failed",
             "CommandFailed: 'sh' ended with exit code 3",
@@ -70,6 +73,7 @@ def test_a_cancelled_command_gets_sigterm_and_one_that_ignores_it_is_killed(tmp_
         made.runner.cancel(polite.run_id, polite.token)
         assert (await made.ended(polite)).end == "cancelled"
         assert "bye" in made.log(polite)
+        assert re.search(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO asked to stop", made.log(polite), re.MULTILINE)
 
     play(tmp_path / "polite", scene)
 

@@ -100,10 +100,27 @@ async def test_a_token_is_asked_for_and_members_have_their_own() -> None:
             assert await status(path, f"Bearer {member_credential(SECRET)}") == 200
         password = "Basic " + base64.b64encode(b":t0ken").decode()
         assert await status("/docs", password) == 200
+        # Browsers ask for a password only where Basic is the first challenge of its line.
+        assert (await served.get("/docs")).headers["WWW-Authenticate"].startswith("Basic ")
         assert await status("/docs", None) == await status("/metrics", None) == await status("/", None) == 401
         assert await status("/v1/cluster", password) == 401
         # Without a token, what is wrong with a request is not told.
         assert (await served.ask("PUT", "/v1/tasks/a%2Fb", json={})).status == 401
+
+
+def test_what_is_no_http_is_refused_and_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    @on_loop
+    async def scanned() -> None:
+        async with servers() as served:
+            too_long = b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n"
+            for sent in (b"\x16\x03\x01\x02\x00\r\n\r\n", too_long, b"SSH-2.0\r\n\r\n"):
+                reader, writer = await asyncio.open_connection("127.0.0.1", served.ports["node-1"])
+                writer.write(sent)
+                assert (await reader.read(100)).split()[1] == b"400"
+                writer.close()
+
+    scanned()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 @on_loop

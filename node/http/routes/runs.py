@@ -94,7 +94,7 @@ async def cancel_run(call: Call) -> web.Response:
         await call.catch_up()
     found = await find(call, run_id)
     if isinstance(found, Ended):
-        raise Problem("conflict", f"the run is over: it {found.state.replace('_', ' ')}", state=found.state)
+        raise Problem("conflict", f"the run is over: {found.state.replace('_', ' ')}", state=found.state)
     await call.propose(Cancel(call.service.now_us(), found.run_id))
     found = await find(call, found.run_id)
     return call.answer(ended_view(found) if isinstance(found, Ended) else run_view(found), 202)

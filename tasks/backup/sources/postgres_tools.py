@@ -8,15 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tasks.kind import Failed
+
 OTHER_PLACES = "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin"
 """Where distributions put the programs of each version."""
 
 
-class NoTool(Exception):
+class NoTool(Failed):
     """PostgreSQL's programs are not on this machine, or not in a version that fits."""
 
 
-class PostgresFailed(Exception):
+class PostgresFailed(Failed):
     """One of PostgreSQL's programs failed; its own words follow."""
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged, TargetExists, Writer
+from tasks.kind import Failed
 
 FILE = "database.sqlite.zst"
 
@@ -26,7 +27,7 @@ class SqliteSource(BaseModel):
     path: Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$")] = Field(examples=["/srv/app/app.db"])
 
 
-class SqliteFailed(Exception):
+class SqliteFailed(Failed):
     """The database cannot be read."""
 
 

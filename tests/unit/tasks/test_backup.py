@@ -42,6 +42,14 @@ def _fill(path: Path) -> None:
     (path / "hard").hardlink_to(path / "a.txt")
 
 
+def test_nobody_else_may_read_a_backup(tmp_path: Path) -> None:
+    _fill(tmp_path / "from")
+    url = Backup().run(_context(tmp_path))["url"]
+    made = [Path(url), *Path(url).iterdir()]
+    assert len(made) == 3
+    assert [path.stat().st_mode & 0o077 for path in made] == [0, 0, 0]
+
+
 def _seen(path: Path) -> dict[str, tuple[Any, ...]]:
     found = {}
     for entry in sorted(path.rglob("*")):
