@@ -99,12 +99,23 @@ class Failover(_Model):
     max: Annotated[int, Field(ge=0, le=1000)] = 3
 
 
+_EXAMPLE: Final[dict[str, JsonValue]] = {
+    "name": "hello",
+    "kind": "command",
+    "params": {"argv": ["echo", "hello"]},
+    "schedule": {"every_s": 60},
+}
+"""What /docs fills in, to be tried as it is."""
+
+
 def _labels(value: Any) -> Any:
     return {} if value is None else value
 
 
 class Spec(_Model):
     """A task's definition."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     name: Name
     kind: Name

@@ -28,6 +28,8 @@ SERVICE: Final = web.AppKey("service", Service)
 
 _log = logging.getLogger(__name__)
 
+_STREAMS: Final = ("/v1/events", "/v1/runs/{run_id}/log", "/peer/log")
+
 Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -53,7 +55,11 @@ def build_app(
     app = web.Application(middlewares=[_problems], client_max_size=limits.body_bytes)
     app[SERVICE] = service
     for endpoint in ENDPOINTS:
-        app.router.add_route(endpoint.method, endpoint.path, _handler(endpoint, service))
+        handler = _handler(endpoint, service)
+        app.router.add_route(endpoint.method, endpoint.path, handler)
+        if endpoint.method == "GET" and endpoint.path not in _STREAMS:
+            # RFC 9110, section 9.1: what answers GET answers HEAD; load balancers ask so.
+            app.router.add_route("HEAD", endpoint.path, handler)
     app.on_response_prepare.append(_bear_index)
     app.on_startup.append(_listen)
     app.on_shutdown.append(_end_streams)
@@ -92,7 +98,7 @@ def _worth_a_line(record: logging.LogRecord) -> bool:
 
 
 def _handler(endpoint: Endpoint, service: Service) -> Answering:
-    streams = endpoint.path in ("/v1/events", "/v1/runs/{run_id}/log", "/peer/log")
+    streams = endpoint.path in _STREAMS
 
     async def handle(request: web.Request) -> web.StreamResponse:
         begun = perf_counter()

@@ -74,6 +74,10 @@ def _operation(endpoint: Endpoint, schemas: "_Schemas", *, secured: bool) -> dic
     return operation
 
 
+_EXAMPLES: Final = {"name": {"example": "hello"}}
+"""As in the spec's own example: in the path and in the body a task has one name."""
+
+
 def _security(endpoint: Endpoint, *, secured: bool) -> list[dict[str, list[str]]]:
     if endpoint.access == "member":
         return [{"member": []}]
@@ -84,7 +88,7 @@ def _security(endpoint: Endpoint, *, secured: bool) -> list[dict[str, list[str]]
 
 def _parameters(endpoint: Endpoint, schemas: "_Schemas") -> list[dict[str, Any]]:
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} | _EXAMPLES.get(name, {})
         for name in endpoint.path_parameters
     ]
     if endpoint.query is not None:

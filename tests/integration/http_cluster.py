@@ -69,7 +69,7 @@ class Servers:
             body = await response.read()
             assert response.headers["Rota-Index"].isdigit()
             assert response.headers["Rota-Epoch"].isdigit()
-            is_json = response.content_type.endswith("json")
+            is_json = bool(body) and response.content_type.endswith("json")
             return Reply(
                 response.status, response.headers, body, await response.json(content_type=None) if is_json else None
             )

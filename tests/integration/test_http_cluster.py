@@ -108,6 +108,18 @@ async def test_a_token_is_asked_for_and_members_have_their_own() -> None:
         assert (await served.ask("PUT", "/v1/tasks/a%2Fb", json={})).status == 401
 
 
+@on_loop
+async def test_head_is_answered_as_get_without_the_body() -> None:
+    async with servers(token="t0ken") as served:
+        known = {"Authorization": "Bearer t0ken"}
+        for path in ("/healthz", "/readyz", "/v1/cluster", "/v1/tasks/nobody"):
+            got, head = await served.get(path, headers=known), await served.ask("HEAD", path, headers=known)
+            assert (head.status, head.body) == (got.status, b"")
+            assert {"Rota-Index", "Rota-Epoch", "Content-Length"} <= head.headers.keys()
+        assert (await served.ask("HEAD", "/v1/cluster")).status == 401
+        assert (await served.ask("HEAD", "/v1/events", headers=known)).status == 405
+
+
 def test_what_is_no_http_is_refused_and_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
     @on_loop
     async def scanned() -> None:
@@ -146,7 +158,7 @@ async def test_nobody_there_and_wrong_methods_are_problems_too() -> None:
         assert (nothing.status, nothing.problem) == (404, "not-found")
         wrong = await served.ask("PATCH", "/v1/tasks/a")
         assert (wrong.status, wrong.problem) == (405, "method-not-allowed")
-        assert set(wrong.headers["Allow"].split(", ")) == {"DELETE", "GET", "PUT"}
+        assert set(wrong.headers["Allow"].split(", ")) == {"DELETE", "GET", "HEAD", "PUT"}
         assert list((await served.get("/v1/cluster?hue=1")).fields) == ["hue"]
 
 
