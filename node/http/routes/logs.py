@@ -12,6 +12,7 @@ from node.http.endpoint import Endpoints, Says
 from node.http.models import LogQuery
 from node.http.problems import Problem
 from node.http.routes.runs import find
+from node.http.streaming import stream
 from node.peers import NoSuchLog, PeerAway
 from node.state.value import Attempt, Ended, Run
 from tasks.run import HELD
@@ -75,12 +76,7 @@ async def _attempt(call: Call, run_id: str, query: LogQuery) -> Attempt:
 
 
 async def _stream(call: Call, pieces: AsyncIterator[bytes]) -> web.StreamResponse:
-    response = web.StreamResponse(headers=TEXT)
-    await response.prepare(call.request)
-    async for piece in pieces:
-        await response.write(piece)
-    await response.write_eof()
-    return response
+    return await stream(call.request, web.StreamResponse(headers=TEXT), pieces)
 
 
 async def _pieces(call: Call, path: Path, run_id: str, attempt: int, *, follow: bool) -> AsyncIterator[bytes]:

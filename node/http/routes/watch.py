@@ -8,6 +8,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
+from node.http.streaming import stream
 
 endpoints = Endpoints("watch")
 
@@ -27,13 +28,9 @@ async def events(call: Call) -> web.StreamResponse:
         headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     )
     # Taken before the headers go out: a client that has them is sent all that comes after.
-    with call.service.hub.listener(call.header("Last-Event-ID"), call.service.limits.ping_s) as stream:
-        await response.prepare(call.request)
-        async with aclosing(stream):
-            async for piece in stream:
-                await response.write(piece)
-    await response.write_eof()
-    return response
+    with call.service.hub.listener(call.header("Last-Event-ID"), call.service.limits.ping_s) as pieces:
+        async with aclosing(pieces):
+            return await stream(call.request, response, pieces)
 
 
 @endpoints.add("GET", "/metrics", {200: Says("Figures", str, "text/plain")})
