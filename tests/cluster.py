@@ -7,6 +7,7 @@ answer to `ask` is checked against the cluster's own /openapi.json.
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from urllib.parse import urlencode
 
 import urllib3
 
+from bench.soaking import checks
 from node.cli.client import path
 from node.cli.local import LocalCluster, wait_for
 from node.execution import tree
@@ -322,6 +324,22 @@ class Cluster(LocalCluster):
         if dead:
             self.start(*dead)
         self.wait_until_whole()
+
+    def check(self) -> None:
+        """Section 6's invariants, as far as they can be seen from outside once all is mended: raises if one is broken.
+
+        Each occurrence is there once, each token was given once and they grow, all members tell the same of every
+        task (its owner too) and run, and no node has met with what it did not expect.
+        """
+        self.mend()
+        wait_for("the members agree", lambda: not checks.disagreements(self))
+        runs = list(self.client.items("/v1/runs"))
+        due = Counter((run["task"], run["fire_at"]) for run in runs if run["trigger"] == "schedule")
+        assert not [occurrence for occurrence, count in due.items() if count > 1]
+        assert not checks.tokens(runs)
+        for name in self.names:
+            found = [line for line in self.said(name).splitlines() if " CRITICAL " in line or "Traceback" in line]
+            assert not found, f"{name} has failed:\n{self.said(name)}"
 
     def end(self) -> None:
         """kill -9 for every node, by its pid; then nothing that they started may be left."""

@@ -1,4 +1,4 @@
-"""A cluster that is harmed, and mended before each test."""
+"""A cluster that is harmed, mended, and checked after each test."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,8 @@ def harmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def cluster(harmed: Cluster) -> Cluster:
-    """Three nodes, all of them up."""
+def cluster(harmed: Cluster) -> Iterator[Cluster]:
+    """Three nodes, all of them up. The invariants are checked when the test is over."""
     harmed.mend()
-    return harmed
+    yield harmed
+    harmed.check()

@@ -70,6 +70,8 @@ def test_a_killed_owners_run_goes_on_elsewhere_from_its_checkpoint(cluster: Clus
     member = cluster.member(owner, leader)
     assert (member["status"], member["reason"]) == ("down", "gone")
     assert process_state(lost.worker) in ("", "Z"), "a worker has outlived its node"
+    log = cluster.ask("GET", f"/v1/runs/{lost.run_id}/log", leader, attempt=1)
+    assert (log.status, log.problem, log.json["member"]) == (503, "member-away", owner)
     assert_finished_once(cluster, lost)
     assert cluster.run_of(bystander.run_id)["attempt"] == 1, "a run that had lost nothing was moved"
     bystander.notes.let_go()

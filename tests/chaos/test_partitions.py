@@ -23,10 +23,11 @@ def separate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeparateClust
 
 
 @pytest.fixture
-def cluster(separate: SeparateCluster) -> SeparateCluster:
-    """All of them up and connected."""
+def cluster(separate: SeparateCluster) -> Iterator[SeparateCluster]:
+    """All of them up and connected. The invariants are checked when the test is over."""
     separate.mend()
-    return separate
+    yield separate
+    separate.check()
 
 
 def test_a_leader_that_is_cut_off_stops_its_work_before_another_begins_it(cluster: SeparateCluster) -> None:

@@ -23,3 +23,4 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made.start()
         made.wait_until_whole()
         yield made
+        made.check()
