@@ -155,7 +155,8 @@ def _vacate(draft: Draft, member: Member) -> None:
 
 def _replace(draft: Draft, before: Member, after: Member, at_us: int) -> None:
     """Put a changed member, and see whether placement depends on the change."""
-    if after.status != before.status:
+    # A member that was restarted before anybody missed it has been what it is since then.
+    if (after.status, after.incarnation) != (before.status, before.incarnation):
         after = replace(after, since_us=at_us)
     draft.put_member(after)
     if (after.status, after.labels, after.capacity, after.kinds) != (

@@ -38,9 +38,9 @@ class Settings:
 class Member:
     """A node of the cluster. `incarnation` is 0 until it joins for the first time; then it counts joins.
 
-    `heartbeat_port` is where it listens for heartbeats and knocks, on `host`. `since_us` is when its status
-    last changed. `drained` is what was asked last: it outlives a restart, so that a member that joins again is
-    `draining` still, until somebody says otherwise. `leaving`: it is to be removed as soon as it is down.
+    `heartbeat_port` is where it listens for heartbeats and knocks, on `host`. `since_us` is when its status or its
+    incarnation last changed. `drained` is what was asked last: it outlives a restart, so that a member that joins
+    again is `draining` still, until somebody says otherwise. `leaving`: it is to be removed as soon as it is down.
     """
 
     id: str

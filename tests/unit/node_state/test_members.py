@@ -49,6 +49,16 @@ def test_a_member_that_is_leaving_may_be_kept_after_all() -> None:
     assert list(history.state.slots) == ["a", "b"]
 
 
+def test_since_tells_of_a_restart_too() -> None:
+    history = cluster("a", "b")
+    assert history.state.members["b"].since_us == NOW_US
+    history.back("b", LATER_US)
+    assert history.state.members["b"].since_us == LATER_US
+    history.must(Drain(LATER_US + 5, "b", True))
+    history.must(Drain(LATER_US + 9, "b", True))
+    assert history.state.members["b"].since_us == LATER_US + 5
+
+
 def test_a_join_that_was_long_under_way_supersedes_nobody() -> None:
     """Found by the simulation of section 7: it would orphan what the member works on by now."""
     history = cluster("a", "b")
