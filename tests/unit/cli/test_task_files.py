@@ -1,0 +1,54 @@
+"""Files of tasks, and what is printed of one."""
+
+from pathlib import Path
+
+import click
+import pytest
+
+from node.cli.api import Api
+from node.cli.tasks import _print_where, _specs
+
+TASKS = [{"name": "a", "kind": "x", "schedule": {"at": "2026-12-01T02:00:00Z"}}, {"name": "b", "kind": "x"}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"name": "a", "kind": "x", "schedule": {"at": "2026-12-01T02:00:00Z"}}, {"name": "b", "kind": "x"}]',
+        "- {name: a, kind: x, schedule: {at: 2026-12-01T02:00:00Z}}\n- name: b\n  kind: x\n",
+        "# two\nname: a\nkind: x\nschedule: {at: 2026-12-01T02:00:00Z}\n---\nname: b\nkind: x\n---\n",
+    ],
+    ids=["JSON", "a YAML list", "YAML documents"],
+)
+def test_tasks_come_as_json_or_yaml_and_a_time_stays_what_was_written(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tasks").write_text(text)
+    assert list(_specs(str(tmp_path / "tasks"))) == TASKS
+
+
+def test_ten_thousand_tasks_as_json_are_not_read_as_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That took a minute, most of what `rota apply` of so many needs."""
+    monkeypatch.setattr("yaml.load_all", lambda *_, **__: pytest.fail("read as YAML"))
+    (tmp_path / "tasks").write_text('[{"name": "a"}]')
+    assert list(_specs(str(tmp_path / "tasks"))) == [{"name": "a"}]
+
+
+@pytest.mark.parametrize("text", ["a: [", "just words", "[1, 2]", '{"name": "a"'])
+def test_a_file_that_holds_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tasks").write_text(text)
+    with pytest.raises(click.UsageError):
+        list(_specs(str(tmp_path / "tasks")))
+
+
+def test_where_says_why_something_waits(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = {
+        "task": "a",
+        "owner": "n1",
+        "running_on": [],
+        "preference": ["n1"],
+        "standbys": [],
+        "because": [{"node": "n1", "verdict": "chosen"}],
+        "next_fire_at": None,
+        "waiting": "n1 runs 3 attempts already (ROTA_MAX_RUNS)",
+    }
+    _print_where(Api(as_json=False), answer, ())
+    assert "waits     n1 runs 3 attempts already (ROTA_MAX_RUNS)" in capsys.readouterr().out
