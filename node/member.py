@@ -27,6 +27,7 @@ from node.history import History
 from node.http.kinds import InstalledKinds
 from node.http.surface import Placed, Progress, Update
 from node.joining import Joining
+from node.lapses import tell_of_lapses
 from node.leadership import Leadership
 from node.liveness.detector import Verdict
 from node.liveness.heartbeat import Heartbeat, boottime_s
@@ -127,6 +128,7 @@ class Member:
             "placing": self._placing.run(),
             "leadership": self._leadership.run(),
             "joining": self._joining.run(),
+            "lapses": tell_of_lapses(lambda: self.lease_held, lambda: self.role.leader),
             "backfill": self._backfill.run(),
         }
         self._services = {name: self._serve(service) for name, service in services.items()}
