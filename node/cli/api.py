@@ -23,7 +23,7 @@ class Api:
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-        self.client = client_from_environment()
+        self.client = client_of(os.environ.get("ROTA_URL") or DEFAULT_URL)
         # Into a pipe or a file, lines are not broken: what reads them wants one for each row.
         self.console = Console() if sys.stdout.isatty() else Console(width=1000)
 
@@ -54,11 +54,13 @@ class Api:
             click.echo(f"{name:<{width}}  {'-' if value is None else value}")
 
 
-def client_from_environment() -> Client:
-    """A client for ROTA_URL, with ROTA_TOKEN or what is in ROTA_TOKEN_FILE."""
-    urls = [url.strip() for url in os.environ.get("ROTA_URL", DEFAULT_URL).split(",") if url.strip()]
-    if any(not url.startswith(("http://", "https://")) for url in urls):
-        raise click.UsageError("ROTA_URL must be http://host:port, or several of these separated by commas")
+def client_of(where: str) -> Client:
+    """A client for one address or several, with ROTA_TOKEN or what is in ROTA_TOKEN_FILE."""
+    urls = [url.strip() for url in where.split(",") if url.strip()]
+    if not urls or any(not url.startswith(("http://", "https://")) for url in urls):
+        raise click.UsageError(
+            f"{where!r} is no address of a cluster: write http://host:port, or several, separated by commas"
+        )
     token = os.environ.get("ROTA_TOKEN") or None
     path = os.environ.get("ROTA_TOKEN_FILE")
     if token is None and path:

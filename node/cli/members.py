@@ -1,9 +1,13 @@
 """Members: who they are, and letting them in, rest and go."""
 
+import os
+
 import click
 
-from node.cli.api import Api, ago, api_command
+from node.cli.api import Api, ago, api_command, client_of
 from node.cli.client import path
+from node.config import parse_members
+from node.state.entries import Seed
 
 
 @click.command("members")
@@ -35,18 +39,33 @@ def members_command(api: Api) -> None:
 
 
 @click.command("join")
-@click.argument("url", metavar="HOST:RAFTPORT:HTTPPORT")
-@click.option("--id", "member", required=True, help="The new node's id (its ROTA_NODE).")
+@click.argument("url")
+@click.option("--id", "name", envvar="ROTA_NODE", help="The new node's id; ROTA_NODE unless given.")
+@click.option(
+    "--at",
+    metavar="HOST:RAFTPORT:HTTPPORT",
+    help="Where the new node will be; what ROTA_MEMBERS says of it unless given.",
+)
 @api_command
-def join_command(api: Api, url: str, member: str) -> None:
-    """Let a new node in; then start it with ROTA_JOIN set to this cluster's address."""
-    host, _, http_port = url.rpartition(":")
-    host, _, raft_port = host.rpartition(":")
-    if not (host and raft_port.isdigit() and http_port.isdigit()):
-        raise click.UsageError(f"{url!r} is not HOST:RAFTPORT:HTTPPORT")
-    body = {"id": member, "host": host, "raft_port": int(raft_port), "http_port": int(http_port)}
-    answer = api.client.call("POST", "/v1/members", body=body).json
-    api.show(answer, f"{member} may join now")
+def join_command(api: Api, url: str, name: str | None, at: str | None) -> None:
+    """Let a new node into the cluster at URL; then start the node with ROTA_JOIN=URL."""
+    seed = _newcomer(name, at)
+    body = {"id": seed.id, "host": seed.host, "raft_port": seed.raft_port, "http_port": seed.http_port}
+    answer = client_of(url).call("POST", "/v1/members", body=body).json
+    api.show(answer, f"{seed.id} may join now: start it with ROTA_JOIN={url}")
+
+
+def _newcomer(name: str | None, at: str | None) -> Seed:
+    if not name:
+        raise click.UsageError("which node? Say it with --id (and --at), or in ROTA_NODE (and ROTA_MEMBERS)")
+    text = f"{name}={at}" if at else os.environ.get("ROTA_MEMBERS", "")
+    try:
+        found = next((seed for seed in parse_members(text) if seed.id == name), None)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if found is None:
+        raise click.UsageError(f"where will {name} be? Say it with --at HOST:RAFTPORT:HTTPPORT, or in ROTA_MEMBERS")
+    return found
 
 
 @click.command("drain")

@@ -108,7 +108,7 @@ def test_the_cluster_is_looked_at_and_changed(rota: Rota, cluster: Cluster) -> N
     assert cluster.member("node-3", "node-1")["status"] == "draining"
     assert rota("undrain", "node-3").code == 0
     assert cluster.wait_for_status("node-3", "up")
-    taken = rota("join", "127.0.0.1:7000:8000", "--id", "node-1")
+    taken = rota("join", cluster.url("node-2"), "--id", "node-1", "--at", "127.0.0.1:7000:8000")
     assert (taken.code, "node-1" in taken.err) == (1, True)
 
 
@@ -121,6 +121,8 @@ def test_the_cluster_is_looked_at_and_changed(rota: Rota, cluster: Cluster) -> N
         (["settings", "colour"], 2, "write it as NAME=VALUE"),
         (["apply", "-f", "/nowhere/tasks.yaml"], 2, "No such file"),
         (["run"], 2, "Missing argument"),
+        (["join", "http://127.0.0.1:1", "--id", "new"], 2, "where will new be? Say it with --at"),
+        (["join", "127.0.0.1:8101", "--id", "new", "--at", "h:1:2"], 2, "write http://host:port"),
         (["conquer"], 2, "No such command"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
