@@ -14,10 +14,10 @@ from node.http.endpoint import Endpoint, Says
 from node.http.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
 
 _REF: Final = "#/components/schemas/{model}"
-_ALWAYS: Final = ("misdirected", "internal", "behind")
+_ALWAYS: Final = ("bad-request", "misdirected", "invalid", "internal", "behind")
 _WITH_TOKEN: Final = ("unauthorized",)
-_WITH_BODY: Final = ("bad-request", "request-timeout", "too-large", "media-type", "invalid")
-_READS: Final = ("bad-request", "no-quorum")
+_WITH_BODY: Final = ("request-timeout", "too-large", "media-type")
+_READS: Final = ("no-quorum",)
 
 _ABOUT: Final = """The list of who is on duty, kept by a cluster of equal members: any of them answers anything.
 
@@ -122,7 +122,7 @@ def _responses(endpoint: Endpoint, schemas: "_Schemas", *, secured: bool) -> dic
     if endpoint.body is not None:
         kinds += _WITH_BODY
     elif endpoint.method != "GET":
-        kinds += ("media-type", "bad-request")
+        kinds += ("media-type",)
     if endpoint.reads:
         kinds += _READS
     by_status: dict[int, list[str]] = {}
