@@ -128,7 +128,7 @@ class Member:
             "placing": self._placing.run(),
             "leadership": self._leadership.run(),
             "joining": self._joining.run(),
-            "lapses": tell_of_lapses(lambda: self.lease_held, lambda: self.role.leader),
+            "lapses": tell_of_lapses(lambda: self._stopping or self.lease_held, lambda: self.role.leader),
             "backfill": self._backfill.run(),
         }
         self._services = {name: self._serve(service) for name, service in services.items()}
