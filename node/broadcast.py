@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Generic, TypeVar
+from weakref import WeakSet
 
 T = TypeVar("T")
 
@@ -11,7 +12,9 @@ class Broadcast(Generic[T]):
     """Passes every value on to all who listen at the time, in order."""
 
     def __init__(self) -> None:
-        self._queues: set[asyncio.Queue[T | None]] = set()
+        # A listener that was dropped, even before it began to read, takes its queue with it.
+        self._queues: WeakSet[asyncio.Queue[T | None]] = WeakSet()
+        self._closed = False
 
     def send(self, value: T) -> None:
         """Pass a value on."""
@@ -20,12 +23,15 @@ class Broadcast(Generic[T]):
 
     def close(self) -> None:
         """End what every listener hears."""
+        self._closed = True
         for queue in self._queues:
             queue.put_nowait(None)
 
     def listen(self) -> AsyncIterator[T]:
         """What is sent from this call on, until `close`."""
         queue: asyncio.Queue[T | None] = asyncio.Queue()
+        if self._closed:
+            queue.put_nowait(None)
         self._queues.add(queue)
 
         async def values() -> AsyncIterator[T]:
