@@ -1,54 +1,84 @@
-"""Keeps the finished runs whole: fetches what this member skipped, and forgets what is too old."""
+"""Keeps the finished runs whole: fetches what this member skipped from the others."""
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable
-from typing import Final
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
 
-from node.history import Gap, History
-from node.peers import PeerAway, Peers
-from node.proposing import now_us
+from node.history import Gap, Portion
+from node.peers import PeerAway
 from node.state.value import State
 
 _log = logging.getLogger("rota.history")
 
 ROUND_S: Final = 2.0
-FORGET_S: Final = 3600.0
-_DAY_US: Final = 86_400_000_000
+ROUND_S_MAX: Final = 60.0
+"""Between two rounds, when nobody can fill what is missing."""
+
+
+class Holes(Protocol):
+    """What is needed of `node.history.History`."""
+
+    def gaps(self) -> Sequence[Gap]:
+        """What is missing."""
+
+    def fill(self, gap: Gap, portion: Portion) -> None:
+        """Take a portion. Raises `ValueError`."""
+
+
+class Others(Protocol):
+    """What is needed of `node.peers.Peers`."""
+
+    async def history(self, member: str, gap: Gap, /) -> Portion | None:
+        """What a member has of a gap. Raises `PeerAway`."""
 
 
 class Backfill:
     """Asks the other members, one after another, for the runs that ended in a gap of this one's history."""
 
-    def __init__(self, me: str, history: History, peers: Peers, state: Callable[[], State]) -> None:
+    def __init__(
+        self,
+        me: str,
+        history: Holes,
+        others: Others,
+        state: Callable[[], State],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self._me = me
         self._history = history
-        self._peers = peers
+        self._others = others
         self._state = state
-        self._forgotten_at = 0.0
+        self._sleep = sleep
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        loop = asyncio.get_running_loop()
+        round_s, before = ROUND_S, None
         while True:
-            for gap in await asyncio.to_thread(self._history.gaps):
-                await self._fill(gap)
-            if loop.time() - self._forgotten_at > FORGET_S:
-                self._forgotten_at = loop.time()
-                keep_us = self._state().settings.history_days * _DAY_US
-                await asyncio.to_thread(self._history.forget, now_us() - keep_us)
-            await asyncio.sleep(ROUND_S)
+            try:
+                gaps = await asyncio.to_thread(self._history.gaps)
+                for gap in gaps:
+                    await self._fill(gap)
+            except sqlite3.Error as error:
+                _log.error("finished runs cannot be fetched: %s; trying again", error)
+                gaps = ()
+            # Where nobody has what is missing, asking more often does not help.
+            round_s = min(2 * round_s, ROUND_S_MAX) if gaps and gaps == before else ROUND_S
+            before = gaps
+            await self._sleep(round_s)
 
     async def _fill(self, gap: Gap) -> None:
-        others = [member.id for member in self._state().members.values() if member.id != self._me]
+        others = [member for member in self._state().members if member != self._me]
         random.shuffle(others)
         for member in others:
             try:
                 while gap.after < gap.through:
-                    portion = await self._peers.history(member, gap)
+                    portion = await self._others.history(member, gap)
                     if portion is None:
                         break  # it has a gap there itself
+                    if portion.through <= gap.after:
+                        raise ValueError(f"{member} sent nothing of what was asked for")
                     await asyncio.to_thread(self._history.fill, gap, portion)
                     gap = Gap(portion.through, gap.through)
                 else:

@@ -1,8 +1,7 @@
 """Carries out a member's duty: entries are proposed, attempts launched, and what they say is committed.
 
-`node.duty` decides; this acts, on the event loop. Each attempt has an account: a task that brings what the
-attempt says to the cluster in the order in which it was said, and ends when its end is committed, or when its
-token is no longer the run's.
+`node.duty` decides; this acts, on the event loop. Each attempt has an account (`node.account`), which ends when the
+attempt's end is committed, or when its token is no longer the run's.
 """
 
 import asyncio
@@ -10,23 +9,28 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final
 
+from node.account import Account, Insist, Runner
 from node.duty.duty import Duty
 from node.duty.step import CancelWork, HandOver, Kill, Launch, LeaseView, LocalAttempt, Owners, WaitsForRoom
 from node.duty.step import Order as DutyOrder
-from node.execution.order import CheckpointAsked, Ended, Event, Order, Progressed, Started
-from node.execution.runner import Runner
+from node.execution.order import Event, Order, Progressed
 from node.proposing import now_us
-from node.raft.errors import EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded, Stopped
-from node.state.entries import AttemptEnd, Began, Checkpoint, Entry, Finish
+from node.raft.errors import EntryTooLarge, RaftError
+from node.state.codec import BadEntry
+from node.state.entries import Entry, Finish
 from node.state.value import Result, Run, State
+from tasks.run import HELD
 
 _log = logging.getLogger("rota.conduct")
 
 PROPOSE_S: Final = 5.0
 """How long one proposal may take before its outcome counts as unknown."""
 
-RETRY_S: Final = 0.25
-"""Between two tries to have an attempt's word committed, while there is no quorum."""
+STEP_MIN_S: Final = 0.001
+"""Between two steps: others have their turn on the loop, however much there is to be decided."""
+
+AFTER_FAULT_S: Final = 1.0
+"""Until the next step after one that failed, which is a mistake in Rota."""
 
 Propose = Callable[[Entry, float], Awaitable[Result]]
 
@@ -44,26 +48,35 @@ class Conduct:
         max_runs: int,
         runner: Runner,
         propose: Propose,
+        insist: Insist,
         state: Callable[[], State],
         lease: Callable[[], LeaseView | None],
         order_of: Callable[[Run], Order],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        self._me = me
         self._duty = Duty(me)
         self._max_runs = max_runs
         self._runner = runner
         self._propose = propose
+        self._insist = insist
         self._state = state
         self._lease = lease
         self._order_of = order_of
+        self._sleep = sleep
         self._held: dict[str, LocalAttempt] = {}
-        self._accounts: dict[str, asyncio.Queue[Event]] = {}
+        self._accounts: dict[str, Account] = {}
+        self._proposing: set[asyncio.Task[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._looked = False
         self._stirred = False
         self._timer: asyncio.TimerHandle | None = None
-        self._stopping = False
+        self._resting = False
+        self._closed = False
+        self._failing = False
+        self._unreadable: dict[str, str] = {}
         self.progress: dict[str, Progressed] = {}
         self.waiting: dict[str, WaitsForRoom] = {}
 
@@ -76,6 +89,11 @@ class Conduct:
         """There is a new state, with the placement that belongs to it."""
         self._looked = True
         self._duty.look(state, owners, touched)
+        if self._duty.unreadable != self._unreadable:
+            for task, why in self._duty.unreadable.items():
+                if self._unreadable.get(task) != why:
+                    _log.error("%s never falls due on this member: %s; install a newer tzdata here", task, why)
+            self._unreadable = dict(self._duty.unreadable)
         self.stir()
 
     def stir(self) -> None:
@@ -86,24 +104,36 @@ class Conduct:
 
     def on_event(self, event: Event) -> None:
         """What the runner has to say of an attempt."""
+        account = self._accounts.get(event.run_id)
+        if account is None or account.token != event.token:
+            return
         if isinstance(event, Progressed):
             self.progress[event.run_id] = event
-        elif queue := self._accounts.get(event.run_id):
-            queue.put_nowait(event)
+        else:
+            account.say(event)
 
-    async def hand_over_all(self, patience_s: float) -> None:
-        """Stop in good order: nothing new is begun, and what runs is asked to leave off where another may go on.
+    async def hand_over_all(self, patience_s: float) -> bool:
+        """Leave off: nothing new is begun until `go_on`, and what runs is asked to stop where another may go on.
 
-        What has not stopped after `patience_s` is killed. Returns when every end is committed, or when twice
-        that time is over.
+        What has not stopped after `patience_s` is killed. Returns when every end is committed, or when twice that
+        time is over: whether nothing works here any more, so that others may take over.
         """
-        self._stopping = True
+        self._resting = True
         for run_id, attempt in self._held.items():
-            self._runner.hand_over(run_id, attempt.token)
-        if await self._idle_within(patience_s):
-            return
-        self.kill_all()
-        await self._idle_within(patience_s)
+            if not attempt.ended:
+                self._runner.hand_over(run_id, attempt.token)
+        if not await self._idle_within(patience_s):
+            self.kill_all()
+            await self._idle_within(patience_s)
+        if not all(attempt.ended for attempt in self._held.values()):
+            return False
+        await self._give_back(patience_s)
+        return True
+
+    def go_on(self) -> None:
+        """Do one's duty again after `hand_over_all`."""
+        self._resting = False
+        self.stir()
 
     def kill_all(self) -> None:
         """End every attempt at once."""
@@ -111,13 +141,9 @@ class Conduct:
             if not attempt.ended:
                 self._runner.kill(run_id, attempt.token)
 
-    async def idle(self) -> None:
-        """Wait until no attempt is left here."""
-        await self._idle.wait()
-
     async def close(self) -> None:
         """Do nothing more."""
-        self._stopping = True
+        self._resting = self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -132,23 +158,59 @@ class Conduct:
             return False
         return True
 
+    async def _give_back(self, patience_s: float) -> None:
+        """Claims that were under way may have been accepted since: give them back unstarted.
+
+        Else they would count as lost with this member, and wait for the grace of a failover.
+        """
+        if self._proposing:
+            await asyncio.wait(self._proposing, timeout=patience_s)
+        mine = [run for run in self._state().runs.values() if run.node == self._me and run.state in HELD]
+        finishes = [
+            self._try(Finish(now_us(), run.run_id, run.token, "not_started"), patience_s)
+            for run in mine
+            if run.run_id not in self._held
+        ]
+        await asyncio.gather(*finishes)
+
+    # -- steps
+
     def _step(self) -> None:
         self._stirred = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._stopping:
+        if self._resting:
             return
+        try:
+            wake_s = self._do()
+        except Exception:  # noqa: BLE001 - see below
+            # One task that cannot be decided on must not keep the others from being done.
+            if not self._failing:
+                _log.exception("deciding what to do next failed, which is a mistake in Rota")
+            self._failing, wake_s = True, AFTER_FAULT_S
+        else:
+            self._failing = False
+        if wake_s is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(STEP_MIN_S, wake_s), self.stir)
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last step failed: then this member may leave undone what it owns."""
+        return self._failing
+
+    def _do(self) -> float | None:
+        """One step. In how many seconds the next one is due, if nothing happens before."""
         now = now_us()
         step = self._duty.step(now, self._lease(), self._held, self._max_runs - len(self._held))
         self.waiting = {wait.task: wait for wait in step.waiting_for_room}
+        for entry in step.entries:
+            task = self._spawn(self._propose_for_duty(entry))
+            self._proposing.add(task)
+            task.add_done_callback(self._proposing.discard)
         for order in step.orders:
             self._obey(order)
-        for entry in step.entries:
-            self._spawn(self._propose_for_duty(entry))
-        if step.wake_us is not None:
-            delay_s = max(0.0, (step.wake_us - now) / 1e6)
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self.stir)
+        return None if step.wake_us is None else (step.wake_us - now) / 1e6
 
     def _obey(self, order: DutyOrder) -> None:
         match order:
@@ -162,52 +224,22 @@ class Conduct:
                 self._runner.kill(run_id, token)
 
     def _launch(self, run: Run) -> None:
-        order = self._order_of(run)
+        account = Account(run.run_id, run.token, self._runner, self._insist, self._holds, self._sleep)
+        self._accounts[run.run_id] = account
         self._held[run.run_id] = LocalAttempt(run.token)
         self._idle.clear()
-        self._accounts[run.run_id] = asyncio.Queue()
-        self._spawn(self._account(order))
-        self._runner.launch(order)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a part of this member's duty failed", exc_info=error)
-
-    async def _propose_for_duty(self, entry: Entry) -> None:
-        self._duty.answered(entry, await self._try(entry), now_us())
-        self.stir()
-
-    async def _try(self, entry: Entry) -> Result | None:
-        """The result of an entry, or None where it is unknown, or nothing was proposed."""
+        self._spawn(self._keep(account))
         try:
-            return await self._propose(entry, PROPOSE_S)
-        except (NoQuorum, OutcomeUnknown, Overloaded, Stopped):
-            return None
-        except EntryTooLarge as error:
-            return Result("too-large", detail=str(error))
+            self._runner.launch(self._order_of(run))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the claim is given back
+            # No file descriptors left, most likely. It is for another member to do, or for this one later.
+            _log.exception("run %s cannot be started here", run.run_id)
+            account.never_began(str(error))
 
-    async def _account(self, order: Order) -> None:
-        """Bring what one attempt says to the cluster, in order, until it has ended."""
-        run_id, token = order.run_id, order.token
-        queue = self._accounts[run_id]
+    async def _keep(self, account: Account) -> None:
+        run_id = account.run_id
         try:
-            while True:
-                match await queue.get():
-                    case Started():
-                        await self._insist(run_id, token, Began(now_us(), run_id, token))
-                    case CheckpointAsked(_, _, sequence, data):
-                        result = await self._insist(run_id, token, Checkpoint(now_us(), run_id, token, data))
-                        self._runner.checkpoint_done(run_id, token, sequence, result.code if result else "fenced")
-                    case Ended() as ended:
-                        self._held[run_id] = LocalAttempt(token, ended=True)
-                        await self._insist(run_id, token, self._finish(ended))
-                        return
+            await account.keep(self._ended, lambda: self._resting)
         finally:
             self._held.pop(run_id, None)
             self._accounts.pop(run_id, None)
@@ -216,19 +248,40 @@ class Conduct:
                 self._idle.set()
             self.stir()
 
-    def _finish(self, ended: Ended) -> Finish:
-        end: AttemptEnd = ended.end
-        if self._stopping and end != "succeeded":
-            # It was stopped because this node stops: another member goes on from its checkpoint.
-            end = "handed_over"
-        return Finish(now_us(), ended.run_id, ended.token, end, ended.result, ended.error, ended.retry)
+    def _ended(self, account: Account) -> None:
+        self._held[account.run_id] = LocalAttempt(account.token, ended=True)
+        self.stir()
 
-    async def _insist(self, run_id: str, token: int, entry: Entry) -> Result | None:
-        """Propose until there is an answer; None once the token is not the run's any more."""
-        while True:
-            if (result := await self._try(entry)) is not None:
-                return result
-            run = self._state().runs.get(run_id)
-            if run is None or run.token != token:
-                return None
-            await asyncio.sleep(RETRY_S)
+    def _holds(self, run_id: str, token: int) -> bool:
+        run = self._state().runs.get(run_id)
+        return run is not None and run.token == token
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a part of this member's duty failed", exc_info=error)
+
+    async def _propose_for_duty(self, entry: Entry) -> None:
+        result = None
+        try:
+            result = await self._try(entry, PROPOSE_S)
+        finally:
+            if not self._closed:
+                self._duty.answered(entry, result, now_us())
+                self.stir()
+
+    async def _try(self, entry: Entry, timeout_s: float) -> Result | None:
+        """The result of an entry, or None where it is unknown, or nothing was proposed."""
+        try:
+            return await self._propose(entry, timeout_s)
+        except (EntryTooLarge, BadEntry) as error:
+            return Result("invalid", detail=str(error))
+        except RaftError as error:
+            _log.debug("%s: %s", type(entry).__name__, error)
+            return None

@@ -2,7 +2,7 @@
 
 lock           held (flock) while a node runs on the folder; holds its process id
 node.json      the node's id, and the session of its last start
-members.json   the members' addresses as last agreed on, for the next start
+members.json   the members' addresses as last agreed on, and as they were configured then, for the next start
 raft/ runs/ logs/ history.db    of the parts named so
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from node.config import Config
-from node.state.entries import Seed
+from node.whereabouts import Agreed
 
 
 class FolderInUse(Exception):
@@ -80,32 +80,27 @@ class Folder:
         """Whether no members have been agreed on here yet: the node's first start, or its folder was lost."""
         return not (self.path / "members.json").exists()
 
-    def addresses(self, config: Config) -> dict[str, tuple[str, int]]:
-        """Where each member's Raft port is: as last agreed on, or by configuration before that.
-
-        For a member in both, the configuration is right: names and ports may have been changed on purpose.
-        """
-        configured = {seed.id: (seed.host, seed.raft_port) for seed in config.members}
+    def agreed(self) -> dict[str, Agreed]:
+        """The members as last agreed on; nobody before that. Raises `ForeignFolder`."""
         path = self.path / "members.json"
-        saved = _read(path)
         try:
-            agreed = {name: (str(host), int(port)) for name, (host, port) in saved.items()}
+            return {name: _agreed(*known) for name, known in _read(path).items()}
         except (TypeError, ValueError) as error:
             raise _unreadable(path, error) from error
-        return {name: configured.get(name, address) for name, address in agreed.items()} if agreed else configured
 
-    def save_addresses(self, addresses: Mapping[str, tuple[str, int]]) -> None:
-        """Remember the members agreed on, for the next start."""
-        write_whole(self.path / "members.json", json.dumps({name: list(at) for name, at in sorted(addresses.items())}))
+    def keep_agreed(self, agreed: Mapping[str, Agreed]) -> None:
+        """Remember the members agreed on, for the next start. Raises `OSError`."""
+        members = {name: [*known.at, *(known.configured or ())] for name, known in sorted(agreed.items())}
+        write_whole(self.path / "members.json", json.dumps(members))
 
     def close(self) -> None:
         """Let another process have it."""
         os.close(self._lock)
 
 
-def seeds_as_addresses(seeds: tuple[Seed, ...]) -> dict[str, tuple[str, int]]:
-    """Raft addresses by member id."""
-    return {seed.id: (seed.host, seed.raft_port) for seed in seeds}
+def _agreed(host: str, port: int, configured_host: str | None = None, configured_port: int = 0) -> Agreed:
+    configured = None if configured_host is None else (str(configured_host), int(configured_port))
+    return Agreed((str(host), int(port)), configured)
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -13,7 +13,7 @@ from node.conduct import Propose
 from node.proposing import now_us
 from node.raft.errors import RaftError
 from node.state.entries import Join
-from node.state.value import State
+from node.state.value import Member, State
 
 _log = logging.getLogger("rota.joining")
 
@@ -21,12 +21,15 @@ PROPOSE_S: Final = 5.0
 PAUSE_S: Final = 0.2
 """Between two tries."""
 
+PAUSE_S_MAX: Final = 10.0
+"""Between two tries, after refusals: each is an entry in the log."""
+
 
 class Joining:
     """Keeps this process a member. `incarnation` is the one it joined in, 0 before.
 
     `join` makes the entry, stamped with a time; `clear` kills what runs here and returns when it is gone;
-    `joined` is called when there is a new incarnation.
+    `joined` is called when there is a new incarnation. Who is no member, or is being removed, does not join.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class Joining:
         join: Callable[[int], Join],
         clear: Callable[[], Awaitable[None]],
         joined: Callable[[], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._me = me
         self._state = state
@@ -44,7 +48,9 @@ class Joining:
         self._join = join
         self._clear = clear
         self._joined = joined
+        self._sleep = sleep
         self._changed = asyncio.Event()
+        self._said: object = None
         self.incarnation = 0
 
     def stir(self) -> None:
@@ -54,44 +60,48 @@ class Joining:
     @property
     def standing(self) -> bool:
         """Whether this process is the member's present incarnation, and not marked down."""
-        member = self._state().members.get(self._me)
+        member = self._member()
         return member is not None and member.status != "down" and member.incarnation == self.incarnation > 0
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Serve until cancelled. Raises what `clear` raises: to join then could let two attempts work at once."""
         while True:
             await self._changed.wait()
             self._changed.clear()
-            while self._state().cluster_id and not self.standing and not self._removed():
-                if not await self._try():
-                    await asyncio.sleep(PAUSE_S)
+            pause_s = PAUSE_S
+            while not self.standing and (member := self._member()) is not None and not member.leaving:
+                pause_s = await self._try(member, pause_s)
+                if not self.standing:
+                    await self._sleep(pause_s)
 
-    def _removed(self) -> bool:
-        """Whether the cluster has let this process's member go, or is about to: then it does nothing more."""
-        member = self._state().members.get(self._me)
-        if member is None and self.incarnation:
-            _log.warning("%s has been removed from the cluster: stop this process", self._me)
-        return member.leaving if member is not None else bool(self.incarnation)
+    def _member(self) -> Member | None:
+        return self._state().members.get(self._me)
 
-    async def _try(self) -> bool:
+    async def _try(self, member: Member, pause_s: float) -> float:
+        """Join, or see why not. How long to wait before the next try."""
         if self.incarnation:
-            member = self._state().members.get(self._me)
-            why = f"{member.status} ({member.reason})" if member is not None else "no member any more"
-            _log.warning("the others have this node as %s: ending what runs here, then joining again", why)
+            self._say("the others have this node as %s (%s): it ends what runs here and joins again", member)
         await self._clear()
         if self.standing:
-            return True
+            return PAUSE_S
         try:
             result = await self._propose(self._join(now_us()), PROPOSE_S)
         except RaftError as error:
             _log.debug("cannot join yet: %s", error)
-            return False
+            return PAUSE_S
+        if result.ok:
+            self.incarnation = result.value["incarnation"]
+            _log.info("joined, incarnation %d", self.incarnation)
+            self._joined()
+            return PAUSE_S
         if result.code == "incarnation":
-            return False  # a Join of before was applied after all, or the state here is behind
-        if not result.ok:
-            _log.error("may not join: %s", result.detail or result.code)
-            return False
-        self.incarnation = result.value["incarnation"]
-        _log.info("joined, incarnation %d", self.incarnation)
-        self._joined()
-        return True
+            return PAUSE_S  # a Join of before was applied after all, or the state here is behind
+        if self._said != (why := result.detail or result.code):
+            self._said = why
+            _log.error("may not join: %s; trying again", why)
+        return min(2 * pause_s, PAUSE_S_MAX)
+
+    def _say(self, what: str, member: Member) -> None:
+        if self._said != (now := (member.status, member.reason, member.incarnation)):
+            self._said = now
+            _log.warning(what, member.status, member.reason or f"in incarnation {member.incarnation}")

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from node.conduct import Propose
@@ -16,10 +16,16 @@ from node.state.value import State
 _log = logging.getLogger("rota.leadership")
 
 PROPOSE_S: Final = 2.0
+PAUSE_S: Final = 0.05
+PAUSE_S_MAX: Final = 2.0
+"""Between two tries that were refused: each is an entry in the log."""
 
 
 class Leadership:
-    """Proposes `Found` and `TakeLead` whenever this member is elected. Runs on the event loop."""
+    """Proposes `Found` and `TakeLead` whenever this member is elected. Runs on the event loop.
+
+    `seeds` are the members of a new cluster. Who leads and has been removed says nothing: it is about to hand over.
+    """
 
     def __init__(
         self,
@@ -28,12 +34,14 @@ class Leadership:
         state: Callable[[], State],
         role: Callable[[], Role],
         propose: Propose,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._me = me
         self._seeds = seeds
         self._state = state
         self._role = role
         self._propose = propose
+        self._sleep = sleep
         self._changed = asyncio.Event()
 
     def stir(self) -> None:
@@ -45,25 +53,30 @@ class Leadership:
         while True:
             await self._changed.wait()
             self._changed.clear()
+            pause_s = PAUSE_S
             while self._owes():
-                try:
-                    await self._pay()
-                except RaftError as error:
-                    _log.debug("elected, and cannot say so yet: %s", error)
+                if not await self._paid():
+                    await self._sleep(pause_s)
+                    pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
     def _owes(self) -> bool:
         role, state = self._role(), self._state()
-        return role.is_leader and (
-            not state.cluster_id or state.lead.term != role.term or state.lead.member != self._me
-        )
+        if not role.is_leader:
+            return False
+        if not state.cluster_id:
+            return True
+        return self._me in state.members and (state.lead.term != role.term or state.lead.member != self._me)
 
-    async def _pay(self) -> None:
-        if not self._state().cluster_id:
-            await self._propose(Found(now_us(), secrets.token_hex(8), self._seeds), PROPOSE_S)
+    async def _paid(self) -> bool:
         term = self._role().term
-        result = await self._propose(TakeLead(now_us(), self._me, term), PROPOSE_S)
+        try:
+            if not self._state().cluster_id:
+                await self._propose(Found(now_us(), secrets.token_hex(8), self._seeds), PROPOSE_S)
+            result = await self._propose(TakeLead(now_us(), self._me, term), PROPOSE_S)
+        except RaftError as error:
+            _log.debug("elected, and cannot say so yet: %s", error)
+            return False
         if result.ok:
             _log.info("leading since term %d", term)
-        elif self._role().term == term:
-            # Refused in its own term: a later leader's word was applied first, and Raft will tell us of it.
-            await asyncio.sleep(0.05)
+        # Else, most likely, a later leader's word was applied first, and Raft will tell of it.
+        return result.ok

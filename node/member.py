@@ -9,12 +9,13 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from node.backfill import Backfill
+from node.belonging import Belonging
 from node.broadcast import Broadcast
 from node.conduct import Conduct
 from node.config import Config
@@ -22,36 +23,39 @@ from node.duty.ownership import Ownership
 from node.duty.step import LeaseView
 from node.execution.order import Order, log_path
 from node.execution.runner import Runner
-from node.folder import Folder, seeds_as_addresses
+from node.folder import Folder
 from node.history import History
 from node.http.kinds import InstalledKinds
 from node.http.surface import Placed, Progress, Update
 from node.joining import Joining
 from node.lapses import tell_of_lapses
 from node.leadership import Leadership
+from node.leaving import Leaving
 from node.liveness.detector import Verdict
 from node.liveness.heartbeat import Heartbeat, boottime_s
 from node.liveness.lease import NO_LEASE, LeaseNow
 from node.liveness.view import Peer, View
 from node.machine import Change, Machine
+from node.making import join_of, order_of
+from node.membership import Membership
 from node.peers import Peers
 from node.placing import Placing
 from node.proposing import Proposing, now_us
 from node.raft.adapter import Raft
-from node.raft.errors import ChangeRefused, RaftError
+from node.raft.errors import RaftError
 from node.raft.machine import Role
-from node.state.codec import pack_batch
-from node.state.entries import AddMember, Entry, Join, MarkDown, RemoveMember, Seed
+from node.retention import Retention
+from node.state.codec import BadEntry, pack_batch
+from node.state.entries import Entry, Join, MarkDown, Seed
 from node.state.value import Result, Run, State
+from node.whereabouts import Whereabouts, at_start
 from tasks.kinds import KindEntry
 
 _log = logging.getLogger("rota.member")
 
-HAND_OVER_S: Final = 1.5
-"""How long an orderly stop waits for attempts to leave off by themselves."""
-
 VERDICT_S: Final = 2.0
-CHANGE_S: Final = 10.0
+CLOSE_S: Final = 3.0
+"""How long the end waits for killed attempts. What hangs in the kernel by then is not waited for."""
 
 
 class Member:
@@ -70,11 +74,13 @@ class Member:
         self.failed: asyncio.Future[Exception] = loop.create_future()
         self.facts = config
         self.kinds = InstalledKinds(kinds)
-        self.history = History(folder.path / "history.db")
+        configured, agreed = {seed.id: (seed.host, seed.raft_port) for seed in config.members}, folder.agreed()
+        addresses = at_start(config.node, configured, agreed)
+        self.history = History(folder.path / "history.db", lambda error: self._on_loop(self._fail, error))
         self._machine = Machine(self._on_change)
         self._raft = Raft(
             config.node,
-            folder.addresses(config),
+            addresses,
             folder.path / "raft",
             config.secret,
             self._machine,
@@ -94,29 +100,38 @@ class Member:
             _end_process,
         )
         self._looking = threading.Lock()
-        self._lease = NO_LEASE
+        self._lease = self._stepping = NO_LEASE
         self._runner = Runner(folder.path, self._on_event)
         self._conduct = Conduct(
             config.node,
             config.max_runs,
             self._runner,
             self.propose,
+            self._proposing.insist,
             self.state,
             self._live_lease,
             self._order_of,
         )
         self._placing = Placing(self._on_placed)
-        self._leadership = Leadership(config.node, config.members, self.state, lambda: self.role, self.propose)
+        self._leadership = Leadership(config.node, config.members, self.state, self._role, self.propose)
         self._joining = Joining(
             config.node, self.state, self.propose, self._join, self._runner.kill_all, self._on_joined
         )
+        self._leaving = Leaving(config.node, self.state, self._standing, self._conduct, self.propose)
+        self._membership = Membership(config.node, self._raft, self.state, self._role, self.propose, self.wait_index)
+        self._whereabouts = Whereabouts(
+            config.node, configured, agreed, self.state, self._role, self._raft.relocate, folder.keep_agreed
+        )
         self.peers = Peers(config.secret, self.state)
+        self._belonging = Belonging(config.node, self.state, self._role, self._joining, self.peers)
         self._backfill = Backfill(config.node, self.history, self.peers, self.state)
+        self._retention = Retention(folder.path, self.history, self.state)
         self._shown: Ownership | None = None
         self._broadcast: Broadcast[Update] = Broadcast()
         self._index_waits: dict[asyncio.Future[None], int] = {}
         self._services: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
+        self._verdicts: dict[str, Verdict] = {}
 
     # -- beginning and end
 
@@ -128,8 +143,13 @@ class Member:
             "placing": self._placing.run(),
             "leadership": self._leadership.run(),
             "joining": self._joining.run(),
+            "leaving": self._leaving.run(),
+            "membership": self._membership.run(),
+            "whereabouts": self._whereabouts.run(),
+            "belonging": self._belonging.run(),
             "lapses": tell_of_lapses(lambda: self._stopping or self.lease_held, lambda: self.role.leader),
             "backfill": self._backfill.run(),
+            "retention": self._retention.run(),
         }
         self._services = {name: self._serve(service) for name, service in services.items()}
         self._raft.start()
@@ -137,32 +157,33 @@ class Member:
     async def stop(self) -> None:
         """Stop in good order: hand over what runs, say so, and close."""
         self._stopping = True
-        await self._hand_over()
-        await self.close()
-
-    async def _hand_over(self) -> None:
-        """Leave off what runs here, and say that this member is down."""
-        await self._conduct.hand_over_all(HAND_OVER_S)
-        # It would take "stopped" for a verdict of the others, and join again.
-        self._services["joining"].cancel()
-        if self._joining.standing:
-            try:
-                down = MarkDown(now_us(), self._config.node, self._joining.incarnation, "stopped", 0)
-                await self.propose(down, VERDICT_S)
-            except RaftError as error:
-                _log.warning("stopping without having said so: %s", error)
+        # They would take what is said here for somebody else's verdict, and join again.
+        for name in ("joining", "leaving"):
+            self._services[name].cancel()
+        try:
+            await self._leaving.leave()
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """Close everything, in whatever state it is."""
+        self._stopping = True
         self._broadcast.close()
         for service in self._services.values():
             service.cancel()
         await asyncio.gather(*self._services.values(), return_exceptions=True)
         await self._conduct.close()
-        await self._runner.close()
-        await asyncio.to_thread(self._heartbeat.stop)
-        await asyncio.to_thread(self._raft.stop)
-        await asyncio.to_thread(self.history.close)
+        for what, closing in (
+            ("the attempts", self._runner.close(CLOSE_S)),
+            ("the heartbeats", asyncio.to_thread(self._heartbeat.stop)),
+            ("Raft", asyncio.to_thread(self._raft.stop)),
+            ("the history", asyncio.to_thread(self.history.close)),
+        ):
+            try:
+                await closing
+            except Exception:  # noqa: BLE001 - the rest is to be closed all the same
+                _log.exception("%s could not be closed in good order", what)
+        self._placing.close()
         self._folder.close()
 
     def _serve(self, service: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -184,7 +205,8 @@ class Member:
         if change.touched is None:
             self.history.jumped(change.after.index)
         self.history.record(change.after.index, change.ended)
-        if change.after.members is not change.before.members or change.after.lead != change.before.lead:
+        before, after = change.before, change.after
+        if after.members is not before.members or after.lead != before.lead or after.settings != before.settings:
             self._look()
         self._on_loop(self._changed, change)
 
@@ -208,9 +230,19 @@ class Member:
             self._config.node, self._joining.incarnation, role.term, role.leader, lead_applied, peers, state.settings
         )
 
-    def _on_loop(self, call: Any, *args: Any) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(call, *args)
+    def _on_loop(self, call: Callable[..., None], *args: Any) -> None:
+        """Have something called on the loop; from any thread. What it raises ends the node: it is not to be lost."""
+
+        def guarded() -> None:
+            try:
+                call(*args)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+                self._fail(error)
+
+        try:
+            self._loop.call_soon_threadsafe(guarded)
+        except RuntimeError:
+            _log.debug("the loop is closed: the process is about to end")
 
     # -- what the heartbeats tell, in their thread
 
@@ -221,10 +253,14 @@ class Member:
             self._on_loop(self._conduct.stir)
 
     def _on_verdict(self, verdict: Verdict) -> None:
-        _log.warning("%s is taken to be down: %s", verdict.member, verdict.reason)
-        self._proposing.send(
-            MarkDown(now_us(), verdict.member, verdict.incarnation, verdict.reason, verdict.term), VERDICT_S
-        )
+        if verdict != self._verdicts.get(verdict.member):  # it comes again until the state shows it
+            self._verdicts[verdict.member] = verdict
+            _log.warning("%s is taken to be down: %s", verdict.member, verdict.reason)
+        down = MarkDown(now_us(), verdict.member, verdict.incarnation, verdict.reason, verdict.term)
+        try:
+            self._proposing.send(down, VERDICT_S)
+        except (RaftError, BadEntry) as error:
+            _log.warning("%s cannot be marked down now: %s", verdict.member, error)
 
     # -- on the loop
 
@@ -233,24 +269,19 @@ class Member:
         for wait, index in list(self._index_waits.items()):
             if index <= state.index and not wait.done():
                 wait.set_result(None)
-        if state.members is not change.before.members:
-            addresses = {member.id: (member.host, member.raft_port) for member in state.members.values()}
-            self._folder.save_addresses(addresses)
-            for member, address in addresses.items():
-                self._raft.relocate(member, address)
-        own = state.members.get(self._config.node)
-        if own is not None and own.leaving and "leaving" not in self._services:
-            _log.warning("this node is being removed from the cluster: handing over what runs")
-            self._services["leaving"] = self._serve(self._hand_over())
         self._placing.look(change)
-        self._leadership.stir()
-        self._joining.stir()
+        if state.members is not change.before.members or state.lead != change.before.lead:
+            self._stir()
         self._broadcast.send(change)
 
     def _role_changed(self, role: Role) -> None:
         _log.debug("%s", role)
-        self._leadership.stir()
-        self._joining.stir()
+        self._stir()
+
+    def _stir(self) -> None:
+        """The members or the role have changed."""
+        for service in (self._leadership, self._joining, self._leaving, self._membership, self._whereabouts):
+            service.stir()
 
     def _on_placed(self, state: State, ownership: Ownership, touched: frozenset[str] | None) -> None:
         if ownership is not self._shown:
@@ -266,44 +297,25 @@ class Member:
         self._conduct.on_event(event)
 
     def _join(self, at_us: int) -> Join:
-        config = self._config
-        return Join(
-            at_us,
-            config.node,
-            self._seed.host,
-            self._seed.raft_port,
-            self._seed.http_port,
-            self._heartbeat.port,
-            config.labels,
-            config.capacity,
-            tuple(sorted(self._targets)),
-            member.incarnation if (member := self.state().members.get(config.node)) else 0,
-        )
+        member = self.state().members.get(self._config.node)
+        after = 0 if member is None else member.incarnation
+        return join_of(self._config, self._seed, self._heartbeat.port, self._targets, after, at_us)
+
+    def _standing(self) -> int | None:
+        return self._joining.incarnation if self._joining.standing else None
 
     def _live_lease(self) -> LeaseView | None:
-        if not (self.lease_held and self._joining.standing):
+        # What is launched in this step begins under this lease, whatever comes meanwhile.
+        lease = self._stepping = self._lease
+        if not lease.live(boottime_s()) or lease.incarnation != self._standing():
             return None
-        return LeaseView(self._joining.incarnation, self._lease.period)
+        return LeaseView(lease.incarnation, lease.period)
+
+    def _role(self) -> Role:
+        return self._raft.role
 
     def _order_of(self, run: Run) -> Order:
-        spec = run.spec
-        kind = self._targets.get(spec.kind)
-        return Order(
-            run.run_id,
-            run.task,
-            spec.kind,
-            kind.target if kind else "",
-            spec.params if run.params is None else run.params,
-            run.attempts[-1].attempt,
-            run.token,
-            run.fire_at_us,
-            run.checkpoint,
-            spec.timeout_s,
-            self._lease.deadline_s,
-            str(self._config.secrets_dir),
-            self._config.env_allow,
-            {"RUN_SPARK_MASTER": self._config.spark_master},
-        )
+        return order_of(run, self._config, self._targets, self._stepping.deadline_s)
 
     # -- what the routes ask
 
@@ -311,7 +323,7 @@ class Member:
     def role(self) -> Role:
         """Where this member stands in Raft."""
         role = self._raft.role
-        return replace(role, ready=False) if self._stopping else role
+        return replace(role, ready=False) if self._stopping or self._conduct.failing else role
 
     @property
     def lease_held(self) -> bool:
@@ -354,39 +366,12 @@ class Member:
         return True
 
     async def add_member(self, seed: Seed, timeout_s: float) -> Result:
-        """Let a new member in: into the state, then into Raft; out of both if Raft cannot take it now."""
-        result = await self.propose(AddMember(now_us(), seed), timeout_s)
-        if result.ok:
-            try:
-                added = self._raft.add_member(seed.id, seeds_as_addresses((seed,))[seed.id], timeout_s)
-                await asyncio.wrap_future(added)
-            except ChangeRefused as error:
-                await self.propose(RemoveMember(now_us(), seed.id), timeout_s)
-                return Result("busy", detail=str(error))
-        return result
+        """Let a new member in."""
+        return await self._membership.add(seed, timeout_s)
 
     async def remove_member(self, member: str, timeout_s: float) -> Result:
-        """Let a member go: out of the state, so that its work moves, then out of Raft."""
-        if member == self._config.node:
-            return Result("self", detail="a member cannot remove itself: ask another one")
-        result = await self.propose(RemoveMember(now_us(), member), timeout_s)
-        if result.ok:
-            if not await self._gone(member, timeout_s):
-                return Result(
-                    "busy", detail=f"{member} is handing over what it runs: ask again, or undrain it to keep it"
-                )
-            try:
-                await asyncio.wrap_future(self._raft.remove_member(member, timeout_s))
-            except ChangeRefused as error:
-                return Result("busy", detail=str(error))
-        return result
-
-    async def _gone(self, member: str, timeout_s: float) -> bool:
-        """Wait until somebody is no member any more."""
-        end_s = self._loop.time() + timeout_s
-        while member in self.state().members and self._loop.time() < end_s:
-            await self.wait_index(self.state().index + 1, end_s - self._loop.time())
-        return member not in self.state().members
+        """Let a member go."""
+        return await self._membership.remove(member, timeout_s)
 
     def progress(self, run_id: str) -> Progress | None:
         """How far an attempt on this member is."""

@@ -7,6 +7,7 @@ that does not answer in time is a `PeerAway`.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
@@ -15,6 +16,7 @@ from node.history import Gap, Portion, unpack_portion
 from node.http.auth import member_credential
 from node.http.surface import Progress
 from node.http.views import url_of
+from node.state.entries import Seed
 from node.state.value import State
 from tasks.fields import FieldError
 
@@ -31,6 +33,31 @@ class PeerAway(Exception):
 
 class NoSuchLog(Exception):
     """The member that ran the attempt has no log of it (any more)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The members, as one of them knows them at `index`. `cluster_id` is empty where there is no cluster yet."""
+
+    cluster_id: str
+    index: int
+    members: tuple[Seed, ...]
+
+
+def roster_of(state: State) -> Roster:
+    """The members of a state, by slot."""
+    rows = [state.members[name] for name in state.slots if name is not None]
+    seeds = tuple(Seed(row.id, row.host, row.raft_port, row.http_port) for row in rows)
+    return Roster(state.cluster_id, state.index, seeds)
+
+
+def read_roster(answer: Any) -> Roster:
+    """A roster out of JSON. Raises `KeyError`, `TypeError` or `ValueError`."""
+    seeds = [
+        Seed(str(one["id"]), str(one["host"]), int(one["raft_port"]), int(one["http_port"]))
+        for one in answer["members"]
+    ]
+    return Roster(str(answer["cluster_id"]), int(answer["index"]), tuple(seeds))
 
 
 class Peers:
@@ -73,6 +100,14 @@ class Peers:
         try:
             return [[FieldError(**error) for error in errors] for errors in answer["errors"]]
         except (KeyError, TypeError) as error:
+            raise PeerAway(member, "its answer does not make sense") from error
+
+    async def roster(self, member: str, timeout_s: float) -> Roster:
+        """Who the members are, as that one knows."""
+        answer = await self._json("GET", member, "/peer/members", timeout_s)
+        try:
+            return read_roster(answer)
+        except (KeyError, TypeError, ValueError) as error:
             raise PeerAway(member, "its answer does not make sense") from error
 
     async def history(self, member: str, gap: Gap, timeout_s: float = HISTORY_S) -> Portion | None:

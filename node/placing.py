@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from node.duty.ownership import Ownership
@@ -41,6 +42,8 @@ class Placing:
         self._asked = 0
         self._rests_until_s = 0.0
         self._dirty = asyncio.Event()
+        # A thread of its own: a failover does not wait for those that read logs and history.
+        self._thread = ThreadPoolExecutor(1, "placing")
         self._placed = asyncio.Condition()
 
     def look(self, change: Change) -> None:
@@ -48,6 +51,10 @@ class Placing:
         self._state = change.after
         self._touched = _both(self._touched, change.touched)
         self._dirty.set()
+
+    def close(self) -> None:
+        """Let the thread end, when it is done with what it does."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -73,7 +80,7 @@ class Placing:
     async def _place(self, state: State) -> None:
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
-        self.ownership = await asyncio.to_thread(self.ownership.follow, state, self._unplaced)
+        self.ownership = await loop.run_in_executor(self._thread, self.ownership.follow, state, self._unplaced)
         self._unplaced = frozenset()
         ended_s = loop.time()
         self._rests_until_s = ended_s + self._rest(ended_s - begun_s)

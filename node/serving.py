@@ -2,15 +2,23 @@
 
 import asyncio
 import logging
+import os
 import signal
+import sqlite3
+import threading
+from dataclasses import replace
 from typing import Final
 
+from node.belonging import Removed
+from node.cli.client import Client
 from node.config import Config, is_loopback
 from node.execution.leftovers import LeftoversRemain, kill_leftovers
 from node.execution.nursery_link import NurseryFailed
 from node.folder import Folder, FolderInUse, ForeignFolder
 from node.history import DamagedHistory
 from node.http.app import build_app, serve_on
+from node.http.auth import member_credential
+from node.introduction import NotLetIn, introduce
 from node.liveness.callers import PortInUseError
 from node.member import Member
 from node.offering import offered
@@ -18,6 +26,7 @@ from node.proposing import now_us
 from node.raft.errors import RaftError
 from node.state.codec import DamagedSnapshot
 from node.state.entries import Seed
+from node.whereabouts import NoMember
 from tasks.kinds import KindError, installed
 
 _log = logging.getLogger("rota")
@@ -32,8 +41,14 @@ _REFUSALS: Final = (
     LeftoversRemain,
     NurseryFailed,
     KindError,
+    NoMember,
+    NotLetIn,
 )
 """What keeps a node from starting, each with a message that says what to do."""
+
+
+STOP_S: Final = 15.0
+"""An end that takes longer is cut short: a disk that hangs must not keep a stopped node's process for ever."""
 
 
 class CannotStart(Exception):
@@ -51,6 +66,9 @@ def serve(config: Config) -> int:
     try:
         folder = Folder(config, now_us())
         killed = kill_leftovers(folder.path)
+        if config.join_url is not None and folder.fresh:
+            cluster = Client(config.join_url.split(","), member_credential(config.secret))
+            config = replace(config, members=introduce(seed, config.join_url, cluster))
     except _REFUSALS as error:
         raise CannotStart(str(error)) from error
     if killed:
@@ -68,15 +86,17 @@ async def _serve(config: Config, folder: Folder, seed: Seed) -> int:
         raise CannotStart(str(error)) from error
     try:
         runner, _ = await serve_on(build_app(member, member.peers), config.bind, seed.http_port)
-        await member.start()
     except OSError as error:
         await member.close()
         raise CannotStart(
             f"cannot serve the API on {config.bind}:{seed.http_port} ({error.strerror}): is another node running "
             "there, or the port taken? ROTA_MEMBERS names this node's ports, ROTA_BIND where it listens"
         ) from error
-    except _REFUSALS as error:
+    try:
+        await member.start()
+    except (*_REFUSALS, OSError, sqlite3.Error) as error:
         await member.close()
+        await runner.cleanup()
         raise CannotStart(str(error)) from error
     _log.info("%s serves on http://%s:%d", config.node, config.bind, seed.http_port)
     if is_loopback(config.bind) and not is_loopback(seed.host):
@@ -86,10 +106,31 @@ async def _serve(config: Config, folder: Folder, seed: Seed) -> int:
     stopped = asyncio.ensure_future(stop.wait())
     await asyncio.wait((stopped, member.failed), return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
-    if member.failed.done():
-        _log.critical("this node cannot go on: %s", member.failed.result(), exc_info=member.failed.result())
-    else:
+    _end_in_time()
+    if not member.failed.done():
         _log.info("stopping: handing over what runs")
-    await (member.close() if member.failed.done() else member.stop())
+        await member.stop()
+        await runner.cleanup()
+        return 0
+    failure = member.failed.result()
+    if isinstance(failure, Removed):
+        _log.warning("stopping: %s", failure)
+    else:
+        # What has a sentence of its own needs no traceback.
+        traceback = None if isinstance(failure, _REFUSALS) else failure
+        _log.critical("this node cannot go on: %s", failure, exc_info=traceback)
+    await member.close()
     await runner.cleanup()
-    return 1 if member.failed.done() else 0
+    return 0 if isinstance(failure, Removed) else 1
+
+
+def _end_in_time() -> None:
+    """See that the process ends, whatever hangs: a thread of its own, which ends with the process."""
+
+    def end() -> None:
+        _log.critical("what is to be closed hangs: ending without")
+        os._exit(1)
+
+    timer = threading.Timer(STOP_S, end)
+    timer.daemon = True
+    timer.start()

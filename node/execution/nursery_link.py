@@ -31,9 +31,13 @@ class Handout:
     def __init__(self, channel: socket.socket, brief: bytes) -> None:
         self._channel = channel
         self._brief_fd = os.memfd_create("brief", os.MFD_CLOEXEC)
-        with os.fdopen(os.dup(self._brief_fd), "wb") as file:
-            file.write(brief)
-        os.lseek(self._brief_fd, 0, os.SEEK_SET)
+        try:
+            with os.fdopen(os.dup(self._brief_fd), "wb") as file:
+                file.write(brief)
+            os.lseek(self._brief_fd, 0, os.SEEK_SET)
+        except BaseException:
+            os.close(self._brief_fd)
+            raise
 
     def send(self, nursery: socket.socket) -> None:
         """Give both to the nursery. Raises as `send` does."""
@@ -156,8 +160,19 @@ class NurseryLink:
             # It does not even come up. What waits for it is given back, for another member to do.
             self._drop_waiting()
             self._on_give_up("the nursery process does not come up")
-        self._restart = loop.call_later(self._delay_s, self._spawn)
+        self._start_again()
+
+    def _start_again(self) -> None:
+        self._restart = asyncio.get_running_loop().call_later(self._delay_s, self._respawn)
         self._delay_s = min(self._delay_s * 2, RESTART_S_MAX)
+
+    def _respawn(self) -> None:
+        try:
+            self._spawn()
+        except OSError as error:
+            log.error("the nursery process cannot be started: %s; trying again", error)  # noqa: TRY400  it says it all
+            self._drop_waiting()
+            self._start_again()
 
     def _disconnect(self) -> None:
         if self._socket is not None:

@@ -74,9 +74,14 @@ def unpack_brief(packed: bytes) -> Brief:
     return Brief(Order(**order), Limits(**brief["limits"]), brief["folder"])
 
 
+def logs_path(folder: Path) -> Path:
+    """Where the logs of all attempts are, under the member's data folder: a folder for each run."""
+    return folder / "logs"
+
+
 def log_path(folder: Path, run_id: str, attempt: int) -> Path:
-    """Where the log of an attempt is, under the member's data folder."""
-    return folder / "logs" / run_id / f"{attempt}.log"
+    """Where the log of an attempt is."""
+    return logs_path(folder) / run_id / f"{attempt}.log"
 
 
 def scratch_path(folder: Path, order: Order) -> Path:

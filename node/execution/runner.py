@@ -77,10 +77,13 @@ class Runner:
         """Start the nursery: from the main thread, since it dies with its starter. Raises `NurseryFailed`."""
         await self._nursery.start()
 
-    async def close(self) -> None:
-        """Kill every attempt, then the nursery. Returns when nothing of them is left. Raises `LeftoversRemain`."""
+    async def close(self, wait_s: float = CLOSE_S) -> None:
+        """Kill every attempt, then the nursery. Returns when nothing of them is left.
+
+        Raises `LeftoversRemain` after `wait_s`.
+        """
         try:
-            await self.kill_all()
+            await self.kill_all(wait_s)
         finally:
             await self._nursery.close()
 
@@ -97,18 +100,26 @@ class Runner:
             raise LeftoversRemain(f"attempts cannot be killed, they hang in the kernel: {left}") from None
 
     def launch(self, what: Order) -> None:
-        """Make an attempt. Raises `ValueError` if this very claim is being worked on already."""
+        """Make an attempt. Raises `ValueError` if this very claim is being worked on already, `OSError` if there are
+        no file descriptors left for it; then there is none.
+        """
         if (what.run_id, what.token) in self._attempts:
             raise ValueError(f"token {what.token} of run {what.run_id} is being worked on already")
         ours, theirs = frames.channel()
         ours.setblocking(False)
+        try:
+            handout = Handout(theirs, Brief(what, self._limits, str(self._folder)).pack())
+        except BaseException:
+            ours.close()
+            theirs.close()
+            raise
         attempt = _Attempt(what, ours)
         with self._changing:
             self._attempts[attempt.id] = attempt
             self._open[ours.fileno()] = attempt
         self._all_gone.clear()
         asyncio.get_running_loop().add_reader(ours.fileno(), self._hear, attempt)
-        self._nursery.launch(Handout(theirs, Brief(what, self._limits, str(self._folder)).pack()))
+        self._nursery.launch(handout)
 
     def cancel(self, run_id: str, token: int, why: StopWhy = "cancelled") -> None:
         """Ask an attempt to stop; it is killed if it does not within `Limits.stop_s`. It ends as `why`."""

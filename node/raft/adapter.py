@@ -57,7 +57,7 @@ class Raft:
     start only, after that the log says it. folder: this member's own. secret: what members share; never empty.
     pack: makes the bytes of one entry, as `machine` takes them, of several proposals. on_role: told of each change, in
     Raft's thread, so it must return at once; so is on_failure, if this member cannot go on (`failure` says why).
-    bind_host: where to listen; by default this member's own host.
+    bind_host: where to listen; by default this member's own host. `members`: who is one by the log, as it is here.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class Raft:
             raise ValueError(f"the list of members does not hold {me} itself: {', '.join(sorted(addresses))}")
         self.me = me
         self.role = Role()
+        self.members: frozenset[str] = frozenset()
         self.failure: Exception | None = None
         self.truncated = 0
         self._addresses = dict(addresses)
@@ -282,6 +283,7 @@ class Raft:
 
     def _look(self, consensus: Consensus, now: float) -> None:
         """See what the role is now; on another leader or term, what is under way is sent again."""
+        self.members = frozenset(consensus.members())
         role = _role(consensus, now, self._timing.quorum_s, self.role.ready)
         if role == self.role:
             return

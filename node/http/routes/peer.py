@@ -14,6 +14,7 @@ from node.http.models import PeerCheckBody, PeerHistoryQuery, PeerLogQuery, Peer
 from node.http.problems import Problem
 from node.http.routes.logs import local
 from node.http.views import progress_view
+from node.peers import roster_of
 from tasks.kinds import KindError
 
 endpoints = Endpoints("between members")
@@ -24,6 +25,23 @@ class PeerProgressView(TypedDict):
 
     progress: dict[str, ProgressView]
     waiting: dict[str, str]
+
+
+class PeerSeedView(TypedDict):
+    """Where a member is."""
+
+    id: str
+    host: str
+    raft_port: int
+    http_port: int
+
+
+class PeerMembersView(TypedDict):
+    """The members, by slot, as they are known here at `index`."""
+
+    cluster_id: str
+    index: int
+    members: list[PeerSeedView]
 
 
 class PeerCheckView(TypedDict):
@@ -51,6 +69,12 @@ async def progress(call: Call) -> web.Response:
             "waiting": {task: why for task, why in waiting.items() if why is not None},
         }
     )
+
+
+@endpoints.add("GET", "/peer/members", {200: Says("Who and where they are", PeerMembersView)}, access="member")
+async def members(call: Call) -> web.Response:
+    """Who the members are, and where: for one that wants to join, or does not know whether it still belongs."""
+    return call.answer(asdict(roster_of(call.state)))
 
 
 @endpoints.add(

@@ -4,6 +4,7 @@ import pytest
 
 from node.config import Config, load
 from node.folder import Folder, FolderInUse, ForeignFolder
+from node.whereabouts import Agreed
 
 
 def config(folder: Path, node: str = "node-1", port: int = 7001) -> Config:
@@ -64,12 +65,22 @@ def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path, text: str) -> None
         Folder(config(tmp_path), 1)
 
 
-def test_agreed_addresses_are_kept_and_configured_ones_win(tmp_path: Path) -> None:
+def test_who_was_agreed_on_is_kept_for_the_next_start(tmp_path: Path) -> None:
+    agreed = {"node-1": Agreed(("127.0.0.1", 7001), ("127.0.0.1", 7001)), "late": Agreed(("127.0.0.1", 7009), None)}
     folder = Folder(config(tmp_path), 1)
     assert folder.fresh
-    folder.save_addresses({"node-1": ("127.0.0.1", 7001), "late": ("127.0.0.1", 7009)})
+    folder.keep_agreed(agreed)
     folder.close()
-    folder = Folder(config(tmp_path, port=7777), 1)
+    folder = Folder(config(tmp_path), 1)
     assert not folder.fresh
-    assert folder.addresses(config(tmp_path, port=7777)) == {"node-1": ("127.0.0.1", 7777), "late": ("127.0.0.1", 7009)}
+    assert folder.agreed() == agreed
+    folder.close()
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', '{"a": ["h", "many"]}', "[1]"])
+def test_a_damaged_list_of_members_is_said_to_be_damaged(tmp_path: Path, text: str) -> None:
+    folder = Folder(config(tmp_path), 1)
+    (tmp_path / "members.json").write_text(text)
+    with pytest.raises(ForeignFolder, match=r"members\.json"):
+        folder.agreed()
     folder.close()

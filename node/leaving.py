@@ -1,0 +1,86 @@
+"""Leaving in good order: what runs is handed over, and then the others are told, so that they need not wait."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from node.conduct import Conduct, Propose
+from node.proposing import now_us
+from node.raft.errors import RaftError
+from node.state.entries import MarkDown
+from node.state.value import State
+
+_log = logging.getLogger("rota.member")
+
+HAND_OVER_S: Final = 1.5
+"""How long attempts may take to leave off by themselves; so long again to be killed."""
+
+SAY_S: Final = 2.0
+AGAIN_S: Final = 1.0
+
+
+class Leaving:
+    """Leaves when the node stops, and when its member is being removed. `standing` gives the present incarnation of
+    this process, or None if it is not a member that is up or draining.
+    """
+
+    def __init__(
+        self,
+        me: str,
+        state: Callable[[], State],
+        standing: Callable[[], int | None],
+        conduct: Conduct,
+        propose: Propose,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._me = me
+        self._state = state
+        self._standing = standing
+        self._conduct = conduct
+        self._propose = propose
+        self._sleep = sleep
+        self._changed = asyncio.Event()
+
+    async def leave(self) -> None:
+        """Hand over what runs, and say that this member is down. In a few seconds, with or without a majority."""
+        if not await self._conduct.hand_over_all(HAND_OVER_S):
+            # Others may begin where something still works: they have to wait until its lease is over.
+            _log.error("some attempts cannot be ended: the others are left to find out that this node is gone")
+            return
+        incarnation = self._standing()
+        if incarnation is None:
+            return
+        try:
+            result = await self._propose(MarkDown(now_us(), self._me, incarnation, "stopped", 0), SAY_S)
+        except RaftError as error:
+            _log.warning("the others do not know that this member is down: %s", error)
+        else:
+            if not result.ok:
+                _log.warning("the others do not take this member's word that it is down: %s", result.detail)
+
+    def stir(self) -> None:
+        """The members have changed."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Leave when this member is to be removed, and stay if it is undrained before it has gone.
+
+        Serve until cancelled.
+        """
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if not self._to_go():
+                continue
+            _log.warning("this node is being removed from the cluster: handing over what runs")
+            while self._to_go():
+                await self.leave()
+                await self._sleep(AGAIN_S)
+            if self._me in self._state().members:
+                _log.info("this node is not to be removed after all")
+                self._conduct.go_on()
+
+    def _to_go(self) -> bool:
+        member = self._state().members.get(self._me)
+        return member is not None and member.leaving

@@ -1,0 +1,141 @@
+"""Members come and go: in the state and in Raft, in the end in both, whatever happens in between.
+
+Who lets a member in or out does both. Should it die after the first half, the leader does the second.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Final, Protocol
+
+from node.conduct import Propose
+from node.proposing import now_us
+from node.raft.errors import ChangeRefused, RaftError
+from node.raft.machine import Role
+from node.state.entries import AddMember, RemoveMember, Seed
+from node.state.value import Result, State
+
+_log = logging.getLogger("rota.membership")
+
+PATIENCE_S: Final = 2.0
+"""How long the leader leaves the second half to who made the first; and between two tries."""
+
+CHANGE_S: Final = 5.0
+
+
+class Raft(Protocol):
+    """What is needed of `node.raft.adapter.Raft`. `members`: who is one by the log."""
+
+    members: frozenset[str]
+
+    def add_member(self, member: str, address: tuple[str, int], timeout_s: float) -> "Future[None]":
+        """Make somebody a member."""
+
+    def remove_member(self, member: str, timeout_s: float) -> "Future[None]":
+        """Make somebody no member."""
+
+
+class Membership:
+    """Lets members in and out. `wait_index(index, timeout_s)` returns once that is applied here, or in time."""
+
+    def __init__(
+        self,
+        me: str,
+        raft: Raft,
+        state: Callable[[], State],
+        role: Callable[[], Role],
+        propose: Propose,
+        wait_index: Callable[[int, float], Awaitable[bool]],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._me = me
+        self._raft = raft
+        self._state = state
+        self._role = role
+        self._propose = propose
+        self._wait_index = wait_index
+        self._sleep = sleep
+        self._changed = asyncio.Event()
+
+    async def add(self, seed: Seed, timeout_s: float) -> Result:
+        """Let a new member in: into the state, then into Raft; out of both if Raft cannot take it now."""
+        result = await self._propose(AddMember(now_us(), seed), timeout_s)
+        if not result.ok and not (result.code == "exists" and self._awaited(seed)):
+            return result
+        try:
+            await asyncio.wrap_future(self._raft.add_member(seed.id, (seed.host, seed.raft_port), timeout_s))
+        except ChangeRefused as error:
+            if result.ok:
+                await self._propose(RemoveMember(now_us(), seed.id), timeout_s)
+            return Result("busy", detail=str(error))
+        return Result("ok", result.value)
+
+    async def remove(self, member: str, timeout_s: float) -> Result:
+        """Let a member go: out of the state once it is down, then out of Raft."""
+        if member == self._me:
+            return Result("self", detail="a member cannot remove itself: ask another one")
+        result = await self._propose(RemoveMember(now_us(), member), timeout_s)
+        if not result.ok:
+            return result
+        if not await self._gone(member, timeout_s):
+            return Result("busy", detail=f"{member} is handing over what it runs: ask again, or undrain it to keep it")
+        try:
+            await asyncio.wrap_future(self._raft.remove_member(member, timeout_s))
+        except ChangeRefused as error:
+            return Result("busy", detail=str(error))
+        return result
+
+    def stir(self) -> None:
+        """The members or the role have changed."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """While this member leads, finish what others have begun. Serve until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            while self._unfinished():
+                await self._sleep(PATIENCE_S)
+                await self._finish(self._unfinished())
+
+    def _awaited(self, seed: Seed) -> bool:
+        """Whether a member has been let in as `seed` already, and has not joined yet."""
+        member = self._state().members.get(seed.id)
+        return (
+            member is not None
+            and member.reason == "new"
+            and (member.host, member.raft_port, member.http_port) == (seed.host, seed.raft_port, seed.http_port)
+        )
+
+    async def _gone(self, member: str, timeout_s: float) -> bool:
+        """Wait until somebody is no member any more."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + timeout_s
+        while member in self._state().members and loop.time() < end_s:
+            await self._wait_index(self._state().index + 1, end_s - loop.time())
+        return member not in self._state().members
+
+    def _unfinished(self) -> list[str]:
+        """Who is a member in one of the two only; those to go first. Nobody, unless this member leads."""
+        role, state = self._role(), self._state()
+        leads = role.is_leader and role.ready and state.lead.member == self._me and state.lead.term == role.term
+        if not leads or not self._raft.members:
+            return []
+        there, here = self._raft.members, frozenset(state.members)
+        return [*sorted(there - here - {self._me}), *sorted(here - there)]
+
+    async def _finish(self, unfinished: list[str]) -> None:
+        """One change: Raft makes one at a time."""
+        for name in unfinished[:1]:
+            member = self._state().members.get(name)
+            try:
+                if member is None:
+                    _log.warning("%s is a member for Raft only: removing it there", name)
+                    change = self._raft.remove_member(name, CHANGE_S)
+                else:
+                    _log.warning("%s is no member for Raft yet: adding it there", name)
+                    change = self._raft.add_member(name, (member.host, member.raft_port), CHANGE_S)
+                await asyncio.wrap_future(change)
+            except RaftError as error:
+                _log.info("%s: %s", name, error)

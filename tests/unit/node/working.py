@@ -1,0 +1,141 @@
+"""A member's conduct over the real `apply`, with attempts that do what a test says."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from node.conduct import Conduct
+from node.duty.step import LeaseView
+from node.execution.order import CheckpointAsked, Ended, Order, Started
+from node.proposing import Proposing, now_us
+from node.raft.errors import EntryTooLarge
+from node.state.entries import AttemptEnd, Entry, Proposal, ProposalId, Start
+from node.state.value import Result, Run
+from tests.unit.node.loop import Naps, until
+from tests.unit.node_duty.given import Owners
+from tests.unit.node_state.given import History, cluster
+
+
+class Runner:
+    """Remembers what it is told. `broken` is raised by the next launch."""
+
+    def __init__(self) -> None:
+        self.launched: list[Order] = []
+        self.told: list[tuple[str, int]] = []
+        self.answered: list[str] = []
+        self.broken: Exception | None = None
+
+    def launch(self, what: Order, /) -> None:
+        if self.broken is not None:
+            error, self.broken = self.broken, None
+            raise error
+        self.launched.append(what)
+
+    def cancel(self, run_id: str, token: int, /) -> None:
+        self.told.append(("cancel", token))
+
+    def hand_over(self, run_id: str, token: int, /) -> None:
+        self.told.append(("hand over", token))
+
+    def kill(self, run_id: str, token: int, /) -> None:
+        self.told.append(("kill", token))
+
+    def checkpoint_done(self, run_id: str, token: int, sequence: int, code: str, /) -> None:
+        self.answered.append(code)
+
+
+class Work:
+    """Member `a` of a cluster of two, which owns every task, at its work.
+
+    Of the entries in `trouble` (by class), the next proposals fail so; those in `slow` wait for `answer`.
+    """
+
+    def __init__(self, max_runs: int = 4, naps: Naps | None = None) -> None:
+        self.history: History = cluster("a", "b")
+        self.runner = Runner()
+        self.naps = naps or Naps()
+        self.lease: LeaseView | None = LeaseView(1, 1)
+        self.owners = Owners()
+        self.entries: list[Entry] = []
+        self.ids: list[ProposalId] = []
+        self.trouble: dict[type[Any], list[Exception]] = {}
+        self.slow: set[type[Any]] = set()
+        self.waiting: list[tuple[Proposal, Future[Result]]] = []
+        self.too_large: Callable[[Entry], bool] = lambda _entry: False
+        proposing = Proposing("a", 1, self._send, self.naps)
+        self.conduct = Conduct(
+            "a",
+            max_runs,
+            self.runner,
+            proposing.propose,
+            proposing.insist,
+            lambda: self.history.state,
+            lambda: self.lease,
+            _order_of,
+            self.naps,
+        )
+        self.conduct.look(self.history.state, self.owners, None)
+
+    def enter(self, entry: Entry) -> Result:
+        """An entry of anybody's is applied."""
+        result = self.history.do(entry)
+        self.conduct.look(self.history.state, self.owners, self.history.last.touched)
+        return result
+
+    def answer(self) -> None:
+        """What was slow is applied now."""
+        waiting, self.waiting = self.waiting, []
+        for proposal, future in waiting:
+            assert isinstance(proposal.entry, Entry)
+            future.set_result(self.enter(proposal.entry))
+
+    def due(self, task: str = "t", **spec: Any) -> str:
+        """A task with a run that is due: its id."""
+        self.history.put(task, **spec)
+        result = self.enter(Start(now_us(), task))
+        assert result.ok, result
+        return str(result.value["run_id"])
+
+    async def launch(self, task: str = "t", **spec: Any) -> Order:
+        """A run that is due, claimed and launched."""
+        before = len(self.runner.launched)
+        self.due(task, **spec)
+        await until(lambda: len(self.runner.launched) > before)
+        return self.runner.launched[-1]
+
+    def run(self, order: Order) -> Run:
+        """The run of an attempt, as the state has it."""
+        return self.history.state.runs[order.run_id]
+
+    def starts(self, order: Order) -> None:
+        self.conduct.on_event(Started(order.run_id, order.token))
+
+    def asks(self, order: Order, data: bytes, sequence: int = 1) -> None:
+        self.conduct.on_event(CheckpointAsked(order.run_id, order.token, sequence, data))
+
+    def ends(self, order: Order, end: AttemptEnd = "succeeded", **more: Any) -> None:
+        self.conduct.on_event(Ended(order.run_id, order.token, end, **more))
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        """The entries of one class that were proposed."""
+        return [entry for entry in self.entries if isinstance(entry, kind)]
+
+    def _send(self, proposal: Proposal, timeout_s: float) -> "Future[Result]":
+        entry = proposal.entry
+        assert isinstance(entry, Entry)
+        self.entries.append(entry)
+        self.ids.append(proposal.id)
+        future: Future[Result] = Future()
+        if self.too_large(entry):
+            raise EntryTooLarge("1234567 bytes in one proposal")
+        if failures := self.trouble.get(type(entry)):
+            future.set_exception(failures.pop(0))
+        elif type(entry) in self.slow:
+            self.waiting.append((proposal, future))
+        else:
+            future.set_result(self.enter(entry))
+        return future
+
+
+def _order_of(run: Run) -> Order:
+    return Order(run.run_id, run.task, "command", "", {}, 1, run.token, run.fire_at_us, run.checkpoint, None, 0.0)
