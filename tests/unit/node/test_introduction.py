@@ -1,0 +1,102 @@
+"""A new node asks to be let in (ROTA_JOIN): DESIGN.md, section 10."""
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from node.cli.client import Problem, Unreachable
+from node.introduction import NotLetIn, introduce
+from node.state.entries import Seed
+
+ME = Seed("d", "127.0.0.1", 7004, 8104)
+OTHERS = tuple(Seed(name, "127.0.0.1", 7000 + number, 8100 + number) for number, name in enumerate("abc"))
+BUSY = Problem(409, "urn:rota:problem:conflict", "This is not possible as things stand", "another one is under way")
+UNKNOWN = Problem(504, "urn:rota:problem:outcome-unknown", "It may yet be committed", "")
+
+
+class Cluster:
+    """Answers with its members; what is in `trouble` first."""
+
+    def __init__(self, *members: Seed, founded: bool = True) -> None:
+        self.members = members
+        self.founded = founded
+        self.reading: list[Exception] = []
+        self.adding: list[Exception] = []
+        self.posted = 0
+
+    def get(self, path: str) -> Any:
+        assert path == "/peer/members"
+        if self.reading:
+            raise self.reading.pop(0)
+        members = [asdict(one) for one in self.members]
+        return {"cluster_id": "c" if self.founded else "", "index": 7, "members": members}
+
+    def call(self, method: str, path: str, *, body: Any) -> Any:
+        assert (method, path) == ("POST", "/v1/members")
+        self.posted += 1
+        error = self.adding.pop(0) if self.adding else None
+        if error is not BUSY:
+            self.members = (*self.members, Seed(**body))
+        if error is not None:
+            raise error
+
+
+def introduced(cluster: Cluster, tries: int = 5) -> tuple[Seed, ...]:
+    return introduce(ME, "http://c", cluster, sleep=lambda _: None, tries=tries)
+
+
+def test_one_that_is_no_member_yet_is_added_once_and_told_who_the_members_are() -> None:
+    cluster = Cluster(*OTHERS)
+    assert introduced(cluster) == (*OTHERS, ME)
+    assert cluster.posted == 1
+
+
+def test_one_that_was_let_in_before_is_not_added_again() -> None:
+    cluster = Cluster(*OTHERS, ME)
+    assert introduced(cluster) == (*OTHERS, ME)
+    assert cluster.posted == 0
+
+
+def test_a_change_under_way_is_waited_for_and_an_unknown_outcome_looked_at() -> None:
+    """Of one member there is no majority of two until the second runs: the answer is `outcome-unknown`."""
+    cluster = Cluster(OTHERS[0])
+    cluster.reading = [Unreachable("no member answered")]
+    cluster.adding = [BUSY, UNKNOWN]
+    assert introduced(cluster) == (OTHERS[0], ME)
+    assert cluster.posted == 2
+
+
+@pytest.mark.parametrize(
+    ("member", "why"),
+    [
+        (Seed("d", "127.0.0.1", 7009, 8104), "d is a member already, at 127.0.0.1:7009:8104"),
+        (Seed("e", "127.0.0.1", 7004, 8105), "127.0.0.1:7004 is where e is"),
+    ],
+)
+def test_who_would_take_anothers_place_is_refused(member: Seed, why: str) -> None:
+    with pytest.raises(NotLetIn, match=why):
+        introduced(Cluster(*OTHERS, member))
+
+
+def test_another_secret_is_said_to_be_one() -> None:
+    cluster = Cluster(*OTHERS)
+    cluster.reading = [Problem(401, "urn:rota:problem:unauthorized", "A token is needed", "")]
+    with pytest.raises(NotLetIn, match="has another secret"):
+        introduced(cluster)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "why"), [(Cluster(founded=False), "it has no members yet"), (Cluster(*OTHERS), "cannot connect")]
+)
+def test_a_cluster_that_is_not_there_in_time_is_said_to_be_so(cluster: Cluster, why: str) -> None:
+    cluster.reading = [Unreachable("no member answered: cannot connect")] * 9 if cluster.founded else []
+    with pytest.raises(NotLetIn, match=why):
+        introduced(cluster)
+
+
+def test_something_else_at_that_address_is_said_to_be_no_member() -> None:
+    cluster = Cluster(*OTHERS)
+    cluster.get = lambda path: ["hello"]  # type: ignore[method-assign]
+    with pytest.raises(NotLetIn, match="is no member of a cluster"):
+        introduced(cluster)
