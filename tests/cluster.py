@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import urllib3
 
 from bench.soaking import checks
-from node.cli.client import path
+from node.cli.client import Problem, path
 from node.cli.local import LocalCluster, wait_for
 from node.execution import tree
 from node.execution.leftovers import MARK
@@ -124,6 +124,7 @@ class Cluster(LocalCluster):
         self._pool = urllib3.PoolManager(retries=False, maxsize=4)
         self._description: Description | None = None
         self._notes = 0
+        self._seen_index = 0
 
     # -- asking
 
@@ -138,15 +139,21 @@ class Cluster(LocalCluster):
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 20,
+        fresh: bool = True,
         **query: Any,
     ) -> Reply:
-        """One request to one node (the first that runs, unless it is named), and whatever comes, problems too."""
+        """One request to one node (the first that runs, unless it is named), and whatever comes, problems too.
+
+        A `fresh` one waits until the node has all that was told to this test before, by whatever node.
+        """
         given = {name: value for name, value in query.items() if value is not None}
         sent = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         if json is not NOTHING:
             data = _packed(json)
         if method != "GET":
             sent["Content-Type"] = "application/json"
+        if fresh:
+            sent["Rota-Index"] = str(self._seen_index)
         response = self._pool.request(
             method,
             self.url(node or self.running()[0]) + target + (f"?{urlencode(given)}" if given else ""),
@@ -160,6 +167,7 @@ class Cluster(LocalCluster):
         )
         assert reply.headers["Rota-Index"].isdigit()
         assert reply.headers["Rota-Epoch"].isdigit()
+        self._seen_index = max(self._seen_index, reply.index)
         self.description.check(method, target, reply.status, media_type, reply.json)
         return reply
 
@@ -194,8 +202,10 @@ class Cluster(LocalCluster):
         return self._description
 
     def get(self, target: str, node: str | None = None, /, **query: Any) -> Any:
-        """The body of a GET that must succeed."""
+        """The body of a GET that must succeed. Raises `Problem` where a node cannot say now: `wait_for` asks again."""
         reply = self.ask("GET", target, node, **query)
+        if reply.status == 503:
+            raise Problem(503, reply.json["type"], reply.json["title"], reply.json["detail"])
         assert reply.status == 200, reply.body
         return reply.json
 
@@ -231,9 +241,9 @@ class Cluster(LocalCluster):
         assert reply.status == 202, reply.body
         return str(reply.json["run_id"])
 
-    def run_of(self, run_id: str, node: str | None = None) -> Any:
+    def run_of(self, run_id: str, node: str | None = None, *, fresh: bool = True) -> Any:
         """A run as a node tells it."""
-        return self.get(path("v1", "runs", run_id), node)
+        return self.get(path("v1", "runs", run_id), node, fresh=fresh)
 
     def wait_for_run(self, run_id: str, *states: str, node: str | None = None, deadline_s: float = 30) -> Any:
         """The run, once it is in one of these states (without any: once it has ended)."""

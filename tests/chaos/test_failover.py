@@ -142,7 +142,7 @@ def test_a_frozen_run_is_thawed_where_the_cluster_comes_back_in_time(cluster: Cl
     for name in (leader, other):
         cluster.pause(name)
     wait_for("the worker is frozen", lambda: process_state(kept.worker) == "T")
-    assert cluster.get("/v1/cluster", owner)["quorum"] is False
+    assert cluster.get("/v1/cluster", owner, fresh=False)["quorum"] is False
     for name in (leader, other):
         cluster.resume(name)
     beats = len(kept.notes.read("beat"))

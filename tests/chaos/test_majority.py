@@ -77,7 +77,8 @@ def _assert_reads_answer(cluster: Cluster, survivor: str, run_id: str, over: Any
 def _ask(cluster: Cluster, node: str, method: str, target: str, body: Any) -> Reply:
     begun = time.monotonic()
     path, _, query = target.partition("?")
-    reply = cluster.ask(method, path, node, json=body, timeout_s=60, consistent=query.partition("=")[2] or None)
+    consistent = query.partition("=")[2] or None
+    reply = cluster.ask(method, path, node, json=body, timeout_s=60, fresh=False, consistent=consistent)
     assert time.monotonic() - begun < ANSWER_S, f"{method} {target} hung"
     return reply
 

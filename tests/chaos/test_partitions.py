@@ -36,13 +36,13 @@ def test_a_leader_that_is_cut_off_stops_its_work_before_another_begins_it(cluste
     lost = underway(cluster, "cut-leader", leader)
     incarnation = cluster.member(leader)["incarnation"]
     cluster.cut_off(leader)
-    wait_for("it knows that it is alone", lambda: not cluster.get("/v1/cluster", leader)["quorum"])
+    wait_for("it knows that it is alone", lambda: not cluster.get("/v1/cluster", leader, fresh=False)["quorum"])
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(cluster.ask, "PUT", "/v1/tasks/never", leader, json={"kind": "probe"})
+        asked = pool.submit(cluster.ask, "PUT", "/v1/tasks/never", leader, json={"kind": "probe"}, fresh=False)
         assert_taken_over(cluster, lost, other)
         assert process_state(lost.worker) == "T"
         assert cluster.member(leader, other)["reason"] == "silent"
-        assert cluster.run_of(lost.run_id, leader)["attempt"] == 1, "it tells what it knows"
+        assert cluster.run_of(lost.run_id, leader, fresh=False)["attempt"] == 1, "it tells what it knows"
     assert asked.result().problem == "no-quorum"
     cluster.heal()
     wait_for("its worker is killed", lambda: process_state(lost.worker) in ("", "Z"))
