@@ -11,7 +11,7 @@ import click
 from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
 from node.cli.api import Api, ago, api_command
-from node.cli.client import path
+from node.cli.client import Problem, Unreachable, path
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.destination import BadDestination
 from tasks.backup.kind import BackupParams, place_url, resolved
@@ -39,8 +39,13 @@ def _told() -> Iterator[None]:
     """Turn what a backup refuses into a sentence and exit code 1."""
     try:
         yield
+    except (click.ClickException, click.exceptions.Exit, Problem, Unreachable):
+        raise
     except _REFUSALS as error:
         raise click.ClickException(str(error)) from error
+    except Exception as error:
+        # The libraries of the storages raise whatever they like: no credentials, no such bucket, no permission.
+        raise click.ClickException(f"the storage refuses: {type(error).__name__}: {error}") from error
 
 
 def _place(api: Api, what: str, options: str | None) -> tuple[str, dict[str, Any]]:

@@ -91,7 +91,10 @@ class Client:
         response = self._send(method, target, data, all_headers, timeout_s or self._timeout_s, preload=True)
         if response.status >= 400:
             raise _problem(response)
-        return Answer(response.status, response.headers, json.loads(response.data) if response.data else None)
+        try:
+            return Answer(response.status, response.headers, json.loads(response.data) if response.data else None)
+        except ValueError as error:
+            raise Unreachable(f"what answers at {', '.join(self.urls)} is no Rota: it sends no JSON") from error
 
     def get(self, path: str, **query: Any) -> Any:
         """The body of a GET."""
@@ -117,6 +120,8 @@ class Client:
         try:
             while chunk := response.read1(65_536):
                 yield chunk
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreachable(f"the answer has broken off: {_reason(error)}") from error
         finally:
             response.close()
 

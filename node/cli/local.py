@@ -190,13 +190,17 @@ class LocalCluster:
                 process.kill()
                 process.wait()
 
-    def wait_until_ready(self, *names: str, deadline_s: float = 30) -> None:
-        """Until each of these nodes, or all, has caught up, has a leader and holds a lease."""
+    def wait_until_ready(self, *names: str, deadline_s: float = 30, go_on: Callable[[], None] = lambda: None) -> None:
+        """Until each of these nodes, or all, has caught up, has a leader and holds a lease.
+
+        `go_on` is called now and then: what it raises ends the wait.
+        """
         chosen = names or self.names
         for name in chosen:
-            wait_for(f"{name} is ready", lambda name=name: self._ready(name, chosen), deadline_s)  # type: ignore[misc]
+            wait_for(f"{name} is ready", lambda name=name: self._ready(name, chosen, go_on), deadline_s)  # type: ignore[misc]
 
-    def _ready(self, name: str, needed: Sequence[str]) -> bool:
+    def _ready(self, name: str, needed: Sequence[str], go_on: Callable[[], None]) -> bool:
+        go_on()
         # Without the others it may have no majority, and would be waited for in vain.
         for one in needed:
             if (code := self.exit_code(one)) is not None:

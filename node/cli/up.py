@@ -53,18 +53,30 @@ def _hold(lock: IO[str], folder: Path) -> None:
         ) from error
 
 
+class _Interrupted(Exception):
+    """It is time to stop."""
+
+
 def _run(cluster: LocalCluster) -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
+        # Noted only: what is raised in a handler is lost where it comes at a bad moment.
         signal.signal(number, lambda *_: stop.set())
+
+    def go_on() -> None:
+        if stop.is_set():
+            raise _Interrupted
+
     with cluster:
         cluster.start()
         try:
-            cluster.wait_until_ready()
+            cluster.wait_until_ready(go_on=go_on)
+            _greet(cluster)
+            _watch(cluster, stop)
         except NotInTime as error:
             raise click.ClickException(f"{error}\nThe nodes' logs are {cluster.folder}/*.log") from error
-        _greet(cluster)
-        _watch(cluster, stop)
+        except _Interrupted:
+            pass
         click.echo("stopping")
 
 
