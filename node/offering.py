@@ -22,7 +22,14 @@ def _usable(kind: KindEntry) -> bool:
     except KindError as error:
         _log.error("the kind %s is not offered: %s", kind.name, error)
         return False
-    missing = [package for package in needed if importlib.util.find_spec(package) is None]
+    missing = [package for package in needed if not _there(package)]
     if missing:
         _log.info("the kind %s is not offered: not installed here: %s", kind.name, ", ".join(missing))
     return not missing
+
+
+def _there(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False  # of "a.b", a is not there
