@@ -2,7 +2,7 @@
 
 import shutil
 import stat
-import tarfile
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +11,11 @@ from typing import IO, Annotated, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged, TargetExists, Writer
+
+if sys.version_info >= (3, 12):
+    import tarfile
+else:  # Debian 12 has 3.11.2, whose tarfile checks nothing that it unpacks
+    from backports import tarfile
 
 FILE = "folder.tar.zst"
 
@@ -118,7 +123,7 @@ def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 def _forget(archive: tarfile.TarFile) -> None:
     """Drop the list of all members so far, which tarfile keeps and a stream has no use for."""
-    archive.members = []  # type: ignore[attr-defined]  # public, but not in the stubs
+    archive.members = []
 
 
 def _put_in_place(aside: Path, target: Path) -> None:
