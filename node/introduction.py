@@ -1,8 +1,9 @@
 """A new node asks a running cluster to let it in (ROTA_JOIN): who the members are, and to be one of them."""
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from node.cli.client import Problem, Unreachable
@@ -11,8 +12,8 @@ from node.state.entries import Seed
 
 _log = logging.getLogger("rota.membership")
 
-PATIENCE_S: Final = 60.0
 PAUSE_S: Final = 0.5
+TRIES: Final = 120
 
 _FINAL: Final = (400, 401, 404, 413, 415, 421, 422)
 """Answers that stay the same when one asks again."""
@@ -32,60 +33,85 @@ class Cluster(Protocol):
         """One request. Raises `Problem` or `Unreachable`."""
 
 
-def introduce(
-    me: Seed,
-    url: str,
-    cluster: Cluster,
-    sleep: Callable[[float], None] = time.sleep,
-    tries: int = int(PATIENCE_S / PAUSE_S),
-) -> tuple[Seed, ...]:
-    """The members of the cluster at `url`, `me` among them: it is added if it is none yet. Raises `NotLetIn`.
-
-    `cluster` shows the members' credential, so that it is known beforehand whether the secrets are the same.
+class Introduction:
+    """How `me` comes into the cluster at `url`. `cluster` shows the members' credential, so that it is known at once
+    whether the secrets are the same.
     """
-    why = ""
-    for _ in range(tries):
+
+    def __init__(self, me: Seed, url: str, cluster: Cluster) -> None:
+        self._me = me
+        self._url = url
+        self._cluster = cluster
+
+    def members(self, sleep: Callable[[float], None] = time.sleep, tries: int = TRIES) -> tuple[Seed, ...]:
+        """The members there are, and `me`. Raises `NotLetIn`."""
+        why = ""
+        for _ in range(tries):
+            try:
+                roster = self._roster()
+                if roster.cluster_id:
+                    return roster.members if self._among(roster) else (*roster.members, self._me)
+                why = "it has no members yet"
+            except Unreachable as error:
+                why = str(error)
+            sleep(PAUSE_S)
+        raise self._not_in_time(why)
+
+    async def enter(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, tries: int = TRIES) -> None:
+        """Ask to be a member. Raises `NotLetIn`.
+
+        To be called when this node's Raft listens: where it is needed for a majority from then on (the second member
+        of two), the others could decide nothing until it takes part.
+        """
+        why = ""
+        for _ in range(tries):
+            try:
+                await asyncio.to_thread(self._ask)
+                return
+            except (Problem, Unreachable) as error:
+                why = str(error)  # a change is under way, or its outcome is unknown: look again
+            await sleep(PAUSE_S)
+        raise self._not_in_time(why)
+
+    def _ask(self) -> None:
+        if self._among(self._roster()):
+            return
+        _log.info("asking the cluster at %s to let %s in", self._url, self._me.id)
+        me = self._me
+        body = {"id": me.id, "host": me.host, "raft_port": me.raft_port, "http_port": me.http_port}
         try:
-            roster = _roster(cluster)
-            if roster.cluster_id:
-                if _among(me, roster):
-                    return roster.members
-                _log.info("asking the cluster at %s to let %s in", url, me.id)
-                body = {"id": me.id, "host": me.host, "raft_port": me.raft_port, "http_port": me.http_port}
-                cluster.call("POST", "/v1/members", body=body)
-                continue
-            why = "it has no members yet"
+            self._cluster.call("POST", "/v1/members", body=body)
         except Problem as problem:
             if problem.status in _FINAL:
-                raise NotLetIn(_said(url, problem)) from problem
-            why = str(problem)  # a change is under way, or its outcome is unknown: look again
-        except Unreachable as error:
-            why = str(error)
-        sleep(PAUSE_S)
-    raise NotLetIn(f"ROTA_JOIN={url}: the cluster did not let {me.id} in: {why}")
+                raise NotLetIn(
+                    f"the cluster at ROTA_JOIN={self._url} does not let this node in: {problem}"
+                ) from problem
+            raise
 
+    def _roster(self) -> Roster:
+        try:
+            return read_roster(self._cluster.get("/peer/members"))
+        except Problem as problem:
+            if problem.status == 401:
+                raise NotLetIn(
+                    f"the cluster at ROTA_JOIN={self._url} has another secret: set ROTA_SECRET to that of its members"
+                ) from problem
+            raise NotLetIn(f"what answers at ROTA_JOIN={self._url} is no member of a cluster: {problem}") from problem
+        except (KeyError, TypeError, ValueError) as error:
+            raise NotLetIn(f"what answers at ROTA_JOIN={self._url} is no member of a cluster: {error!r}") from error
 
-def _roster(cluster: Cluster) -> Roster:
-    try:
-        return read_roster(cluster.get("/peer/members"))
-    except (KeyError, TypeError, ValueError) as error:
-        raise NotLetIn(f"what answers at ROTA_JOIN is no member of a cluster: {error!r}") from error
+    def _among(self, roster: Roster) -> bool:
+        """Whether `me` is a member. Raises `NotLetIn` where somebody else is in its place."""
+        me = self._me
+        for one in roster.members:
+            if one.id == me.id and one != me:
+                raise NotLetIn(
+                    f"{me.id} is a member already, at {one.host}:{one.raft_port}:{one.http_port}: say so in "
+                    "ROTA_MEMBERS, choose another id (ROTA_NODE), or remove that member first (rota remove)"
+                )
+            if one.id != me.id and (one.host, one.raft_port) == (me.host, me.raft_port):
+                raise NotLetIn(f"{me.host}:{me.raft_port} is where {one.id} is: choose another port in ROTA_MEMBERS")
+        return me in roster.members
 
-
-def _among(me: Seed, roster: Roster) -> bool:
-    """Whether `me` is a member. Raises `NotLetIn` where somebody else is in its place."""
-    for one in roster.members:
-        if one.id == me.id and one != me:
-            raise NotLetIn(
-                f"{me.id} is a member already, at {one.host}:{one.raft_port}:{one.http_port}: say so in ROTA_MEMBERS, "
-                "choose another id (ROTA_NODE), or remove that member first (rota remove)"
-            )
-        if one.id != me.id and (one.host, one.raft_port) == (me.host, me.raft_port):
-            raise NotLetIn(f"{me.host}:{me.raft_port} is where {one.id} is: choose another port in ROTA_MEMBERS")
-    return me in roster.members
-
-
-def _said(url: str, problem: Problem) -> str:
-    if problem.status == 401:
-        return f"the cluster at ROTA_JOIN={url} has another secret: set ROTA_SECRET to that of its members"
-    return f"the cluster at ROTA_JOIN={url} does not let this node in: {problem}"
+    def _not_in_time(self, why: str) -> NotLetIn:
+        return NotLetIn(f"ROTA_JOIN={self._url}: the cluster did not let {self._me.id} in: {why}")

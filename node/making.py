@@ -1,11 +1,13 @@
-"""What a member makes of its configuration: the entry with which it joins, and the orders to its runner. Pure."""
+"""What a member makes of what it knows: its Join, orders to its runner, the view of its heartbeats. Pure."""
 
 from collections.abc import Mapping
 
 from node.config import Config
 from node.execution.order import Order
+from node.liveness.view import Peer, View
+from node.raft.machine import Role
 from node.state.entries import Join, Seed
-from node.state.value import Run
+from node.state.value import Run, State
 from tasks.kinds import KindEntry
 
 
@@ -47,3 +49,13 @@ def order_of(run: Run, config: Config, kinds: Mapping[str, KindEntry], deadline_
         config.env_allow,
         {"RUN_SPARK_MASTER": config.spark_master},
     )
+
+
+def view_of(me: str, incarnation: int, state: State, role: Role) -> View:
+    """What the heartbeats are to know; `incarnation` is the one in which this process has joined."""
+    peers = {
+        member.id: Peer(member.incarnation, member.status, member.host, member.heartbeat_port)
+        for member in state.members.values()
+    }
+    lead_applied = state.lead.term == role.term and state.lead.member == me
+    return View(me, incarnation, role.term, role.leader, lead_applied, peers, state.settings)

@@ -27,6 +27,7 @@ from node.folder import Folder
 from node.history import History
 from node.http.kinds import InstalledKinds
 from node.http.surface import Placed, Progress, Update
+from node.introduction import Introduction
 from node.joining import Joining
 from node.lapses import tell_of_lapses
 from node.leadership import Leadership
@@ -34,9 +35,8 @@ from node.leaving import Leaving
 from node.liveness.detector import Verdict
 from node.liveness.heartbeat import Heartbeat, boottime_s
 from node.liveness.lease import NO_LEASE, LeaseNow
-from node.liveness.view import Peer, View
 from node.machine import Change, Machine
-from node.making import join_of, order_of
+from node.making import join_of, order_of, view_of
 from node.membership import Membership
 from node.peers import Peers
 from node.placing import Placing
@@ -135,8 +135,11 @@ class Member:
 
     # -- beginning and end
 
-    async def start(self) -> None:
-        """Begin. Raises what `Raft.start`, `Heartbeat.start` and `Runner.start` raise."""
+    async def start(self, introduction: Introduction | None = None) -> None:
+        """Begin; with an `introduction`, in a cluster that may not know this member yet.
+
+        Raises what `Raft.start`, `Heartbeat.start` and `Runner.start` raise.
+        """
         await self._runner.start()
         self._heartbeat.start()
         services = {
@@ -153,6 +156,8 @@ class Member:
         }
         self._services = {name: self._serve(service) for name, service in services.items()}
         self._raft.start()
+        if introduction is not None:
+            self._services["introduction"] = self._serve(introduction.enter())
 
     async def stop(self) -> None:
         """Stop in good order: hand over what runs, say so, and close."""
@@ -217,18 +222,8 @@ class Member:
     def _look(self) -> None:
         """Show the heartbeats what they need to know. Called from Raft's thread and from the loop."""
         with self._looking:
-            self._heartbeat.look(self._view())
-
-    def _view(self) -> View:
-        state, role = self._machine.state, self._raft.role
-        peers = {
-            member.id: Peer(member.incarnation, member.status, member.host, member.heartbeat_port)
-            for member in state.members.values()
-        }
-        lead_applied = state.lead.term == role.term and state.lead.member == self._config.node
-        return View(
-            self._config.node, self._joining.incarnation, role.term, role.leader, lead_applied, peers, state.settings
-        )
+            view = view_of(self._config.node, self._joining.incarnation, self._machine.state, self._raft.role)
+            self._heartbeat.look(view)
 
     def _on_loop(self, call: Callable[..., None], *args: Any) -> None:
         """Have something called on the loop; from any thread. What it raises ends the node: it is not to be lost."""

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from node.conduct import Propose
 from node.proposing import now_us
@@ -22,6 +22,9 @@ PATIENCE_S: Final = 2.0
 """How long the leader leaves the second half to who made the first; and between two tries."""
 
 CHANGE_S: Final = 5.0
+KNOCK_S: Final = 1.0
+
+Connect = Callable[[str, int], Awaitable[tuple[Any, Any]]]
 
 
 class Raft(Protocol):
@@ -48,6 +51,7 @@ class Membership:
         propose: Propose,
         wait_index: Callable[[int, float], Awaitable[bool]],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        connect: Connect = asyncio.open_connection,
     ) -> None:
         self._me = me
         self._raft = raft
@@ -56,10 +60,14 @@ class Membership:
         self._propose = propose
         self._wait_index = wait_index
         self._sleep = sleep
+        self._connect = connect
         self._changed = asyncio.Event()
 
     async def add(self, seed: Seed, timeout_s: float) -> Result:
         """Let a new member in: into the state, then into Raft; out of both if Raft cannot take it now."""
+        members = {*self._state().members, seed.id}
+        if (fault := self._without_majority(members, {seed.id} if await self._answers(seed) else set())) is not None:
+            return Result("busy", detail=f"{fault}. Start {seed.id} first (with ROTA_JOIN it asks by itself)")
         result = await self._propose(AddMember(now_us(), seed), timeout_s)
         if not result.ok and not (result.code == "exists" and self._awaited(seed)):
             return result
@@ -75,6 +83,8 @@ class Membership:
         """Let a member go: out of the state once it is down, then out of Raft."""
         if member == self._me:
             return Result("self", detail="a member cannot remove itself: ask another one")
+        if (fault := self._without_majority({*self._state().members} - {member}, set())) is not None:
+            return Result("busy", detail=fault)
         result = await self._propose(RemoveMember(now_us(), member), timeout_s)
         if not result.ok:
             return result
@@ -98,6 +108,31 @@ class Membership:
             while self._unfinished():
                 await self._sleep(PATIENCE_S)
                 await self._finish(self._unfinished())
+
+    def _without_majority(self, members: set[str], besides: set[str]) -> str | None:
+        """Why a cluster of these `members` could decide nothing; None if it could.
+
+        Those that are not down take part, and `besides`. Of a change that leaves no majority nobody could come back.
+        """
+        state = self._state()
+        takes_part = {name for name, member in state.members.items() if member.status != "down"} | besides
+        missing = sorted(members - takes_part)
+        if 2 * len(members & takes_part) > len(members):
+            return None
+        return (
+            f"of the {len(members)} members that there would be, {', '.join(missing)} would take no part, and the "
+            "others are no majority: nothing could be decided any more"
+        )
+
+    async def _answers(self, seed: Seed) -> bool:
+        """Whether somebody listens where a new member's Raft should be."""
+        try:
+            async with asyncio.timeout(KNOCK_S):
+                _, writer = await self._connect(seed.host, seed.raft_port)
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        return True
 
     def _awaited(self, seed: Seed) -> bool:
         """Whether a member has been let in as `seed` already, and has not joined yet."""

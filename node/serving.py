@@ -18,7 +18,7 @@ from node.folder import Folder, FolderInUse, ForeignFolder
 from node.history import DamagedHistory
 from node.http.app import build_app, serve_on
 from node.http.auth import member_credential
-from node.introduction import NotLetIn, introduce
+from node.introduction import Introduction, NotLetIn
 from node.liveness.callers import PortInUseError
 from node.member import Member
 from node.offering import offered
@@ -63,20 +63,22 @@ def serve(config: Config) -> int:
             "ROTA_JOIN is set and ROTA_MEMBERS does not say where this node will be: "
             f"set ROTA_MEMBERS={config.node}=host:raftport:httpport as well"
         )
+    introduction = None
     try:
         folder = Folder(config, now_us())
         killed = kill_leftovers(folder.path)
         if config.join_url is not None and folder.fresh:
             cluster = Client(config.join_url.split(","), member_credential(config.secret))
-            config = replace(config, members=introduce(seed, config.join_url, cluster))
+            introduction = Introduction(seed, config.join_url, cluster)
+            config = replace(config, members=introduction.members())
     except _REFUSALS as error:
         raise CannotStart(str(error)) from error
     if killed:
         _log.warning("killed %d processes that an earlier start had left behind", killed)
-    return asyncio.run(_serve(config, folder, seed))
+    return asyncio.run(_serve(config, folder, seed, introduction))
 
 
-async def _serve(config: Config, folder: Folder, seed: Seed) -> int:
+async def _serve(config: Config, folder: Folder, seed: Seed, introduction: Introduction | None) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -93,7 +95,7 @@ async def _serve(config: Config, folder: Folder, seed: Seed) -> int:
             "there, or the port taken? ROTA_MEMBERS names this node's ports, ROTA_BIND where it listens"
         ) from error
     try:
-        await member.start()
+        await member.start(introduction)
     except (*_REFUSALS, OSError, sqlite3.Error) as error:
         await member.close()
         await runner.cleanup()

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from node.cli.client import Problem, Unreachable
-from node.introduction import NotLetIn, introduce
+from node.introduction import Introduction, NotLetIn
 from node.state.entries import Seed
+from tests.unit.node.loop import Naps, serving
 
 ME = Seed("d", "127.0.0.1", 7004, 8104)
 OTHERS = tuple(Seed(name, "127.0.0.1", 7000 + number, 8100 + number) for number, name in enumerate("abc"))
@@ -42,29 +43,36 @@ class Cluster:
             raise error
 
 
-def introduced(cluster: Cluster, tries: int = 5) -> tuple[Seed, ...]:
-    return introduce(ME, "http://c", cluster, sleep=lambda _: None, tries=tries)
+def came(cluster: Cluster, tries: int = 5) -> tuple[Seed, ...]:
+    """Whom a newcomer takes for the members at its start; then it asks to be one."""
+    introduction = Introduction(ME, "http://c", cluster)
+    members = introduction.members(lambda _: None, tries)
+    serving(introduction.enter(Naps(), tries))
+    return members
 
 
-def test_one_that_is_no_member_yet_is_added_once_and_told_who_the_members_are() -> None:
+def test_one_that_is_no_member_yet_starts_as_if_it_were_and_is_added_once_it_runs() -> None:
+    """In a cluster of one it is needed for the majority that takes it in."""
     cluster = Cluster(*OTHERS)
-    assert introduced(cluster) == (*OTHERS, ME)
-    assert cluster.posted == 1
+    introduction = Introduction(ME, "http://c", cluster)
+    assert introduction.members(lambda _: None) == (*OTHERS, ME)
+    assert cluster.posted == 0
+    serving(introduction.enter(Naps()))
+    assert (cluster.posted, cluster.members) == (1, (*OTHERS, ME))
 
 
 def test_one_that_was_let_in_before_is_not_added_again() -> None:
     cluster = Cluster(*OTHERS, ME)
-    assert introduced(cluster) == (*OTHERS, ME)
+    assert came(cluster) == (*OTHERS, ME)
     assert cluster.posted == 0
 
 
 def test_a_change_under_way_is_waited_for_and_an_unknown_outcome_looked_at() -> None:
-    """Of one member there is no majority of two until the second runs: the answer is `outcome-unknown`."""
     cluster = Cluster(OTHERS[0])
     cluster.reading = [Unreachable("no member answered")]
     cluster.adding = [BUSY, UNKNOWN]
-    assert introduced(cluster) == (OTHERS[0], ME)
-    assert cluster.posted == 2
+    assert came(cluster) == (OTHERS[0], ME)
+    assert (cluster.posted, cluster.members) == (2, (OTHERS[0], ME))
 
 
 @pytest.mark.parametrize(
@@ -76,14 +84,24 @@ def test_a_change_under_way_is_waited_for_and_an_unknown_outcome_looked_at() -> 
 )
 def test_who_would_take_anothers_place_is_refused(member: Seed, why: str) -> None:
     with pytest.raises(NotLetIn, match=why):
-        introduced(Cluster(*OTHERS, member))
+        came(Cluster(*OTHERS, member))
 
 
-def test_another_secret_is_said_to_be_one() -> None:
+@pytest.mark.parametrize(("status", "why"), [(401, "has another secret"), (404, "http://c is no member of a cluster")])
+def test_what_the_cluster_does_not_understand_is_said(status: int, why: str) -> None:
     cluster = Cluster(*OTHERS)
-    cluster.reading = [Problem(401, "urn:rota:problem:unauthorized", "A token is needed", "")]
-    with pytest.raises(NotLetIn, match="has another secret"):
-        introduced(cluster)
+    cluster.reading = [Problem(status, "", "", "")]
+    with pytest.raises(NotLetIn, match=why):
+        came(cluster)
+
+
+def test_a_refusal_for_good_is_not_asked_about_again() -> None:
+    cluster = Cluster(*OTHERS)
+    cluster.adding = [Problem(422, "", "Some fields are not right", "host: is missing")]
+    cluster.members = OTHERS
+    with pytest.raises(NotLetIn, match="host: is missing"):
+        came(cluster)
+    assert cluster.posted == 1
 
 
 @pytest.mark.parametrize(
@@ -92,11 +110,11 @@ def test_another_secret_is_said_to_be_one() -> None:
 def test_a_cluster_that_is_not_there_in_time_is_said_to_be_so(cluster: Cluster, why: str) -> None:
     cluster.reading = [Unreachable("no member answered: cannot connect")] * 9 if cluster.founded else []
     with pytest.raises(NotLetIn, match=why):
-        introduced(cluster)
+        came(cluster)
 
 
 def test_something_else_at_that_address_is_said_to_be_no_member() -> None:
     cluster = Cluster(*OTHERS)
     cluster.get = lambda path: ["hello"]  # type: ignore[method-assign]
     with pytest.raises(NotLetIn, match="is no member of a cluster"):
-        introduced(cluster)
+        came(cluster)

@@ -45,8 +45,16 @@ class Here:
         self.role = Role(1, "a", True, True, True)
         self.naps = Naps(held=True)
         self.membership = Membership(
-            "a", self.raft, lambda: self.history.state, lambda: self.role, self._propose, self._wait, self.naps
+            "a",
+            self.raft,
+            lambda: self.history.state,
+            lambda: self.role,
+            self._propose,
+            self._wait,
+            self.naps,
+            self._connect,
         )
+        self.listening: set[str] = set()
 
     @property
     def members(self) -> set[str]:
@@ -54,6 +62,14 @@ class Here:
 
     async def _propose(self, entry: Entry, timeout_s: float) -> Result:
         return self.history.do(entry)
+
+    async def _connect(self, host: str, port: int) -> tuple[None, "Here"]:
+        if host.removesuffix(".example") not in self.listening:
+            raise ConnectionRefusedError
+        return None, self
+
+    def close(self) -> None:
+        """The connection, which is not needed any more."""
 
     async def _wait(self, index: int, timeout_s: float) -> bool:
         await asyncio.sleep(0)
@@ -124,6 +140,33 @@ def test_one_that_does_not_hand_over_in_time_is_told_of() -> None:
         here = Here()
         assert (await here.membership.remove("b", 0)).code == "busy"
         assert "b" in here.raft.members
+
+    serving(scenario())
+
+
+def test_nobody_is_let_in_whose_absence_would_leave_no_majority_to_let_it_come() -> None:
+    """Two of three take part: with a fourth that does not, nothing could be decided any more."""
+
+    async def scenario() -> None:
+        here = Here()
+        here.history.must(MarkDown(NOW_US, "b", 1, "gone", 1))
+        refused = await here.membership.add(D, 1)
+        assert (refused.code, "b, d would take no part" in refused.detail) == ("busy", True)
+        assert "d" not in here.members
+        here.listening = {"d"}
+        assert (await here.membership.add(D, 1)).ok
+
+    serving(scenario())
+
+
+def test_nobody_is_let_go_whose_absence_would_leave_no_majority() -> None:
+    async def scenario() -> None:
+        here = Here()
+        here.history.must(MarkDown(NOW_US, "b", 1, "gone", 1))
+        refused = await here.membership.remove("c", 1)
+        assert (refused.code, "of the 2 members that there would be, b would" in refused.detail) == ("busy", True)
+        assert not here.history.state.members["c"].leaving
+        assert (await here.membership.remove("b", 1)).ok
 
     serving(scenario())
 
