@@ -122,10 +122,10 @@ class Conduct:
         for run_id, attempt in self._held.items():
             if not attempt.ended:
                 self._runner.hand_over(run_id, attempt.token)
-        if not await self._idle_within(patience_s):
+        if not await self._idle_within(patience_s) and not self._all_ended:
             self.kill_all()
             await self._idle_within(patience_s)
-        if not all(attempt.ended for attempt in self._held.values()):
+        if not self._all_ended:
             return False
         await self._give_back(patience_s)
         return True
@@ -149,6 +149,11 @@ class Conduct:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def _all_ended(self) -> bool:
+        """Whether nothing works here, though its end may not be committed yet: there may be no majority for it."""
+        return all(attempt.ended for attempt in self._held.values())
 
     async def _idle_within(self, patience_s: float) -> bool:
         try:
