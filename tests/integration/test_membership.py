@@ -44,8 +44,9 @@ def test_a_node_joins_a_running_cluster_works_and_is_let_go(tmp_path: Path) -> N
         assert cluster.wait_for_run(run_id, node=FIRST)["state"] == "succeeded"
 
         cluster.start(LATER)
-        wait_for("its folder is refused", lambda: cluster.exit_code(LATER) is not None)
-        assert (cluster.exit_code(LATER), "has been removed from the cluster" in cluster.said(LATER)) == (1, True)
+        wait_for("it does not stay", lambda: cluster.exit_code(LATER) is not None)
+        # Its folder knows that it was removed, or, if it ended before it was told, the others say so.
+        assert cluster.said(LATER).count("has been removed from the cluster") >= 2
 
 
 def test_a_node_with_another_secret_is_told_so(tmp_path: Path) -> None:
