@@ -35,11 +35,15 @@ class Folder:
     def __init__(self, config: Config, now_us: int) -> None:
         self.path = config.data.absolute()
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._close_to_others()
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._take()
+            self.session = self._begin_session(config.node, now_us)
         except OSError as error:
             raise ForeignFolder(f"cannot use {self.path} as ROTA_DATA: {error.strerror}") from error
+
+    def _take(self) -> None:
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._close_to_others()
+        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -51,7 +55,6 @@ class Folder:
             ) from error
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, str(os.getpid()).encode(), 0)
-        self.session = self._begin_session(config.node, now_us)
 
     def _close_to_others(self) -> None:
         """What tasks are given and what they say is the business of the node's user alone.

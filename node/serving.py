@@ -117,6 +117,13 @@ async def _serve(config: Config, folder: Folder, seed: Seed, introduction: Intro
     failure = member.failed.result()
     if isinstance(failure, Removed):
         _log.warning("stopping: %s", failure)
+    elif isinstance(failure, sqlite3.Error | OSError):
+        _log.critical(
+            "this node cannot go on: its data folder %s cannot be used: %s. See to the disk, and start it again; the "
+            "others have what it had",
+            config.data.absolute(),
+            failure,
+        )
     else:
         # What has a sentence of its own needs no traceback.
         traceback = None if isinstance(failure, _REFUSALS) else failure

@@ -320,7 +320,7 @@ class Raft:
         try:
             consensus.close()
         except (OSError, sqlite3.Error) as error:
-            logger.exception("Raft's files could not be closed in good order", exc_info=error)
+            logger.error("Raft's files could not be closed in good order: %s", error)  # noqa: TRY400 - it says it all
         self.role = Role(term=self.role.term)
         self._on_role(self.role)
         if self.failure is not None:
