@@ -60,17 +60,15 @@ def test_a_verdict_that_cannot_be_proposed_now_does_not_end_the_heartbeats(caplo
 
 
 @pytest.mark.parametrize(
-    ("lease", "standing", "works"),
-    [
-        (LeaseNow(boottime_s() + 60, 3, 2), 2, True),
-        (LeaseNow(boottime_s() + 60, 3, 1), 2, False),
-        (LeaseNow(boottime_s() - 1, 3, 2), 2, False),
-        (LeaseNow(boottime_s() + 60, 3, 2), None, False),
-        (NO_LEASE, None, False),
-    ],
+    ("left_s", "of_incarnation", "standing", "works"),
+    [(60, 2, 2, True), (60, 1, 2, False), (-1, 2, 2, False), (60, 2, None, False), (None, 0, None, False)],
     ids=["live", "of the incarnation before", "lapsed", "marked down", "not joined yet"],
 )
-def test_work_needs_a_live_lease_of_this_incarnation(lease: LeaseNow, standing: int | None, works: bool) -> None:
+def test_work_needs_a_live_lease_of_this_incarnation(
+    left_s: float | None, of_incarnation: int, standing: int | None, works: bool
+) -> None:
+    # The clock is read here and not above: a table's values are made at collection, minutes before in a whole run.
+    lease = NO_LEASE if left_s is None else LeaseNow(boottime_s() + left_s, 3, of_incarnation)
     member: Any = SimpleNamespace(_lease=lease, _standing=lambda: standing)
     view = Member._live_lease(member)
     assert (view is not None) is works
