@@ -49,7 +49,7 @@ def serving(scenario: Callable[[Watched], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(run(), 5))
 
 
-def test_a_registration_is_told_at_once_and_placed_after_the_rest() -> None:
+def test_a_registration_is_told_soon_and_placed_after_the_rest() -> None:
     async def scenario(watched: Watched) -> None:
         watched.put("one")
         state, ownership, touched = await watched.told.get()
@@ -67,6 +67,18 @@ def test_what_was_registered_meanwhile_is_placed_as_soon_as_somebody_asks() -> N
             await watched.told.get()
         ownership = await watched.placing.placed(watched.history.state.epoch, 2)
         assert {ownership.owner("one"), ownership.owner("two")} <= {"a", "b"}
+
+    serving(scenario)
+
+
+def test_registrations_that_come_together_are_told_together() -> None:
+    async def scenario(watched: Watched) -> None:
+        watched.put("one")
+        watched.put("two")
+        await asyncio.sleep(0)
+        assert watched.told.empty()  # whoever registered them is answered first
+        _, _, touched = await watched.told.get()
+        assert touched == frozenset({"one", "two"})
 
     serving(scenario)
 
