@@ -19,6 +19,7 @@ from pysyncobj.node import Node
 
 from node.raft import membership, snapshot
 from node.raft.addresses import Book
+from node.raft.deflate import mend_connections
 from node.raft.errors import damaged
 from node.raft.folder import Folder
 from node.raft.intake import Intake
@@ -45,6 +46,7 @@ def _our_journal(journal: object) -> object:
 
 
 syncobj.createJournal = _our_journal
+mend_connections()
 
 
 def configuration(timing: Timing, secret: str, bind: str, journal: Journal) -> SyncObjConf:
@@ -256,6 +258,17 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         """Apply entries as bytes. Changes of membership count from the moment they are in the log, not from here."""
         if command[:1] == membership.REGULAR:
             self._apply(command[1:])
+
+    def _SyncObj__applyLogEntries(self) -> bool:
+        """As leader, tell the others what is committed before applying it here: one of them may be waited for.
+
+        Returns whether they have yet to be told.
+        """
+        if self.is_leader and self.raftCommitIndex > self.raftLastApplied:
+            self._SyncObj__sendAppendEntries()
+            SyncObj._SyncObj__applyLogEntries(self)
+            return False
+        return bool(SyncObj._SyncObj__applyLogEntries(self))
 
     def _SyncObj__changeCluster(self, request: list[str]) -> bool:
         """A leader that is to go hands over first: the next one will remove it."""

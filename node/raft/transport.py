@@ -32,6 +32,8 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         self.heard: dict[str, float] = {}
         self._consensus = syncObj
         self._acknowledgements: list[tuple[Node, Message]] = []
+        self._told: dict[Node, tuple[object, Message, float]] = {}
+        """The latest plain acknowledgement of each member: the connection, the message, and when it was put there."""
         self._sent: dict[Node, float] = {}
         self._unknown_since: dict[Any, float] = {}
         super().__init__(syncObj, selfNode, otherNodes)
@@ -83,8 +85,16 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         term = self._consensus.raftCurrentTerm
         for position, (node, message) in enumerate(waiting):
             overtaken = position + 1 < len(waiting) and _plain(message) and _plain(waiting[position + 1][1])
-            if message["term"] == term and not (overtaken and waiting[position + 1][0] == node):
-                self._put(node, message)
+            if message["term"] != term or (overtaken and waiting[position + 1][0] == node):
+                continue
+            if not self._told_lately(node, message) and self._put(node, message) and _plain(message):
+                self._told[node] = self._connections.get(node), message, monotonic()
+
+    def _told_lately(self, node: Node, message: Message) -> bool:
+        """Whether the leader has heard just this a moment ago: each commit is told, and brings no news of our log."""
+        connection, told, at_s = self._told.get(node, (None, None, 0.0))
+        same = message == told and connection is self._connections.get(node)
+        return same and monotonic() - at_s < self._consensus.timing.heartbeat_s / 2
 
     # -- connections
 

@@ -17,6 +17,8 @@ METHODS = [
     "setCurrentTerm",
     "setState",
     "updateClusterConfiguration",
+    "applyLogEntries",
+    "sendAppendEntries",
 ]
 ATTRIBUTES = [
     "raftLog", "serializer", "transport", "otherNodes", "raftNextIndex", "raftLeader", "raftElectionDeadline",
