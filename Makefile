@@ -1,6 +1,8 @@
 # Everything Rota needs is installed by pip into .venv; no root, no Java and no PostgreSQL need be there.
 PYTHON ?= python3
 BIN := .venv/bin
+# Modules and rewritten tests are compiled once, and not at each run, whatever the caller's habits are.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test unit lint up bench soak lock compose-test clean
