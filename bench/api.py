@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from node.cli.client import path
 from node.cli.local import LocalCluster
+from node.client import path
 
 LIST = 1_000
 """Specs in one POST: a list is at most 1 MiB."""

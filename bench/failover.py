@@ -16,8 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from node.cli.client import path
 from node.cli.local import LocalCluster, wait_for
+from node.client import path
 
 TASKS = 6
 

@@ -25,8 +25,8 @@ from bench.soaking.clients import Clients
 from bench.soaking.faults import DidNotStop, draw
 from bench.soaking.tasks import tasks
 from bench.soaking.work import install
-from node.cli.client import path
 from node.cli.local import LocalCluster, NotInTime, wait_for
+from node.client import path
 
 WHOLE_S = 60.0
 """The cluster is whole so long after a fault at the latest."""

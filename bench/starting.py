@@ -22,8 +22,8 @@ from time import time
 from typing import Any, NamedTuple
 
 from bench.api import Connection, spec
-from node.cli.client import path
 from node.cli.local import LocalCluster, wait_for
+from node.client import path
 
 TASKS = 6
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from node.config import Config
-from node.whereabouts import Agreed
+from node.membership.whereabouts import Agreed
 
 
 class FolderInUse(Exception):

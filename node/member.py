@@ -14,8 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from node.backfill import Backfill
-from node.belonging import Belonging
 from node.broadcast import Broadcast
 from node.conduct import Conduct
 from node.config import Config
@@ -24,31 +22,33 @@ from node.duty.step import LeaseView
 from node.execution.order import Order, log_path
 from node.execution.runner import Runner
 from node.folder import Folder
-from node.history import History
+from node.history.backfill import Backfill
+from node.history.retention import Retention
+from node.history.store import History
 from node.http.kinds import InstalledKinds
 from node.http.surface import Placed, Progress, Update
-from node.introduction import Introduction
-from node.joining import Joining
 from node.lapses import tell_of_lapses
-from node.leadership import Leadership
-from node.leaving import Leaving
 from node.liveness.detector import Verdict
 from node.liveness.heartbeat import Heartbeat, boottime_s
 from node.liveness.lease import NO_LEASE, LeaseNow
 from node.machine import Change, Machine
 from node.making import join_of, order_of, view_of
-from node.membership import Membership
+from node.membership.belonging import Belonging
+from node.membership.changes import Membership
+from node.membership.introduction import Introduction
+from node.membership.joining import Joining
+from node.membership.leadership import Leadership
+from node.membership.leaving import Leaving
+from node.membership.whereabouts import Whereabouts, at_start
 from node.peers import Peers
 from node.placing import Placing
 from node.proposing import Proposing, now_us
 from node.raft.adapter import Raft
 from node.raft.errors import RaftError
 from node.raft.machine import Role
-from node.retention import Retention
 from node.state.codec import BadEntry, pack_batch
 from node.state.entries import Entry, Join, MarkDown, Seed
 from node.state.value import Result, Run, State
-from node.whereabouts import Whereabouts, at_start
 from tasks.kinds import KindEntry
 
 _log = logging.getLogger("rota.member")

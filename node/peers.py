@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from node.history import Gap, Portion, unpack_portion
+from node.history.store import Gap, Portion, unpack_portion
 from node.http.auth import member_credential
 from node.http.surface import Progress
 from node.http.views import url_of

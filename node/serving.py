@@ -9,24 +9,24 @@ import threading
 from dataclasses import replace
 from typing import Final
 
-from node.belonging import Removed
-from node.cli.client import Client
+from node.client import Client
 from node.config import Config, is_loopback
 from node.execution.leftovers import LeftoversRemain, kill_leftovers
 from node.execution.nursery_link import NurseryFailed
 from node.folder import Folder, FolderInUse, ForeignFolder
-from node.history import DamagedHistory
+from node.history.store import DamagedHistory
 from node.http.app import build_app, serve_on
 from node.http.auth import member_credential
-from node.introduction import Introduction, NotLetIn
 from node.liveness.callers import PortInUseError
 from node.member import Member
+from node.membership.belonging import Removed
+from node.membership.introduction import Introduction, NotLetIn
+from node.membership.whereabouts import NoMember
 from node.offering import offered
 from node.proposing import now_us
 from node.raft.errors import RaftError
 from node.state.codec import DamagedSnapshot
 from node.state.entries import Seed
-from node.whereabouts import NoMember
 from tasks.kinds import KindError, installed
 
 _log = logging.getLogger("rota")

@@ -18,8 +18,8 @@ from urllib.parse import urlencode
 import urllib3
 
 from bench.soaking import checks
-from node.cli.client import Problem, path
 from node.cli.local import LocalCluster, wait_for
+from node.client import Problem, path
 from node.execution import tree
 from node.execution.leftovers import MARK
 from tasks.run import FINAL

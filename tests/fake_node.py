@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field
 
 from node.duty.ownership import Ownership
-from node.history import History
+from node.history.store import History
 from node.http.kinds import InstalledKinds
 from node.http.surface import Placed, Progress, Update
 from node.machine import Change, Machine

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.soaking.tasks import BY_HAND, COUNTER, LONG, note
-from node.cli.client import Client, Problem, Unreachable, path
+from node.client import Client, Problem, Unreachable, path
 
 PAUSE_S: Final = 0.1
 TRIES: Final = 40

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from node.cli.client import path
 from node.cli.local import LocalCluster, wait_for
+from node.client import path
 
 STOP_S: Final = 15.0
 

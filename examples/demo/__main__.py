@@ -21,8 +21,8 @@ from rich.table import Table
 
 from examples.demo import flights, proof
 from examples.demo.postgres import PostgresFailed, Server, postgres_server
-from node.cli.client import Problem, Unreachable, path
 from node.cli.local import LocalCluster, NotInTime, wait_for
+from node.client import Problem, Unreachable, path
 from tasks.backup.restore import restore
 from tasks.backup.verify import verify
 

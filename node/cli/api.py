@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
-from node.cli.client import DEFAULT_URL, Client
 from node.cli.table import lay_out
+from node.client import DEFAULT_URL, Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -11,7 +11,7 @@ import click
 from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
 from node.cli.api import Api, ago, api_command
-from node.cli.client import Problem, Unreachable, path
+from node.client import Problem, Unreachable, path
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.destination import BadDestination
 from tasks.backup.kind import BackupParams, place_url, resolved

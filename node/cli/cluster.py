@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from node.cli.api import Api, ago, api_command
-from node.cli.client import Problem, Unreachable
+from node.client import Problem, Unreachable
 
 
 @click.command("plan")

@@ -16,7 +16,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
-from node.cli.client import Client, Problem, Unreachable
+from node.client import Client, Problem, Unreachable
 
 _T = TypeVar("_T")
 _HOST: Final = "127.0.0.1"

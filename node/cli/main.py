@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from node.cli.client import Problem, Unreachable
+from node.client import Problem, Unreachable
 
 DONE, FAILED, WRONG_CALL, UNREACHABLE = range(4)
 """Exit codes (DESIGN.md, section 10)."""

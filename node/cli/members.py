@@ -5,7 +5,7 @@ import os
 import click
 
 from node.cli.api import Api, ago, api_command, client_of
-from node.cli.client import path
+from node.client import path
 from node.config import parse_members
 from node.state.entries import Seed
 

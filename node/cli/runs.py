@@ -8,8 +8,8 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from node.cli.api import Api, ago, api_command
-from node.cli.client import path
 from node.cli.local import wait_for
+from node.client import path
 
 FINAL: Final = frozenset({"succeeded", "failed", "cancelled", "timed_out", "abandoned", "skipped", "missed"})
 _DAY_S: Final = 86_400.0

@@ -10,7 +10,7 @@ import click
 import yaml
 
 from node.cli.api import Api, ago, api_command
-from node.cli.client import path
+from node.client import path
 
 LIST_BYTES_MAX: Final = 900_000
 DEFAULTS_BYTES: Final = 300

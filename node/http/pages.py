@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TypeVar
 
-from node.history import Before
+from node.history.store import Before
 from node.http.problems import Problem, invalid_field
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from node.duty.ownership import Ownership
-from node.history import Before, Gap, Portion
+from node.history.store import Before, Gap, Portion
 from node.machine import Change
 from node.state.entries import Entry, Seed
 from node.state.value import Ended, Result, State

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from node.cli.client import path
 from node.cli.local import wait_for
+from node.client import path
 from node.config import parse_members
 from tests.cluster import Cluster
 

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from node.cli.client import Client, path
 from node.cli.local import NotInTime, free_ports, wait_for
+from node.client import Client, path
 
 ROOT: Final = Path(__file__).parents[2]
 PROJECT: Final = "rota-compose-test"

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from node.history import Gap, unpack_portion
+from node.history.store import Gap, unpack_portion
 from node.http.auth import member_credential
 from node.http.surface import Progress
 from node.peers import PeerAway, Peers

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from aiohttp import web
 from typing_extensions import TypedDict
 
-from node.history import Gap, pack_portion
+from node.history.store import Gap, pack_portion
 from node.http.answers import FieldProblem, ProgressView
 from node.http.call import Call
 from node.http.endpoint import Endpoints, Says

@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from node.history import Before
+from node.history.store import Before
 from node.http.answers import RunPage, RunView, StartedView
 from node.http.call import Call
 from node.http.endpoint import Endpoints, Says

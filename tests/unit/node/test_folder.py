@@ -4,7 +4,7 @@ import pytest
 
 from node.config import Config, load
 from node.folder import Folder, FolderInUse, ForeignFolder
-from node.whereabouts import Agreed
+from node.membership.whereabouts import Agreed
 
 
 def config(folder: Path, node: str = "node-1", port: int = 7001) -> Config:

@@ -17,7 +17,7 @@ from node.raft.errors import Overloaded
 from node.raft.machine import Role
 from node.state.entries import TakeLead
 from node.state.value import Settings, State
-from tests.unit.node_state.given import NOW_US, cluster
+from tests.unit.node.state.given import NOW_US, cluster
 
 FOUNDED = cluster("a", "b").state
 

@@ -9,7 +9,7 @@ from node.machine import Change
 from node.placing import REST_S, Placing, rest_after
 from node.state.entries import Drain, Entry, Put, PutTasks
 from node.state.value import State
-from tests.unit.node_state.given import NOW_US, History, cluster, packed
+from tests.unit.node.state.given import NOW_US, History, cluster, packed
 
 Call = tuple[State, Ownership, frozenset[str] | None]
 LONG_S = 3600.0

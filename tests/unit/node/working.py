@@ -11,9 +11,9 @@ from node.proposing import Proposing, now_us
 from node.raft.errors import EntryTooLarge
 from node.state.entries import AttemptEnd, Entry, Proposal, ProposalId, Start
 from node.state.value import Result, Run
+from tests.unit.node.duty.given import Owners
 from tests.unit.node.loop import Naps, until
-from tests.unit.node_duty.given import Owners
-from tests.unit.node_state.given import History, cluster
+from tests.unit.node.state.given import History, cluster
 
 
 class Runner:

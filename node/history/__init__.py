@@ -1,0 +1,1 @@
+"""Finished runs, on every member: kept, filled up from the others, and forgotten in time."""

@@ -1,0 +1,90 @@
+"""What comes of a command: sentences and exit codes (DESIGN.md, section 10)."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import click
+import pytest
+
+from node.cli import main
+from node.cli.api import ago, duration
+from node.cli.backups import _told
+from node.client import Client, Problem, Unreachable, path
+from tasks.backup.manifest import NoBackup
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def call(**_: Any) -> None:
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "said"),
+    [
+        (None, 0, ""),
+        (1, 1, ""),  # click gives the code of a command that asks to exit
+        (click.UsageError("no such option"), 2, "no such option"),
+        (click.ClickException("it is damaged"), 1, "it is damaged"),
+        (Unreachable("no member answered"), 3, "ROTA_URL says where to look"),
+        (Problem(503, "", "There is no quorum", "nothing was proposed"), 3, "There is no quorum: nothing was proposed"),
+        (Problem(504, "", "It may yet be committed", ""), 3, "It may yet be committed"),
+        (Problem(422, "", "Some fields are not right", "", (("weight", "is too much"),)), 2, "weight: is too much"),
+        (Problem(409, "", "This is not possible", "it is paused"), 1, "it is paused"),
+        (click.Abort(), 130, ""),
+    ],
+)
+def test_each_outcome_has_an_exit_code_and_a_sentence(
+    outcome: Any, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = raising(outcome) if isinstance(outcome, BaseException) else lambda **_: outcome
+    monkeypatch.setattr(main.rota, "main", call)
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == code
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "becomes", "said"),
+    [
+        (NoBackup("there is none"), click.ClickException, "there is none"),
+        (PermissionError(13, "denied"), click.ClickException, "the storage refuses: PermissionError"),
+        (Unreachable("nobody"), Unreachable, "nobody"),
+        (click.exceptions.Exit(1), click.exceptions.Exit, ""),
+    ],
+)
+def test_what_a_storage_raises_is_said_and_the_rest_is_let_through(
+    error: Exception, becomes: type[Exception], said: str
+) -> None:
+    with pytest.raises(becomes) as raised, _told():
+        raise error
+    assert said in str(getattr(raised.value, "message", raised.value))
+
+
+def test_who_answers_without_json_is_no_rota(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Page:
+        status = 200
+        headers: ClassVar[dict[str, str]] = {}
+        data = b"<html>"
+
+    client = Client(["http://elsewhere"])
+    monkeypatch.setattr(client, "_send", lambda *_, **__: Page())
+    with pytest.raises(Unreachable, match="http://elsewhere is no Rota"):
+        client.get("/v1/cluster")
+
+
+def test_names_are_quoted_in_paths() -> None:
+    assert path("v1", "tasks", "a/b", "owner") == "/v1/tasks/a%2Fb/owner"
+
+
+def test_times_are_told_for_people() -> None:
+    assert ago(None) is None
+    assert [duration(seconds) for seconds in (0.25, 59.94, 61, 3600, 90_000)] == [
+        "0.2 s",
+        "59.9 s",
+        "1 min 1 s",
+        "1 h 0 min",
+        "1 d 1 h",
+    ]

@@ -1,0 +1,198 @@
+"""What an owner proposes for its tasks (DESIGN.md, sections 6 and 8)."""
+
+from dataclasses import replace
+
+import pytest
+
+from node.duty.flight import PAUSE_US
+from node.duty.step import LeaseView, WaitsForRoom
+from node.state.entries import Cancel, Claim, Enqueue, PassOver
+from node.state.value import Outcome, Result
+from tests.unit.node.duty.given import LEASE, NOW, Owners, S, duty, first_step, run, task, world
+
+EVERY = {"every_s": 10}
+
+
+def test_an_occurrence_that_is_due_is_claimed_by_its_owner_with_its_incarnation() -> None:
+    step = first_step(world(task("t", since_us=NOW - 10 * S, schedule=EVERY)))
+    assert step.entries == (Claim(NOW, "t", NOW, "a", 1),)
+
+
+def test_nothing_is_proposed_before_it_is_due_and_the_step_says_when_that_is() -> None:
+    step = first_step(world(task("t", schedule=EVERY), task("u", schedule={"every_s": 7})))
+    assert step.entries == ()
+    assert step.wake_us == NOW + 7 * S
+
+
+def test_without_a_lease_nothing_is_proposed() -> None:
+    one = duty(world(task("t", since_us=NOW - 10 * S, schedule=EVERY)))
+    assert one.step(NOW, None, {}, 8).entries == ()
+    assert len(one.step(NOW, LEASE, {}, 8).entries) == 1
+
+
+@pytest.mark.parametrize("change", [{"status": "draining"}, {"status": "down"}, {"incarnation": 2}])
+def test_a_member_that_is_not_up_in_this_incarnation_claims_nothing(change: dict[str, object]) -> None:
+    state = world(task("t", since_us=NOW - 10 * S, schedule=EVERY))
+    state = replace(state, members=state.members.set("a", replace(state.members["a"], **change)))  # type: ignore[arg-type]
+    assert first_step(state).entries == ()
+
+
+@pytest.mark.parametrize("spec", [{"enabled": False}, {"schedule": None}])
+def test_a_disabled_or_unscheduled_task_is_not_due(spec: dict[str, object]) -> None:
+    row = task("t", **{"since_us": NOW - 10 * S, "schedule": EVERY, **spec})  # type: ignore[arg-type]
+    assert first_step(world(row)).entries == ()
+
+
+def test_a_paused_task_is_not_due_and_what_was_started_by_hand_is_claimed() -> None:
+    row = task("t", since_us=NOW - 10 * S, schedule=EVERY, paused=True)
+    assert first_step(world(row)).entries == ()
+    step = first_step(world(row, run(row, "waiting")))
+    assert step.entries == (Claim(NOW, "t", NOW + 1, "a", 1, "t~1"),)
+
+
+def test_the_tasks_of_others_and_of_nobody_are_left_to_them_until_ownership_changes() -> None:
+    state = world(*(task(name, since_us=NOW - 10 * S, schedule=EVERY) for name in "tuv"))
+    one = duty(state, Owners({"t": "b", "u": None}))
+    assert [entry.task for entry in one.step(NOW, LEASE, {}, 8).entries if isinstance(entry, Claim)] == ["v"]
+    one.look(state, Owners({"v": "b"}), ())
+    assert {entry.task for entry in one.step(NOW, LEASE, {}, 8).entries if isinstance(entry, Claim)} == {"t", "u"}
+
+
+def test_each_entry_is_in_flight_once_and_proposed_again_a_pause_after_an_unknown_outcome() -> None:
+    one = duty(world(task("t", since_us=NOW - 10 * S, schedule=EVERY)))
+    (claim,) = one.step(NOW, LEASE, {}, 8).entries
+    assert one.step(NOW + 1, LEASE, {}, 8).entries == ()
+    one.answered(claim, None, NOW + 1)
+    waits = one.step(NOW + 1, LEASE, {}, 8)
+    assert (waits.entries, waits.wake_us) == ((), NOW + 1 + PAUSE_US)
+    assert len(one.step(NOW + 1 + PAUSE_US, LEASE, {}, 8).entries) == 1
+
+
+def test_a_refused_entry_is_not_proposed_in_a_hurry() -> None:
+    one = duty(world(task("t", since_us=NOW - 10 * S, schedule=EVERY)))
+    (claim,) = one.step(NOW, LEASE, {}, 8).entries
+    one.answered(claim, Result("occurrence-taken"), NOW)
+    assert one.step(NOW, LEASE, {}, 8).entries == ()
+
+
+def test_after_an_answer_the_task_is_decided_on_again() -> None:
+    state = world(task("t", since_us=NOW - 30 * S, schedule=EVERY))
+    one = duty(state)
+    (passed,) = one.step(NOW, LEASE, {}, 8).entries
+    assert passed == PassOver(NOW, "t", "missed", (NOW - 20 * S, NOW - 10 * S))
+    after = world(task("t", since_us=NOW - 30 * S, through_us=NOW - 10 * S, schedule=EVERY))
+    one.look(after, Owners(), {"t"})
+    assert one.step(NOW, LEASE, {}, 8).entries == (), "one decision about a schedule at a time"
+    one.answered(passed, Result("ok"), NOW)
+    assert one.step(NOW, LEASE, {}, 8).entries == (Claim(NOW, "t", NOW, "a", 1),)
+
+
+def test_an_answer_that_comes_before_the_state_it_speaks_of_repeats_nothing() -> None:
+    one = duty(world(task("t", since_us=NOW - 20 * S, schedule=EVERY)))
+    (passed,) = one.step(NOW, LEASE, {}, 8).entries
+    one.answered(passed, Result("ok"), NOW)
+    assert one.step(NOW, LEASE, {}, 8).entries == ()
+    one.look(world(task("t", since_us=NOW - 20 * S, through_us=NOW - 10 * S, schedule=EVERY)), Owners(), {"t"})
+    assert one.step(NOW, LEASE, {}, 8).entries == (Claim(NOW, "t", NOW, "a", 1),)
+
+
+def test_an_acceptance_that_changed_nothing_does_not_block_the_task() -> None:
+    one = duty(world(task("t", since_us=NOW - 20 * S, schedule=EVERY)))
+    (passed,) = one.step(NOW, LEASE, {}, 8).entries
+    one.answered(passed, Result("ok"), NOW)
+    assert one.step(NOW + PAUSE_US, LEASE, {}, 8).entries == (replace(passed, at_us=NOW + PAUSE_US),)
+
+
+def test_without_a_place_nothing_is_claimed_and_the_step_says_what_waits() -> None:
+    first, second = (task(name, since_us=NOW - due * S, schedule=EVERY) for name, due in (("t", 10), ("u", 11)))
+    waiting = task("w")
+    one = duty(world(first, second, waiting, run(waiting, "waiting")))
+    step = one.step(NOW, LEASE, {}, 0)
+    assert step.entries == ()
+    assert set(step.waiting_for_room) == {
+        WaitsForRoom("t", None, NOW),
+        WaitsForRoom("u", None, NOW - S),
+        WaitsForRoom("w", "w~1", NOW + 1),
+    }
+    assert one.step(NOW, LEASE, {}, 1).entries == (Claim(NOW, "u", NOW - S, "a", 1),), "the longest due goes first"
+    assert one.step(NOW, LEASE, {}, 1).entries == (), "a claim under way needs the place"
+
+
+def test_a_lost_members_runs_come_before_what_else_is_due() -> None:
+    orphan = task("z")
+    rows = [task(name, since_us=NOW - 15 * S, schedule=EVERY) for name in "bcd"]
+    step = first_step(world(*rows, orphan, run(orphan, "orphaned")), room=1)
+    assert step.entries == (Claim(NOW, "z", NOW + 1, "a", 1, "z~1"),)
+
+
+def test_an_orphaned_run_waits_for_its_grace() -> None:
+    row = task("t")
+    step = first_step(world(row, run(row, "orphaned", due_us=NOW + 5 * S)))
+    assert (step.entries, step.wake_us) == ((), NOW + 5 * S)
+
+
+def test_a_queue_is_taken_from_its_head_also_while_that_waits_for_its_retry() -> None:
+    row = task("t", overlap="queue")
+    waiting = [run(row, "waiting", number) for number in (1, 2)]
+    assert first_step(world(row, *waiting)).entries == (Claim(NOW, "t", NOW + 1, "a", 1, "t~1"),)
+    waiting[0] = replace(waiting[0], due_us=NOW + S)
+    step = first_step(world(row, *waiting))
+    assert (step.entries, step.wake_us) == ((), NOW + S)
+
+
+def test_allow_claims_all_that_wait_and_the_occurrence_beside_them() -> None:
+    row = task("t", since_us=NOW - 10 * S, schedule=EVERY, overlap="allow")
+    step = first_step(world(row, run(row, "waiting", 1), run(row, "waiting", 2), run(row, "running", 3, node="b")))
+    assert {entry.run_id for entry in step.entries if isinstance(entry, Claim)} == {"t~1", "t~2", None}
+
+
+def test_overlap_skip_and_queue_pass_over_or_keep_what_is_due_beside_a_run() -> None:
+    for overlap, expected in (
+        ("skip", PassOver(NOW, "t", "skipped", (NOW,))),
+        ("queue", Enqueue(NOW, "t", (NOW,))),
+    ):
+        row = task("t", since_us=NOW - 10 * S, schedule=EVERY, overlap=overlap)
+        assert first_step(world(row, run(row, "running"))).entries[-1] == expected
+
+
+def test_replace_cancels_what_is_active_first_and_takes_nothing_of_it_up() -> None:
+    row = task("t", since_us=NOW - 10 * S, schedule=EVERY, overlap="replace")
+    assert first_step(world(row, run(row, "running", node="b"))).entries == (Cancel(NOW, "t~1", "replaced"),)
+    assert first_step(world(row, run(row, "waiting"))).entries == (Cancel(NOW, "t~1", "replaced"),)
+    assert first_step(world(row, run(row, "running", node="b", cancelling="asked"))).entries == ()
+
+
+def test_thousands_of_missed_occurrences_are_passed_over_in_bounded_entries() -> None:
+    step = first_step(world(task("t", since_us=NOW - 5000 * S, schedule={"every_s": 1})))
+    (entry,) = step.entries
+    assert isinstance(entry, PassOver)
+    assert entry.fire_at_us == tuple(NOW - (4999 - number) * S for number in range(1000))
+
+
+def test_a_continuous_task_is_claimed_by_the_name_of_what_made_it_due() -> None:
+    row = task("t", since_us=NOW - 50, through_us=NOW - 90, schedule={"continuous": True})
+    assert first_step(world(row)).entries == (Claim(NOW, "t", NOW - 50, "a", 1),)
+    assert first_step(world(row, run(row, "running"))).entries[1:] == ()
+
+
+def test_a_continuous_task_rests_after_a_failure_before_it_begins_again() -> None:
+    row = task("t", since_us=NOW, through_us=NOW - 90, schedule={"continuous": True}, retry={"backoff_s": 4})
+    row = replace(row, last=Outcome("t~0", "failed", NOW - 90, NOW))
+    step = first_step(world(row))
+    assert (step.entries, step.wake_us) == ((), NOW + 4 * S)
+    assert first_step(world(row), now_us=NOW + 4 * S).entries == (Claim(NOW + 4 * S, "t", NOW, "a", 1),)
+
+
+def test_a_task_that_is_deleted_is_no_longer_decided_on() -> None:
+    one = duty(world(task("t", since_us=NOW - 10 * S, schedule=EVERY)))
+    one.look(world(), Owners(), {"t"})
+    assert one.step(NOW, LEASE, {}, 8) == first_step(world())
+
+
+def test_many_tasks_due_at_once_are_decided_on_over_several_steps() -> None:
+    one = duty(world(*(task(f"t{number}", since_us=NOW - 10 * S, schedule=EVERY) for number in range(600))))
+    claimed = 0
+    for _ in range(5):
+        step = one.step(NOW, LeaseView(1, 1), {}, 1000)
+        claimed += len(step.entries)
+    assert claimed == 600

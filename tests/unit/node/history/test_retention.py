@@ -1,0 +1,54 @@
+"""Logs are kept for as long as the finished runs are: the setting `history_days`."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from node.execution.order import log_path
+from node.history.retention import Retention
+from node.history.store import History
+from node.state.value import Settings, State
+from tests.unit.node.duty.given import run, task, world
+from tests.unit.node.history.test_store import ended, ids
+from tests.unit.node.loop import serving
+
+DAY_US = 86_400_000_000
+NOW_US = 100 * DAY_US
+
+
+def write(folder: Path, run_id: str, attempt: int, age_days: float) -> Path:
+    path = log_path(folder, run_id, attempt)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("said")
+    at_s = (NOW_US - age_days * DAY_US) / 1e6
+    os.utime(path, (at_s, at_s))
+    os.utime(path.parent, (at_s, at_s))
+    return path
+
+
+def forget(folder: Path, history: History, state: State) -> None:
+    settings = Settings(history_days=10)
+    serving(Retention(folder, history, lambda: replace(state, settings=settings)).forget(NOW_US))
+
+
+def test_what_is_too_old_goes_and_what_is_active_stays(tmp_path: Path) -> None:
+    row = task("t")
+    active = run(row, "running")
+    old, new, held = write(tmp_path, "old", 1, 11), write(tmp_path, "new", 1, 9), write(tmp_path, active.run_id, 1, 50)
+    write(tmp_path, "both", 1, 50)
+    later = write(tmp_path, "both", 2, 1)
+    stray = tmp_path / "logs" / "stray"
+    stray.write_text("no folder")
+    history = History(tmp_path / "history.db")
+    history.record(2, [(1, ended(89 * DAY_US)), (2, ended(91 * DAY_US))])
+    assert len(history.runs(None, None, None, None, 9)) == 2  # written by now: another thread does that
+    forget(tmp_path, history, world(row, active))
+    assert [path.exists() for path in (old.parent, new, held, later, stray)] == [False, True, True, True, True]
+    assert ids(history.runs(None, None, None, None, 9)) == [f"orders~{91 * DAY_US}"]
+    history.close()
+
+
+def test_where_nothing_ever_ran_nothing_is_amiss(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.db")
+    forget(tmp_path, history, State())
+    history.close()

@@ -1,0 +1,149 @@
+"""Finished runs: DESIGN.md, section 5."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from node.history.store import EXPORT_RUNS_MAX, Before, DamagedHistory, Gap, History, pack_portion, unpack_portion
+from node.state.value import Attempt, Ended, Run
+from tasks.spec import Spec
+
+PACKED = Spec.model_validate({"name": "orders", "kind": "command"}).pack()
+
+
+def ended(number: int, task: str = "orders", node: str = "a", state: str = "succeeded") -> Ended:
+    attempt = Attempt(1, node, 1, number, "running", number)
+    run = Run(f"{task}~{number}", task, "manual", number, PACKED, "running", number, attempts=(attempt,))
+    return Ended(run, state, number + 1, {"rows": number})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    opened = History(tmp_path / "history.db")
+    yield opened
+    opened.close()
+
+
+def ids(found: object) -> list[str]:
+    return [one.run.run_id for one in found]  # type: ignore[attr-defined]
+
+
+def test_what_was_recorded_is_read_at_once_newest_first(history: History) -> None:
+    history.record(3, [(1, ended(1)), (2, ended(2)), (3, ended(3))])
+    assert ids(history.runs(None, None, None, None, 10)) == ["orders~3", "orders~2", "orders~1"]
+    assert history.run("orders~2") == ended(2)
+    assert history.run("orders~9") is None
+
+
+def test_lists_are_filtered_and_go_on_from_a_place(history: History) -> None:
+    history.record(4, [(1, ended(1)), (2, ended(2, "other")), (3, ended(3, state="failed")), (4, ended(4, node="b"))])
+    assert ids(history.runs("orders", None, None, None, 10)) == ["orders~4", "orders~3", "orders~1"]
+    assert ids(history.runs(None, "failed", None, None, 10)) == ["orders~3"]
+    assert ids(history.runs(None, None, "b", None, 10)) == ["orders~4"]
+    assert ids(history.runs(None, None, None, Before(3, "orders~3"), 1)) == ["other~2"]
+
+
+def test_replayed_entries_change_nothing(tmp_path: Path) -> None:
+    for _ in range(2):
+        history = History(tmp_path / "history.db")
+        history.record(2, [(1, ended(1)), (2, ended(2))])
+        history.close()
+    history = History(tmp_path / "history.db")
+    assert history.written == 2
+    assert ids(history.runs(None, None, None, None, 10)) == ["orders~2", "orders~1"]
+    assert history.gaps() == ()
+    history.close()
+
+
+def test_a_snapshot_ahead_leaves_a_gap_which_another_member_fills(tmp_path: Path) -> None:
+    whole, behind = History(tmp_path / "whole.db"), History(tmp_path / "behind.db")
+    everything = [(number, ended(number)) for number in range(1, 2 * EXPORT_RUNS_MAX)]
+    whole.record(len(everything), everything)
+    behind.record(10, everything[:10])
+    behind.jumped(len(everything))
+    portions = 0
+    while gaps := behind.gaps():
+        portion = whole.export(gaps[0])
+        assert portion is not None
+        behind.fill(gaps[0], unpack_portion(pack_portion(portion)))
+        portions += 1
+    assert portions > 1
+    assert ids(behind.runs(None, None, None, None, 5000)) == ids(whole.runs(None, None, None, None, 5000))
+    whole.close()
+    behind.close()
+
+
+def test_a_member_with_a_gap_of_its_own_does_not_answer_for_it(history: History) -> None:
+    history.jumped(5)
+    history.record(7, [(6, ended(6)), (7, ended(7))])
+    assert history.export(Gap(3, 7)) is None
+    assert history.export(Gap(5, 9)) is None
+    portion = history.export(Gap(5, 7))
+    assert portion is not None and portion.through == 7 and len(portion.runs) == 2
+
+
+def test_one_entry_that_ended_very_much_is_exported_whole(history: History) -> None:
+    much = [(4, ended(number)) for number in range(EXPORT_RUNS_MAX + 50)]
+    history.record(5, [*much, (5, ended(9_999))])
+    portion = history.export(Gap(0, 5))
+    assert portion is not None
+    assert (len(portion.runs), portion.through) == (EXPORT_RUNS_MAX + 50, 4)
+
+
+def test_what_is_too_old_is_forgotten(history: History) -> None:
+    history.record(2, [(1, ended(1)), (2, ended(100))])
+    history.flush()
+    history.forget(50)
+    assert ids(history.runs(None, None, None, None, 10)) == ["orders~100"]
+
+
+def test_what_a_member_sends_is_checked(history: History) -> None:
+    history.jumped(5)
+    with pytest.raises(ValueError, match="is not that"):
+        history.fill(Gap(0, 5), unpack_portion(pack_portion(unpack_portion(b"\x92\x91\x92\x01\xc4\x01x\x05"))))
+    assert history.gaps() == (Gap(0, 5),)
+
+
+def test_a_damaged_file_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "history.db").write_bytes(b"no database at all, and long enough to be read as one" * 100)
+    with pytest.raises(DamagedHistory, match="delete it and start again"):
+        History(tmp_path / "history.db")
+
+
+class Failing:
+    """A disk that can be full: stands in for the connection that writes."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self.full = True
+
+    def executemany(self, *args: object) -> object:
+        if self.full:
+            raise sqlite3.OperationalError("database or disk is full")
+        return self._db.executemany(*args)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._db, name)
+
+
+def test_what_cannot_be_written_is_kept_until_it_can(history: History) -> None:
+    history._db = disk = Failing(history._db)  # type: ignore[assignment]
+    with history._file:  # not the thread's turn
+        history.record(1, [(1, ended(1))])
+    with pytest.raises(sqlite3.OperationalError):
+        history.flush()
+    disk.full = False
+    history.record(2, [(2, ended(2))])
+    assert ids(history.runs(None, None, None, None, 10)) == ["orders~2", "orders~1"]
+    assert history.written == 2
+
+
+def test_a_jump_is_noted_in_its_place_without_waiting_for_the_disk(history: History) -> None:
+    history.record(3, [(3, ended(3))])
+    with history._file:  # the disk is busy
+        history.jumped(7)
+        history.record(8, [(8, ended(8))])
+    assert history.gaps() == (Gap(3, 7),)
+    assert ids(history.runs(None, None, None, None, 10)) == ["orders~8", "orders~3"]

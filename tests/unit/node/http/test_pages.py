@@ -1,0 +1,31 @@
+"""Cursors of lists."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from node.history.store import Before
+from node.http.pages import cursor_of, key_of, name_after, run_before
+from node.http.problems import Problem
+
+
+@given(st.text(), st.integers(min_value=-(2**63), max_value=2**63 - 1))
+@settings(max_examples=50)
+def test_a_cursor_gives_its_key_back(name: str, number: int) -> None:
+    assert key_of(cursor_of(number, name), int, str) == [number, name]
+    assert run_before(cursor_of(number, name)) == Before(number, name)
+
+
+@given(st.text(max_size=40))
+@settings(max_examples=100)
+def test_whatever_a_client_makes_up_is_refused_by_name(text: str) -> None:
+    with pytest.raises(Problem) as caught:
+        run_before(text)
+    assert [error.field for error in caught.value.errors] == ["after"]
+
+
+def test_a_cursor_of_another_list_is_refused() -> None:
+    with pytest.raises(Problem):
+        name_after(cursor_of(1, "a"))
+    with pytest.raises(Problem):
+        run_before(cursor_of(2**70, "a"))

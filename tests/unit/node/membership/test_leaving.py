@@ -1,0 +1,144 @@
+"""An orderly stop, and a removal: DESIGN.md, section 7, "a member that stops in good order says so"."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from node.membership.leaving import Leaving
+from node.raft.errors import NoQuorum
+from node.state.entries import Drain, Entry, MarkDown, RemoveMember
+from node.state.value import Result
+from tests.unit.node.loop import Naps, serving, turns, until
+from tests.unit.node.state.given import NOW_US, cluster
+
+
+class Conduct:
+    """Leaves off, or cannot."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+        self.clear = True
+
+    async def hand_over_all(self, patience_s: float) -> bool:
+        self.did.append("hand over")
+        return self.clear
+
+    def go_on(self) -> None:
+        self.did.append("go on")
+
+
+class Node:
+    """Member `b` of a and b, in incarnation 1."""
+
+    def __init__(self) -> None:
+        self.history = cluster("a", "b")
+        self.conduct = Conduct()
+        self.trouble: list[Exception] = []
+        self.said: list[MarkDown] = []
+        self.naps = Naps()
+        self.leaving = Leaving(
+            "b",
+            lambda: self.history.state,
+            self._standing,
+            self.conduct,  # type: ignore[arg-type]
+            self._propose,
+            self.naps,
+        )
+
+    def _standing(self) -> int | None:
+        member = self.history.state.members.get("b")
+        return 1 if member is not None and member.status != "down" else None
+
+    async def _propose(self, entry: Entry, timeout_s: float) -> Result:
+        assert isinstance(entry, MarkDown)
+        self.said.append(entry)
+        if self.trouble:
+            raise self.trouble.pop(0)
+        return self.history.do(entry)
+
+    def enter(self, entry: Entry) -> None:
+        self.history.must(entry)
+        self.leaving.stir()
+
+
+def served(node: Node, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        service = asyncio.create_task(node.leaving.run())
+        try:
+            await scenario()
+        finally:
+            service.cancel()
+            await asyncio.gather(service, return_exceptions=True)
+
+    serving(run())
+
+
+def test_who_stops_hands_over_first_and_then_says_that_it_is_down() -> None:
+    node = Node()
+    serving(node.leaving.leave())
+    assert node.conduct.did == ["hand over"]
+    member = node.history.state.members["b"]
+    assert (member.status, member.reason) == ("down", "stopped")
+
+
+def test_who_cannot_end_what_runs_says_nothing() -> None:
+    """The others then wait until its lease is over (invariant 4)."""
+    node = Node()
+    node.conduct.clear = False
+    serving(node.leaving.leave())
+    assert node.said == []
+
+
+def test_without_a_majority_it_stops_all_the_same() -> None:
+    node = Node()
+    node.trouble = [NoQuorum()]
+    serving(node.leaving.leave())
+    assert len(node.said) == 1
+
+
+def test_who_has_been_marked_down_already_says_nothing() -> None:
+    node = Node()
+    node.history.must(MarkDown(NOW_US, "b", 1, "silent", 0))
+    serving(node.leaving.leave())
+    assert node.said == []
+
+
+def test_a_member_that_is_being_removed_leaves_and_tries_until_it_is_known() -> None:
+    node = Node()
+    node.trouble = [NoQuorum()]
+
+    async def scenario() -> None:
+        node.enter(RemoveMember(NOW_US, "b"))
+        await until(lambda: "b" not in node.history.state.members)
+        await turns()
+        assert len(node.said) == 2
+        assert "go on" not in node.conduct.did
+
+    served(node, scenario)
+
+
+def test_one_that_is_undrained_before_it_has_gone_goes_on() -> None:
+    node = Node()
+    node.conduct.clear = False
+    node.naps.held = True
+
+    async def scenario() -> None:
+        node.enter(RemoveMember(NOW_US, "b"))
+        await until(lambda: node.naps.asked)
+        node.enter(Drain(NOW_US, "b", on=False))
+        node.naps.wake()
+        await until(lambda: node.conduct.did[-1] == "go on")
+        assert node.history.state.members["b"].status == "up"
+
+    served(node, scenario)
+
+
+def test_a_member_that_stays_is_left_alone() -> None:
+    node = Node()
+
+    async def scenario() -> None:
+        node.enter(Drain(NOW_US, "b", on=True))
+        await turns()
+        assert node.conduct.did == []
+
+    served(node, scenario)

@@ -1,0 +1,180 @@
+"""Definitions: DESIGN.md, sections 4 (epoch), 8 (what a schedule counts from) and 9 (versions)."""
+
+from typing import Any
+
+import msgpack
+import pytest
+
+from node.state.entries import Cancel, DeleteTask, Enqueue, Finish, PassOver, Pause, Put, PutTasks, Start
+from node.state.value import Result
+from tests.unit.node.state.given import NOW_US, History, cluster, packed
+
+LATER_US = NOW_US + 1_000_000
+EVERY = {"every_s": 1}
+
+
+def put(history: History, *puts: Put) -> Result:
+    return history.do(PutTasks(LATER_US, puts))
+
+
+def test_all_of_a_list_or_none() -> None:
+    history = cluster("a")
+    history.put("there")
+    before = history.state.tasks
+    good = Put(packed("good"))
+    for bad, code in (
+        (Put(b"\xc1"), "invalid"),
+        (Put(msgpack.packb({"name": "x/y", "kind": "command"})), "invalid"),
+        (Put(msgpack.packb({"name": "x", "kind": "command", "params": {"x": float("nan")}})), "invalid"),
+        (Put(packed("good")), "invalid"),
+        (Put(packed("there"), if_version=0), "version"),
+        (Put(packed("there"), if_version=2), "version"),
+        (Put(packed("nowhere"), if_version=1), "version"),
+    ):
+        result = put(history, good, bad)
+        assert (result.code, bool(result.detail)) == (code, True)
+        assert history.state.tasks == before
+    assert put(history, good, Put(packed("there", weight=2), if_version=1)).value == {
+        "tasks": [["good", 1, "created"], ["there", 2, "changed"]]
+    }
+
+
+def test_an_unchanged_spec_keeps_version_epoch_and_what_its_schedule_counts_from() -> None:
+    history = cluster("a")
+    history.put("t", schedule=EVERY)
+    row, epoch = history.state.tasks["t"], history.state.epoch
+    assert put(history, Put(packed("t", schedule=EVERY))).value == {"tasks": [["t", 1, "unchanged"]]}
+    assert (history.state.tasks["t"], history.state.epoch) == (row, epoch)
+    assert history.last.touched == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("change", "bumps"),
+    [
+        ({"key": "k"}, True),
+        ({"key": "t"}, True),
+        ({"kind": "backup"}, True),
+        ({"group": {"disk": "ssd"}}, True),
+        ({"pin": "a"}, True),
+        ({"sticky": True}, True),
+        ({"weight": 2}, True),
+        ({"standbys": 1}, True),
+        ({"params": {"argv": ["true"]}}, False),
+        ({"schedule": EVERY}, False),
+        ({"enabled": False}, False),
+        ({"overlap": "allow"}, False),
+    ],
+)
+def test_the_epoch_follows_the_fields_that_placement_depends_on(change: dict[str, Any], bumps: bool) -> None:
+    history = cluster("a")
+    history.put("t")
+    epoch = history.state.epoch
+    history.put("t", **change)
+    assert history.state.tasks["t"].version == 2
+    assert history.state.epoch == epoch + bumps
+
+
+def test_a_pause_keeps_the_epoch_and_a_resumption_counts_from_now() -> None:
+    history = cluster("a")
+    history.put("t", schedule=EVERY)
+    epoch = history.state.epoch
+    history.must(Pause(LATER_US, "t", True))
+    assert history.do(Enqueue(LATER_US, "t", (LATER_US,))).code == "not-due"
+    history.must(Pause(LATER_US + 5, "t", False))
+    row = history.state.tasks["t"]
+    assert (row.since_us, row.through_us, history.state.epoch) == (LATER_US + 5, LATER_US + 5, epoch)
+
+
+def test_what_has_been_dealt_with_never_comes_back_however_clocks_differ() -> None:
+    history = cluster("a")
+    history.put("t", schedule=EVERY)
+    run = history.claim("t", LATER_US)
+    history.must(Finish(LATER_US, run.run_id, run.token, "succeeded"))
+    history.put("t", at_us=NOW_US - 5_000_000, schedule={"every_s": 2})
+    assert history.state.tasks["t"].since_us == NOW_US - 5_000_000
+    assert history.state.tasks["t"].through_us == LATER_US
+
+
+def test_order_and_counts_outlive_a_change() -> None:
+    history = cluster("a")
+    history.put("t", schedule=EVERY)
+    history.put("u")
+    history.must(PassOver(LATER_US + 1_000_000, "t", "missed", (LATER_US, LATER_US + 1_000_000)))
+    history.put("t", schedule=EVERY, weight=3)
+    row = history.state.tasks["t"]
+    assert (row.order, row.version, row.missed) == (1, 2, 2)
+
+
+def test_deleting_cancels_what_nobody_holds_and_asks_whoever_holds_it() -> None:
+    history = cluster("a")
+    history.put("t", overlap="allow")
+    held = history.must(Start(LATER_US, "t"))["run_id"]
+    waiting = history.must(Start(LATER_US, "t"))["run_id"]
+    held_run = history.claim("t", LATER_US, run_id=held)
+    history.must(DeleteTask(LATER_US, "t"))
+    assert [(one.run.run_id, one.state) for one in history.ended] == [(waiting, "cancelled")]
+    assert history.state.runs[held].cancelling == "deleted"
+    history.put("t", at_us=LATER_US)
+    history.must(Finish(LATER_US, held, held_run.token, "failed"))
+    assert history.ended[-1].state == "cancelled"
+    assert history.state.tasks["t"].last is None
+    assert not history.state.runs_of
+
+
+def test_a_passed_over_occurrence_is_counted_once() -> None:
+    history = cluster("a")
+    history.put("t", schedule=EVERY)
+    times = (LATER_US, LATER_US + 1_000_000)
+    assert history.must(PassOver(LATER_US + 1_000_000, "t", "skipped", times)) == {"passed_over": 2}
+    assert history.must(PassOver(LATER_US + 1_000_000, "t", "skipped", times)) == {"passed_over": 0}
+    assert history.state.tasks["t"].skipped == 2
+    assert [one.state for one in history.ended] == ["skipped", "skipped"]
+    assert history.do(PassOver(LATER_US, "t", "skipped", (LATER_US + 9_000_000,))).code == "not-due"
+
+
+def test_the_queue_keeps_a_hundred_and_skips_the_rest() -> None:
+    history = cluster("a")
+    history.put("t", schedule=EVERY, overlap="queue")
+    times = tuple(LATER_US + second * 1_000_000 for second in range(130))
+    assert history.must(Enqueue(times[-1], "t", times)) == {"queued": 100}
+    assert history.must(Enqueue(times[-1], "t", times)) == {"queued": 0}
+    row = history.state.tasks["t"]
+    assert (len(history.state.runs), row.skipped, row.through_us) == (100, 30, times[-1])
+    assert history.do(Start(times[-1], "t")).code == "overlap"
+
+
+def test_overlap_decides_on_a_start_by_hand() -> None:
+    history = cluster("a")
+    for overlap, second in (("skip", "overlap"), ("queue", "ok"), ("allow", "ok"), ("replace", "ok")):
+        history.put(overlap, overlap=overlap)
+        history.must(Start(LATER_US, overlap))
+        assert history.do(Start(LATER_US, overlap)).code == second
+    assert [(one.run.task, one.state, one.error) for one in history.ended] == [("replace", "cancelled", "replaced")]
+
+
+def test_an_idempotency_key_answers_with_the_first_run_even_when_that_has_ended() -> None:
+    history = cluster("a")
+    history.put("t")
+    first = history.must(Start(LATER_US, "t", key="k"))
+    history.must(Cancel(LATER_US, first["run_id"]))
+    assert history.must(Start(LATER_US + 5, "t", key="k")) == first
+    assert history.must(Start(LATER_US + 5, "t", key="another")) != first
+
+
+def test_a_start_by_hand_keeps_the_time_it_is_given_where_that_is_free() -> None:
+    history = cluster("a")
+    history.put("t", overlap="allow")
+    yesterday_us = NOW_US - 86_400_000_000
+    ids = [history.must(Start(LATER_US, "t", fire_at_us=yesterday_us))["run_id"] for _ in range(3)]
+    assert [history.state.runs[one].fire_at_us - yesterday_us for one in ids] == [0, 1, 2]
+    assert ids[0].startswith("t~20241003T000000.000000Z~")
+
+
+def test_a_scheduled_occurrence_is_not_the_one_started_by_hand_for_the_same_time() -> None:
+    history = cluster("a")
+    history.put("t", schedule=EVERY, overlap="allow")
+    by_hand = history.must(Start(NOW_US, "t", fire_at_us=LATER_US))["run_id"]
+    history.must(Cancel(NOW_US, by_hand))
+    run = history.claim("t", LATER_US)
+    assert run.fire_at_us == LATER_US + 1
+    assert history.state.tasks["t"].through_us == LATER_US + 1
