@@ -1,6 +1,5 @@
 """A duty, being done: what is launched, what is committed, and what goes wrong on the way."""
 
-import asyncio
 import logging
 from dataclasses import replace
 
@@ -14,11 +13,7 @@ from node.proposing import now_us
 from node.raft.errors import NoQuorum, OutcomeUnknown
 from node.state.entries import Began, Cancel, Checkpoint, Claim, Finish, MarkDown
 from tests.unit.node.loop import Naps, serving, turns, until
-from tests.unit.node.working import Work
-
-
-def ended(work: Work) -> list[str]:
-    return [one.state for one in work.history.ended]
+from tests.unit.node.working import Work, ended
 
 
 def failing(work: Work) -> bool:
@@ -241,103 +236,6 @@ def test_progress_is_known_while_the_attempt_runs_and_of_the_present_one_only() 
         assert work.conduct.progress == {}
 
     serving(scenario())
-
-
-# An orderly stop (section 7: a member that stops in good order hands over at once)
-
-
-def test_leaving_off_asks_what_runs_to_stop_and_begins_nothing_new() -> None:
-    async def scenario() -> None:
-        work = Work()
-        order = await work.launch()
-        leaving = asyncio.ensure_future(work.conduct.hand_over_all(1))
-        await until(lambda: work.runner.told)
-        assert work.runner.told == [("hand over", order.token)]
-        work.due("next")
-        work.ends(order, "handed_over")
-        assert await leaving
-        assert work.run(order).state == "waiting"
-        await turns()
-        assert len(work.runner.launched) == 1
-
-    serving(scenario())
-
-
-def test_what_does_not_leave_off_is_killed_and_if_that_fails_it_is_said() -> None:
-    """Then the others must not begin: they have to wait until the lease is over (invariant 4)."""
-
-    async def scenario() -> None:
-        work = Work()
-        order = await work.launch()
-        assert not await work.conduct.hand_over_all(0)
-        assert work.runner.told == [("hand over", order.token), ("kill", order.token)]
-
-    serving(scenario())
-
-
-def test_what_has_ended_and_cannot_be_committed_works_no_more() -> None:
-    async def scenario() -> None:
-        work = Work(naps=Naps(held=True))
-        order = await work.launch()
-        work.trouble = {Finish: [NoQuorum()] * 100}
-        work.ends(order)
-        await until(lambda: work.naps.asked)
-        assert await work.conduct.hand_over_all(0)
-
-    serving(scenario())
-
-
-def test_a_claim_that_is_accepted_while_leaving_off_is_given_back() -> None:
-    """Else it would count as lost with the member, and wait for the grace of a failover."""
-
-    async def scenario() -> None:
-        work = Work()
-        work.slow = {Claim}
-        run_id = work.due()
-        await until(lambda: work.waiting)
-        work.slow.clear()
-        leaving = asyncio.ensure_future(work.conduct.hand_over_all(1))
-        await turns()
-        work.answer()
-        assert await leaving
-        run = work.history.state.runs[run_id]
-        assert (run.state, run.orphanings, work.runner.launched) == ("waiting", 0, [])
-
-    serving(scenario())
-
-
-@pytest.mark.parametrize(
-    ("end", "retry", "state"),
-    [("failed", True, "waiting"), ("failed", False, "failed"), ("timed_out", True, "timed_out")],
-)
-def test_work_that_fails_of_being_stopped_with_the_node_goes_on_elsewhere(end: str, retry: bool, state: str) -> None:
-    """A service manager that stops a node signals all of its processes. Other ends are what they are."""
-
-    async def scenario() -> None:
-        work = Work()
-        order = await work.launch(retry={"attempts": 1})
-        await work.conduct.hand_over_all(0)
-        work.ends(order, end, retry=retry)  # type: ignore[arg-type]
-        await until(lambda: not work.conduct.held)
-        assert state == (work.run(order).state if order.run_id in work.history.state.runs else ended(work)[0])
-
-    serving(scenario())
-
-
-def test_a_member_that_is_to_stay_after_all_goes_on() -> None:
-    async def scenario() -> None:
-        work = Work()
-        assert await work.conduct.hand_over_all(0)
-        work.due()
-        await turns()
-        assert work.entries == []
-        work.conduct.go_on()
-        await until(lambda: work.runner.launched)
-
-    serving(scenario())
-
-
-# Mistakes
 
 
 def test_a_step_that_fails_is_said_once_and_tried_again(

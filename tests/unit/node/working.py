@@ -139,3 +139,8 @@ class Work:
 
 def _order_of(run: Run) -> Order:
     return Order(run.run_id, run.task, "command", "", {}, 1, run.token, run.fire_at_us, run.checkpoint, None, 0.0)
+
+
+def ended(work: Work) -> list[str]:
+    """The states in which runs have ended, in order."""
+    return [one.state for one in work.history.ended]
