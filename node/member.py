@@ -39,6 +39,7 @@ from node.membership.introduction import Introduction
 from node.membership.joining import Joining
 from node.membership.leadership import Leadership
 from node.membership.leaving import Leaving
+from node.membership.life import Life
 from node.membership.whereabouts import Whereabouts, at_start
 from node.peers import Peers
 from node.placing import Placing
@@ -113,17 +114,12 @@ class Member:
             self._order_of,
         )
         self._placing = Placing(self._on_placed)
-        self._leadership = Leadership(config.node, config.members, self.state, self._role, self.propose)
-        self._joining = Joining(
-            config.node, self.state, self.propose, self._join, self._runner.kill_all, self._on_joined
-        )
-        self._leaving = Leaving(config.node, self.state, self._standing, self._conduct, self.propose)
-        self._membership = Membership(config.node, self._raft, self.state, self._role, self.propose, self.wait_index)
-        self._whereabouts = Whereabouts(
-            config.node, configured, agreed, self.state, self._role, self._raft.relocate, folder.keep_agreed
-        )
         self.peers = Peers(config.secret, self.state)
-        self._belonging = Belonging(config.node, self.state, self._role, self._joining, self.peers)
+        self._life = self._begin_life(
+            Whereabouts(
+                config.node, configured, agreed, self.state, self._role, self._raft.relocate, folder.keep_agreed
+            )
+        )
         self._backfill = Backfill(config.node, self.history, self.peers, self.state)
         self._retention = Retention(folder.path, self.history, self.state)
         self._shown: Ownership | None = None
@@ -132,6 +128,18 @@ class Member:
         self._services: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
         self._verdicts: dict[str, Verdict] = {}
+
+    def _begin_life(self, whereabouts: Whereabouts) -> Life:
+        me, state, role, propose = self._config.node, self.state, self._role, self.propose
+        joining = Joining(me, state, propose, self._join, self._runner.kill_all, self._on_joined)
+        return Life(
+            Leadership(me, self._config.members, state, role, propose),
+            joining,
+            Leaving(me, state, self._standing, self._conduct, propose),
+            Membership(me, self._raft, state, role, propose, self.wait_index),
+            whereabouts,
+            Belonging(me, state, role, joining, self.peers),
+        )
 
     # -- beginning and end
 
@@ -144,12 +152,7 @@ class Member:
         self._heartbeat.start()
         services = {
             "placing": self._placing.run(),
-            "leadership": self._leadership.run(),
-            "joining": self._joining.run(),
-            "leaving": self._leaving.run(),
-            "membership": self._membership.run(),
-            "whereabouts": self._whereabouts.run(),
-            "belonging": self._belonging.run(),
+            **self._life.services(),
             "lapses": tell_of_lapses(lambda: self._stopping or self.lease_held, lambda: self.role.leader),
             "backfill": self._backfill.run(),
             "retention": self._retention.run(),
@@ -166,7 +169,7 @@ class Member:
         for name in ("joining", "leaving"):
             self._services[name].cancel()
         try:
-            await self._leaving.leave()
+            await self._life.leaving.leave()
         finally:
             await self.close()
 
@@ -222,7 +225,7 @@ class Member:
     def _look(self) -> None:
         """Show the heartbeats what they need to know. Called from Raft's thread and from the loop."""
         with self._looking:
-            view = view_of(self._config.node, self._joining.incarnation, self._machine.state, self._raft.role)
+            view = view_of(self._config.node, self._life.joining.incarnation, self._machine.state, self._raft.role)
             self._heartbeat.look(view)
 
     def _on_loop(self, call: Callable[..., None], *args: Any) -> None:
@@ -266,17 +269,12 @@ class Member:
                 wait.set_result(None)
         self._placing.look(change)
         if state.members is not change.before.members or state.lead != change.before.lead:
-            self._stir()
+            self._life.stir()
         self._broadcast.send(change)
 
     def _role_changed(self, role: Role) -> None:
         _log.debug("%s", role)
-        self._stir()
-
-    def _stir(self) -> None:
-        """The members or the role have changed."""
-        for service in (self._leadership, self._joining, self._leaving, self._membership, self._whereabouts):
-            service.stir()
+        self._life.stir()
 
     def _on_placed(self, state: State, ownership: Ownership, touched: frozenset[str] | None) -> None:
         if ownership is not self._shown:
@@ -297,7 +295,7 @@ class Member:
         return join_of(self._config, self._seed, self._heartbeat.port, self._targets, after, at_us)
 
     def _standing(self) -> int | None:
-        return self._joining.incarnation if self._joining.standing else None
+        return self._life.standing
 
     def _live_lease(self) -> LeaseView | None:
         # What is launched in this step begins under this lease, whatever comes meanwhile.
@@ -362,11 +360,11 @@ class Member:
 
     async def add_member(self, seed: Seed, timeout_s: float) -> Result:
         """Let a new member in."""
-        return await self._membership.add(seed, timeout_s)
+        return await self._life.changes.add(seed, timeout_s)
 
     async def remove_member(self, member: str, timeout_s: float) -> Result:
         """Let a member go."""
-        return await self._membership.remove(member, timeout_s)
+        return await self._life.changes.remove(member, timeout_s)
 
     def progress(self, run_id: str) -> Progress | None:
         """How far an attempt on this member is."""
