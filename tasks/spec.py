@@ -99,7 +99,7 @@ class Failover(_Model):
     max: Annotated[int, Field(ge=0, le=1000)] = 3
 
 
-_EXAMPLE: Final[dict[str, JsonValue]] = {
+EXAMPLE: Final[dict[str, JsonValue]] = {
     "name": "hello",
     "kind": "command",
     "params": {"argv": ["echo", "hello"]},
@@ -115,7 +115,7 @@ def _labels(value: Any) -> Any:
 class Spec(_Model):
     """A task's definition."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
     name: Name
     kind: Name

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from node.state.settings import HISTORY_DAYS_MAX, SECONDS, SLACK_MILLI_MAX
 from node.state.value import Settings
 from tasks.run import RunState
-from tasks.spec import Name, Spec
+from tasks.spec import EXAMPLE, Name, Spec
 
 After = Annotated[str | None, Field(max_length=1000, description="`next` of the page before")]
 Limit = Annotated[int, Field(ge=1, le=1000, description="How many at most")]
@@ -147,6 +147,17 @@ class SettingsBody(_Asked):
             given["balance_slack_milli"] = None if slack is None else round(slack * 1000)
         assert given.keys() <= set(Settings.__dataclass_fields__)
         return given
+
+
+def _name_may_be_left_out(schema: dict[str, Any]) -> None:
+    schema["examples"] = [EXAMPLE]
+    schema["required"] = [name for name in schema["required"] if name != "name"]
+
+
+class NamedSpec(Spec):
+    """A task's definition; its name is in the path, and need not be said again."""
+
+    model_config = ConfigDict(json_schema_extra=_name_may_be_left_out)
 
 
 SpecList = list[Spec]

@@ -10,7 +10,7 @@ from aiohttp import web
 from node.http.answers import PutPage, RegisteredView, TaskPage, TaskView
 from node.http.call import Call, accepted
 from node.http.endpoint import Endpoints, Says
-from node.http.models import PutQuery, SpecList, TasksQuery
+from node.http.models import NamedSpec, PutQuery, SpecList, TasksQuery
 from node.http.pages import cursor_of, cut, name_after
 from node.http.problems import Problem, invalid_field
 from node.http.specs import many_specs, one_spec
@@ -18,7 +18,7 @@ from node.http.views import registered_view, task_view
 from node.state.apply import apply
 from node.state.entries import DeleteTask, Pause, Proposal, ProposalId, Put, PutTasks
 from node.state.value import Result, TaskRow
-from tasks.spec import NAME_PATTERN, Spec
+from tasks.spec import NAME_PATTERN
 
 endpoints = Endpoints("tasks")
 
@@ -36,7 +36,7 @@ _AT_ONCE: Final = 50
         201: Says("It is registered", RegisteredView),
     },
     ("bad-request", "too-large", "invalid", "version-conflict", "member-away", *_WRITES),
-    body=Spec,
+    body=NamedSpec,
     headers={
         "If-Match": 'Only if its version is this one: "3"; * for any',
         "If-None-Match": "*: only if it is not there",

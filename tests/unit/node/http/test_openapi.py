@@ -78,8 +78,16 @@ def test_what_is_asked_and_sent_comes_from_the_models(document: dict[str, Any]) 
     [limit] = [one for one in operations["GET /v1/tasks"]["parameters"] if one["name"] == "limit"]
     assert (limit["schema"]["default"], limit["schema"]["maximum"]) == (100, 1000)
     sent = operations["PUT /v1/tasks/{name}"]["requestBody"]["content"]["application/json"]["schema"]
-    assert sent == {"$ref": "#/components/schemas/Spec"}
+    assert sent == {"$ref": "#/components/schemas/NamedSpec"}
     assert "overlap" in document["components"]["schemas"]["Spec"]["properties"]
+
+
+def test_a_name_in_the_path_need_not_be_in_the_body(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    assert schemas["Spec"]["required"] == ["name", "kind"]
+    assert schemas["NamedSpec"]["required"] == ["kind"]
+    assert schemas["NamedSpec"]["examples"] == schemas["Spec"]["examples"]
+    assert schemas["NamedSpec"]["properties"] == schemas["Spec"]["properties"]
 
 
 def test_what_goes_wrong_is_described_as_problem_documents(document: dict[str, Any]) -> None:
