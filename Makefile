@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit lint up bench soak lock compose-test clean
+.PHONY: help setup demo test unit lint up bench soak chaos lock compose-test clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -39,7 +39,10 @@ test: lint  ## all that must hold: style, types, contracts, docs and the tests
 	@$(BIN)/pytest
 
 soak: setup  ## repeated faults against a real cluster, minutes long (ROUNDS=20)
-	@$(BIN)/python -m bench.soak --rounds $(or $(ROUNDS),20)
+	@$(BIN)/python -m bench.chaos --loopback --nodes 3 --rounds $(or $(ROUNDS),20)
+
+chaos: .venv/bench  ## five nodes under every fault there is, with a table and a picture at the end; wants root (MINUTES=30)
+	@$(BIN)/python -m bench.chaos --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED))
 
 bench: .venv/bench  ## what the figures in the README were measured with
 	@$(BIN)/python -m bench $(NAMES)
@@ -58,4 +61,4 @@ lock: setup  ## choose the newest versions that fit and write them down
 	    $${extra#*:} --output-file requirements/$${extra%%:*}.lock pyproject.toml; done
 
 clean:  ## remove what the demo and rota up left behind
-	@rm -rf .demo .rota
+	@rm -rf .demo .rota .chaos

@@ -17,7 +17,8 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from bench.soaking import checks
+from bench.chaos import asking
+from bench.chaos.checker import work
 from node.cli.local import LocalCluster, wait_for
 from node.client import Problem, path
 from node.execution import tree
@@ -342,11 +343,11 @@ class Cluster(LocalCluster):
         task (its owner too) and run, and no node has met with what it did not expect.
         """
         self.mend()
-        wait_for("the members agree", lambda: not checks.disagreements(self))
+        wait_for("the members agree", lambda: not asking.disagreements(self))
         runs = list(self.client.items("/v1/runs"))
         due = Counter((run["task"], run["fire_at"]) for run in runs if run["trigger"] == "schedule")
         assert not [occurrence for occurrence, count in due.items() if count > 1]
-        assert not checks.tokens(runs)
+        assert not work.tokens(runs)
         for name in self.names:
             found = [line for line in self.said(name).splitlines() if " CRITICAL " in line or "Traceback" in line]
             assert not found, f"{name} has failed:\n{self.said(name)}"

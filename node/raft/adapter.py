@@ -230,7 +230,9 @@ class Raft:
             self._hand_over(consensus)
         except Exception as error:
             self.failure = error
-            logger.critical("Raft has stopped on this member: %s (%s)", error, error.__cause__, exc_info=error)
+            # What the disk says needs no traceback: the node ends over it, and tells what to do.
+            traceback = None if isinstance(error, OSError | sqlite3.Error) else error
+            logger.critical("Raft has stopped on this member: %s", error, exc_info=traceback)
         finally:
             self._close(consensus)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bench.soaking.tasks import BY_HAND, COUNTER, LONG, note
+from bench.chaos.tasks import BY_HAND, COUNTER, LONG, note
 from node.client import Client, Problem, Unreachable, path
 
 PAUSE_S: Final = 0.1
@@ -42,10 +42,10 @@ class Promises:
 class Clients:
     """A thread that goes on from `start` to `stop`; then `promises` is complete."""
 
-    def __init__(self, client: Client, journal: Path, rng: random.Random) -> None:
+    def __init__(self, client: Client, records: Path, rng: random.Random) -> None:
         self.promises = Promises()
         self._client = client
-        self._journal = journal
+        self._records = records
         self._rng = rng
         self._number = 0
         self._over = threading.Event()
@@ -81,7 +81,7 @@ class Clients:
     def _register(self) -> None:
         self._number += 1
         name, told = f"note-{self._number}", self.promises
-        answer = self._ask("PUT", path("v1", "tasks", name), note(self._journal, self._number))
+        answer = self._ask("PUT", path("v1", "tasks", name), note(self._records, name, self._number))
         if isinstance(answer, Problem):
             told.broken.append(f"PUT {name}: {answer}")
         elif answer is None:
@@ -92,7 +92,7 @@ class Clients:
     def _count(self) -> None:
         told = self.promises
         told.tried += 1
-        answer = self._ask("PUT", path("v1", "tasks", COUNTER), note(self._journal, told.tried))
+        answer = self._ask("PUT", path("v1", "tasks", COUNTER), note(self._records, COUNTER, told.tried))
         if isinstance(answer, Problem):
             told.broken.append(f"PUT {COUNTER}: {answer}")
         elif answer is not None:
@@ -115,7 +115,7 @@ class Clients:
     def _run_by_hand(self) -> None:
         told = self.promises
         told.keys += 1
-        key = f"soak-{told.keys}"
+        key = f"chaos-{told.keys}"
         for _ in range(TRIES):
             answer = self._ask("POST", path("v1", "tasks", BY_HAND, "runs"), {}, {"Idempotency-Key": key})
             if isinstance(answer, Problem):

@@ -1,7 +1,8 @@
-"""The work of the soak: it writes down what it does, so that what happened can be seen from outside.
+"""The work: it writes down what it does, outside the cluster, so that what happened can be seen from outside.
 
-All attempts append to one file, their journal; each line is one effect, and the order of the lines is the order in
-which the effects took place. An attempt that was taken over and goes on working is seen there, whatever it believes.
+All attempts at a task append to one file, the task's record; each line is one effect, and the order of the lines is
+the order in which the effects took place. An attempt that was taken over and goes on working is seen there, whatever
+it believes. A line is: run, token, node, fire_at, when (CLOCK_BOOTTIME, one clock for all), what, step.
 """
 
 import os
@@ -20,63 +21,66 @@ BEAT_S: Final = 0.05
 COMMAND: Final = """
 import os, sys, time
 run, token = os.environ["NURSERY_RUN"].rsplit(":", 1)
+node = os.path.basename(os.environ["NURSERY_OF"])
 file = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 def note(what, step):
     at = time.clock_gettime(time.CLOCK_BOOTTIME)
-    os.write(file, f"{run} {token} {os.getpid()} {at:.6f} {what} {step}\\n".encode())
+    os.write(file, f"{run} {token} {node} - {at:.6f} {what} {step}\\n".encode())
 steps = int(float(sys.argv[2]) / 0.05)
-note("start", 0)
+note("begin", 0)
 for step in range(steps):
     note("beat", step)
     time.sleep(0.05)
 note("end", steps)
 """
-"""The same as a program of its own, for the kind `command`: argv is the journal and the seconds to work."""
+"""The same as a program of its own, for the kind `command`: argv is the record and the seconds to work."""
 
 
 def install(folder: Path) -> str:
-    """Make a folder in which Python finds the kind `soak`, as anybody's kind is found; the PYTHONPATH with it."""
-    info = folder / "rota_soak-1.dist-info"
+    """Make a folder in which Python finds the kind `chaos`, as anybody's kind is found; the PYTHONPATH with it."""
+    info = folder / "rota_chaos-1.dist-info"
     info.mkdir(parents=True, exist_ok=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rota-soak\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[rota.kinds]\nsoak = bench.soaking.work:Soak\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rota-chaos\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[rota.kinds]\nchaos = bench.chaos.work:Chaos\n")
     return os.pathsep.join((str(folder), str(Path(__file__).parents[2])))
 
 
-def command(journal: Path, seconds: float) -> list[str]:
+def command(record: Path, seconds: float) -> list[str]:
     """The argv of a `command` that works for so long."""
-    return [sys.executable, "-I", "-S", "-c", COMMAND, str(journal), str(seconds)]
+    return [sys.executable, "-I", "-S", "-c", COMMAND, str(record), str(seconds)]
 
 
-class SoakParams(BaseModel):
+class ChaosParams(BaseModel):
     """How long to work, how often to save a checkpoint (in beats, 0: never), and which attempts fail halfway."""
 
     model_config = ConfigDict(extra="forbid")
 
-    journal: str
+    record: str
     seconds: float
     save_every: int = 0
     fail_attempts: int = 0
     marker: int = 0
 
 
-class Soak:
+class Chaos:
     """Beats, saves checkpoints, fails as it is told, and leaves off when it is asked to."""
 
-    Params = SoakParams
+    Params = ChaosParams
 
-    def run(self, ctx: Context[SoakParams]) -> dict[str, Any]:
+    def run(self, ctx: Context[ChaosParams]) -> dict[str, Any]:
         """Work from the last checkpoint to the end."""
         params = ctx.params
-        journal = os.open(params.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        record = os.open(params.record, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        node = Path(os.environ["NURSERY_OF"]).name
+        fixed = f"{ctx.run_id} {ctx.token} {node} {ctx.fire_at.isoformat()}"
 
         def note(what: str, step: int) -> None:
             at_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-            os.write(journal, f"{ctx.run_id} {ctx.token} {os.getpid()} {at_s:.6f} {what} {step}\n".encode())
+            os.write(record, f"{fixed} {at_s:.6f} {what} {step}\n".encode())
 
         steps = int(params.seconds / BEAT_S)
         begin = int(ctx.checkpoint or 0)
-        note("start", begin)
+        note("begin", begin)
         for step in range(begin, steps):
             if ctx.cancelled:
                 note("left", step)

@@ -1,0 +1,105 @@
+"""What is asked of the members and of the machine when the faults are over."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from node.cli.local import LocalCluster, NotInTime, wait_for
+
+EXPECTED: Final = (
+    r"rota\.member: \S+ is taken to be down: (gone|silent)",
+    r"rota\.joining: the others have this node as ",
+    r"rota\.member: stopping without having said so: ",  # the last ones of a full stop have no majority
+    r"rota: killed \d+ processes that an earlier start had left behind",  # started while supervisors still kill
+)
+"""Warnings that the faults themselves bring about."""
+
+ALONE: Final = (r"rota\.lapses: no lease for ",)
+"""What a node says that has been without the others for a while."""
+
+DISK: Final = (
+    r"rota: this node cannot go on: its data folder \S+ cannot be used: ",
+    r"node\.raft\.adapter: Raft has stopped on this member: database or disk is full",
+    r"node\.raft\.adapter: Raft's files could not be closed in good order: database or disk is full",
+)
+"""What a node says whose disk is full."""
+
+_ALARM: Final = re.compile(r" (WARNING|ERROR|CRITICAL) |^Traceback ")
+
+
+def logs(cluster: LocalCluster, patterns: Iterable[str]) -> tuple[Counter[str], list[str]]:
+    """How often each expected warning was given, and all lines that nothing explains."""
+    compiled = [re.compile(pattern) for pattern in patterns]
+    expected: Counter[str] = Counter()
+    unexplained = []
+    for name in cluster.names:
+        for number, line in enumerate(cluster.log_file(name).read_text(errors="replace").splitlines(), 1):
+            if _ALARM.search(line):
+                known = next((pattern.pattern for pattern in compiled if pattern.search(line)), None)
+                if known is None:
+                    unexplained.append(f"{name}.log:{number}: {line}")
+                else:
+                    expected[known] += 1
+    return expected, unexplained
+
+
+def settled(cluster: LocalCluster, deadline_s: float = 60) -> list[str]:
+    """Wait until no run is active and every member says the same; what does not come about."""
+    try:
+        wait_for("no run is active", lambda: not _active(cluster), deadline_s, pause_s=0.5)
+    except NotInTime:
+        return [f"stuck: {run}" for run in _active(cluster)]
+    try:
+        wait_for("the members agree", lambda: not disagreements(cluster), 30, pause_s=0.5)
+    except NotInTime:
+        return disagreements(cluster)
+    return []
+
+
+def _active(cluster: LocalCluster) -> list[str]:
+    return [
+        f"{told['run_id']} {told['state']} on {told['node']} token {told['token']} cancelling {told['cancelling']}"
+        for told in cluster.client.items("/v1/runs")
+        if told["finished_at"] is None
+    ]
+
+
+def disagreements(cluster: LocalCluster) -> list[str]:
+    """Where two members tell different things of tasks and runs."""
+    found = []
+    first = cluster.names[0]
+    for what, key in (("/v1/tasks", "name"), ("/v1/runs", "run_id")):
+        told = {name: {item[key]: item for item in cluster.client_of(name).items(what)} for name in cluster.names}
+        for name in cluster.names[1:]:
+            differing = [
+                item for item in told[first].keys() | told[name].keys() if told[first].get(item) != told[name].get(item)
+            ]
+            found += [
+                f"{what}: {first} tells {told[first].get(item)}, and {name} {told[name].get(item)}"
+                for item in sorted(differing)[:5]
+            ]
+    return found
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Processes that the nodes have left running: every worker has its node's folder in its environment."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
+            continue
+        try:
+            environment = (process / "environ").read_bytes()
+            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (OSError, ValueError):
+            continue
+        if f"NURSERY_OF={folder}".encode() in environment:
+            found.append(f"process {process.name} was left behind: {line[:200]}")
+    return found
+
+
+def now() -> datetime:
+    """The machine's wall clock."""
+    return datetime.now(UTC)

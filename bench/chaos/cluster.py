@@ -1,0 +1,72 @@
+"""The cluster that is harmed: nodes on loopback or each in a namespace, with clocks that move and a small disk."""
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from bench.chaos.clocks import Clocks
+from bench.chaos.spaces import Spaces
+from node.cli.local import LocalCluster
+
+TOKEN: Final = "a-token-of-the-clients"
+DISK: Final = "64m"
+"""So large is the small disk: a few times what a node keeps in half an hour."""
+
+
+class HarmedCluster(LocalCluster):
+    """Nodes with what is needed to harm them. `close` takes away what was made for it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int,
+        env: Mapping[str, str],
+        spaces: Spaces | None = None,
+        clocks: Clocks | None = None,
+        *,
+        small_disk: bool = False,
+    ) -> None:
+        self.spaces = spaces
+        self.clocks = clocks
+        super().__init__(folder, nodes, env={**env, **({"ROTA_TOKEN": TOKEN} if spaces else {})})
+        self.small_disk = self.names[-1] if small_disk else None
+        """The node whose data folder is a disk of its own."""
+        if spaces is not None:
+            spaces.connect()
+        if self.small_disk is not None:
+            disk = self.data(self.small_disk)
+            disk.mkdir(mode=0o700)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=700", "rota-chaos", str(disk)], check=True)
+
+    def host(self, name: str) -> str:
+        """Where a node is."""
+        return super().host(name) if self.spaces is None else self.spaces.host(name)
+
+    def command(self, name: str) -> list[str]:
+        """A node is started in its namespace, where it has one."""
+        return [*(self.spaces.within(name) if self.spaces else ()), *super().command(name)]
+
+    def environment(self, name: str) -> dict[str, str]:
+        """A node listens on its own address only, and its clock is one that can be moved."""
+        bind = {"ROTA_BIND": self.host(name)} if self.spaces else {}
+        return {**super().environment(name), **bind, **(self.clocks.environment(name) if self.clocks else {})}
+
+    def data(self, name: str) -> Path:
+        """A node's data folder."""
+        return self.folder / name
+
+    def rest(self, *names: str) -> list[str]:
+        """All nodes but these."""
+        return [name for name in self.names if name not in names]
+
+    def close(self) -> None:
+        """Take down namespaces and disk; the nodes must have been stopped."""
+        if self.spaces is not None:
+            self.spaces.end()
+        if self.small_disk is not None:
+            # What is in it is kept: it goes to where the disk was.
+            disk = self.data(self.small_disk)
+            kept = disk.with_name(f"{disk.name}.kept")
+            subprocess.run(["cp", "-a", str(disk), str(kept)], check=False)
+            subprocess.run(["umount", "--lazy", str(disk)], check=False)

@@ -1,0 +1,104 @@
+"""A node's machine: its wall clock, its disk, the files on it."""
+
+import errno
+import os
+import random
+from pathlib import Path
+from typing import Final
+
+from bench.chaos.cluster import HarmedCluster
+from bench.chaos.faults.fault import Draw, Fault
+
+HOUR_S: Final = 3600.0
+FILLING: Final = "rota-chaos-filling"
+KEPT: Final = frozenset({"lock", "node.json", "members.json", "log", "logs", "groups", "scratch", "runs"})
+"""What is not the cluster's state: damage there loses nothing, or is another's business."""
+
+
+def clock_ahead(draw: Draw) -> Fault:
+    """An hour ahead, while it runs, and right again."""
+    return _clock("clock an hour ahead", draw, HOUR_S)
+
+
+def clock_back(draw: Draw) -> Fault:
+    """An hour back, while it runs, and right again."""
+    return _clock("clock an hour back", draw, -HOUR_S)
+
+
+def _clock(kind: str, draw: Draw, offset_s: float) -> Fault:
+    victim, hold_s = draw.victim(), draw.rng.uniform(3.0, 15.0)
+
+    def move(cluster: HarmedCluster, to_s: float) -> None:
+        assert cluster.clocks is not None, "drawn only where clocks can be moved"
+        cluster.clocks.move(victim, to_s)
+
+    said = f"{kind}: {draw.called(victim)} for {hold_s:.1f} s"
+    return Fault(
+        kind, said, (victim,), hold_s, lambda cluster: move(cluster, offset_s), lambda cluster: move(cluster, 0.0)
+    )
+
+
+def full_disk(draw: Draw) -> Fault:
+    """The small disk is filled up, and freed; its node is started again if it has ended over it."""
+    victim, hold_s = draw.names[-1], draw.rng.uniform(5.0, 20.0)
+
+    def strike(cluster: HarmedCluster) -> None:
+        _fill(cluster.data(victim) / FILLING)
+
+    def mend(cluster: HarmedCluster) -> None:
+        (cluster.data(victim) / FILLING).unlink()
+        if cluster.exit_code(victim) is not None:
+            cluster.start(victim)
+
+    said = f"disk of {draw.called(victim)} full for {hold_s:.1f} s"
+    return Fault("full disk", said, (victim,), hold_s, strike, mend)
+
+
+def _fill(path: Path) -> None:
+    """Write until there is no room, in ever smaller pieces."""
+    with path.open("wb", buffering=0) as file:
+        for size_bytes in (1 << 20, 1 << 12, 1):
+            try:
+                while True:
+                    file.write(b"\0" * size_bytes)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+
+
+def damaged_files(draw: Draw) -> Fault:
+    """Killed, and some of its files cut short or written over before it is started again."""
+    victim = draw.victim()
+    chance = random.Random(draw.rng.random())
+
+    def strike(cluster: HarmedCluster) -> None:
+        cluster.kill(victim)
+        files = sorted(_state_files(cluster.data(victim)))
+        for path in chance.sample(files, min(len(files), chance.choice((1, 1, 2)))):
+            damage(path, chance)
+
+    said = f"kill -9 {draw.called(victim)}, files of its folder damaged"
+    return Fault("damaged files", said, (victim,), 0.5, strike, lambda cluster: cluster.start(victim))
+
+
+def _state_files(folder: Path) -> list[Path]:
+    return [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and path.stat().st_size > 0 and not KEPT & set(path.relative_to(folder).parts)
+    ]
+
+
+def damage(path: Path, chance: random.Random) -> None:
+    """Cut a file short, or write over some of it."""
+    size_bytes = path.stat().st_size
+    at, many = chance.randrange(size_bytes), chance.randrange(1, 4097)
+    how = chance.choice(("cut", "zeros", "noise"))
+    if how == "cut":
+        os.truncate(path, at)
+        return
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(
+            bytes(min(many, size_bytes - at)) if how == "zeros" else chance.randbytes(min(many, size_bytes - at))
+        )

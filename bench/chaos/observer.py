@@ -1,0 +1,69 @@
+"""Watches the members all the while: each is asked twice a second, whatever state it is in."""
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from node.cli.local import LocalCluster
+from node.client import Client, Problem, Unreachable
+
+LOOK_S: Final = 0.5
+PATIENCE_S: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What one member said at one moment (CLOCK_BOOTTIME). Not `answered`: nothing, and the rest is empty."""
+
+    at_s: float
+    node: str
+    answered: bool
+    leader: str | None = None
+    term: int = 0
+    quorum: bool = False
+    statuses: Mapping[str, str] = field(default_factory=dict)
+
+
+class Observer:
+    """A thread for each member, from `start` to `stop`; `sights` grows meanwhile, each member's in order."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.sights: dict[str, list[Sight]] = {name: [] for name in cluster.names}
+        self._over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._watch, args=(name, cluster.client_of(name, PATIENCE_S)), daemon=True)
+            for name in cluster.names
+        ]
+
+    def start(self) -> None:
+        """Begin."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._over.set()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def _watch(self, name: str, client: Client) -> None:
+        while not self._over.wait(LOOK_S):
+            self.sights[name].append(look(name, client))
+
+
+def look(name: str, client: Client) -> Sight:
+    """Ask one member."""
+    try:
+        told = client.get("/v1/cluster")
+    except (Unreachable, Problem):
+        return Sight(now_s(), name, answered=False)
+    statuses = {member["id"]: str(member["status"]) for member in told["members"]}
+    return Sight(now_s(), name, True, told["leader"], told["term"], told["quorum"], statuses)
+
+
+def now_s() -> float:
+    """CLOCK_BOOTTIME, which the work is written down with too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

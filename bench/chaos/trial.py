@@ -1,0 +1,184 @@
+"""One trial: a cluster at work under clients, round after round of faults, and what was found wrong."""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from bench.chaos import asking
+from bench.chaos.checker import occurrences, promises, work
+from bench.chaos.clients import Clients
+from bench.chaos.cluster import HarmedCluster
+from bench.chaos.deck import Deck, Planned
+from bench.chaos.faults.fault import DidNotStop
+from bench.chaos.observer import Observer, now_s
+from bench.chaos.records import Records
+from bench.chaos.recovery import Struck
+from bench.chaos.tasks import tasks
+from node.cli.local import NotInTime, wait_for
+from node.client import Client, path
+
+WHOLE_S: Final = 60.0
+"""The cluster is whole so long after its mending at the latest."""
+
+
+class Trial:
+    """One cluster, its tasks and clients, and what was found wrong so far."""
+
+    def __init__(self, cluster: HarmedCluster, deck: Deck, seed: int) -> None:
+        self.cluster = cluster
+        self.deck = deck
+        self.folder = cluster.folder / "records"
+        self.folder.mkdir()
+        self.records = Records()
+        self.specs = tasks(self.folder)
+        self.clients = Clients(cluster.client, self.folder, random.Random(seed + 1))
+        self.observer = Observer(cluster)
+        self.clock = occurrences.Clock(asking.now(), now_s())
+        self.begun_s = self.ready_s = self.over_s = now_s()
+        self.struck: list[Struck] = []
+        self.found: list[str] = []
+        self.runs: dict[str, Any] = {}
+        self._pause = random.Random(seed + 2)
+
+    def begin(self) -> None:
+        """Start the nodes, register the tasks, let the clients go. Raises `NotInTime`."""
+        self.cluster.start()
+        self.cluster.wait_until_ready(deadline_s=WHOLE_S)
+        self.observer.start()
+        for name, spec in self.specs.items():
+            self.cluster.client.call("PUT", path("v1", "tasks", name), body=spec)
+        self.clients.start()
+
+        def all_at_work() -> bool:
+            return {run["node"] for run in self.cluster.client.items("/v1/runs", state="running")} >= set(names)
+
+        names = self.cluster.names
+        wait_for("every node works", all_at_work, WHOLE_S)
+        self.ready_s = now_s()
+
+    def round(self, number: int) -> bool:
+        """The faults of a round, until the cluster is whole again. False if something is wrong."""
+        leader = wait_for("a leader", lambda: self.cluster.client.get("/v1/cluster")["leader"], WHOLE_S)
+        planned = self.deck.deal(number - 1, self.cluster.names, leader)
+        struck = self._strike(number, planned)
+        mended_s = now_s()
+        try:
+            self._wait_until_whole()
+        except NotInTime as error:
+            self._say(struck, f"NOT WHOLE AGAIN: {error}")
+            self.found.append(f"round {number} ({' + '.join(one.said for one in struck)}): {error}")
+            return False
+        whole_s = now_s()
+        for one in struck:
+            one.whole_s = whole_s
+        time.sleep(self._pause.uniform(0.5, 3.0))
+        self.records.read(self.folder)
+        wrong = self._overlaps()
+        self.found += wrong
+        self._say(
+            struck,
+            f"{mended_s - struck[0].struck_s:.1f} s of it, whole again after {whole_s - mended_s:.1f} s"
+            + (f", {len(wrong)} VIOLATIONS" if wrong else ""),
+        )
+        return not self.found
+
+    def _say(self, struck: Sequence[Struck], text: str) -> None:
+        minutes, seconds = divmod(int(now_s() - self.begun_s), 60)
+        print(
+            f"{minutes:3}:{seconds:02} {struck[0].round:4}  {' + '.join(one.said for one in struck)}: {text}",
+            flush=True,
+        )
+
+    def _strike(self, number: int, planned: Sequence[Planned]) -> list[Struck]:
+        """Do all of it, in the order of its times."""
+        begun_s = now_s()
+        struck = [Struck(number, each.fault.kind, each.fault.said, each.fault.victims, begun_s) for each in planned]
+        self.struck += struck
+        acts: list[tuple[float, Callable[[], None]]] = []
+        for each, one in zip(planned, struck, strict=True):
+            acts.append((each.after_s, lambda each=each, one=one: self._begin(each, one)))  # type: ignore[misc]
+            acts.append((each.after_s + each.fault.hold_s, lambda each=each, one=one: self._end(each, one)))  # type: ignore[misc]
+        for at_s, act in sorted(acts, key=lambda one: one[0]):
+            time.sleep(max(0.0, begun_s + at_s - now_s()))
+            act()
+        return struck
+
+    def _begin(self, each: Planned, one: Struck) -> None:
+        one.struck_s = now_s()
+        self._try(each, one, each.fault.strike)
+
+    def _end(self, each: Planned, one: Struck) -> None:
+        self._try(each, one, each.fault.mend)
+        one.mended_s = now_s()
+
+    def _try(self, each: Planned, one: Struck, act: Callable[[HarmedCluster], None]) -> None:
+        try:
+            act(self.cluster)
+        except (DidNotStop, NotInTime) as error:
+            self.found.append(f"round {one.round} ({each.fault.said}): {error}")
+
+    def _wait_until_whole(self) -> None:
+        end = time.monotonic() + WHOLE_S
+        for name in self.cluster.names:
+            if (code := self.cluster.exit_code(name)) is not None:
+                raise NotInTime(f"{name} has ended by itself, with {code}")
+            client = self.cluster.client_of(name, 5)
+
+            def up(client: Client = client) -> bool:
+                members = client.get("/v1/members")["items"]
+                return bool(client.call("GET", "/readyz")) and all(one["status"] == "up" for one in members)
+
+            wait_for(f"{name} is ready and sees all up", up, max(1.0, end - time.monotonic()), pause_s=0.05)
+
+    def _overlaps(self) -> list[str]:
+        alone = [name for name, spec in self.specs.items() if spec.get("overlap", "skip") != "allow"]
+        anew = [name for name, spec in self.specs.items() if spec.get("failover", {}).get("resume") == "restart"]
+        return work.overlaps(self.records, alone, anew)
+
+    def end(self) -> None:
+        """Let everything come to its end, and look at what is left of it."""
+        self.clients.stop()
+        client = self.cluster.client
+        for name in self.specs:
+            client.call("POST", path("v1", "tasks", name, "pause"))
+        paused, self.over_s = asking.now(), now_s()
+        for run in list(client.items("/v1/runs")):
+            if run["finished_at"] is None and run["task"].startswith("long"):
+                client.call("DELETE", path("v1", "runs", run["run_id"]))
+        self.found += asking.settled(self.cluster)
+        runs = {run["run_id"]: client.get(path("v1", "runs", run["run_id"])) for run in client.items("/v1/runs")}
+        self.runs = runs
+        self.records.read(self.folder)
+        claimed = {run: {attempt["token"] for attempt in told["attempts"]} for run, told in runs.items()}
+        self.found += self._overlaps()
+        self.found += work.against(self.records, runs, claimed)
+        self.found += work.tokens(runs.values())
+        there = {task["name"]: task for task in client.items("/v1/tasks")}
+        self.found += promises.promises(self.clients.promises, there, runs)
+        worked, troubles = self.records.by_run, self.troubles
+        for task in there.values():
+            if task["schedule"] is not None:
+                self.found += occurrences.occurrences(task, runs.values(), paused)
+                self.found += occurrences.in_time(task, runs.values(), worked, self.clock, troubles)
+
+    @property
+    def troubles(self) -> occurrences.Troubles:
+        """When something was wrong: while it all began, and from each fault until all was whole."""
+        over_s = now_s()
+        return [(self.begun_s, self.ready_s), *((one.struck_s, one.whole_s or over_s) for one in self.struck)]
+
+    def close(self) -> None:
+        """Stop the clients and the nodes, and look for what they left."""
+        self.clients.stop()
+        self.observer.stop()
+        self.cluster.stop()
+        self.found += asking.leftovers(self.cluster.folder)
+        patterns = [*asking.EXPECTED]
+        if self.cluster.spaces is not None:
+            patterns += asking.ALONE
+        if self.cluster.small_disk is not None:
+            patterns += asking.DISK
+        self.expected, unexplained = asking.logs(self.cluster, patterns)
+        self.found += [f"unexplained: {line}" for line in unexplained]
+        self.cluster.close()

@@ -1,0 +1,201 @@
+"""The checker finds what it is there for: each kind of violation is fed to it once, and what is well is not one."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from bench.chaos.checker import occurrences, promises, work
+from bench.chaos.clients import Promises
+from bench.chaos.records import Records
+
+BEGIN = datetime(2026, 11, 21, 6, 0, 0, 500_000, tzinfo=UTC)
+CLOCK = occurrences.Clock(BEGIN, 1000.0)
+"""The registration was at 1000.0 of CLOCK_BOOTTIME."""
+
+GOOD = (
+    "a~1 1 begin 0",
+    "a~1 1 saving 5",
+    "a~1 1 saved 5",
+    "a~1 1 saving 10",
+    "a~1 3 begin 10",
+    "a~1 3 end 20",
+    "a~2 4 begin 0",
+    "a~2 4 end 20",
+)
+
+
+def seen(*lines: str) -> Records:
+    """Records of lines `run token what step`, a tenth of a second apart."""
+    records = Records()
+    for position, line in enumerate(lines):
+        run, token, what, step = line.split()
+        records.take(run.partition("~")[0], position, f"{run} {token} node-1 - {position / 10:.1f} {what} {step}")
+    return records
+
+
+def test_work_that_was_taken_over_in_order_is_well() -> None:
+    assert work.overlaps(seen(*GOOD), ["a"], []) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("a~1 1 beat 9", "token 1 worked (line 9) after token 3"),
+        ("a~1 3 beat 9", "a~1 worked (line 9) beside a~2"),
+        ("a~3 2 begin 0", "token 2 began to work after token 4"),
+        ("a~2 5 begin 6", "began at 6; saved before it was 0"),
+    ],
+)
+def test_two_at_once_a_token_that_fell_and_a_lost_checkpoint_are_found(line: str, says: str) -> None:
+    assert says in " ".join(work.overlaps(seen(*GOOD, line), ["a"], []))
+
+
+def test_what_was_saved_may_not_be_lost() -> None:
+    lines = ("a~1 1 begin 0", "a~1 1 saving 5", "a~1 1 saved 5", "a~1 2 begin 0")
+    assert "saved before it was 5" in " ".join(work.overlaps(seen(*lines), ["a"], []))
+    assert work.overlaps(seen(*lines), ["a"], ["a"]) == []  # it is to begin anew
+
+
+def told(state: str, token: int) -> dict[str, Any]:
+    return {"state": state, "cancelling": None, "token": token, "error": None, "task": "by-hand"}
+
+
+def test_work_without_a_claim_is_found() -> None:
+    found = work.against(seen(*GOOD), {"a~1": told("succeeded", 3)}, {"a~1": {1, 3}, "a~2": set()})
+    assert found == ["a~2: token 4 worked, and history knows no such claim"]
+
+
+def test_a_success_that_never_came_to_its_end_is_found() -> None:
+    found = work.against(seen(*GOOD[:4]), {"a~1": told("succeeded", 1)}, {"a~1": {1}})
+    assert "never came to its end" in found[0]
+
+
+def test_a_success_at_which_nobody_worked_is_found() -> None:
+    found = work.against(seen(*GOOD[:6]), {"a~9": told("succeeded", 9)}, {"a~1": {1, 3}})
+    assert found == ["a~9 succeeded, and nobody was seen to work at it"]
+
+
+def test_a_token_is_given_once() -> None:
+    runs = [
+        {"run_id": "a~1", "attempts": [{"token": 1}, {"token": 3}]},
+        {"run_id": "a~2", "attempts": [{"token": 3}]},
+    ]
+    assert work.tokens(runs) == ["token 3 was given to a~1 and to a~2"]
+
+
+def test_tokens_grow_from_attempt_to_attempt() -> None:
+    assert work.tokens([{"run_id": "a~1", "attempts": [{"token": 1}, {"token": 3}]}]) == []
+    assert "the tokens [3, 1]" in work.tokens([{"run_id": "a~1", "attempts": [{"token": 3}, {"token": 1}]}])[0]
+
+
+def task(**more: Any) -> dict[str, Any]:
+    spec = {"schedule": {"every_s": 2.0}, "registered_at": BEGIN.isoformat(), "skipped": 0, "missed": 0}
+    return {"name": "a", "overlap": "skip", **spec, **more}
+
+
+def due(*seconds: float, state: str = "succeeded", lasts_s: float = 1.0) -> list[dict[str, Any]]:
+    return [
+        {
+            "run_id": f"a~{each:g}",
+            "task": "a",
+            "trigger": "schedule",
+            "fire_at": (BEGIN + timedelta(seconds=each)).isoformat(),
+            "finished_at": (BEGIN + timedelta(seconds=each + lasts_s)).isoformat(),
+            "state": state,
+        }
+        for each in seconds
+    ]
+
+
+@pytest.mark.parametrize(
+    ("runs", "says"),
+    [
+        (due(2, 4, 6), None),
+        (due(2, 6), "was due, and there is no trace of it"),
+        (due(2, 4, 4, 6), "is there 2 times"),
+        (due(2, 3, 4, 6), "was not due, and is there"),
+        (due(2), "nothing is there after"),
+        (due(2, 4) + due(6, state="missed"), "0 missed by its count, 1 in history"),
+    ],
+)
+def test_every_due_time_is_there_once(runs: list[dict[str, Any]], says: str | None) -> None:
+    paused = BEGIN + timedelta(seconds=6 + occurrences.LATE_S)
+    found = occurrences.occurrences(task(), runs, paused)
+    assert found == [] if says is None else says in " ".join(found)
+
+
+def begun(*seconds: tuple[str, float]) -> dict[str, Any]:
+    """Attempts, one for each run, begun so long after the registration; each works for a second."""
+    records = Records()
+    for position, (run, at_s) in enumerate(seconds):
+        records.take("a", 2 * position, f"{run} {position} node-1 - {1000 + at_s} begin 0")
+        records.take("a", 2 * position + 1, f"{run} {position} node-1 - {1001 + at_s} end 1")
+    return records.by_run
+
+
+@pytest.mark.parametrize(
+    ("runs", "worked", "troubles", "says"),
+    [
+        (due(2, 4), begun(("a~2", 2.1), ("a~4", 4.2)), [], None),
+        (due(2), begun(("a~2", 20.0)), [], "was begun 18.0 s of calm time after it was due"),
+        (due(2), begun(("a~2", 20.0)), [(1001.0, 1018.0)], None),
+        (due(2, 4, lasts_s=28), begun(("a~2", 2.1), ("a~4", 32.0)), [], None),
+        (due(3600), begun(("a~3600", 2.0)), [], "was begun 3598.0 s before it was due"),
+        (due(2, state="missed"), {}, [], "was missed, and nothing was wrong then"),
+        (due(2, state="missed"), {}, [(1003.0, 1004.0)], None),
+        (due(2, state="missed"), {}, [(1030.0, 1040.0)], "was missed, and nothing was wrong then"),
+        (due(2, lasts_s=30) + due(20, state="skipped"), begun(("a~2", 2.1)), [], None),
+        (due(2) + due(20, state="skipped"), begun(("a~2", 2.1)), [], "nothing of its task was at work then"),
+    ],
+)
+def test_what_is_due_is_begun_in_time_or_passed_over_with_reason(
+    runs: list[dict[str, Any]], worked: dict[str, Any], troubles: list[tuple[float, float]], says: str | None
+) -> None:
+    found = occurrences.in_time(task(), runs, worked, CLOCK, troubles)
+    assert found == [] if says is None else says in " ".join(found)
+
+
+def test_what_may_work_beside_others_is_not_skipped() -> None:
+    found = occurrences.in_time(task(overlap="allow"), due(2, state="skipped"), {}, CLOCK, [])
+    assert "and it may work beside others" in found[0]
+
+
+def promised(**more: Any) -> Promises:
+    told = Promises(there={"note-1": 1}, gone={"note-2"}, counted=5, tried=7, runs={"key": "by-hand~1"}, keys=1)
+    for name, value in more.items():
+        setattr(told, name, value)
+    return told
+
+
+def there(name: str, marker: int) -> dict[str, dict[str, Any]]:
+    return {name: {"params": {"marker": marker}}}
+
+
+KEPT = there("note-1", 1) | there("counter", 6)
+MADE = {"by-hand~1": told("succeeded", 1)}
+
+
+def test_what_was_promised_and_kept_is_well() -> None:
+    assert promises.promises(promised(), KEPT, MADE) == []
+
+
+@pytest.mark.parametrize(
+    ("tasks", "runs", "says"),
+    [
+        (there("counter", 6), MADE, "note-1 was acknowledged, and is not there"),
+        (KEPT | there("note-1", 9), MADE, "note-1 was acknowledged with marker 1, and is"),
+        (KEPT | there("note-2", 2), MADE, "note-2 was deleted, and is there"),
+        (KEPT | there("counter", 4), MADE, "counter was acknowledged up to 5 of 7, and is at 4"),
+        (KEPT | there("counter", 8), MADE, "counter was acknowledged up to 5 of 7, and is at 8"),
+        (KEPT, {}, "by-hand~1 was promised (key key), and nobody knows of it"),
+        (KEPT, {"by-hand~1": told("failed", 1)}, "by-hand~1 was promised, and failed"),
+        (KEPT, MADE | {"by-hand~2": told("succeeded", 2)}, "1 runs of by-hand were asked for, and 2 made"),
+    ],
+)
+def test_a_broken_promise_is_found(tasks: dict[str, Any], runs: dict[str, Any], says: str) -> None:
+    assert says in " ".join(promises.promises(promised(), tasks, runs))
+
+
+def test_what_was_answered_and_must_not_be_is_found() -> None:
+    assert promises.promises(promised(broken=["PUT note-3: 500"]), KEPT, MADE) == ["PUT note-3: 500"]
