@@ -33,6 +33,11 @@ class Machine:
         self.state = State()
         self._on_change = on_change
 
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster; empty while it is not founded."""
+        return self.state.cluster_id
+
     def apply(self, entry: bytes) -> Sequence[tuple[ProposalId, Result]]:
         """Apply one Raft entry; the result of each proposal in it."""
         before = self.state

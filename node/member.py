@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from node.broadcast import Broadcast
+from node.cluster_id import ClusterId
 from node.conduct import Conduct
 from node.config import Config
 from node.duty.ownership import Ownership
@@ -60,12 +61,14 @@ CLOSE_S: Final = 3.0
 
 
 class Member:
-    """One member, from `start` to `stop`. Implements `node.http.surface.Node`.
+    """One member, from `start` to `stop`, of `cluster`. Implements `node.http.surface.Node`.
 
     `failed` is set to what went wrong when the member cannot go on; whoever serves it ends then.
     """
 
-    def __init__(self, config: Config, folder: Folder, seed: Seed, kinds: Mapping[str, KindEntry]) -> None:
+    def __init__(
+        self, config: Config, folder: Folder, seed: Seed, kinds: Mapping[str, KindEntry], cluster: ClusterId
+    ) -> None:
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._config = config
@@ -89,6 +92,7 @@ class Member:
             self._on_role,
             bind_host=config.bind,
             on_failure=lambda error: self._on_loop(self._fail, error),
+            cluster=cluster,
         )
         self._proposing = Proposing(config.node, folder.session, self._raft.propose)
         self._heartbeat = Heartbeat(
@@ -99,6 +103,7 @@ class Member:
             self._on_lease,
             self._on_verdict,
             _end_process,
+            cluster,
         )
         self._looking = threading.Lock()
         self._lease = self._stepping = NO_LEASE
@@ -114,7 +119,7 @@ class Member:
             self._order_of,
         )
         self._placing = Placing(self._on_placed)
-        self.peers = Peers(config.secret, self.state)
+        self.peers = Peers(config.secret, self.state, cluster)
         self._life = self._begin_life(
             Whereabouts(
                 config.node, configured, agreed, self.state, self._role, self._raft.relocate, folder.keep_agreed

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from node.cluster_id import ClusterId
 from node.history.store import Gap, Portion, unpack_portion
 from node.http.auth import member_credential
 from node.http.surface import Progress
@@ -21,6 +22,9 @@ from node.state.value import State
 from tasks.fields import FieldError
 
 HISTORY_S: Final = 10.0
+
+CLUSTER: Final = "Rota-Cluster"
+"""The header with which a member says which cluster it is of, asking and answering."""
 
 
 class PeerAway(Exception):
@@ -61,9 +65,13 @@ def read_roster(answer: Any) -> Roster:
 
 
 class Peers:
-    """Asks other members. `state` gives the state as applied here: their addresses are in it."""
+    """Asks other members. `state` gives the state as applied here: their addresses are in it.
 
-    def __init__(self, secret: str, state: Callable[[], State]) -> None:
+    What is at such an address may be of another cluster than `cluster` by now: then it is as good as away.
+    """
+
+    def __init__(self, secret: str, state: Callable[[], State], cluster: ClusterId | None = None) -> None:
+        self.cluster = cluster or ClusterId()
         self._headers = {"Authorization": f"Bearer {member_credential(secret)}"}
         self._state = state
         self._session: aiohttp.ClientSession | None = None
@@ -166,7 +174,12 @@ class Peers:
         if self._session is None:
             self._session = aiohttp.ClientSession(headers=self._headers, trust_env=False)
         asking = self._session.request(
-            method, url_of(row.host, row.http_port) + path, json=body, timeout=limits, allow_redirects=False
+            method,
+            url_of(row.host, row.http_port) + path,
+            json=body,
+            headers={CLUSTER: self.cluster.known} if self.cluster.known else None,
+            timeout=limits,
+            allow_redirects=False,
         )
         try:
             async with asyncio.timeout(answer_s):
@@ -174,6 +187,8 @@ class Peers:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise PeerAway(member, str(error) or "no answer in time") from error
         try:
+            if (why := self.cluster.stranger(member, response.headers.get(CLUSTER, ""))) is not None:
+                raise PeerAway(member, why)
             yield response
         except (aiohttp.ClientError, TimeoutError) as error:
             raise PeerAway(member, str(error) or "its answer broke off") from error

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from node.client import Client
+from node.cluster_id import ClusterId
 from node.config import Config, is_loopback
 from node.execution.leftovers import LeftoversRemain, kill_leftovers
 from node.execution.nursery_link import NurseryFailed
@@ -63,27 +64,30 @@ def serve(config: Config) -> int:
             "ROTA_JOIN is set and ROTA_MEMBERS does not say where this node will be: "
             f"set ROTA_MEMBERS={config.node}=host:raftport:httpport as well"
         )
-    introduction = None
+    introduction, cluster = None, ClusterId()
     try:
         folder = Folder(config, now_us())
         killed = kill_leftovers(folder.path)
         if config.join_url is not None and folder.fresh:
-            cluster = Client(config.join_url.split(","), member_credential(config.secret))
-            introduction = Introduction(seed, config.join_url, cluster)
+            asked = Client(config.join_url.split(","), member_credential(config.secret))
+            introduction = Introduction(seed, config.join_url, asked)
             config = replace(config, members=introduction.members())
+            cluster = ClusterId(introduction.cluster_id)
     except _REFUSALS as error:
         raise CannotStart(str(error)) from error
     if killed:
         _log.warning("killed %d processes that an earlier start had left behind", killed)
-    return asyncio.run(_serve(config, folder, seed, introduction))
+    return asyncio.run(_serve(config, folder, seed, introduction, cluster))
 
 
-async def _serve(config: Config, folder: Folder, seed: Seed, introduction: Introduction | None) -> int:
+async def _serve(
+    config: Config, folder: Folder, seed: Seed, introduction: Introduction | None, cluster: ClusterId
+) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        member = Member(config, folder, seed, offered(installed(), config.allow_command))
+        member = Member(config, folder, seed, offered(installed(), config.allow_command), cluster)
     except _REFUSALS as error:
         raise CannotStart(str(error)) from error
     try:

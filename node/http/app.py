@@ -20,7 +20,7 @@ from node.http.routes import ENDPOINTS
 from node.http.service import Service
 from node.http.surface import Node
 from node.http.times import wall_us
-from node.peers import Peers
+from node.peers import CLUSTER, Peers
 
 INDEX: Final = "Rota-Index"
 EPOCH: Final = "Rota-Epoch"
@@ -123,6 +123,8 @@ async def _admit(endpoint: Endpoint, call: Call) -> None:
     """All checks before a handler sees the request, and the waits that the client asked for."""
     request = call.request
     _check_token(endpoint, call)
+    if endpoint.access == "member":
+        _check_cluster(call)
     if endpoint.method != "GET":
         check_content_type(request)
     if INDEX in request.headers:
@@ -153,6 +155,14 @@ def _check_token(endpoint: Endpoint, call: Call) -> None:
     challenge = 'Basic realm="rota", charset="UTF-8"' if endpoint.access == "page" else 'Bearer realm="rota"'
     detail = "this is for members only" if endpoint.access == "member" else "send Authorization: Bearer and ROTA_TOKEN"
     raise Problem("unauthorized", detail, headers={"WWW-Authenticate": challenge})
+
+
+def _check_cluster(call: Call) -> None:
+    """What is asked by a member of another cluster was meant for somebody else."""
+    request = call.request
+    who = f"a node at {request.remote}"
+    if (why := call.service.peers.cluster.stranger(who, request.headers.get(CLUSTER, ""))) is not None:
+        raise Problem("other-cluster", why)
 
 
 async def _wait_for_index(call: Call) -> None:
@@ -223,6 +233,8 @@ async def _bear_index(request: web.Request, response: web.StreamResponse) -> Non
     state = request.app[SERVICE].node.state()
     response.headers[INDEX] = str(state.index)
     response.headers[EPOCH] = str(state.epoch)
+    if request.path.startswith("/peer/") and (known := request.app[SERVICE].peers.cluster.known):
+        response.headers[CLUSTER] = known
 
 
 async def _listen(app: web.Application) -> None:

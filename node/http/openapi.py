@@ -16,6 +16,7 @@ from node.http.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
 _REF: Final = "#/components/schemas/{model}"
 _ALWAYS: Final = ("bad-request", "misdirected", "invalid", "internal", "behind")
 _WITH_TOKEN: Final = ("unauthorized",)
+_OF_MEMBERS: Final = ("other-cluster",)
 _WITH_BODY: Final = ("request-timeout", "too-large", "media-type")
 _READS: Final = ("no-quorum",)
 
@@ -119,6 +120,8 @@ def _responses(endpoint: Endpoint, schemas: "_Schemas", *, secured: bool) -> dic
     kinds = [*endpoint.problems, *_ALWAYS]
     if endpoint.access == "member" or (secured and endpoint.access != "anyone"):
         kinds += _WITH_TOKEN
+    if endpoint.access == "member":
+        kinds += _OF_MEMBERS
     if endpoint.body is not None:
         kinds += _WITH_BODY
     elif endpoint.method != "GET":

@@ -30,6 +30,7 @@ CATALOGUE: Final[dict[str, tuple[int, str]]] = {
     "too-large": (413, "That is too much at once"),
     "media-type": (415, "The body must be JSON"),
     "misdirected": (421, "This host name is not this node's"),
+    "other-cluster": (421, "This is another cluster"),
     "invalid": (422, "Some fields are not right"),
     "internal": (500, "This node failed at it"),
     "no-quorum": (503, "There is no quorum; nothing was changed"),

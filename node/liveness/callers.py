@@ -4,7 +4,7 @@ import selectors
 import socket
 from typing import Final
 
-from node.liveness.link import Link, Owner
+from node.liveness.link import Link, Owner, Passport
 
 STRANGER_S: Final = 3.0
 """A caller that has not shown by then that it is a member is hung up on."""
@@ -25,8 +25,10 @@ class Callers:
     Raises PortInUseError.
     """
 
-    def __init__(self, host: str, port: int, selector: selectors.BaseSelector, secret: bytes, owner: Owner) -> None:
-        self._selector, self._secret, self._owner = selector, secret, owner
+    def __init__(
+        self, host: str, port: int, selector: selectors.BaseSelector, passport: Passport, owner: Owner
+    ) -> None:
+        self._selector, self._passport, self._owner = selector, passport, owner
         self._listener = _listen(host, port)
         self.port: int = self._listener.getsockname()[1]
         self._links: list[Link] = []
@@ -77,7 +79,7 @@ class Callers:
         if len(self._links) >= CALLERS_MAX:
             strangers = [link for link in self._links if link.member is None]
             (strangers or self._links)[0].part()
-        link = Link(sock, self._selector, self._secret, self._owner, dialled=False)
+        link = Link(sock, self._selector, self._passport, self._owner, dialled=False)
         link.since_s = self._now_s
         self._links.append(link)
 

@@ -6,7 +6,7 @@ import socket
 from typing import Final
 
 from node.liveness.knock import connecting
-from node.liveness.link import Link, Owner
+from node.liveness.link import Link, Owner, Passport
 from node.liveness.names import Names
 from node.liveness.wire import Message
 
@@ -20,8 +20,8 @@ PATIENCE_S: Final = 1.0
 class Dialler:
     """Keeps one connection to whoever leads, for `owner`. To be ticked several times a second."""
 
-    def __init__(self, selector: selectors.BaseSelector, secret: bytes, names: Names, owner: Owner) -> None:
-        self._selector, self._secret, self._names, self._owner = selector, secret, names, owner
+    def __init__(self, selector: selectors.BaseSelector, passport: Passport, names: Names, owner: Owner) -> None:
+        self._selector, self._passport, self._names, self._owner = selector, passport, names, owner
         self._target: tuple[str, int] | None = None
         self._socket: socket.socket | None = None
         self._link: Link | None = None
@@ -85,4 +85,4 @@ class Dialler:
         if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             sock.close()
             return
-        self._link = Link(sock, self._selector, self._secret, self._owner, dialled=True)
+        self._link = Link(sock, self._selector, self._passport, self._owner, dialled=True)

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from node.cluster_id import ClusterId
 from node.liveness.callers import Callers
 from node.liveness.detector import Detector, Verdict
 from node.liveness.dial import Dialler
 from node.liveness.evidence import Evidence
 from node.liveness.knock import Knocker
 from node.liveness.lease import Lease, LeaseNow
-from node.liveness.link import Link
+from node.liveness.link import Link, Passport
 from node.liveness.message import BEAT_S, Answer, Beat
 from node.liveness.names import Names
 from node.liveness.view import View
@@ -42,7 +43,8 @@ class Heartbeat:
     and a lease that is over when it is dropped; nothing is sent when a lease is refused, it runs out. `on_verdict`
     gets each member to be marked down, and again every second until the view shows it. All callbacks run in the
     heartbeat thread and must not wait. `on_failure` is told if the thread cannot go on: the node must then end its
-    process. The sockets stay open until it does, so that nobody takes it for dead while its workers live.
+    process. The sockets stay open until it does, so that nobody takes it for dead while its workers live. Who is of
+    another cluster than `cluster` is hung up on.
     Raises PortInUseError.
     """
 
@@ -55,17 +57,19 @@ class Heartbeat:
         on_lease: Callable[[LeaseNow], None],
         on_verdict: Callable[[Verdict], None],
         on_failure: Callable[[BaseException], None],
+        cluster: ClusterId | None = None,
     ) -> None:
         if not secret:
             raise ValueError("heartbeats need a secret: set ROTA_SECRET or ROTA_SECRET_FILE")
         self._on_lease, self._on_verdict, self._on_failure = on_lease, on_verdict, on_failure
         self._selector = selectors.DefaultSelector()
-        self._callers = Callers(host, port, self._selector, secret, self)
+        passport = Passport(secret, me, cluster or ClusterId())
+        self._callers = Callers(host, port, self._selector, passport, self)
         self.port = self._callers.port
         self._evidence = Evidence()
         self._lease, self._detector = Lease(), Detector(self._evidence)
         self._names = Names(self._wake)
-        self._dialler = Dialler(self._selector, secret, self._names, self)
+        self._dialler = Dialler(self._selector, passport, self._names, self)
         self._knocker = Knocker(self._selector)
         self._complained_s: dict[str, float] = {}
         self._told: View | None = None

@@ -5,15 +5,26 @@ import itertools
 import os
 import selectors
 import socket
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-from node.liveness.wire import NONCE_BYTES, BadPeerError, Bye, Channel, Message
+from node.cluster_id import ClusterId
+from node.liveness.wire import NONCE_BYTES, BadPeerError, Bye, Channel, Message, StrangerError
 
 OUT_BYTES_MAX: Final = 4096
 """What the other side does not take is dropped beyond this: a stale heartbeat is worth nothing."""
 
 _ENDED_BY_PEER: Final = {errno.ECONNRESET, errno.EPIPE}
 _numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Passport:
+    """What a node shows: the members' secret, its name, and its cluster."""
+
+    secret: bytes
+    me: str
+    cluster: ClusterId
 
 
 class Owner(Protocol):
@@ -40,14 +51,15 @@ class Link:
     """
 
     def __init__(
-        self, sock: socket.socket, selector: selectors.BaseSelector, secret: bytes, owner: Owner, *, dialled: bool
+        self, sock: socket.socket, selector: selectors.BaseSelector, passport: Passport, owner: Owner, *, dialled: bool
     ) -> None:
         self.number, self.dialled = next(_numbers), dialled
         self.member: str | None = None
         self.since_s = self.heard_s = 0.0
         self.closed = False
         self._socket, self._selector, self._owner = sock, selector, owner
-        self._channel = Channel(secret, os.urandom(NONCE_BYTES), dialled=dialled)
+        nonce = os.urandom(NONCE_BYTES)
+        self._channel = Channel(passport.secret, passport.me, passport.cluster, nonce, dialled=dialled)
         self._out = b""
         self._events = selectors.EVENT_READ
         self._parting = False
@@ -93,10 +105,14 @@ class Link:
         try:
             messages = self._channel.feed(data)
         except BadPeerError as error:
-            self._owner.refused(self._address(), str(error))
+            if not isinstance(error, StrangerError):  # of which the log knows
+                self._owner.refused(self._address(), str(error))
+            elif not was_open:
+                self._write(self._channel.introduction())  # so that it is known there, too
             self._end(by_peer=False)
             return
         if self.open and not was_open:
+            self._write(self._channel.introduction())
             self._owner.opened(self)
         for message in messages:
             self._parting = self._parting or isinstance(message, Bye)

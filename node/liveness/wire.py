@@ -3,7 +3,8 @@
 Each side opens with a magic word and a nonce of its own. Both nonces and the members' secret make the key of the
 connection; every frame after that bears a keyed BLAKE2b over its direction, its number and its content. So a
 frame proves that the other side has the secret and speaks now: nothing can be replayed, mirrored, dropped from
-the middle or changed. Nothing in a frame is secret.
+the middle or changed. Nothing in a frame is secret. The first frame of each side says which cluster it is of, and
+as which member: what another cluster says after that is not read.
 
     greeting:  magic (8 bytes) | nonce (16)
     frame:     length of the content (2, big-endian) | content (msgpack) | tag (16)
@@ -15,9 +16,10 @@ from typing import Final
 
 import msgpack
 
+from node.cluster_id import ClusterId
 from node.liveness.message import Answer, Beat
 
-MAGIC: Final = b"rota/hb1"
+MAGIC: Final = b"rota/hb2"
 NONCE_BYTES: Final = 16
 TAG_BYTES: Final = 16
 CONTENT_BYTES_MAX: Final = 1024
@@ -36,14 +38,20 @@ class BadPeerError(Exception):
     """The other side does not speak this protocol, or has another secret."""
 
 
+class StrangerError(BadPeerError):
+    """The other side is of another cluster: said once already, by `ClusterId`."""
+
+
 class Channel:
     """One end of a connection: bytes in, messages out, and the other way round.
 
-    `dialled` says which end it is; `nonce` is NONCE_BYTES of fresh randomness.
+    `me` is of `cluster`. `dialled` says which end it is; `nonce` is NONCE_BYTES of fresh randomness.
     """
 
-    def __init__(self, secret: bytes, nonce: bytes, *, dialled: bool) -> None:
-        self._secret, self._nonce, self._dialled = secret, nonce, dialled
+    def __init__(self, secret: bytes, me: str, cluster: ClusterId, nonce: bytes, *, dialled: bool) -> None:
+        self._secret, self._me, self._cluster = secret, me, cluster
+        self._nonce, self._dialled = nonce, dialled
+        self._introduced = False
         self._key: bytes | None = None
         self._buffer = bytearray()
         self._sent = self._received = 0
@@ -57,15 +65,26 @@ class Channel:
         """The first thing to send."""
         return MAGIC + self._nonce
 
+    def introduction(self) -> bytes:
+        """The first frame, to be sent as soon as the channel is ready."""
+        return self._frame(["from", self._me, self._cluster.known])
+
     def pack(self, message: Message) -> bytes:
         """One message as a frame. The channel must be ready."""
-        content: bytes = msgpack.packb(_to_list(message))
+        return self._frame(_to_list(message))
+
+    def _frame(self, fields: list[object]) -> bytes:
+        content: bytes = msgpack.packb(fields)
         tag = self._tag(self._dialled, self._sent, content)
         self._sent += 1
         return len(content).to_bytes(2, "big") + content + tag
 
     def feed(self, data: bytes) -> list[Message]:
-        """What has been received. Raises BadPeerError on anything but the protocol, spoken with the same secret."""
+        """What has been received.
+
+        Raises BadPeerError on anything but the protocol, spoken with the same secret; StrangerError if it is another
+        cluster's.
+        """
         self._buffer += data
         if self._key is None:
             if not self._buffer.startswith(MAGIC[: len(self._buffer)]):
@@ -75,15 +94,28 @@ class Channel:
             self._agree(bytes(self._buffer[len(MAGIC) : _GREETING_BYTES]))
             del self._buffer[:_GREETING_BYTES]
         messages = []
-        while (message := self._next()) is not None:
-            messages.append(message)
+        while (content := self._next()) is not None:
+            fields = _unpacked(content)
+            if self._introduced:
+                messages.append(_message(fields))
+            else:
+                self._meet(fields)
         return messages
+
+    def _meet(self, fields: object) -> None:
+        match fields:
+            case ["from", str(member), str(cluster)]:
+                if (why := self._cluster.stranger(member, cluster)) is not None:
+                    raise StrangerError(why)
+                self._introduced = True
+            case _:
+                raise BadPeerError("it does not say first which cluster it is of")
 
     def _agree(self, nonce: bytes) -> None:
         nonces = self._nonce + nonce if self._dialled else nonce + self._nonce
         self._key = hmac.digest(self._secret, b"rota heartbeat" + nonces, "sha256")
 
-    def _next(self) -> Message | None:
+    def _next(self) -> bytes | None:
         if len(self._buffer) < 2:
             return None
         size = int.from_bytes(self._buffer[:2], "big")
@@ -97,7 +129,7 @@ class Channel:
             raise BadPeerError("it has another secret: ROTA_SECRET must be the same on all members")
         self._received += 1
         del self._buffer[:end]
-        return _from_bytes(content)
+        return content
 
     def _tag(self, dialled: bool, number: int, content: bytes) -> bytes:
         assert self._key is not None, "the other side's greeting has not come yet"
@@ -116,11 +148,14 @@ def _to_list(message: Message) -> list[object]:
             return ["bye"]
 
 
-def _from_bytes(content: bytes) -> Message:
+def _unpacked(content: bytes) -> object:
     try:
-        fields = msgpack.unpackb(content)
+        return msgpack.unpackb(content)
     except (ValueError, msgpack.UnpackException) as error:
         raise BadPeerError(f"it sent a frame that is not msgpack: {error}") from error
+
+
+def _message(fields: object) -> Message:
     match fields:
         case ["beat", str(member), int(incarnation), int(term), float(sent_s), float() | None as echo_s]:
             return Beat(member, incarnation, term, sent_s, echo_s)

@@ -42,6 +42,8 @@ class Introduction:
         self._me = me
         self._url = url
         self._cluster = cluster
+        self.cluster_id = ""
+        """Which cluster it is, once its `members` are known."""
 
     def members(self, sleep: Callable[[float], None] = time.sleep, tries: int = TRIES) -> tuple[Seed, ...]:
         """The members there are, and `me`. Raises `NotLetIn`."""
@@ -50,6 +52,7 @@ class Introduction:
             try:
                 roster = self._roster()
                 if roster.cluster_id:
+                    self.cluster_id = roster.cluster_id
                     return roster.members if self._among(roster) else (*roster.members, self._me)
                 why = "it has no members yet"
             except Unreachable as error:

@@ -15,6 +15,7 @@ from typing import Any
 from pysyncobj.monotonic import monotonic
 from pysyncobj.syncobj import SyncObjException
 
+from node.cluster_id import ClusterId
 from node.raft.addresses import Book, Resolver
 from node.raft.barriers import Barriers
 from node.raft.changes import Change, Changes
@@ -57,7 +58,8 @@ class Raft:
     start only, after that the log says it. folder: this member's own. secret: what members share; never empty.
     pack: makes the bytes of one entry, as `machine` takes them, of several proposals. on_role: told of each change, in
     Raft's thread, so it must return at once; so is on_failure, if this member cannot go on (`failure` says why).
-    bind_host: where to listen; by default this member's own host. `members`: who is one by the log, as it is here.
+    bind_host: where to listen; by default this member's own host. cluster: which one this is a member of, if it is
+    known already; learnt here otherwise. `members`: who is one by the log, as it is here.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Raft:
         timing: Timing = _TIMING,
         bind_host: str | None = None,
         on_failure: Callable[[Exception], None] = lambda _error: None,
+        cluster: ClusterId | None = None,
     ) -> None:
         if not secret:
             raise ValueError("a Raft port is never open without a secret: set ROTA_SECRET or ROTA_SECRET_FILE")
@@ -89,6 +92,7 @@ class Raft:
         self._pack = pack
         self._on_role = on_role
         self._on_failure = on_failure
+        self._cluster = cluster or ClusterId()
         self._timing = timing
         self._bind_host = bind_host or addresses[me][0]
         self._book = Book(self._addresses, Resolver())
@@ -107,9 +111,11 @@ class Raft:
     def start(self) -> None:
         """Open the folder, load what is in it, listen, and begin.
 
-        Raises DamagedData, FolderInUse, PortInUse.
+        Raises DamagedData, FolderInUse, OtherCluster, PortInUse.
         """
-        folder = open_folder(self._folder, self.me, [self._book.text(member) for member in self._addresses])
+        members = [self._book.text(member) for member in self._addresses]
+        folder = open_folder(self._folder, self.me, members, self._cluster.known)
+        self._cluster.known = folder.cluster_id
         folder.journal.on_truncate = self._truncated
         bind = f"{self._bind_host}:{self._addresses[self.me][1]}"
         conf = configuration(self._timing, self._secret, bind, folder.journal)
@@ -121,6 +127,7 @@ class Raft:
                 self._book,
                 self._timing,
                 conf,
+                self._cluster,
                 self._apply,
                 machine.capture,
                 machine.restore,
@@ -240,6 +247,7 @@ class Raft:
         now = monotonic()
         self._send(consensus, now)
         consensus.tick(self._timing.tick_s)
+        consensus.belong_to(self._machine.cluster_id)
         now = monotonic()
         self._look(consensus, now)
         with self._lock:

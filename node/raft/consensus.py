@@ -17,11 +17,12 @@ from pysyncobj.journal import Journal
 from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
 
+from node.cluster_id import ClusterId
 from node.raft import membership, snapshot
 from node.raft.addresses import Book
 from node.raft.deflate import mend_connections
 from node.raft.errors import damaged
-from node.raft.folder import Folder
+from node.raft.folder import CLUSTER_ID, Folder
 from node.raft.intake import Intake
 from node.raft.machine import Timing
 from node.raft.prevote import Poll, Standing
@@ -86,6 +87,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         book: Book,
         timing: Timing,
         conf: SyncObjConf,
+        cluster: ClusterId,
         apply: Callable[[bytes], None],
         capture: Capture,
         restore: Callable[[Iterator[bytes]], None],
@@ -95,6 +97,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         self._on_term = on_term
         self.timing = timing
         self.journal = folder.journal
+        self.cluster = cluster
         self.snapshots = Snapshots(folder.snapshot, capture, self._cluster_at, self._cut_at)
         self.snapshots.header = folder.header
         self.poll = Poll()
@@ -152,6 +155,13 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         if not self.votes:
             self.journal.set_note("votes", "yes")
             self.journal.flush()
+
+    def belong_to(self, cluster_id: str) -> None:
+        """Be of a cluster from now on, unless this member is of one. With the next flush of the journal, for good."""
+        if cluster_id and not self.cluster.known:
+            self.cluster.known = cluster_id
+            self.journal.set_note(CLUSTER_ID, cluster_id)
+            self.transport.announce()
 
     def next_index(self, node: Node) -> int:
         """The index of the entry that a member is sent next."""

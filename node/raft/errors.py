@@ -37,6 +37,10 @@ class PortInUse(RaftError):
     """The Raft port cannot be bound."""
 
 
+class OtherCluster(RaftError):
+    """The data folder is that of a member of another cluster than this one is to join."""
+
+
 class Broken(RaftError):
     """This member cannot go on: its cause says why. After it, nothing may be acknowledged or applied here."""
 

@@ -5,17 +5,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from node.raft import membership, snapshot
-from node.raft.errors import damaged
+from node.raft.errors import OtherCluster, damaged
 from node.raft.journal import SqliteJournal
 from node.raft.snapshot import Header
 
 JOURNAL = "raft.sqlite"
 SNAPSHOT = "snapshot"
+CLUSTER_ID = "cluster id"
+"""The journal's note of which cluster the member is of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """What was found. `header` is None if there is no snapshot; `cluster` are the members by the log."""
+    """What was found. `header` is None if there is no snapshot; `cluster` are the members by the log.
+
+    `cluster_id` is empty while the member is of no cluster.
+    """
 
     path: Path
     journal: SqliteJournal
@@ -23,15 +28,20 @@ class Folder:
     cluster: tuple[str, ...]
 
     @property
+    def cluster_id(self) -> str:
+        """Which cluster the member is of; empty while it is of none."""
+        return self.journal.note(CLUSTER_ID)
+
+    @property
     def snapshot(self) -> Path:
         """Where the snapshot is, or is to be."""
         return self.path / SNAPSHOT
 
 
-def open_folder(path: Path, me: str, cluster: Iterable[str]) -> Folder:
+def open_folder(path: Path, me: str, cluster: Iterable[str], cluster_id: str = "") -> Folder:
     """Open the folder of member `me`, checking all that is in it; a new one begins with `cluster`.
 
-    Raises DamagedData, FolderInUse.
+    `cluster_id`: that of the cluster it is to join, if it is to. Raises DamagedData, FolderInUse, OtherCluster.
     """
     path.mkdir(parents=True, exist_ok=True)
     new = not (path / JOURNAL).exists()
@@ -44,6 +54,7 @@ def open_folder(path: Path, me: str, cluster: Iterable[str]) -> Folder:
         header = snapshot.check(path / SNAPSHOT) if (path / SNAPSHOT).exists() else None
         _own(journal, path, me, cluster)
         _fit(journal, header)
+        _join(journal, path, cluster_id)
         base = header.cluster if header is not None else tuple(journal.note("cluster").split("\n"))
         members = membership.after(base, journal.after(header.index if header is not None else 0))
         journal.flush()
@@ -62,6 +73,17 @@ def _own(journal: SqliteJournal, path: Path, me: str, cluster: Iterable[str]) ->
         journal.set_note("cluster", "\n".join(sorted(cluster)))
     elif owner != me:
         raise damaged(f"{path} is the data folder of {owner}, and this is {me}")
+
+
+def _join(journal: SqliteJournal, path: Path, cluster_id: str) -> None:
+    of = journal.note(CLUSTER_ID)
+    if of and cluster_id and of != cluster_id:
+        raise OtherCluster(
+            f"{path} is the data folder of a member of cluster {of}, and this node is to join cluster {cluster_id}: "
+            "give it an empty folder (ROTA_DATA)"
+        )
+    if not of and cluster_id:
+        journal.set_note(CLUSTER_ID, cluster_id)
 
 
 def _fit(journal: SqliteJournal, header: Header | None) -> None:

@@ -62,6 +62,8 @@ class Intake:
         if message["term"] < here.raftCurrentTerm:
             here.transport.send(node, {"type": "late_term", "term": here.raftCurrentTerm})
             return
+        # Before any of it is acknowledged: two leaders of two clusters must not both count on this member.
+        here.belong_to(here.transport.cluster_of(node))
         self.leader_heard_s = monotonic()
         here.poll.open = False
         if "prevLogIdx" not in message:

@@ -11,6 +11,10 @@ from node.state.value import Result
 class Machine(Protocol):
     """The replicated state machine. All of it is called in Raft's thread, but for what `capture` returns."""
 
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster by the state as it is; empty while it is not founded."""
+
     def apply(self, entry: bytes) -> Sequence[tuple[ProposalId, Result]]:
         """Apply one committed entry; total. Returns the results by proposal id."""
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 PING_S = 1.0
 UNKNOWN_S = 5.0
+STRANGER_S = 2.0
+"""Between two calls of a member's port at which a node of another cluster answers."""
 BACKLOG_BYTES = 8 << 20
 """More than this is not put into a connection's buffer: what is left out is sent again when it is missed."""
 PIECE_BACKLOG_BYTES = 4 << 20
@@ -23,7 +25,9 @@ Message = dict[str, Any]
 class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no types
     """Differences: acknowledgements wait for the journal, once for all that came in together, and name their term;
     a dial or a handshake that hangs is given up; idle connections are kept alive, and their age known; nobody but
-    members is let in, and no administration by message.
+    members is let in, and no administration by message. Each side says first which cluster it is of, and nothing of
+    another cluster's is taken (`node.cluster_id`): the dialler with its name, the listener in its first message, and
+    both again once they know.
     """
 
     _ready: bool
@@ -36,6 +40,8 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         """The latest plain acknowledgement of each member: the connection, the message, and when it was put there."""
         self._sent: dict[Node, float] = {}
         self._unknown_since: dict[Any, float] = {}
+        self._clusters: dict[object, str] = {}
+        """By connection, which cluster the other side says that it is of; empty: of none yet."""
         super().__init__(syncObj, selfNode, otherNodes)
 
     def setOnUtilityMessageCallback(self, message: str, callback: Any) -> None:
@@ -44,8 +50,12 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
     # -- messages
 
     def _onMessageReceived(self, node: Node, message: Message) -> None:
-        self.heard[node.id] = monotonic()
-        if node in self._nodes and isinstance(message, dict):
+        if node not in self._nodes or not isinstance(message, dict):
+            return
+        if message.get("type") == "cluster":
+            self._said(node, str(message["id"]))
+        elif self._connections.get(node) in self._clusters:
+            self.heard[node.id] = monotonic()
             self._consensus.intake.take(node, message)
 
     def hand_on(self, node: Node, message: Message) -> None:
@@ -96,6 +106,33 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         same = message == told and connection is self._connections.get(node)
         return same and monotonic() - at_s < self._consensus.timing.heartbeat_s / 2
 
+    # -- which cluster
+
+    def cluster_of(self, node: Node) -> str:
+        """The cluster that a connected member says it is of; empty while it is of none."""
+        return self._clusters.get(self._connections.get(node), "")
+
+    def announce(self) -> None:
+        """This member knows now which cluster it is of: tell the others, and part from those of another."""
+        for node, connection in list(self._connections.items()):
+            self._put(node, self._ours())
+            if connection in self._clusters:
+                self._said(node, self._clusters[connection])
+
+    def _ours(self) -> Message:
+        return {"type": "cluster", "id": self._consensus.cluster.known}
+
+    def _said(self, node: Node, theirs: str) -> None:
+        connection = self._connections[node]
+        if self._consensus.cluster.stranger(node.id, theirs) is None:
+            self._clusters[connection] = theirs
+        else:
+            self._lastConnectAttempt[node] = monotonic() + STRANGER_S
+            connection.disconnect()
+
+    def _sendSelfAddress(self, conn: Any) -> None:
+        conn.send(f"{self._selfNode.address} {self._consensus.cluster.known}")
+
     # -- connections
 
     def _onTick(self) -> None:
@@ -125,13 +162,29 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         self._unknown_since[conn] = monotonic()
 
     def _onIncomingMessageReceived(self, conn: Any, message: Any) -> None:
-        if conn.sendRandKey and not (isinstance(message, str) and message in self._nodeAddrToNode):
+        if not conn.sendRandKey:
+            super()._onIncomingMessageReceived(conn, message)
+            return
+        name, _, theirs = message.partition(" ") if isinstance(message, str) else ("", "", "")
+        if name and self._consensus.cluster.stranger(name, theirs) is not None:
+            # It is told, so that it can say so where it runs. It hangs up then, or is hung up on with the unknown.
+            conn.setOnMessageReceivedCallback(lambda _message: conn.disconnect())
+            conn.send(self._ours())
+            return
+        node = self._nodeAddrToNode.get(name)
+        if node is None:
             conn.disconnect()  # not a member, by this member's log
             return
-        before = self._connections.get(self._nodeAddrToNode.get(message)) if conn.sendRandKey else None
-        super()._onIncomingMessageReceived(conn, message)
+        before = self._connections.get(node)
+        super()._onIncomingMessageReceived(conn, name)
+        self._clusters[conn] = theirs
+        conn.send(self._ours())
         if before is not None and before is not conn:
             before.disconnect()  # the member has dialled anew: the library would leave the old one open
+
+    def _onDisconnected(self, conn: Any) -> None:
+        self._clusters.pop(conn, None)
+        super()._onDisconnected(conn)
 
     def _onNodeDisconnected(self, node: Node) -> None:
         super()._onNodeDisconnected(node)

@@ -33,6 +33,8 @@ def pack(proposals: Sequence[Proposal]) -> bytes:
 class Ledger:
     """A machine that remembers every proposal, in order, and applies none twice."""
 
+    cluster_id = ""
+
     def __init__(self) -> None:
         self.order: dict[tuple[str, int, int], str] = {}
         self.repeated = 0

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.integration
 class Nothing:
     """A machine that is not under test."""
 
+    cluster_id = ""
+
     def apply(self, _entry: bytes) -> Sequence[tuple[ProposalId, Result]]:
         return ()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from node.raft import membership, snapshot
-from node.raft.errors import DamagedData
+from node.raft.errors import DamagedData, OtherCluster
 from node.raft.folder import JOURNAL, SNAPSHOT, open_folder
 from node.raft.snapshot import Header
 
@@ -85,3 +85,17 @@ def test_a_log_whose_beginning_is_in_no_snapshot_is_refused(tmp_path: Path) -> N
     opened.journal.close()
     with pytest.raises(DamagedData, match="is gone"):
         open_folder(tmp_path, "n1", CLUSTER)
+
+
+def test_a_folder_is_of_one_cluster_for_good(tmp_path: Path) -> None:
+    opened = open_folder(tmp_path, "n1", CLUSTER)
+    assert opened.cluster_id == "", "a new member is of none until it is let in, or the cluster is founded"
+    opened.journal.close()
+    opened = open_folder(tmp_path, "n1", CLUSTER, "a")
+    assert opened.cluster_id == "a"
+    opened.journal.close()
+    opened = open_folder(tmp_path, "n1", CLUSTER)
+    assert opened.cluster_id == "a"
+    opened.journal.close()
+    with pytest.raises(OtherCluster, match="a member of cluster a, and this node is to join cluster b"):
+        open_folder(tmp_path, "n1", CLUSTER, "b")
