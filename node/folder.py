@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from node.config import Config
 from node.membership.whereabouts import Agreed
 
 
@@ -32,11 +31,11 @@ class Folder:
     at least the wall clock in microseconds, `now_us`.
     """
 
-    def __init__(self, config: Config, now_us: int) -> None:
-        self.path = config.data.absolute()
+    def __init__(self, path: Path, node: str, now_us: int) -> None:
+        self.path = path.absolute()
         try:
             self._take()
-            self.session = self._begin_session(config.node, now_us)
+            self.session = self._begin_session(node, now_us)
         except OSError as error:
             raise ForeignFolder(f"cannot use {self.path} as ROTA_DATA: {error.strerror}") from error
 
@@ -99,6 +98,12 @@ class Folder:
     def close(self) -> None:
         """Let another process have it."""
         os.close(self._lock)
+
+
+def whose(path: Path) -> str | None:
+    """The id of the node whose data folder it is; None if it is nobody's. Raises `ForeignFolder`."""
+    node = _read(path / "node.json").get("node")
+    return node if isinstance(node, str) else None
 
 
 def _agreed(host: str, port: int, configured_host: str | None = None, configured_port: int = 0) -> Agreed:

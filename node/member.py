@@ -119,7 +119,7 @@ class Member:
             self._order_of,
         )
         self._placing = Placing(self._on_placed)
-        self.peers = Peers(config.secret, self.state, cluster)
+        self.peers = Peers(config.secret, self.state, cluster, config.node)
         self._life = self._begin_life(
             Whereabouts(
                 config.node, configured, agreed, self.state, self._role, self._raft.relocate, folder.keep_agreed

@@ -26,6 +26,9 @@ HISTORY_S: Final = 10.0
 CLUSTER: Final = "Rota-Cluster"
 """The header with which a member says which cluster it is of, asking and answering."""
 
+MEMBER: Final = "Rota-Member"
+"""The header with which it says who it is, asking."""
+
 
 class PeerAway(Exception):
     """A member does not answer, or not as it should. `member` is its id."""
@@ -65,14 +68,16 @@ def read_roster(answer: Any) -> Roster:
 
 
 class Peers:
-    """Asks other members. `state` gives the state as applied here: their addresses are in it.
+    """Asks other members, as `me`. `state` gives the state as applied here: their addresses are in it.
 
     What is at such an address may be of another cluster than `cluster` by now: then it is as good as away.
     """
 
-    def __init__(self, secret: str, state: Callable[[], State], cluster: ClusterId | None = None) -> None:
+    def __init__(
+        self, secret: str, state: Callable[[], State], cluster: ClusterId | None = None, me: str = "somebody"
+    ) -> None:
         self.cluster = cluster or ClusterId()
-        self._headers = {"Authorization": f"Bearer {member_credential(secret)}"}
+        self._headers = {"Authorization": f"Bearer {member_credential(secret)}", MEMBER: me}
         self._state = state
         self._session: aiohttp.ClientSession | None = None
 

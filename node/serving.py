@@ -66,7 +66,7 @@ def serve(config: Config) -> int:
         )
     introduction, cluster = None, ClusterId()
     try:
-        folder = Folder(config, now_us())
+        folder = Folder(config.data, config.node, now_us())
         killed = kill_leftovers(folder.path)
         if config.join_url is not None and folder.fresh:
             asked = Client(config.join_url.split(","), member_credential(config.secret))

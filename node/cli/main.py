@@ -35,6 +35,7 @@ _MODULES: Final = {
     "kinds": "cluster",
     "status": "cluster",
     "backup": "backups",
+    "cluster": "recovery",
 }
 
 

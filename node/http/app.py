@@ -20,7 +20,7 @@ from node.http.routes import ENDPOINTS
 from node.http.service import Service
 from node.http.surface import Node
 from node.http.times import wall_us
-from node.peers import CLUSTER, Peers
+from node.peers import CLUSTER, MEMBER, Peers
 
 INDEX: Final = "Rota-Index"
 EPOCH: Final = "Rota-Epoch"
@@ -160,7 +160,7 @@ def _check_token(endpoint: Endpoint, call: Call) -> None:
 def _check_cluster(call: Call) -> None:
     """What is asked by a member of another cluster was meant for somebody else."""
     request = call.request
-    who = f"a node at {request.remote}"
+    who = f"{request.headers.get(MEMBER, 'a node')} at {request.remote}"
     if (why := call.service.peers.cluster.stranger(who, request.headers.get(CLUSTER, ""))) is not None:
         raise Problem("other-cluster", why)
 

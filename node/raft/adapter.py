@@ -44,7 +44,7 @@ _TIMING = Timing()
 
 Pack = Callable[[Sequence[Proposal]], bytes]
 
-_PROPOSALS = b"P"
+PROPOSALS = b"P"
 _BARRIER = b"B"
 _FAILURES_LIMIT = 20
 _HANDING_OVER_S = 0.5
@@ -273,7 +273,7 @@ class Raft:
             consensus.put(_BARRIER + mark)
         for batch in batches:
             packed = batch[0].packed if len(batch) == 1 else self._pack([each.proposal for each in batch])
-            consensus.put(_PROPOSALS + packed)
+            consensus.put(PROPOSALS + packed)
 
     def _apply(self, data: bytes) -> None:
         if data[:1] == _BARRIER:

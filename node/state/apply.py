@@ -45,6 +45,7 @@ _HANDLERS: Final[dict[type[Any], Callable[[Draft, Any], Result]]] = {
     entries.Checkpoint: attempts.checkpoint,
     entries.Finish: attempts.finish,
     entries.Cancel: attempts.cancel,
+    entries.Refound: members.refound,
 }
 
 _NOTHING: Final[frozenset[str]] = frozenset()

@@ -44,6 +44,7 @@ CODES: Final[dict[int, type[Any]]] = {
     17: entries.Checkpoint,
     18: entries.Finish,
     19: entries.Cancel,
+    20: entries.Refound,
 }
 """The number of each entry in the log. A number is never given to another entry, nor changed."""
 

@@ -246,6 +246,19 @@ class Cancel:
     why: str = "asked"
 
 
+@dataclass(frozen=True, slots=True)
+class Refound:
+    """The cluster has lost its majority for good: `member` goes on alone, as cluster `cluster_id`.
+
+    Written into the log of the one that is left by `rota cluster recover`, never proposed. All others are removed, and
+    their runs orphaned.
+    """
+
+    at_us: int
+    cluster_id: str
+    member: str
+
+
 Entry = (
     Found
     | TakeLead
@@ -266,6 +279,7 @@ Entry = (
     | Checkpoint
     | Finish
     | Cancel
+    | Refound
 )
 
 

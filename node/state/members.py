@@ -6,12 +6,15 @@ from typing import Final
 
 from node.state.attempts import lose_runs
 from node.state.draft import DONE, Draft, refused
-from node.state.entries import AddMember, Drain, Found, Join, MarkDown, RemoveMember, Seed, TakeLead
+from node.state.entries import AddMember, Drain, Found, Join, MarkDown, Refound, RemoveMember, Seed, TakeLead
 from node.state.value import Labels, Lead, Member, Result
 from tasks.spec import NAME_PATTERN
 
 MEMBERS_MAX: Final = 1024
 CAPACITY_MAX: Final = 1_000_000
+TOKENS_UNSEEN: Final = 1_000_000_000
+"""So many tokens the members that are lost may have given, at most, that the one that is left has not seen."""
+
 _TEXT_MAX: Final = 255
 _PORT_MAX: Final = 65_535
 _MANY_MAX: Final = 1000
@@ -34,6 +37,21 @@ def found(draft: Draft, entry: Found) -> Result:
     draft.cluster_id = entry.cluster_id
     draft.slots = tuple(ids)
     draft.placing_changed = True
+    return Result("ok", {"cluster_id": entry.cluster_id})
+
+
+def refound(draft: Draft, entry: Refound) -> Result:
+    """One member goes on as a new cluster; the slots of the others are vacant. Result: `{"cluster_id"}`."""
+    if entry.member not in draft.members:
+        return _no_such_member(entry.member)
+    if not 0 < len(entry.cluster_id) <= _TEXT_MAX or entry.cluster_id == draft.cluster_id:
+        return refused("invalid", f"a new cluster has a new id, of 1 to {_TEXT_MAX} characters")
+    for member in sorted(draft.members.values(), key=lambda member: member.slot):
+        if member.id != entry.member:
+            lose_runs(draft, member.id, entry.at_us)
+            _vacate(draft, member)
+    draft.cluster_id = entry.cluster_id
+    draft.token += TOKENS_UNSEEN
     return Result("ok", {"cluster_id": entry.cluster_id})
 
 
@@ -147,7 +165,7 @@ def mark_down(draft: Draft, entry: MarkDown) -> Result:
 
 
 def _vacate(draft: Draft, member: Member) -> None:
-    """A member that is down goes, and leaves its slot."""
+    """A member goes, and leaves its slot."""
     draft.members = draft.members.delete(member.id)
     draft.slots = (*draft.slots[: member.slot], None, *draft.slots[member.slot + 1 :])
     draft.placing_changed = True

@@ -2,28 +2,16 @@ from pathlib import Path
 
 import pytest
 
-from node.config import Config, load
 from node.folder import Folder, FolderInUse, ForeignFolder
 from node.membership.whereabouts import Agreed
 
 
-def config(folder: Path, node: str = "node-1", port: int = 7001) -> Config:
-    return load(
-        {
-            "ROTA_NODE": node,
-            "ROTA_MEMBERS": f"{node}=127.0.0.1:{port}:8101,other=127.0.0.1:7002:8102",
-            "ROTA_SECRET": "0123456789abcdef",
-            "ROTA_DATA": str(folder),
-        }
-    )
-
-
 def test_one_folder_serves_one_process_at_a_time(tmp_path: Path) -> None:
-    first = Folder(config(tmp_path), 1)
+    first = Folder(tmp_path, "node-1", 1)
     with pytest.raises(FolderInUse, match="is in use by a node that runs already"):
-        Folder(config(tmp_path), 1)
+        Folder(tmp_path, "node-1", 1)
     first.close()
-    Folder(config(tmp_path), 1).close()
+    Folder(tmp_path, "node-1", 1).close()
 
 
 def test_nobody_else_may_look_into_it(tmp_path: Path) -> None:
@@ -31,47 +19,47 @@ def test_nobody_else_may_look_into_it(tmp_path: Path) -> None:
         path = tmp_path / str(there_already) / "data"
         if there_already:
             path.mkdir(parents=True)
-        Folder(config(path), 1).close()
+        Folder(path, "node-1", 1).close()
         assert path.stat().st_mode & 0o777 == 0o700
     (tmp_path / "shared").mkdir(mode=0o755)
     (tmp_path / "shared" / "somebody's").touch()
-    Folder(config(tmp_path / "shared"), 1).close()
+    Folder(tmp_path / "shared", "node-1", 1).close()
     assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o755, "not a node's: named by mistake, perhaps"
 
 
 def test_sessions_only_grow_even_if_the_clock_steps_back_or_the_folder_is_lost(tmp_path: Path) -> None:
     sessions = []
     for now_us in (1_000, 500, 2_000):
-        folder = Folder(config(tmp_path / "a"), now_us)
+        folder = Folder(tmp_path / "a", "node-1", now_us)
         sessions.append(folder.session)
         folder.close()
-    folder = Folder(config(tmp_path / "b"), 3_000)
+    folder = Folder(tmp_path / "b", "node-1", 3_000)
     sessions.append(folder.session)
     folder.close()
     assert sessions == sorted(set(sessions))
 
 
 def test_the_folder_of_another_node_is_refused(tmp_path: Path) -> None:
-    Folder(config(tmp_path), 1).close()
+    Folder(tmp_path, "node-1", 1).close()
     with pytest.raises(ForeignFolder, match="belongs to node 'node-1'"):
-        Folder(config(tmp_path, node="node-2"), 1)
+        Folder(tmp_path, "node-2", 1)
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "\0"])
 def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path, text: str) -> None:
-    Folder(config(tmp_path), 1).close()
+    Folder(tmp_path, "node-1", 1).close()
     (tmp_path / "node.json").write_text(text)
     with pytest.raises(ForeignFolder, match=r"node\.json"):
-        Folder(config(tmp_path), 1)
+        Folder(tmp_path, "node-1", 1)
 
 
 def test_who_was_agreed_on_is_kept_for_the_next_start(tmp_path: Path) -> None:
     agreed = {"node-1": Agreed(("127.0.0.1", 7001), ("127.0.0.1", 7001)), "late": Agreed(("127.0.0.1", 7009), None)}
-    folder = Folder(config(tmp_path), 1)
+    folder = Folder(tmp_path, "node-1", 1)
     assert folder.fresh
     folder.keep_agreed(agreed)
     folder.close()
-    folder = Folder(config(tmp_path), 1)
+    folder = Folder(tmp_path, "node-1", 1)
     assert not folder.fresh
     assert folder.agreed() == agreed
     folder.close()
@@ -79,7 +67,7 @@ def test_who_was_agreed_on_is_kept_for_the_next_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ['{"a": 1}', '{"a": ["h", "many"]}', "[1]"])
 def test_a_damaged_list_of_members_is_said_to_be_damaged(tmp_path: Path, text: str) -> None:
-    folder = Folder(config(tmp_path), 1)
+    folder = Folder(tmp_path, "node-1", 1)
     (tmp_path / "members.json").write_text(text)
     with pytest.raises(ForeignFolder, match=r"members\.json"):
         folder.agreed()

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from node.state.entries import AddMember, Change, Drain, Finish, Found, MarkDown, RemoveMember, TakeLead
-from tests.unit.node.state.given import NOW_US, cluster, joining, seed
+from node.state.entries import AddMember, Change, Drain, Finish, Found, MarkDown, Refound, RemoveMember, TakeLead
+from tests.unit.node.state.given import DAY_US, NOW_US, cluster, joining, seed
 
 LATER_US = NOW_US + 1_000_000
 EVERY = {"every_s": 1}
@@ -169,3 +169,24 @@ def test_what_is_no_member_is_refused_with_a_sentence() -> None:
         result = history.do(wrong)
         assert result.code == "invalid"
         assert result.detail
+
+
+def test_refounded_one_member_is_left_with_the_work_of_the_others_to_take_over() -> None:
+    history = cluster("a", "b", "c")
+    history.put("t", schedule={"every_s": 60})
+    run = history.claim("t", NOW_US + 60_000_000, "c")
+    token = history.state.token
+    history.must(Refound(NOW_US + DAY_US, "new", "b"))
+    state = history.state
+    assert (state.cluster_id, state.slots, list(state.members)) == ("new", (None, "b", None), ["b"])
+    assert state.runs[run.run_id].state == "orphaned"
+    assert state.token > token + 1_000_000, "the others may have given some that this one has not seen"
+    assert state.members["b"].status == "up"
+    assert history.must(AddMember(NOW_US, seed("c")))["slot"] == 0
+
+
+def test_refounding_needs_a_member_and_a_new_id() -> None:
+    history = cluster("a", "b")
+    assert history.do(Refound(NOW_US, "new", "z")).code == "no-such-member"
+    assert history.do(Refound(NOW_US, "cluster", "a")).code == "invalid"
+    assert history.do(Refound(NOW_US, "", "a")).code == "invalid"

@@ -1,0 +1,92 @@
+"""A stopped member's folder is made that of a cluster of one (RECOVERY.md). No sockets: only the folder."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from node.folder import Folder, FolderInUse
+from node.membership.whereabouts import Agreed
+from node.raft import membership
+from node.raft.errors import DamagedData
+from node.raft.folder import open_folder
+from node.recovery import NotRecoverable, look, recover
+from node.state.codec import pack_batch
+from node.state.entries import AddMember, Entry, Found, Proposal, ProposalId, Put, PutTasks
+from tests.unit.node.state.given import NOW_US, joining, packed, seed
+
+CLUSTER = tuple(f"{name} {name}.example 7001" for name in "abc")
+ENTRIES: tuple[Entry, ...] = (
+    Found(NOW_US, "old", tuple(seed(name) for name in "abc")),
+    *(joining(name) for name in "abc"),
+    PutTasks(NOW_US, (Put(packed("t")),)),
+)
+
+
+def begin(data: Path, *entries: Entry, node: str = "a", term: int = 3) -> None:
+    """A member that has these in its log, committed or not."""
+    folder = Folder(data, node, NOW_US)
+    folder.keep_agreed({name: Agreed((f"{name}.example", 7001), None) for name in "abc"})
+    with closing(open_folder(data / "raft", node, CLUSTER).journal) as journal:
+        journal.setCurrentTerm(term, "b")
+        journal.add(b"\x01", 1, 0)
+        for number, entry in enumerate(entries, 1):
+            batch = pack_batch([Proposal(ProposalId("b", 1, number), entry)])
+            journal.add(membership.REGULAR + b"P" + batch, number + 1, term)
+        journal.set_note("votes", "yes")
+        journal.flush()
+    folder.close()
+
+
+def test_the_whole_log_counts_and_the_others_are_no_members_any_more(tmp_path: Path) -> None:
+    begin(tmp_path, *ENTRIES)
+    survivor, cluster_id = recover(tmp_path, NOW_US)
+    assert (survivor.node, survivor.others, survivor.last_index, survivor.term) == ("a", ("b", "c"), 6, 3)
+    after = look(tmp_path, NOW_US)
+    assert (after.last_index, after.term) == (9, 4), "two removals and the new beginning"
+    assert (after.state.cluster_id, after.state.slots) == (cluster_id, ("a", None, None))
+    assert (list(after.state.members), list(after.state.tasks)) == (["a"], ["t"])
+    with closing(open_folder(tmp_path / "raft", "a", ()).journal) as journal:
+        assert journal.getCurrentTerm() == 4
+        assert journal.getVotedForNodeId() == "a"
+        opened = journal.note("cluster id")
+    assert opened == cluster_id
+    folder = Folder(tmp_path, "a", NOW_US)
+    assert folder.agreed().keys() == {"a"}
+    folder.close()
+
+
+def test_it_is_told_what_there_is_and_nothing_done(tmp_path: Path) -> None:
+    begin(tmp_path, *ENTRIES)
+    before = (tmp_path / "raft/raft.sqlite").read_bytes()
+    survivor = look(tmp_path, NOW_US)
+    assert (survivor.state.cluster_id, survivor.others, survivor.caught_up) == ("old", ("b", "c"), True)
+    assert look(tmp_path, NOW_US) == survivor
+    assert (tmp_path / "raft/raft.sqlite").read_bytes() == before
+
+
+def test_recovered_twice_it_is_another_cluster_each_time(tmp_path: Path) -> None:
+    begin(tmp_path, *ENTRIES)
+    ids = {recover(tmp_path, NOW_US)[1] for _ in range(2)}
+    assert len(ids) == 2
+    assert look(tmp_path, NOW_US).state.cluster_id in ids
+
+
+def test_what_cannot_be_recovered_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NotRecoverable, match="not the data folder of a node"):
+        look(tmp_path, NOW_US)
+    assert list(tmp_path.iterdir()) == [], "a folder named by mistake is left as it is"
+    begin(tmp_path / "new")
+    with pytest.raises(NotRecoverable, match="nothing to save"):
+        recover(tmp_path / "new", NOW_US)
+    begin(tmp_path / "d", *ENTRIES, AddMember(NOW_US, seed("d")), node="d")
+    with pytest.raises(NotRecoverable, match="d has been removed"):
+        recover(tmp_path / "d", NOW_US)
+    begin(tmp_path / "a", *ENTRIES)
+    running = Folder(tmp_path / "a", "a", NOW_US)
+    with pytest.raises(FolderInUse, match="runs already"):
+        recover(tmp_path / "a", NOW_US)
+    running.close()
+    (tmp_path / "a/raft/raft.sqlite").write_bytes(b"rubbish" * 1000)
+    with pytest.raises(DamagedData):
+        recover(tmp_path / "a", NOW_US)
