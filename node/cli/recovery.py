@@ -1,15 +1,93 @@
-"""The cluster's own state, when things go wrong (RECOVERY.md): made anew of one member that is left."""
+"""The cluster itself, when things go wrong (RECOVERY.md): saved, put back, made anew of one member that is left."""
 
 import sqlite3
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
+
+from node.cli.api import Api, api_command
+from node.cli.saving import ForeignTasks, load, read_file, save
+from node.client import Problem, Unreachable
+from node.state.saved import BadSave, Saved
+
+FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.group("cluster")
 def cluster_command() -> None:
-    """Recover the cluster itself."""
+    """Save the cluster's own state, put it back, and recover a cluster that has lost its majority."""
+
+
+@cluster_command.command("save")
+@click.argument("file", type=FILE)
+@api_command
+def save_command(api: Api, file: Path) -> None:
+    """Write the cluster's settings and tasks, with their schedules, counters and last outcomes, to FILE.
+
+    Members, history and what runs are not in it.
+    """
+    try:
+        saved = save(api.client, file)
+    except (OSError, BadSave) as error:
+        raise click.ClickException(f"{file} was not written: {error}") from error
+    api.show(saved.head, f"saved to {file}: {_told(saved)}")
+
+
+@cluster_command.command("load")
+@click.argument("file", type=FILE)
+@api_command
+def load_command(api: Api, file: Path) -> None:
+    """Put what is in FILE into a new cluster, one without tasks.
+
+    Tasks keep their place, so the same members get the same work, and their schedules go on from where they were: what
+    fell due meanwhile is caught up with as each task says. If it breaks off, the same command goes on.
+    """
+    saved = _read(file)
+    try:
+        loaded = load(api.client, saved)
+    except ForeignTasks as error:
+        raise click.ClickException(str(error)) from error
+    except (Problem, Unreachable):
+        click.echo("rota: it broke off, and can be gone on with: give the same command again", err=True)
+        raise
+    there = len(saved.tasks) - loaded
+    before = f" ({there} were there already)" if there else ""
+    api.show({"loaded": loaded, "there_already": there}, f"loaded {loaded} tasks{before}, from {_told(saved)}")
+
+
+@cluster_command.command("show")
+@click.argument("file", type=FILE)
+def show_command(file: Path) -> None:
+    """Check FILE, and tell what is in it. It is JSON, a line each."""
+    saved = _read(file)
+    click.echo(_told(saved))
+    for name, value in saved.head["settings"].items():
+        click.echo(f"  {name} = {value}")
+    for row in saved.tasks:
+        last = row["last"]["state"] if row["last"] else "never ran"
+        paused = ", paused" if row["paused"] else ""
+        click.echo(f"{row['task']['name']}  {row['task']['kind']}, version {row['version']}{paused}, {last}")
+
+
+def _read(file: Path) -> Saved:
+    try:
+        return read_file(file)
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be read: {error.strerror}") from error
+    except BadSave as error:
+        raise click.ClickException(f"{file} is not used: {error}") from error
+
+
+def _told(saved: Saved) -> str:
+    head: dict[str, Any] = saved.head
+    when = datetime.fromtimestamp(head["saved_at_us"] / 1e6, UTC).isoformat(timespec="seconds")
+    return (
+        f"{len(saved.tasks)} tasks of cluster {head['cluster_id']} as of index {head['index']}, saved at {when}; "
+        f"{head['active_runs']} runs that were under way are not in it"
+    )
 
 
 @cluster_command.command("recover")

@@ -28,7 +28,7 @@ SERVICE: Final = web.AppKey("service", Service)
 
 _log = logging.getLogger(__name__)
 
-_STREAMS: Final = ("/v1/events", "/v1/runs/{run_id}/log", "/peer/log")
+_STREAMS: Final = ("/v1/events", "/v1/cluster/saved", "/v1/runs/{run_id}/log", "/peer/log")
 
 Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -149,6 +149,43 @@ class SettingsBody(_Asked):
         return given
 
 
+class OutcomeBody(_Asked):
+    """How a task's last run ended."""
+
+    run_id: str
+    state: RunState
+    fire_at_us: int
+    finished_at_us: int
+    error: str | None = None
+
+
+class SavedTask(_Asked):
+    """A task as `GET /v1/cluster/saved` tells it."""
+
+    task: dict[str, JsonValue]
+    order: Annotated[int, Field(ge=1)]
+    version: Annotated[int, Field(ge=1)]
+    registered_at_us: int
+    since_us: int
+    through_us: int
+    paused: bool = False
+    incumbent: str | None = None
+    skipped: int = 0
+    missed: int = 0
+    last: OutcomeBody | None = None
+    requests: list[tuple[str, str]] = []
+
+
+class PutBackBody(_Asked):
+    """A part of a saved cluster state; the parts in order, and `settings` with the first."""
+
+    beside: Annotated[int, Field(ge=0, description="How many of its tasks are there already; others may not be")]
+    token: Annotated[int, Field(ge=0)]
+    orders: Annotated[int, Field(ge=0)]
+    settings: SettingsBody | None = None
+    tasks: list[SavedTask]
+
+
 def _name_may_be_left_out(schema: dict[str, Any]) -> None:
     schema["examples"] = [EXAMPLE]
     schema["required"] = [name for name in schema["required"] if name != "name"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
-from node.state import attempts, claims, entries, members, occurrences, registry, settings, windows
+from node.state import attempts, claims, entries, members, occurrences, registry, restoring, settings, windows
 from node.state.codec import BadEntry, pack_batch, unpack_batch
 from node.state.draft import Draft, refused
 from node.state.entries import Entry, Found, Proposal, ProposalId, Unreadable
@@ -46,6 +46,7 @@ _HANDLERS: Final[dict[type[Any], Callable[[Draft, Any], Result]]] = {
     entries.Finish: attempts.finish,
     entries.Cancel: attempts.cancel,
     entries.Refound: members.refound,
+    entries.PutBack: restoring.put_back,
 }
 
 _NOTHING: Final[frozenset[str]] = frozenset()

@@ -45,6 +45,7 @@ CODES: Final[dict[int, type[Any]]] = {
     18: entries.Finish,
     19: entries.Cancel,
     20: entries.Refound,
+    21: entries.PutBack,
 }
 """The number of each entry in the log. A number is never given to another entry, nor changed."""
 

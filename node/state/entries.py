@@ -7,7 +7,7 @@ the run's present one.
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from node.state.value import DownReason, Labels
+from node.state.value import DownReason, Labels, Outcome
 
 AttemptEnd = Literal["succeeded", "failed", "cancelled", "timed_out", "not_started", "handed_over"]
 
@@ -259,6 +259,40 @@ class Refound:
     member: str
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A task as it was saved (`node.state.saved`): the fields of `TaskRow` that do not follow from its spec."""
+
+    spec_packed: bytes
+    order: int
+    version: int
+    registered_at_us: int
+    since_us: int
+    through_us: int
+    paused: bool = False
+    incumbent: str | None = None
+    skipped: int = 0
+    missed: int = 0
+    last: Outcome | None = None
+    requests: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """A part of what was saved of another cluster. All or none of it.
+
+    `beside` is how many tasks there are by now, of the same file: refused if there are others. `token` and `orders` are
+    as they were there: what is given here is greater. `settings`, by their names in `Settings`, may be empty.
+    """
+
+    at_us: int
+    beside: int
+    token: int
+    orders: int
+    settings: dict[str, Any]
+    tasks: tuple[Kept, ...]
+
+
 Entry = (
     Found
     | TakeLead
@@ -280,6 +314,7 @@ Entry = (
     | Finish
     | Cancel
     | Refound
+    | PutBack
 )
 
 

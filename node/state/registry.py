@@ -28,7 +28,7 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
     names: set[str] = set()
     with draft.tasks.mutate() as tasks:
         for put in entry.puts:
-            spec = _spec(put.spec_packed)
+            spec = readable_spec(put.spec_packed)
             if isinstance(spec, str):
                 return refused("invalid", spec)
             if spec.name in names:
@@ -69,7 +69,7 @@ def pause(draft: Draft, entry: Pause) -> Result:
     if row.paused == entry.on:
         return DONE
     row = replace(row, paused=entry.on)
-    draft.put_task(row if entry.on else _counting_from(row, entry.at_us, continuous=row.spec.continuous))
+    draft.put_task(row if entry.on else counting_from(row, entry.at_us, continuous=row.spec.continuous))
     return DONE
 
 
@@ -93,19 +93,19 @@ def _put(draft: Draft, row: TaskRow | None, put: Put, spec: Spec, at_us: int) ->
     if row is None:
         draft.placing_changed = True
         draft.orders += 1
-        new = TaskRow(put.spec_packed, _placing(spec, None), draft.orders, 1, at_us, 0, 0)
-        return _counting_from(new, at_us, continuous=spec.continuous)
+        new = TaskRow(put.spec_packed, placing_of(spec, None), draft.orders, 1, at_us, 0, 0)
+        return counting_from(new, at_us, continuous=spec.continuous)
     before = row.spec
     if any(getattr(spec, name) != getattr(before, name) for name in PLACING):
         draft.placing_changed = True
     incumbent = row.placing.incumbent if spec.sticky else None
-    changed = replace(row, spec_packed=put.spec_packed, placing=_placing(spec, incumbent), version=row.version + 1)
+    changed = replace(row, spec_packed=put.spec_packed, placing=placing_of(spec, incumbent), version=row.version + 1)
     if (spec.schedule, spec.enabled) == (before.schedule, before.enabled):
         return changed
-    return _counting_from(changed, at_us, continuous=spec.continuous)
+    return counting_from(changed, at_us, continuous=spec.continuous)
 
 
-def _counting_from(row: TaskRow, at_us: int, *, continuous: bool) -> TaskRow:
+def counting_from(row: TaskRow, at_us: int, *, continuous: bool) -> TaskRow:
     """The row, its schedule counting from `at_us`: what was due before and is not dealt with never will be.
 
     `through_us` never goes back, however the clocks of those who propose differ, or what has been claimed could be
@@ -116,7 +116,8 @@ def _counting_from(row: TaskRow, at_us: int, *, continuous: bool) -> TaskRow:
     return replace(row, since_us=at_us, through_us=max(at_us, row.through_us))
 
 
-def _placing(spec: Spec, incumbent: str | None) -> Task:
+def placing_of(spec: Spec, incumbent: str | None) -> Task:
+    """What placement needs of a task."""
     return Task(
         name=spec.name,
         key64=_hashed(spec.name if spec.key is None else spec.key),
@@ -134,7 +135,7 @@ def _hashed(key: str) -> int:
     return key64(key)
 
 
-def _spec(packed: bytes) -> Spec | str:
+def readable_spec(packed: bytes) -> Spec | str:
     """The spec, or what is wrong with it.
 
     Checked as far as every member must find the same; kinds, params, cron lines and time zones are checked

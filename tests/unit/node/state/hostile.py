@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from node.state.codec import CODES
-from node.state.entries import Proposal, ProposalId, Put, Seed
+from node.state.entries import Kept, Proposal, ProposalId, Put, Seed
 from tests.unit.node.state.given import NOW_US, packed
 
 NAMES = st.sampled_from(["a", "b", "c", "t", "u", "", "x/y", "\x00", "é" * 300])
@@ -55,6 +55,9 @@ _BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "members": st.lists(st.builds(Seed, NAMES, NAMES, st.integers(0, 70_000), st.just(1)), max_size=3).map(tuple),
     "seed": st.builds(Seed, NAMES, NAMES, st.integers(0, 70_000), st.just(1)),
     "puts": st.lists(st.builds(Put, SPECS, st.none() | st.integers(0, 3)), max_size=3).map(tuple),
+    "tasks": st.lists(
+        st.builds(Kept, SPECS, st.integers(0, 3), st.integers(0, 2), TIMES, TIMES, TIMES, st.booleans()), max_size=3
+    ).map(tuple),
     "settings": st.dictionaries(
         st.sampled_from(["lease_s", "window_s", "balance_slack_milli", "x"]), PACKABLE, max_size=2
     ),
@@ -85,6 +88,8 @@ def _field(cls: type[Any], name: str) -> st.SearchStrategy[Any]:
     if name in ("on", "retry"):
         return st.booleans()
     if name in ("incarnation", "term", "token", "raft_port", "http_port", "heartbeat_port", "capacity", "if_version"):
+        return st.integers(0, 3)
+    if name in ("beside", "orders"):
         return st.integers(0, 3)
     return _BY_FIELD.get(name, NAMES)
 

@@ -50,6 +50,9 @@ ONE_OF_EACH: list[Entry] = [
     entries.Finish(1, "t~1", 1, "failed", {"rows": 1.5}, "broke", retry=False),
     Cancel(1, "t~1", "why"),
     entries.Refound(1, "d", "a"),
+    entries.PutBack(
+        1, 0, 5, 2, {"lease_s": 3.0}, (entries.Kept(packed("t"), 2, 1, 1, 1, 1, requests=(("k", "t~1"),)),)
+    ),
 ]
 
 
@@ -80,8 +83,8 @@ def test_one_of_each_entry_comes_back_as_it_was() -> None:
 
 def test_the_codes_in_the_log_stay_what_they_are() -> None:
     names = "Found TakeLead Join AddMember RemoveMember Drain MarkDown Change PutTasks DeleteTask Pause Start Enqueue"
-    names += " PassOver Claim Began Checkpoint Finish Cancel Refound"
-    assert [CODES[code].__name__ for code in range(1, 21)] == names.split()
+    names += " PassOver Claim Began Checkpoint Finish Cancel Refound PutBack"
+    assert [CODES[code].__name__ for code in range(1, 22)] == names.split()
 
 
 def test_a_packed_batch_is_what_it_was_in_version_1() -> None:

@@ -1,0 +1,65 @@
+"""The entry that puts back what was saved of another cluster (`node.state.saved`)."""
+
+from typing import Final
+
+from node.state import settings
+from node.state.draft import Draft, refused
+from node.state.entries import Change, Kept, PutBack
+from node.state.registry import counting_from, placing_of, readable_spec
+from node.state.value import Result, TaskRow
+from tasks.spec import Spec
+
+COUNT_MAX: Final = 2**62
+
+
+def put_back(draft: Draft, entry: PutBack) -> Result:
+    """Put a part back: settings, and tasks that keep their place, version and schedule. Result: `{"tasks"}`.
+
+    Their place is the number of their registration: placement goes by it. So it may be nobody else's.
+    """
+    if len(draft.tasks) != entry.beside:
+        return refused(
+            "exists", f"there are {len(draft.tasks)} tasks here, not {entry.beside}: some are not of that file"
+        )
+    if not max(entry.token, entry.orders) < COUNT_MAX:
+        return refused("invalid", "these are no counts of a cluster's")
+    taken = {row.order for row in draft.tasks.values()}
+    with draft.tasks.mutate() as tasks:
+        for kept in entry.tasks:
+            spec = readable_spec(kept.spec_packed)
+            if isinstance(spec, str):
+                return refused("invalid", spec)
+            if spec.name in tasks:
+                return refused("exists", f"there is a task {spec.name!r} already")
+            if kept.order in taken or not 0 < kept.order <= entry.orders or kept.version < 1:
+                return refused("invalid", f"{spec.name}: its registration number is another task's, or none")
+            taken.add(kept.order)
+            tasks[spec.name] = _row(kept, spec, entry.at_us)
+            draft.touched.add(spec.name)
+        draft.tasks = tasks.finish()
+    draft.orders = max(draft.orders, entry.orders)
+    draft.token = max(draft.token, entry.token)
+    draft.placing_changed = True
+    changed = settings.change(draft, Change(entry.at_us, entry.settings))
+    return Result("ok", {"tasks": len(entry.tasks)}) if changed.ok else changed
+
+
+def _row(kept: Kept, spec: Spec, at_us: int) -> TaskRow:
+    row = TaskRow(
+        spec_packed=kept.spec_packed,
+        placing=placing_of(spec, kept.incumbent if spec.sticky else None),
+        order=kept.order,
+        version=kept.version,
+        registered_at_us=kept.registered_at_us,
+        since_us=kept.since_us,
+        through_us=kept.through_us,
+        paused=kept.paused,
+        skipped=kept.skipped,
+        missed=kept.missed,
+        last=kept.last,
+        requests=kept.requests,
+    )
+    if spec.continuous and row.through_us >= row.since_us:
+        # Its run was under way, and is not here to end: so the next is due now.
+        return counting_from(row, at_us, continuous=True)
+    return row

@@ -1,0 +1,130 @@
+"""The cluster's own state as a file: `rota cluster save` writes it, `rota cluster load` reads it.
+
+JSON, a line each: a head, the tasks in the order of their registration, an end with the SHA-256 of all before it. It
+holds what was asked of the cluster and what became of it last: settings, tasks with their versions, pauses, counters,
+schedules and last outcomes. Not in it are members, which a new cluster has of its own, and runs: what was under way
+when it was saved had been claimed in the old cluster, and is its business. Times are microseconds since the epoch.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import msgpack
+
+from node.state.value import Settings, State, TaskRow
+
+FORMAT: Final = 1
+_WHAT: Final = "cluster state"
+_HEAD: Final = frozenset(("cluster_id", "index", "saved_at_us", "settings", "token", "orders", "active_runs", "tasks"))
+
+
+class BadSave(Exception):
+    """A file that is not what `lines` made, whole and unchanged. The message says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a file holds: the head's fields, and those of each task."""
+
+    head: dict[str, Any]
+    tasks: list[dict[str, Any]]
+
+
+def lines(state: State, saved_at_us: int) -> Iterator[bytes]:
+    """The file of a state, line by line."""
+    digest = hashlib.sha256()
+    head = {
+        "rota": _WHAT,
+        "format": FORMAT,
+        "cluster_id": state.cluster_id,
+        "index": state.index,
+        "saved_at_us": saved_at_us,
+        "settings": _settings(state.settings),
+        "token": state.token,
+        "orders": state.orders,
+        "active_runs": len(state.runs),
+        "tasks": len(state.tasks),
+    }
+    rows = sorted(state.tasks.values(), key=lambda row: row.order)
+    for value in _each(head, rows):
+        line = _line(value)
+        digest.update(line)
+        yield line
+    yield _line({"end": len(rows), "sha256": digest.hexdigest()})
+
+
+def read(text: Iterable[bytes]) -> Saved:
+    """What is in a file, given line by line. Raises `BadSave`."""
+    given = iter(text)
+    digest = hashlib.sha256()
+    first = next(given, b"")
+    head = _head(first)
+    digest.update(first)
+    tasks: list[dict[str, Any]] = []
+    for line in given:
+        value = _value(line, len(tasks) + 2)
+        if "end" in value:
+            if value.get("sha256") != digest.hexdigest() or value["end"] != len(tasks) or next(given, None) is not None:
+                raise BadSave("it is damaged: what is in it is not what was written (its checksum does not match)")
+            return Saved(head, tasks)
+        digest.update(line)
+        tasks.append(value)
+    raise BadSave(f"it is cut short: {len(tasks)} of its {head['tasks']} tasks are there, and its end is missing")
+
+
+def _head(line: bytes) -> dict[str, Any]:
+    try:
+        head = json.loads(line)
+    except ValueError:
+        head = None
+    if not isinstance(head, dict) or head.get("rota") != _WHAT:
+        raise BadSave("it is not a file of `rota cluster save`")
+    if head.get("format") != FORMAT:
+        raise BadSave(f"it is of format {head.get('format')}, and this version of Rota reads format {FORMAT}")
+    if not head.keys() >= _HEAD:
+        raise BadSave("it is damaged: its head lacks something")
+    return head
+
+
+def _value(line: bytes, number: int) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        cut = "" if line.endswith(b"\n") else ", and cut short"
+        raise BadSave(f"it is damaged{cut}: line {number} is not what was written")
+    return value
+
+
+def _each(head: dict[str, Any], rows: Iterable[TaskRow]) -> Iterator[dict[str, Any]]:
+    yield head
+    for row in rows:
+        yield {
+            "task": msgpack.unpackb(row.spec_packed),
+            "order": row.order,
+            "version": row.version,
+            "registered_at_us": row.registered_at_us,
+            "since_us": row.since_us,
+            "through_us": row.through_us,
+            "paused": row.paused,
+            "incumbent": row.placing.incumbent,
+            "skipped": row.skipped,
+            "missed": row.missed,
+            "last": None if row.last is None else asdict(row.last),
+            "requests": [list(request) for request in row.requests],
+        }
+
+
+def _settings(settings: Settings) -> dict[str, Any]:
+    """By the names of the API."""
+    named = asdict(settings)
+    milli = named.pop("balance_slack_milli")
+    return {"balance_slack": None if milli is None else milli / 1000, **named}
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
