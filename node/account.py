@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from node.execution.order import CheckpointAsked, Ended, Event, Order, Started
-from node.proposing import now_us
 from node.raft.errors import EntryTooLarge
 from node.state.codec import BadEntry
 from node.state.entries import Began, Checkpoint, Entry, Finish
 from node.state.value import Result
+from node.wall_clock import now_us
 
 _log = logging.getLogger("rota.conduct")
 

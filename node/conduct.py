@@ -14,11 +14,11 @@ from node.duty.duty import Duty
 from node.duty.step import CancelWork, HandOver, Kill, Launch, LeaseView, LocalAttempt, Owners, WaitsForRoom
 from node.duty.step import Order as DutyOrder
 from node.execution.order import Event, Order, Progressed
-from node.proposing import now_us
 from node.raft.errors import EntryTooLarge, RaftError
 from node.state.codec import BadEntry
 from node.state.entries import Entry, Finish
 from node.state.value import Result, Run, State
+from node.wall_clock import now_us
 from tasks.run import HELD
 
 _log = logging.getLogger("rota.conduct")

@@ -44,13 +44,14 @@ from node.membership.life import Life
 from node.membership.whereabouts import Whereabouts, at_start
 from node.peers import Peers
 from node.placing import Placing
-from node.proposing import Proposing, now_us
+from node.proposing import Proposing
 from node.raft.adapter import Raft
 from node.raft.errors import RaftError
 from node.raft.machine import Role
 from node.state.codec import BadEntry, pack_batch
 from node.state.entries import Entry, Join, MarkDown, Seed
 from node.state.value import Result, Run, State
+from node.wall_clock import CLOCK, now_us
 from tasks.kinds import KindEntry
 
 _log = logging.getLogger("rota.member")
@@ -104,6 +105,7 @@ class Member:
             self._on_verdict,
             _end_process,
             cluster,
+            on_clock=CLOCK.agree,
         )
         self._looking = threading.Lock()
         self._lease = self._stepping = NO_LEASE

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Final
@@ -24,11 +23,6 @@ AGAIN_S: Final = 0.25
 """Between two tries."""
 
 Send = Callable[[Proposal, float], "Future[Result]"]
-
-
-def now_us() -> int:
-    """The wall clock, in microseconds since the epoch: what entries are stamped with."""
-    return time.time_ns() // 1000
 
 
 class Proposing:

@@ -24,10 +24,10 @@ from node.membership.belonging import Removed
 from node.membership.introduction import Introduction, NotLetIn
 from node.membership.whereabouts import NoMember
 from node.offering import offered
-from node.proposing import now_us
 from node.raft.errors import RaftError
 from node.state.codec import DamagedSnapshot
 from node.state.entries import Seed
+from node.wall_clock import now_us
 from tasks.kinds import KindError, installed
 
 _log = logging.getLogger("rota")

@@ -12,18 +12,20 @@ from node.cli.local import LocalCluster, NotInTime, wait_for
 EXPECTED: Final = (
     r"rota\.member: \S+ is taken to be down: (gone|silent)",
     r"rota\.joining: the others have this node as ",
-    r"rota\.member: stopping without having said so: ",  # the last ones of a full stop have no majority
+    r"rota\.member: the others do not know that this member is down: ",  # the last of a full stop have no majority
+    r"rota\.lapses: no lease for ",
     r"rota: killed \d+ processes that an earlier start had left behind",  # started while supervisors still kill
 )
 """Warnings that the faults themselves bring about."""
 
-ALONE: Final = (r"rota\.lapses: no lease for ",)
-"""What a node says that has been without the others for a while."""
+CLOCK: Final = (r"rota\.clock: this machine's wall clock is \S+ s (ahead of|behind) most members' clocks: ",)
+"""What a node says whose clock is off."""
 
 DISK: Final = (
     r"rota: this node cannot go on: its data folder \S+ cannot be used: ",
     r"node\.raft\.adapter: Raft has stopped on this member: database or disk is full",
-    r"node\.raft\.adapter: Raft's files could not be closed in good order: database or disk is full",
+    r"node\.raft\.adapter: Raft's files could not be closed in good order: ",
+    r"rota\.history: .*: database or disk is full",
 )
 """What a node says whose disk is full."""
 

@@ -184,6 +184,8 @@ def _faults(axis: Any, nodes: Sequence[str], faults: Sequence[Struck], from_s: f
             va="center",
             weight="bold",
             clip_on=True,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8},
+            zorder=6,
         )
 
 

@@ -121,11 +121,12 @@ class Trial:
     def _wait_until_whole(self) -> None:
         end = time.monotonic() + WHOLE_S
         for name in self.cluster.names:
-            if (code := self.cluster.exit_code(name)) is not None:
-                raise NotInTime(f"{name} has ended by itself, with {code}")
             client = self.cluster.client_of(name, 5)
 
             def up(client: Client = client) -> bool:
+                for one in self.cluster.names:
+                    if (code := self.cluster.exit_code(one)) is not None:
+                        raise NotInTime(f"{one} has ended by itself, with {code}")
                 members = client.get("/v1/members")["items"]
                 return bool(client.call("GET", "/readyz")) and all(one["status"] == "up" for one in members)
 
@@ -173,10 +174,11 @@ class Trial:
         self.clients.stop()
         self.observer.stop()
         self.cluster.stop()
+        self.records.read(self.folder)
         self.found += asking.leftovers(self.cluster.folder)
         patterns = [*asking.EXPECTED]
-        if self.cluster.spaces is not None:
-            patterns += asking.ALONE
+        if self.cluster.clocks is not None:
+            patterns += asking.CLOCK
         if self.cluster.small_disk is not None:
             patterns += asking.DISK
         self.expected, unexplained = asking.logs(self.cluster, patterns)

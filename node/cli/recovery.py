@@ -106,10 +106,10 @@ def recover_command(data: Path, yes: bool) -> None:
     """
     from node.cli.main import FAILED, WRONG_CALL
     from node.folder import FolderInUse, ForeignFolder
-    from node.proposing import now_us
     from node.raft.errors import RaftError
     from node.recovery import NotRecoverable, look, recover
     from node.state.codec import DamagedSnapshot
+    from node.wall_clock import now_us
 
     try:
         survivor, cluster_id = recover(data, now_us()) if yes else (look(data, now_us()), "")

@@ -10,8 +10,8 @@ from typing import Final
 
 from node.execution.order import logs_path
 from node.history.store import History
-from node.proposing import now_us
 from node.state.value import State
+from node.wall_clock import now_us
 
 _log = logging.getLogger("rota.history")
 

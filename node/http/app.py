@@ -19,8 +19,8 @@ from node.http.problems import Problem, invalid_field
 from node.http.routes import ENDPOINTS
 from node.http.service import Service
 from node.http.surface import Node
-from node.http.times import wall_us
 from node.peers import CLUSTER, MEMBER, Peers
+from node.wall_clock import now_us as clock_us
 
 INDEX: Final = "Rota-Index"
 EPOCH: Final = "Rota-Epoch"
@@ -37,7 +37,7 @@ def build_app(
     node: Node,
     peers: Peers,
     limits: Limits | None = None,
-    now_us: Callable[[], int] = wall_us,
+    now_us: Callable[[], int] = clock_us,
 ) -> web.Application:
     """The application. It tells listeners what `node.changes()` tells, and closes `peers` when it is cleaned up."""
     limits = limits or Limits()

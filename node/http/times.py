@@ -1,6 +1,5 @@
 """Microseconds since the epoch to RFC 3339 in UTC, and back."""
 
-import time
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -27,8 +26,3 @@ def micros(at: datetime) -> int:
     1000000
     """
     return (at - _EPOCH) // timedelta(microseconds=1)
-
-
-def wall_us() -> int:
-    """The wall clock."""
-    return time.time_ns() // 1000

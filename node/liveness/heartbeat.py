@@ -10,10 +10,12 @@ import selectors
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from node.cluster_id import ClusterId
 from node.liveness.callers import Callers
+from node.liveness.clocks import Clocks
 from node.liveness.detector import Detector, Verdict
 from node.liveness.dial import Dialler
 from node.liveness.evidence import Evidence
@@ -43,8 +45,9 @@ class Heartbeat:
     and a lease that is over when it is dropped; nothing is sent when a lease is refused, it runs out. `on_verdict`
     gets each member to be marked down, and again every second until the view shows it. All callbacks run in the
     heartbeat thread and must not wait. `on_failure` is told if the thread cannot go on: the node must then end its
-    process. The sockets stay open until it does, so that nobody takes it for dead while its workers live. Who is of
-    another cluster than `cluster` is hung up on.
+    process. `wall_us` is the machine's wall clock; `on_clock` gets what most members' clocks say, when the heartbeat
+    that asked was sent, and when the answer came. The sockets stay open until the process ends, so that nobody takes it
+    for dead while its workers live. Who is of another cluster than `cluster` is hung up on.
     Raises PortInUseError.
     """
 
@@ -58,16 +61,20 @@ class Heartbeat:
         on_verdict: Callable[[Verdict], None],
         on_failure: Callable[[BaseException], None],
         cluster: ClusterId | None = None,
+        wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        on_clock: Callable[[int, float, float], None] = lambda *_: None,
     ) -> None:
         if not secret:
             raise ValueError("heartbeats need a secret: set ROTA_SECRET or ROTA_SECRET_FILE")
         self._on_lease, self._on_verdict, self._on_failure = on_lease, on_verdict, on_failure
+        self._wall_us, self._on_clock = wall_us, on_clock
         self._selector = selectors.DefaultSelector()
         passport = Passport(secret, me, cluster or ClusterId())
         self._callers = Callers(host, port, self._selector, passport, self)
         self.port = self._callers.port
         self._evidence = Evidence()
         self._lease, self._detector = Lease(), Detector(self._evidence)
+        self._clocks = Clocks()
         self._names = Names(self._wake)
         self._dialler = Dialler(self._selector, passport, self._names, self)
         self._knocker = Knocker(self._selector)
@@ -125,7 +132,7 @@ class Heartbeat:
         link.heard_s = now_s
         if isinstance(message, Beat) and not link.dialled and self._callers.is_of(link, message.member):
             self._evidence.heard(message.member, message.incarnation, link.number, now_s)
-            answer = self._detector.beat(message, now_s)
+            answer = self._answer(message, now_s)
             if answer is not None:
                 link.send(answer)
         elif isinstance(message, Answer) and link.dialled and self._callers.is_of(link, message.leader):
@@ -200,13 +207,24 @@ class Heartbeat:
         beat = self._lease.beat(now_s)
         if beat is None or self._view is None:
             return
+        beat = replace(beat, wall_us=self._wall_us())
         if not self._view.leading:
             self._dialler.send(beat)
-        elif (answer := self._detector.beat(beat, now_s)) is not None:
+        elif (answer := self._answer(beat, now_s)) is not None:
             self._answered(answer, now_s)
+
+    def _answer(self, beat: Beat, now_s: float) -> Answer | None:
+        answer = self._detector.beat(beat, now_s)
+        if answer is None or self._view is None:
+            return None
+        if beat.wall_us is not None:
+            self._clocks.heard(beat.member, beat.wall_us, beat.echo_s, now_s)
+        return replace(answer, wall_us=self._clocks.agreed_us(self._view.peers, now_s))
 
     def _answered(self, answer: Answer, now_s: float) -> None:
         """The first answer in a term is echoed at once: the leader's majority waits for it."""
+        if answer.wall_us is not None:
+            self._on_clock(answer.wall_us, answer.sent_s, now_s)
         echoed = self._lease.echoed
         lease = self._lease.answered(answer, now_s)
         if lease is not None:

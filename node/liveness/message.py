@@ -11,6 +11,7 @@ class Beat:
     """A heartbeat. `sent_s` is the member's own clock.
 
     `echo_s` is the leader's clock as it stood in the last answer that the member got in this term, or None.
+    `wall_us` is the machine's wall clock, which may be wrong.
     """
 
     member: str
@@ -18,6 +19,7 @@ class Beat:
     term: int
     sent_s: float
     echo_s: float | None
+    wall_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class Answer:
     """The leader's answer to one heartbeat, whose incarnation, term and `sent_s` it repeats.
 
     `now_s` is the leader's clock. `lease_s` is how long the lease is, counted from `sent_s`; None: no lease.
+    `wall_us` is what most members' wall clocks say at `now_s`, None where that is not known.
     """
 
     leader: str
@@ -34,3 +37,4 @@ class Answer:
     sent_s: float
     now_s: float
     lease_s: float | None
+    wall_us: int | None = None

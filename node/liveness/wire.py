@@ -140,10 +140,10 @@ class Channel:
 
 def _to_list(message: Message) -> list[object]:
     match message:
-        case Beat(member, incarnation, term, sent_s, echo_s):
-            return ["beat", member, incarnation, term, sent_s, echo_s]
-        case Answer(leader, leader_incarnation, incarnation, term, sent_s, now_s, lease_s):
-            return ["answer", leader, leader_incarnation, incarnation, term, sent_s, now_s, lease_s]
+        case Beat(member, incarnation, term, sent_s, echo_s, wall_us):
+            return ["beat", member, incarnation, term, sent_s, echo_s, wall_us]
+        case Answer(leader, leader_incarnation, incarnation, term, sent_s, now_s, lease_s, wall_us):
+            return ["answer", leader, leader_incarnation, incarnation, term, sent_s, now_s, lease_s, wall_us]
         case Bye():
             return ["bye"]
 
@@ -157,8 +157,16 @@ def _unpacked(content: bytes) -> object:
 
 def _message(fields: object) -> Message:
     match fields:
-        case ["beat", str(member), int(incarnation), int(term), float(sent_s), float() | None as echo_s]:
-            return Beat(member, incarnation, term, sent_s, echo_s)
+        case [
+            "beat",
+            str(member),
+            int(incarnation),
+            int(term),
+            float(sent_s),
+            float() | None as echo_s,
+            int() | None as wall_us,
+        ]:
+            return Beat(member, incarnation, term, sent_s, echo_s, wall_us)
         case [
             "answer",
             str(leader),
@@ -168,8 +176,9 @@ def _message(fields: object) -> Message:
             float(sent_s),
             float(now_s),
             float() | int() | None as lease_s,
+            int() | None as wall_us,
         ]:
-            return Answer(leader, leader_incarnation, incarnation, term, sent_s, now_s, lease_s)
+            return Answer(leader, leader_incarnation, incarnation, term, sent_s, now_s, lease_s, wall_us)
         case ["bye"]:
             return Bye()
         case _:

@@ -10,11 +10,11 @@ from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
 from node.conduct import Propose
-from node.proposing import now_us
 from node.raft.errors import ChangeRefused, RaftError
 from node.raft.machine import Role
 from node.state.entries import AddMember, RemoveMember, Seed
 from node.state.value import Result, State
+from node.wall_clock import now_us
 
 _log = logging.getLogger("rota.membership")
 

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from node.conduct import Propose
-from node.proposing import now_us
 from node.raft.errors import RaftError
 from node.raft.machine import Role
 from node.state.entries import Found, Seed, TakeLead
 from node.state.value import State
+from node.wall_clock import now_us
 
 _log = logging.getLogger("rota.leadership")
 

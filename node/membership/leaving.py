@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from node.conduct import Conduct, Propose
-from node.proposing import now_us
 from node.raft.errors import RaftError
 from node.state.entries import MarkDown
 from node.state.value import State
+from node.wall_clock import now_us
 
 _log = logging.getLogger("rota.member")
 

@@ -135,7 +135,7 @@ def _finished_s(run: Mapping[str, Any], clock: Clock, troubles: Troubles) -> flo
 def _passed_over(
     said: str, state: str, overlap: str, due_s: float, next_s: float, free_s: float, troubles: Troubles
 ) -> list[str]:
-    if troubled(due_s, next_s + LATE_S, troubles):
+    if troubled(due_s, next_s, troubles):
         return []
     if state == "missed":
         return [f"{said} was missed, and nothing was wrong then"]

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import time
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ from bench.chaos.faults.fault import Draw, Fault
 
 HOUR_S: Final = 3600.0
 FILLING: Final = "rota-chaos-filling"
+ENDING_S: Final = 2.0
 KEPT: Final = frozenset({"lock", "node.json", "members.json", "log", "logs", "groups", "scratch", "runs"})
 """What is not the cluster's state: damage there loses nothing, or is another's business."""
 
@@ -47,8 +49,13 @@ def full_disk(draw: Draw) -> Fault:
 
     def mend(cluster: HarmedCluster) -> None:
         (cluster.data(victim) / FILLING).unlink()
-        if cluster.exit_code(victim) is not None:
-            cluster.start(victim)
+        # What met the full disk just before may be about to end.
+        end_s = time.monotonic() + ENDING_S
+        while time.monotonic() < end_s:
+            if cluster.exit_code(victim) is not None:
+                cluster.start(victim)
+                return
+            time.sleep(0.05)
 
     said = f"disk of {draw.called(victim)} full for {hold_s:.1f} s"
     return Fault("full disk", said, (victim,), hold_s, strike, mend)

@@ -9,9 +9,9 @@ from node.account import NOT_STARTED_S
 from node.conduct import AFTER_FAULT_S
 from node.duty.step import LeaseView
 from node.execution.order import Progressed
-from node.proposing import now_us
 from node.raft.errors import NoQuorum, OutcomeUnknown
 from node.state.entries import Began, Cancel, Checkpoint, Claim, Finish, MarkDown
+from node.wall_clock import now_us
 from tests.unit.node.loop import Naps, serving, turns, until
 from tests.unit.node.working import Work, ended
 

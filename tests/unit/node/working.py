@@ -7,10 +7,11 @@ from typing import Any
 from node.conduct import Conduct
 from node.duty.step import LeaseView
 from node.execution.order import CheckpointAsked, Ended, Order, Started
-from node.proposing import Proposing, now_us
+from node.proposing import Proposing
 from node.raft.errors import EntryTooLarge
 from node.state.entries import AttemptEnd, Entry, Proposal, ProposalId, Start
 from node.state.value import Result, Run
+from node.wall_clock import now_us
 from tests.unit.node.duty.given import Owners
 from tests.unit.node.loop import Naps, until
 from tests.unit.node.state.given import History, cluster

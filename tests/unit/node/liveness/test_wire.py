@@ -10,8 +10,8 @@ from node.cluster_id import ClusterId
 from node.liveness.message import Answer, Beat
 from node.liveness.wire import CONTENT_BYTES_MAX, MAGIC, NONCE_BYTES, BadPeerError, Bye, Channel, StrangerError
 
-BEAT = Beat("node-1", 3, 7, 1234.5, 99.25)
-ANSWER = Answer("node-2", 4, 3, 7, 1234.5, 100.0, 2.0)
+BEAT = Beat("node-1", 3, 7, 1234.5, 99.25, 1_794_000_000_000_000)
+ANSWER = Answer("node-2", 4, 3, 7, 1234.5, 100.0, 2.0, 1_794_000_000_000_000)
 
 
 def channel(secret: bytes = b"s", nonce: bytes = b"n", cluster: str = "", *, dialled: bool = False) -> Channel:

@@ -1,0 +1,82 @@
+"""What time it is, where one member's wall clock is wrong: what most members' clocks say. Pure.
+
+Every heartbeat bears its sender's wall clock, every answer the median of them; like cockroachdb, which compares the
+clocks of its nodes and ends the one that is off, except that here it goes by the others' clock instead. As long as
+more than half of the members' clocks are right, a wrong one makes nothing early, late or missed.
+
+Wall clocks are in microseconds since the epoch. `now_s`, and all other seconds, are the own CLOCK_BOOTTIME.
+"""
+
+from collections.abc import Collection
+from statistics import median_low
+
+ROUND_S = 0.75
+"""What took longer to go to and fro says too little about now."""
+
+FRESH_S = 3.0
+"""What a member said of its clock counts so long."""
+
+TOLERATED_US = 1_000_000
+"""A clock that is off by no more is good enough: each member goes by its own, and schedules fire by it."""
+
+_US = 1_000_000
+
+
+class Clocks:
+    """The leader's side: what the members' clocks say."""
+
+    def __init__(self) -> None:
+        self._ahead_us: dict[str, tuple[int, float]] = {}
+        """How much later each one's wall clock is than the own CLOCK_BOOTTIME, and when that was heard."""
+
+    def heard(self, member: str, wall_us: int, echo_s: float | None, now_s: float) -> None:
+        """A heartbeat bears `wall_us`. `echo_s`, the own clock in the answer before it, shows how old it may be."""
+        if echo_s is not None and 0 <= now_s - echo_s <= ROUND_S:
+            self._ahead_us[member] = (wall_us - round(now_s * _US), now_s)
+
+    def agreed_us(self, members: Collection[str], now_s: float) -> int | None:
+        """The wall clock that most go by: the median, the lower of two; None where less than half are known.
+
+        >>> clocks = Clocks()
+        >>> for member, wall_us in [("a", 5_000_000), ("b", 5_000_007), ("c", 3_605_000_000)]:
+        ...     clocks.heard(member, wall_us, 1.0, 1.0)
+        >>> clocks.agreed_us(["a", "b", "c"], 2.0), clocks.agreed_us(["a", "b", "c", "d", "e", "f"], 2.0)
+        (6000007, None)
+        """
+        known = [
+            ahead_us
+            for member, (ahead_us, heard_s) in self._ahead_us.items()
+            if member in members and now_s - heard_s <= FRESH_S
+        ]
+        return round(now_s * _US) + median_low(known) if 2 * len(known) > len(members) else None
+
+
+class Correction:
+    """A member's side: the own wall clock, or where that is off, the one agreed on."""
+
+    def __init__(self) -> None:
+        self._ahead_us: int | None = None
+        self.off = False
+        """Whether the own wall clock was off when it was last looked at."""
+
+    def agree(self, agreed_us: int, sent_s: float, now_s: float) -> None:
+        """An answer bears `agreed_us`, to a heartbeat of `sent_s`: it is that since half of the way."""
+        if 0 <= now_s - sent_s <= ROUND_S:
+            self._ahead_us = agreed_us - round((sent_s + now_s) / 2 * _US)
+
+    def now_us(self, wall_us: int, now_s: float) -> int:
+        """The time to go by, where the own wall clock says `wall_us`.
+
+        >>> correction = Correction()
+        >>> correction.now_us(3_600_000_000, 1.0)
+        3600000000
+        >>> correction.agree(5_000_000, 1.0, 1.0)
+        >>> correction.now_us(3_600_000_000, 2.0), correction.now_us(6_900_000, 2.0), correction.now_us(6_100_000, 2.0)
+        (6000000, 6000000, 6100000)
+        """
+        if self._ahead_us is None:
+            return wall_us
+        agreed_us = round(now_s * _US) + self._ahead_us
+        # Once off, it must come closer before it counts again: it is not to be chosen anew at every look.
+        self.off = abs(wall_us - agreed_us) > (TOLERATED_US // 2 if self.off else TOLERATED_US)
+        return agreed_us if self.off else wall_us

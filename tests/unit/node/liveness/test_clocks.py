@@ -1,0 +1,86 @@
+"""A wall clock that is wrong is outvoted by the others', and what says little of now has no vote."""
+
+import pytest
+
+from node.liveness.clocks import FRESH_S, ROUND_S, TOLERATED_US, Clocks, Correction
+
+HOUR_US = 3_600_000_000
+WALL_US = 1_794_000_000_000_000
+FIVE = ("a", "b", "c", "d", "e")
+
+
+def heard(ahead_us: dict[str, int], now_s: float = 10.0) -> Clocks:
+    """What a leader knows to whom each member has said that its clock is so much ahead."""
+    clocks = Clocks()
+    for member, each_us in ahead_us.items():
+        clocks.heard(member, WALL_US + each_us, now_s - 0.25, now_s)
+    return clocks
+
+
+@pytest.mark.parametrize(
+    ("ahead_us", "agreed_us"),
+    [
+        ({"a": 0, "b": 10, "c": 20, "d": 30, "e": HOUR_US}, 20),
+        ({"a": -HOUR_US, "b": 10, "c": 20, "d": 30, "e": HOUR_US}, 20),
+        ({"a": HOUR_US, "b": HOUR_US, "c": 20, "d": 30, "e": 40}, 40),
+        ({"a": 0, "b": 10, "c": 20}, 10),
+        ({"a": 0, "b": 10}, None),
+    ],
+)
+def test_the_time_is_what_most_clocks_say(ahead_us: dict[str, int], agreed_us: int | None) -> None:
+    found = heard(ahead_us).agreed_us(FIVE, 10.0)
+    assert found == (None if agreed_us is None else WALL_US + agreed_us)
+
+
+def test_what_was_said_goes_on_with_the_leaders_own_clock_and_grows_old() -> None:
+    clocks = heard(dict.fromkeys(FIVE, 0))
+    assert clocks.agreed_us(FIVE, 11.5) == WALL_US + 1_500_000
+    assert clocks.agreed_us(FIVE, 10.0 + FRESH_S + 0.1) is None
+
+
+def test_those_who_are_no_members_any_more_have_no_vote() -> None:
+    clocks = heard({"a": 0, "b": 0, "gone": HOUR_US, "long gone": HOUR_US, "e": HOUR_US})
+    assert clocks.agreed_us(("a", "b", "e"), 10.0) == WALL_US
+
+
+@pytest.mark.parametrize("echo_s", [None, 10.0 - ROUND_S - 0.01, 10.1])
+def test_a_heartbeat_that_may_have_been_under_way_for_long_says_nothing_of_the_time(echo_s: float | None) -> None:
+    clocks = Clocks()
+    clocks.heard("a", WALL_US, echo_s, 10.0)
+    assert clocks.agreed_us(("a",), 10.0) is None
+
+
+def corrected(agreed_us: int = WALL_US, now_s: float = 10.0) -> Correction:
+    correction = Correction()
+    correction.agree(agreed_us, now_s, now_s)
+    return correction
+
+
+def test_a_clock_that_jumps_is_not_followed_from_the_very_moment() -> None:
+    correction = corrected()
+    assert correction.now_us(WALL_US + 1_000_000 + HOUR_US, 11.0) == WALL_US + 1_000_000
+    assert correction.off
+    assert correction.now_us(WALL_US + 2_000_000 - HOUR_US, 12.0) == WALL_US + 2_000_000
+    assert correction.now_us(WALL_US + 3_000_000, 13.0) == WALL_US + 3_000_000
+    assert not correction.off
+
+
+def test_each_member_goes_by_its_own_clock_while_that_is_about_right() -> None:
+    correction = corrected()
+    for own_us in (WALL_US - TOLERATED_US, WALL_US + 17, WALL_US + TOLERATED_US):
+        assert correction.now_us(own_us, 10.0) == own_us
+
+
+def test_a_clock_at_the_edge_of_what_is_tolerated_is_not_chosen_anew_at_every_look() -> None:
+    correction = corrected()
+    assert correction.now_us(WALL_US + TOLERATED_US + 1, 10.0) == WALL_US
+    assert correction.now_us(WALL_US + TOLERATED_US - 1, 10.0) == WALL_US
+    assert correction.now_us(WALL_US + TOLERATED_US // 2, 10.0) == WALL_US + TOLERATED_US // 2
+
+
+def test_an_answer_is_as_old_as_half_of_its_way_and_one_that_took_long_is_not_believed() -> None:
+    correction = corrected()
+    correction.agree(WALL_US + 30_000_000, 40.0 - ROUND_S - 0.01, 40.0)
+    assert correction.now_us(0, 10.0) == WALL_US
+    correction.agree(WALL_US + 30_000_000, 39.6, 40.0)
+    assert correction.now_us(0, 40.0) == WALL_US + 30_200_000
