@@ -1,6 +1,6 @@
 """Runs the measurements: all of them, or those that are named. Each has options of its own: python -m bench.NAME -h.
 
-    python -m bench [placement] [api] [starting] [idle] [failover]
+    python -m bench [placement] [api] [starting] [idle] [failover] [rolling]
 
 They share the machine with whatever else it does: its load is printed before each, and again at the end.
 """
@@ -20,6 +20,7 @@ NAMES: Final = {
     "starting": "from a request, and from a claim, to a command's first words",
     "idle": "an idle node's processor time and memory",
     "failover": "from the loss of a node to the claims of its runs by others",
+    "rolling": "each of five nodes stopped and started again: how long until others have its runs, and what falls due",
 }
 
 

@@ -112,11 +112,12 @@ class Conduct:
         else:
             account.say(event)
 
-    async def hand_over_all(self, patience_s: float) -> bool:
+    async def hand_over_all(self, patience_s: float, dying_s: float) -> bool:
         """Leave off: nothing new is begun until `go_on`, and what runs is asked to stop where another may go on.
 
-        What has not stopped after `patience_s` is killed. Returns when every end is committed, or when twice that
-        time is over: whether nothing works here any more, so that others may take over.
+        What has not stopped after `patience_s` is killed, and has `dying_s` for that: on a busy machine it takes its
+        time. Returns when every end is committed, or that time is over: whether nothing works here any more, so that
+        others may take over.
         """
         self._resting = True
         for run_id, attempt in self._held.items():
@@ -124,7 +125,7 @@ class Conduct:
                 self._runner.hand_over(run_id, attempt.token)
         if not await self._idle_within(patience_s) and not self._all_ended:
             self.kill_all()
-            await self._idle_within(patience_s)
+            await self._idle_within(dying_s)
         if not self._all_ended:
             return False
         await self._give_back(patience_s)

@@ -168,6 +168,10 @@ class LocalCluster:
         self._processes[name].kill()
         self._processes[name].wait()
 
+    def terminate(self, name: str) -> None:
+        """SIGTERM, and no waiting."""
+        self._processes[name].terminate()
+
     def pause(self, name: str) -> None:
         """SIGSTOP: the process stays, and answers nothing."""
         self._processes[name].send_signal(signal.SIGSTOP)

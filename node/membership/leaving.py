@@ -1,4 +1,6 @@
-"""Leaving in good order: what runs is handed over, and then the others are told, so that they need not wait."""
+"""Leaving in good order: the others are told first, so that what falls due is theirs at once; then what runs is handed
+over, each run as soon as it has stopped; then they are told that this member is down.
+"""
 
 import asyncio
 import logging
@@ -7,15 +9,21 @@ from typing import Final
 
 from node.conduct import Conduct, Propose
 from node.raft.errors import RaftError
-from node.state.entries import MarkDown
+from node.state.entries import Drain, MarkDown
 from node.state.value import State
 from node.wall_clock import now_us
 
 _log = logging.getLogger("rota.member")
 
-HAND_OVER_S: Final = 1.5
-"""How long attempts may take to leave off by themselves; so long again to be killed."""
+HAND_OVER_S: Final = 0.7
+"""How long attempts may take to leave off by themselves, so that what does not listen is with another member in less
+than a second, too. What it had not put into a checkpoint by then is done again there.
+"""
 
+DYING_S: Final = 3.0
+"""How long what is killed then may take to be gone: it has a low priority, also when it dies."""
+
+ASIDE_S: Final = 1.0
 SAY_S: Final = 2.0
 AGAIN_S: Final = 1.0
 
@@ -44,7 +52,8 @@ class Leaving:
 
     async def leave(self) -> None:
         """Hand over what runs, and say that this member is down. In a few seconds, with or without a majority."""
-        if not await self._conduct.hand_over_all(HAND_OVER_S):
+        _, clear = await asyncio.gather(self._stand_aside(), self._conduct.hand_over_all(HAND_OVER_S, DYING_S))
+        if not clear:
             # Others may begin where something still works: they have to wait until its lease is over.
             _log.error("some attempts cannot be ended: the others are left to find out that this node is gone")
             return
@@ -58,6 +67,16 @@ class Leaving:
         else:
             if not result.ok:
                 _log.warning("the others do not take this member's word that it is down: %s", result.detail)
+
+    async def _stand_aside(self) -> None:
+        """Be the owner of nothing from now on. Without it, what stops here would wait for what does not."""
+        member = self._state().members.get(self._me)
+        if member is None or member.status != "up" or self._standing() is None:
+            return
+        try:
+            await self._propose(Drain(now_us(), self._me, on=True, lasting=False), ASIDE_S)
+        except RaftError as error:
+            _log.debug("the others have yet to find out that this member stops: %s", error)
 
     def stir(self) -> None:
         """The members have changed."""

@@ -83,11 +83,15 @@ class RemoveMember:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """`on`: the member keeps what runs and gets nothing new. Not `on`: it is up again."""
+    """`on`: the member keeps what runs and gets nothing new. Not `on`: it is up again.
+
+    `lasting` False: until it joins again, as a member that stops asks for itself.
+    """
 
     at_us: int
     member: str
     on: bool
+    lasting: bool = True
 
 
 @dataclass(frozen=True, slots=True)

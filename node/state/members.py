@@ -136,7 +136,8 @@ def drain(draft: Draft, entry: Drain) -> Result:
     member = draft.members.get(entry.member)
     if member is None:
         return _no_such_member(entry.member)
-    after = replace(member, drained=entry.on, leaving=member.leaving and entry.on)
+    drained = entry.on if entry.lasting else member.drained
+    after = replace(member, drained=drained, leaving=member.leaving and entry.on)
     if member.status != "down":
         after = replace(after, status="draining" if entry.on else "up")
     _replace(draft, member, after, entry.at_us)

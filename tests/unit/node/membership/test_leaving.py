@@ -19,7 +19,7 @@ class Conduct:
         self.did: list[str] = []
         self.clear = True
 
-    async def hand_over_all(self, patience_s: float) -> bool:
+    async def hand_over_all(self, patience_s: float, dying_s: float) -> bool:
         self.did.append("hand over")
         return self.clear
 
@@ -50,6 +50,9 @@ class Node:
         return 1 if member is not None and member.status != "down" else None
 
     async def _propose(self, entry: Entry, timeout_s: float) -> Result:
+        if isinstance(entry, Drain):
+            self.conduct.did.append("stand aside")
+            return self.history.do(entry)
         assert isinstance(entry, MarkDown)
         self.said.append(entry)
         if self.trouble:
@@ -73,12 +76,23 @@ def served(node: Node, scenario: Callable[[], Coroutine[Any, Any, None]]) -> Non
     serving(run())
 
 
-def test_who_stops_hands_over_first_and_then_says_that_it_is_down() -> None:
+def test_who_stops_stands_aside_hands_over_and_then_says_that_it_is_down() -> None:
     node = Node()
     serving(node.leaving.leave())
-    assert node.conduct.did == ["hand over"]
+    assert node.conduct.did == ["stand aside", "hand over"]
     member = node.history.state.members["b"]
     assert (member.status, member.reason) == ("down", "stopped")
+    node.history.back("b")
+    assert node.history.state.members["b"].status == "up", "nobody has drained it"
+
+
+def test_one_that_was_drained_is_so_still_when_it_is_back() -> None:
+    node = Node()
+    node.history.must(Drain(NOW_US, "b", on=True))
+    serving(node.leaving.leave())
+    assert node.conduct.did == ["hand over"]
+    node.history.back("b")
+    assert node.history.state.members["b"].status == "draining"
 
 
 def test_who_cannot_end_what_runs_says_nothing() -> None:
