@@ -1,6 +1,7 @@
-"""A member goes for good, with work on it, and one comes in its place (DESIGN.md, sections 4 and 9)."""
+"""Members go for good and others come, while work goes on (DESIGN.md, sections 4 and 9)."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from node.cli.local import wait_for
 from node.client import path
 from node.config import parse_members
 from tests.cluster import Cluster
+from tests.occurrences import assert_each_occurrence_once
 
 pytestmark = pytest.mark.chaos
 
@@ -49,3 +51,82 @@ def test_a_removed_member_hands_over_and_its_slot_is_taken_by_the_next(cluster: 
     assert {task["name"]: task["owner"] for task in cluster.all("/v1/tasks", going)} == owners, (
         "it takes exactly its own"
     )
+
+
+FIRST = ("node-1", "node-2", "node-3")
+FOURTH, INSTEAD = "node-4", "node-5"
+EVERY_S = 0.5
+
+
+def test_members_come_are_replaced_and_go_while_work_goes_on(tmp_path: Path) -> None:
+    """A fourth is let in, the third dies for good and is replaced in its slot, the second is let go."""
+    env_of: dict[str, dict[str, str]] = {name: {} for name in FIRST}
+    with Cluster(tmp_path, nodes=5, env_of=env_of) as cluster:
+        places = dict(one.split("=", 1) for one in cluster.members.split(","))
+        first = ",".join(f"{name}={places[name]}" for name in FIRST)
+        env_of |= {name: {"ROTA_MEMBERS": first} for name in FIRST}
+        env_of |= {
+            name: {"ROTA_MEMBERS": f"{name}={places[name]}", "ROTA_JOIN": cluster.url("node-1")}
+            for name in (FOURTH, INSTEAD)
+        }
+        cluster.start(*FIRST)
+        _wait_until_up(cluster, *FIRST)
+        cluster.ask("POST", "/v1/tasks", json=[{"name": f"rests-{n}", "kind": "probe"} for n in range(30)])
+        often = {"schedule": {"every_s": EVERY_S}, "overlap": "allow", "catch_up": "all"}
+        cluster.ask("POST", "/v1/tasks", json=[{"name": f"often-{n}", "kind": "probe", **often} for n in range(6)])
+        notes = {name: cluster.notes() for name in FIRST}
+        for name in FIRST:
+            cluster.register(f"held-{name}", params={**notes[name].params, "steps": 2}, pin=name)
+        held = {name: cluster.run(f"held-{name}") for name in FIRST}
+        for name in FIRST:
+            notes[name].wait("beat")
+
+        cluster.start(FOURTH)
+        _wait_until_up(cluster, *FIRST, FOURTH)
+        cluster.register("pinned", pin=FOURTH)
+        assert cluster.wait_for_run(cluster.run("pinned"))["node"] == FOURTH
+
+        before, gone = _owners(cluster), "node-3"
+        slot = cluster.member(gone)["slot"]
+        cluster.kill(gone)
+        shutil.rmtree(cluster.folder / gone)
+        cluster.wait_for_attempt(held[gone], 2, "node-1")
+        cluster.wait_for_status(gone, "down", node="node-1")
+        assert cluster.ask("DELETE", path("v1", "members", gone), "node-1").status == 204
+        cluster.start(INSTEAD)
+        _wait_until_up(cluster, "node-1", "node-2", FOURTH, INSTEAD)
+        assert cluster.member(INSTEAD)["slot"] == slot
+        moved = {name: owner.replace(gone, INSTEAD) for name, owner in before.items()}
+        assert _owners(cluster) == moved, "not exactly what it replaces"
+
+        assert cluster.ask("DELETE", "/v1/members/node-2", "node-1").status == 204
+        wait_for("it ends by itself", lambda: cluster.exit_code("node-2") is not None)
+        assert cluster.exit_code("node-2") == 0
+        run = cluster.wait_for_attempt(held["node-2"], 2, "node-1")
+        assert run["attempts"][0]["state"] != "orphaned", "it was lost, not handed over"
+        _wait_until_up(cluster, "node-1", FOURTH, INSTEAD)
+        for name in FIRST:
+            notes[name].let_go()
+            assert cluster.wait_for_run(held[name])["state"] == "succeeded"
+            assert [note["step"] for note in notes[name].read("step")] == [0, 1], "it did not go on from its checkpoint"
+        for number in range(6):
+            assert_each_occurrence_once(cluster, f"often-{number}", EVERY_S)
+
+
+def _wait_until_up(cluster: Cluster, *names: str) -> None:
+    """Until these are the members, and each is ready, and up."""
+    cluster.wait_until_ready(*names)
+    up = dict.fromkeys(names, "up")
+    for name in names:
+        wait_for(
+            f"{name} sees all up",
+            lambda name=name: (  # type: ignore[misc]
+                {member["id"]: member["status"] for member in cluster.get("/v1/members", name)["items"]} == up
+            ),
+        )
+
+
+def _owners(cluster: Cluster) -> dict[str, str]:
+    """Who owns what is not pinned."""
+    tasks = cluster.all("/v1/tasks", consistent="true")
+    return {task["name"]: task["owner"] for task in tasks if task["name"].startswith(("rests-", "often-"))}

@@ -1,7 +1,7 @@
 """A process with only a Heartbeat in it: views come in on standard input, findings go out, as JSON lines.
 
-Started as `python -m tests.integration.heartbeat_process NAME SECRET`. Its first line says which port it has. A line
-`{"t": ..., "is": "lease" | "verdict" | "failure", ...}` bears the time of CLOCK_BOOTTIME.
+Started as `python -m tests.integration.heartbeat_process NAME SECRET CLUSTER`. Its first line says which port it has. A
+line `{"t": ..., "is": "lease" | "verdict" | "failure", ...}` bears the time of CLOCK_BOOTTIME.
 """
 
 import json
@@ -9,6 +9,7 @@ import os
 import sys
 from dataclasses import asdict
 
+from node.cluster_id import ClusterId
 from node.liveness.detector import Verdict
 from node.liveness.heartbeat import Heartbeat, boottime_s
 from node.liveness.lease import LeaseNow
@@ -31,9 +32,16 @@ def _verdict(verdict: Verdict) -> None:
 
 def main() -> None:
     """Runs until standard input ends."""
-    me, secret = sys.argv[1:3]
+    me, secret, cluster = sys.argv[1:4]
     heartbeat = Heartbeat(
-        me, "127.0.0.1", 0, secret.encode(), _lease, _verdict, lambda error: _tell("failure", {"why": repr(error)})
+        me,
+        "127.0.0.1",
+        0,
+        secret.encode(),
+        _lease,
+        _verdict,
+        lambda error: _tell("failure", {"why": repr(error)}),
+        ClusterId(cluster),
     )
     _tell("port", {"port": heartbeat.port})
     heartbeat.start()

@@ -28,10 +28,10 @@ DEADLINE_S = 20.0
 class Process:
     """One Heartbeat in a process."""
 
-    def __init__(self, name: str, secret: str) -> None:
+    def __init__(self, name: str, secret: str, cluster: str) -> None:
         self.name = name
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.heartbeat_process", name, secret],
+            [sys.executable, "-m", "tests.integration.heartbeat_process", name, secret, cluster],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -98,9 +98,13 @@ class Process:
 class Trio:
     """Three of them, and what they know."""
 
-    def __init__(self, secrets: tuple[str, str, str] = ("s", "s", "s")) -> None:
+    def __init__(
+        self, secrets: tuple[str, str, str] = ("s", "s", "s"), clusters: tuple[str, str, str] = ("x", "x", "x")
+    ) -> None:
         names = ("a", "b", "c")
-        self.processes = {name: Process(name, secret) for name, secret in zip(names, secrets, strict=True)}
+        self.processes = {
+            name: Process(name, secret, cluster) for name, secret, cluster in zip(names, secrets, clusters, strict=True)
+        }
         self.status = dict.fromkeys(names, "up")
         self.ports = {name: process.wait("port")["port"] for name, process in self.processes.items()}
         self.settings = {"lease_s": 1.2, "window_s": 0.6, "margin_s": 0.4}
@@ -205,6 +209,20 @@ def test_a_wrong_secret_is_refused() -> None:
     finally:
         errors = trio.end()
     assert "another secret: ROTA_SECRET must be the same on all members" in errors["a"]
+
+
+def test_a_member_of_another_cluster_gets_no_lease_and_each_side_names_both() -> None:
+    trio = Trio(clusters=("x", "x", "y"))
+    try:
+        trio.lead("a", 1)
+        trio["a"].wait("lease")
+        trio["b"].wait("lease")
+        assert _verdict(trio["a"]) == ("c", "silent", 1, 1)
+        assert trio["c"].leases_since(0) == []
+    finally:
+        errors = trio.end()
+    assert errors["a"].count("c belongs to cluster y, and this node to cluster x") == 1
+    assert errors["c"].count("a belongs to cluster x, and this node to cluster y") == 1
 
 
 def test_a_stranger_is_hung_up_on_and_disturbs_nobody(trio: Trio) -> None:
