@@ -4,16 +4,24 @@ lock           held (flock) while a node runs on the folder; holds its process i
 node.json      the node's id, and the session of its last start
 members.json   the members' addresses as last agreed on, and as they were configured then, for the next start
 raft/ runs/ logs/ history.db    of the parts named so
+
+A file here that cannot be read is set aside (`node.aside`): all of it can be known again. The session is at least the
+wall clock, and where the members are is in ROTA_MEMBERS, and with the others.
 """
 
 import fcntl
 import json
+import logging
 import os
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from node.aside import set_aside, sync_folder
 from node.membership.whereabouts import Agreed
+
+_log = logging.getLogger("rota")
 
 
 class FolderInUse(Exception):
@@ -21,7 +29,7 @@ class FolderInUse(Exception):
 
 
 class ForeignFolder(Exception):
-    """The folder is another node's, or is not readable as a node's."""
+    """The folder is another node's, or cannot be used."""
 
 
 class Folder:
@@ -66,7 +74,7 @@ class Folder:
 
     def _begin_session(self, node: str, now_us: int) -> int:
         path = self.path / "node.json"
-        before = _read(path)
+        before = self._read(path)
         if before and before.get("node") != node:
             raise ForeignFolder(
                 f"{self.path} belongs to node {before.get('node')!r}, and ROTA_NODE is {node!r}: "
@@ -74,26 +82,39 @@ class Folder:
             )
         last = before.get("session", 0)
         session = max(last if isinstance(last, int) else 0, now_us) + 1
-        write_whole(path, json.dumps({"node": node, "session": session}))
+        write_whole(path, _sealed({"node": node, "session": session}))
         return session
 
     @property
     def fresh(self) -> bool:
-        """Whether no members have been agreed on here yet: the node's first start, or its folder was lost."""
-        return not (self.path / "members.json").exists()
+        """Whether no members are known to have been agreed on: the node's first start, or its folder was lost."""
+        return not self.agreed()
 
     def agreed(self) -> dict[str, Agreed]:
-        """The members as last agreed on; nobody before that. Raises `ForeignFolder`."""
-        path = self.path / "members.json"
-        try:
-            return {name: _agreed(*known) for name, known in _read(path).items()}
-        except (TypeError, ValueError) as error:
-            raise _unreadable(path, error) from error
+        """The members as last agreed on; nobody before that, or if that cannot be read. Raises `ForeignFolder`."""
+        return {name: _agreed(*known) for name, known in self._read(self.path / "members.json").items()}
 
     def keep_agreed(self, agreed: Mapping[str, Agreed]) -> None:
         """Remember the members agreed on, for the next start. Raises `OSError`."""
         members = {name: [*known.at, *(known.configured or ())] for name, known in sorted(agreed.items())}
-        write_whole(self.path / "members.json", json.dumps(members))
+        write_whole(self.path / "members.json", _sealed(members))
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        """What a file of ours holds; nothing if it is not there, or cannot be read. Raises `ForeignFolder`."""
+        try:
+            return _opened(path.read_text())
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ForeignFolder(f"cannot read {path}: {error.strerror}") from error
+        except ValueError as error:
+            if not (self.path / "raft").exists():
+                raise ForeignFolder(
+                    f"{path} is not what a node writes: give this node a folder of its own (ROTA_DATA)"
+                ) from error
+            [kept] = set_aside([path])
+            _log.error("%s cannot be read (%s): it is kept as %s, and written anew", path, error, kept.name)
+            return {}
 
     def close(self) -> None:
         """Let another process have it."""
@@ -102,7 +123,14 @@ class Folder:
 
 def whose(path: Path) -> str | None:
     """The id of the node whose data folder it is; None if it is nobody's. Raises `ForeignFolder`."""
-    node = _read(path / "node.json").get("node")
+    try:
+        node = _opened((path / "node.json").read_text()).get("node")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ForeignFolder(f"cannot read {path / 'node.json'}: {error.strerror}") from error
+    except ValueError as error:
+        raise ForeignFolder(f"{path / 'node.json'} is not what a node writes ({error})") from error
     return node if isinstance(node, str) else None
 
 
@@ -119,27 +147,21 @@ def write_whole(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def _sealed(value: Mapping[str, Any]) -> str:
+    text = json.dumps(value)
+    return json.dumps({"crc": zlib.crc32(text.encode()), "holds": text})
+
+
+def _opened(text: str) -> dict[str, Any]:
+    """What was sealed. Raises `ValueError`."""
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _unreadable(path: Path, error: Exception) -> ForeignFolder:
-    return ForeignFolder(
-        f"{path} cannot be read ({error}): restore it, or, if a majority of the other members is well, "
-        "empty this node's folder and start it again: it catches up from them"
-    )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
-    if not isinstance(value, dict):
-        raise ForeignFolder(f"{path} is not what a node writes: give this node a folder of its own (ROTA_DATA)")
+        sealed = json.loads(text)
+        if zlib.crc32(sealed["holds"].encode()) != sealed["crc"]:
+            raise ValueError("its checksum does not match")
+        value: dict[str, Any] = json.loads(sealed["holds"])
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError("it is not what a node writes") from error
     return value

@@ -7,18 +7,22 @@ another member.
 
 `record` may be called from any thread and never waits for the disk; a thread of the history's own writes.
 Readers see all that was recorded before they asked.
+
+Each row has a checksum. A damaged file is set aside, at the start or before the next one, and what was in it is a gap.
 """
 
 import logging
 import sqlite3
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
+from node.aside import is_damage, set_aside
 from node.state.codec import DamagedSnapshot, pack_ended, unpack_ended
 from node.state.value import Ended
 
@@ -33,22 +37,27 @@ EXPORT_RUNS_MAX: Final = 500
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS ended (
   entry INTEGER NOT NULL, run_id TEXT NOT NULL, task TEXT NOT NULL, state TEXT NOT NULL, node TEXT,
-  created_at_us INTEGER NOT NULL, finished_at_us INTEGER NOT NULL, packed BLOB NOT NULL,
+  created_at_us INTEGER NOT NULL, finished_at_us INTEGER NOT NULL, packed BLOB NOT NULL, crc INTEGER NOT NULL,
   PRIMARY KEY (entry, run_id)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS ended_by_run ON ended (run_id, entry);
 CREATE INDEX IF NOT EXISTS ended_by_age ON ended (created_at_us, run_id);
 CREATE INDEX IF NOT EXISTS ended_by_task ON ended (task, created_at_us, run_id);
 CREATE INDEX IF NOT EXISTS ended_by_finish ON ended (finished_at_us);
-CREATE TABLE IF NOT EXISTS gap (after INTEGER NOT NULL, through INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS written (entry INTEGER NOT NULL);
-INSERT INTO written SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM written);
+CREATE TABLE IF NOT EXISTS gap (after INTEGER NOT NULL, through INTEGER NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS written (entry INTEGER NOT NULL, crc INTEGER NOT NULL);
 """
 
-_VERSION: Final = 1
+_NEW_GAP: Final = "INSERT INTO gap VALUES (?, ?, ?)"
+
+_VERSION: Final = 2
 
 
 class DamagedHistory(Exception):
-    """The file of finished runs cannot be read."""
+    """The file of finished runs cannot be used."""
+
+
+class _WrongChecksum(sqlite3.DatabaseError):
+    """A row is not what was written."""
 
 
 class Gap(NamedTuple):
@@ -75,8 +84,8 @@ class Before(NamedTuple):
 class History:
     """The finished runs that one member knows. Raises `DamagedHistory` if its file cannot be used.
 
-    `on_failure` is told, in the thread that writes, if the file is found to be damaged later. While it merely cannot
-    be written (the disk is full), what is to be written waits.
+    `on_failure` is told, in whatever thread finds it out, if the file is found to be damaged later. While it merely
+    cannot be written (the disk is full), what is to be written waits.
     """
 
     def __init__(self, path: Path, on_failure: Callable[[Exception], None] = lambda _error: None) -> None:
@@ -86,22 +95,13 @@ class History:
         self._wake = threading.Condition()
         self._closed = False
         self._file = threading.Lock()
+        self._damaged = False
         try:
-            self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, _VERSION):
-                raise DamagedHistory(f"{path} was written by another version of Rota (format {version})")
-            self._db.executescript(_SCHEMA)
-            self._db.execute(f"PRAGMA user_version={_VERSION}")
-            self._written = int(self._db.execute("SELECT entry FROM written").fetchone()[0])
-        except sqlite3.OperationalError as error:
+            self._db, self._written = _opened(path)
+        except (sqlite3.Error, OSError) as error:
             raise DamagedHistory(
                 f"{path} cannot be opened ({error}): see to the room on its disk, and to its permissions"
             ) from error
-        except sqlite3.DatabaseError as error:
-            raise _damaged(path, error) from error
         self._index = self._written
         self._thread = threading.Thread(target=self._write_on, name="history", daemon=True)
         self._thread.start()
@@ -137,8 +137,8 @@ class History:
                 return
             with self._transaction():
                 self._insert(one for one in pending if not isinstance(one, Gap))
-                self._db.executemany("INSERT INTO gap VALUES (?, ?)", [one for one in pending if isinstance(one, Gap)])
-                self._db.execute("UPDATE written SET entry = ?", (index,))
+                self._db.executemany(_NEW_GAP, [(*one, _crc(*one)) for one in pending if isinstance(one, Gap)])
+                self._db.execute("UPDATE written SET entry = ?, crc = ?", (index, _crc(index)))
             self._written = index
             with self._wake:
                 del self._pending[: len(pending)]
@@ -155,46 +155,44 @@ class History:
             values |= before._asdict()
         where = f"WHERE {' AND '.join(terms)}" if terms else ""
         return self._read(
-            f"SELECT packed FROM ended {where} ORDER BY created_at_us DESC, run_id DESC LIMIT :limit", values
+            f"SELECT packed, crc FROM ended {where} ORDER BY created_at_us DESC, run_id DESC LIMIT :limit", values
         )
 
     def run(self, run_id: str) -> Ended | None:
         """One run; the latest to end, should a task have been deleted and made again under the same name."""
-        return next(
-            iter(
-                self._read(
-                    "SELECT packed FROM ended WHERE run_id = :run_id ORDER BY entry DESC LIMIT 1", {"run_id": run_id}
-                )
-            ),
-            None,
-        )
+        query = "SELECT packed, crc FROM ended WHERE run_id = :run_id ORDER BY entry DESC LIMIT 1"
+        return next(iter(self._read(query, {"run_id": run_id})), None)
 
     def gaps(self) -> tuple[Gap, ...]:
         """What is still to be fetched from another member, oldest first."""
-        self.flush()
-        with self._file, closing(self._db.execute("SELECT after, through FROM gap ORDER BY after")) as rows:
-            return tuple(Gap(*row) for row in rows)
+        with self._watching():
+            self.flush()
+            with self._file, closing(self._db.execute("SELECT after, through, crc FROM gap ORDER BY after")) as rows:
+                return tuple(Gap(*_checked(row)) for row in rows)
 
     def export(self, gap: Gap) -> Portion | None:
         """The first runs of a gap of somebody else's; None if this member has not got them all itself."""
-        self.flush()
+        with self._watching():
+            self.flush()
         if gap.through > self._written or any(
             own.after < gap.through and gap.after < own.through for own in self.gaps()
         ):
             return None
-        with self._file:
-            rows = self._db.execute(
-                "SELECT entry, packed FROM ended WHERE entry > ? AND entry <= ? ORDER BY entry LIMIT ?",
-                (gap.after, gap.through, EXPORT_RUNS_MAX + 1),
-            ).fetchall()
-            if len(rows) <= EXPORT_RUNS_MAX:
-                return Portion(tuple(rows), gap.through)
-            last = rows[-1][0]
-            whole = [row for row in rows if row[0] < last]
-            if not whole:  # one entry that ended more than a portion's runs: all of them, or it would never end
-                whole = self._db.execute("SELECT entry, packed FROM ended WHERE entry = ?", (last,)).fetchall()
-                return Portion(tuple(whole), last)
-            return Portion(tuple(whole), last - 1)
+        rows = self._packed(
+            "WHERE entry > ? AND entry <= ? ORDER BY entry LIMIT ?", gap.after, gap.through, EXPORT_RUNS_MAX + 1
+        )
+        if len(rows) <= EXPORT_RUNS_MAX:
+            return Portion(tuple(rows), gap.through)
+        last = rows[-1][0]
+        whole = [row for row in rows if row[0] < last]
+        if not whole:  # one entry that ended more than a portion's runs: all of them, or it would never end
+            return Portion(tuple(self._packed("WHERE entry = ?", last)), last)
+        return Portion(tuple(whole), last - 1)
+
+    def _packed(self, where: str, *values: int) -> list[tuple[int, bytes]]:
+        with self._watching(), self._file:
+            rows = self._db.execute(f"SELECT entry, packed, crc FROM ended {where}", values)
+            return [(entry, *_checked((packed, crc))) for entry, packed, crc in rows]
 
     def fill(self, gap: Gap, portion: Portion) -> None:
         """Take a portion of a gap from another member. Raises `ValueError` if it is not one."""
@@ -206,7 +204,8 @@ class History:
             self._insert(runs)
             self._db.execute("DELETE FROM gap WHERE after = ? AND through = ?", gap)
             if portion.through < gap.through:
-                self._db.execute("INSERT INTO gap VALUES (?, ?)", (portion.through, gap.through))
+                rest = (portion.through, gap.through)
+                self._db.execute(_NEW_GAP, (*rest, _crc(*rest)))
 
     def forget(self, before_us: int) -> None:
         """Delete the runs that finished before a time."""
@@ -239,7 +238,7 @@ class History:
 
     def _insert(self, runs: Iterable[tuple[int, Ended]]) -> None:
         self._db.executemany(
-            "INSERT OR IGNORE INTO ended VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR IGNORE INTO ended VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 (
                     entry,
@@ -249,16 +248,41 @@ class History:
                     ended.run.attempts[-1].node if ended.run.attempts else None,
                     ended.run.created_at_us,
                     ended.finished_at_us,
-                    pack_ended(ended),
+                    packed := pack_ended(ended),
+                    _crc(packed),
                 )
                 for entry, ended in runs
             ),
         )
 
     def _read(self, query: str, values: dict[str, object]) -> list[Ended]:
-        self.flush()
-        with self._file, closing(self._db.execute(query, values)) as rows:
-            return [unpack_ended(packed) for (packed,) in rows]
+        with self._watching():
+            self.flush()
+            with self._file, closing(self._db.execute(query, values)) as rows:
+                return [unpack_ended(*_checked(row)) for row in rows]
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Tell if what is read, or written, is damaged."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if is_damage(error) and not self._closed:
+                self._found_damaged(error)
+            raise
+
+    def _found_damaged(self, error: sqlite3.Error) -> None:
+        with self._wake:
+            if self._damaged:
+                return
+            self._damaged = True
+        kept = _put_aside(self._path)
+        self._on_failure(
+            DamagedHistory(
+                f"{self._path} is damaged ({error}), and is kept as {kept}: start this node again, and it fetches the "
+                "finished runs from the other members"
+            )
+        )
 
     def _write_on(self) -> None:
         failed = False
@@ -273,20 +297,67 @@ class History:
             try:
                 self.flush()
                 failed = False
-            except sqlite3.OperationalError as error:
+            except sqlite3.Error as error:
+                if is_damage(error):
+                    self._found_damaged(error)
+                    return
                 if not failed:
                     _log.error("finished runs cannot be written to %s: %s; trying again", self._path, error)
                 failed = True
-            except sqlite3.Error as error:
-                self._on_failure(_damaged(self._path, error))
-                return
 
 
-def _damaged(path: Path, error: Exception) -> DamagedHistory:
-    return DamagedHistory(
-        f"{path} cannot be read ({error}): delete it and start again; "
-        "this node fetches the finished runs from the other members"
-    )
+def _opened(path: Path) -> tuple[sqlite3.Connection, int]:
+    """The file, and the last index written to it; a new one in the place of one that is damaged.
+
+    Raises `sqlite3.Error`, `OSError`, `DamagedHistory`.
+    """
+    try:
+        return _open(path)
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise
+        kept = _put_aside(path)
+        _log.error("%s is damaged (%s): kept as %s; the other members are asked for what was in it", path, error, kept)
+        return _open(path)
+
+
+def _open(path: Path) -> tuple[sqlite3.Connection, int]:
+    db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    try:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, _VERSION):
+            raise DamagedHistory(f"{path} was written by another version of Rota (format {version})")
+        db.executescript(_SCHEMA)
+        if version == 0:
+            db.execute("INSERT INTO written VALUES (0, ?)", (_crc(0),))
+            db.execute(f"PRAGMA user_version={_VERSION}")
+        found = db.execute("SELECT entry, crc FROM written").fetchall()
+        if not found:
+            raise _WrongChecksum("it does not say how far it reaches")
+        [written] = _checked(found[-1])
+        return db, int(written)
+    except BaseException:
+        db.close()
+        raise
+
+
+def _put_aside(path: Path) -> str:
+    files = [path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"), path]
+    return set_aside(files)[-1].name
+
+
+def _crc(*values: object) -> int:
+    return zlib.crc32(b" ".join(value if isinstance(value, bytes) else str(value).encode() for value in values))
+
+
+def _checked(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row without its checksum, which is the last value. Raises `_WrongChecksum`."""
+    *values, crc = row
+    if _crc(*values) != crc:
+        raise _WrongChecksum("a row is not what was written")
+    return tuple(values)
 
 
 def pack_portion(portion: Portion) -> bytes:

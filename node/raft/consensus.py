@@ -21,11 +21,12 @@ from node.cluster_id import ClusterId
 from node.raft import membership, snapshot
 from node.raft.addresses import Book
 from node.raft.deflate import mend_connections
-from node.raft.errors import damaged
+from node.raft.errors import Broken
 from node.raft.folder import CLUSTER_ID, Folder
 from node.raft.intake import Intake
 from node.raft.machine import Timing
 from node.raft.prevote import Poll, Standing
+from node.raft.recovery import Recovery
 from node.raft.snapshots import Capture, Snapshots
 from node.raft.transport import Transport
 
@@ -102,6 +103,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         self.snapshots.header = folder.header
         self.poll = Poll()
         self._asked_s = float("-inf")
+        self.recovery = Recovery(self, folder.journal, self._SyncObj__setCurrentTerm)
         self.intake = Intake(self)
         self.transport: Transport
         self._book = book
@@ -145,16 +147,9 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         term: int = self.raftCurrentTerm
         return index >= self.journal.first_index and self.journal.term_at(index) == term > 0
 
-    @property
-    def votes(self) -> bool:
-        """Whether this member's vote may be relied on (`prevote.may_vote`)."""
-        return self.journal.note("votes") == "yes"
-
-    def now_votes(self) -> None:
-        """It has caught up with a leader, or takes part in the cluster's first election."""
-        if not self.votes:
-            self.journal.set_note("votes", "yes")
-            self.journal.flush()
+    def voted_in(self, term: int) -> bool:
+        """Whether this member has given its vote in a term."""
+        return bool(self.raftCurrentTerm == term and self._SyncObj__votedForNodeId is not None)
 
     def belong_to(self, cluster_id: str) -> None:
         """Be of a cluster from now on, unless this member is of one. With the next flush of the journal, for good."""
@@ -215,6 +210,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
 
     def tick(self, wait_s: float) -> None:
         """Do what is due, then wait for messages for so long at most."""
+        self.recovery.step()
         self._before_election()
         self.doTick(wait_s)
         if self.journal.bytes > max(self.timing.log_bytes, self.snapshots.bytes // 2):
@@ -239,10 +235,10 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
             return
         if self._SyncObj__raftElectionDeadline <= now + _SOON_S:
             self._SyncObj__raftElectionDeadline = now + random.uniform(0.5, 1.0) * self.timing.election_min_s
-            if self.votes or self.standing().empty:
+            if self.recovery.votes or self.recovery.first_election:
                 self._ask_beforehand()
         if self.poll.won(self.members()):
-            self.now_votes()
+            self.recovery.now_votes()
             self._SyncObj__raftElectionDeadline = 0
 
     def gives_way(self, asking: str) -> bool:
@@ -259,8 +255,12 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         standing = self.standing()
         question = {"type": "pre_vote", "number": self.poll.begin(self.me)}
         question |= {"last_log_term": standing.last_term, "last_log_index": standing.last_index}
+        self.tell_all(question)
+
+    def tell_all(self, message: dict[str, Any]) -> None:
+        """Send a message to all other members."""
         for node in self._SyncObj__otherNodes:
-            self.transport.send(node, question)
+            self.transport.send(node, message)
 
     # -- put in the place of the library's own
 
@@ -294,7 +294,10 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         try:
             self._restore(snapshot.pieces(self.snapshots.place))
         except Exception as error:
-            raise damaged(f"the snapshot {self.snapshots.place} holds no state that can be read ({error})") from error
+            raise Broken(
+                f"the snapshot {self.snapshots.place} is whole, and holds no state that can be read ({error}): "
+                "is it of another version of Rota?"
+            ) from error
         if clearJournal:
             self.journal.replace([header.prev, header.last])
             others = {self._book.node(member) for member in header.cluster} - {self._book.node(self.me)}

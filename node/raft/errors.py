@@ -30,7 +30,29 @@ class ChangeRefused(RaftError):
 
 
 class DamagedData(RaftError):
-    """The data folder cannot be trusted. The message says which file, and what to do."""
+    """What is in the data folder cannot be trusted. `what` names the file, and what is wrong with it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}. There is no other member to catch up from: put back a copy of the data folder, or move it away "
+            "and begin anew (RECOVERY.md)"
+        )
+        self.what = what
+
+
+class CannotOpen(RaftError):
+    """The data folder cannot be used now, and nothing is wrong with what is in it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}: see to the room on its disk, and to its permissions")
+
+
+class ForeignData(RaftError):
+    """The data folder is another member's."""
+
+
+class MajorityLost(RaftError):
+    """Too many members have lost their logs: the others cannot tell what was committed."""
 
 
 class PortInUse(RaftError):
@@ -47,11 +69,3 @@ class Broken(RaftError):
 
 class FolderInUse(RaftError):
     """Another process has the data folder open."""
-
-
-def damaged(what: str) -> DamagedData:
-    """The error for a folder that cannot be trusted; `what` names the file and what is wrong with it."""
-    return DamagedData(
-        f"{what}. Do not repair it by hand: move the data folder away, remove this member from the cluster "
-        "(`rota remove NODE`), and let it join again with an empty folder; it will be sent all it needs by the others."
-    )

@@ -3,7 +3,8 @@
 Mended on the way (each is a way to lose or to contradict an acknowledged entry in PySyncObj 0.3.17): appends
 are trimmed to what is new; the commit index of a message counts only as far as the message has matched the log; an
 acknowledgement counts only in the term in which it was given, and never moves back what is sent next; a snapshot of
-what is here already is not loaded over it; a member that lost its folder does not vote (`prevote.may_vote`).
+what is here already is not loaded over it; a member that lost its log heeds no leader, and does not vote, before it
+knows how things stand (`recall`).
 """
 
 import logging
@@ -34,13 +35,15 @@ class Intake:
             "append_entries": self._append,
             "next_node_idx": self._acknowledged,
             "request_vote": self._asked_for_vote,
-            "response_vote": self._hand_on,
-            "timeout_now": self._hand_on,
+            "response_vote": self._voted_for,
+            "timeout_now": self._asked_to_lead,
             "apply_command": self._command,
             "apply_command_response": self._hand_on,
             "pre_vote": self._asked_beforehand,
             "pre_vote_answer": self._answered_beforehand,
             "late_term": self._late,
+            "recall": consensus.recovery.asked,
+            "recall_answer": consensus.recovery.told,
             "ping": lambda _node, _message: None,
         }
 
@@ -61,6 +64,8 @@ class Intake:
         here = self._consensus
         if message["term"] < here.raftCurrentTerm:
             here.transport.send(node, {"type": "late_term", "term": here.raftCurrentTerm})
+            return
+        if not here.recovery.may_follow:
             return
         # Before any of it is acknowledged: two leaders of two clusters must not both count on this member.
         here.belong_to(here.transport.cluster_of(node))
@@ -88,8 +93,7 @@ class Intake:
                 index = new[-1][1]
                 trimmed = {"prevLogIdx": prev_index, "prevLogTerm": prev_term, "entries": list(new)}
                 self._hand_on(node, {**message, **trimmed})
-        if index >= message["commit_index"]:
-            here.now_votes()
+        here.recovery.matches(message["term"], index)
 
     def _heartbeat(self, node: Node, message: Message, matched: int) -> None:
         """Hand on no more than who leads, and that all up to `matched` may be committed."""
@@ -135,12 +139,20 @@ class Intake:
 
     def _asked_for_vote(self, node: Node, message: Message) -> None:
         here = self._consensus
-        if may_vote(here.votes, here.standing(), _standing(message)):
+        if may_vote(here.recovery.votes, here.recovery.first_election, here.standing(), _standing(message)):
+            self._hand_on(node, message)
+
+    def _voted_for(self, node: Node, message: Message) -> None:
+        if self._consensus.recovery.counts(node, message):
+            self._hand_on(node, message)
+
+    def _asked_to_lead(self, node: Node, message: Message) -> None:
+        if self._consensus.recovery.votes:
             self._hand_on(node, message)
 
     def _asked_beforehand(self, node: Node, message: Message) -> None:
         here = self._consensus
-        able = may_vote(here.votes, here.standing(), _standing(message))
+        able = may_vote(here.recovery.votes, here.recovery.first_election, here.standing(), _standing(message))
         granted = able and not self._has_leader(node) and here.gives_way(node.id)
         answer = {"type": "pre_vote_answer", "number": message["number"], "granted": granted}
         here.transport.send(node, {**answer, "term": here.raftCurrentTerm})

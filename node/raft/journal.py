@@ -5,6 +5,9 @@ PySyncObj's own journal is never synced and has no checksums. This one collects 
 it in one transaction when it is told to `flush`: before an append is acknowledged, before a leader counts itself
 for a commit (`setRaftCommitIndex`), and with every change of term or vote. The entries are in memory
 as well, since the library reads them all the time; compaction bounds both.
+
+Damage anywhere is found at the start: each record has a checksum, SQLite checks its own structure, `wal` its log, the
+journal says how far it reaches, and `witness` how often it has been flushed.
 """
 
 import sqlite3
@@ -16,9 +19,11 @@ from typing import overload
 
 from pysyncobj.journal import Journal
 
-from node.raft.errors import FolderInUse, damaged
+from node.aside import is_damage
+from node.raft.errors import CannotOpen, DamagedData, FolderInUse
 from node.raft.trimming import Entry
 from node.raft.wal import lost_commits
+from node.raft.witness import Witness
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries
@@ -26,10 +31,20 @@ CREATE TABLE IF NOT EXISTS entries
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
 """
 _KEY = struct.Struct("<QQ")
+_UINT64 = (1 << 64) - 1
+_BEGINNING = b"SQLite format 3\0"
+_VERSIONS = slice(18, 20)
+_WAL_VERSIONS = b"\2\2"
+
+WITNESS = "flushes"
+"""The file beside the journal that says how often it was flushed."""
+
+EXTENT = "extent"
+"""The note that says how many flushes there were, and the first and last entry as of then."""
 
 
 def _crc(command: bytes, index: int, term: int) -> int:
-    return zlib.crc32(command, zlib.crc32(_KEY.pack(index, term)))
+    return zlib.crc32(command, zlib.crc32(_KEY.pack(index & _UINT64, term & _UINT64)))
 
 
 def _meta_crc(key: str, value: str) -> int:
@@ -40,13 +55,15 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
     """The library's journal, made durable. Used by one thread at a time.
 
     `leads` says whether this member is the leader; `on_truncate` is told of entries that are removed from the
-    end. Raises DamagedData if what is there cannot
-    be trusted, FolderInUse if another process has it open; sqlite3.Error where the disk fails, after which
-    nothing may be acknowledged any more.
+    end. Raises DamagedData if what is there cannot be trusted, FolderInUse if another process has it open, CannotOpen
+    if it cannot be used for another reason; later sqlite3.Error or OSError where the disk fails, after which nothing
+    may be acknowledged any more.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.flushes = 0
+        self._witness = Witness(path.with_name(WITNESS))
         self.bytes = 0
         self.leads: Callable[[], bool] = lambda: True
         self.on_truncate: Callable[[Sequence[Entry]], None] = lambda _entries: None
@@ -55,18 +72,37 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self._added: list[Entry] = []
         self._changed: set[str] = set()
         self._open_transaction = False
-        if (lost := lost_commits(path.with_name(f"{path.name}-wal"))) > 0:
-            # Before it is opened: SQLite would drop them, and with the next write the file would look whole.
-            raise damaged(f"the journal {path} is broken off: at least {lost} of its writes would be lost")
         try:
+            new = not path.exists()
+            if not new and self._witness.begun:
+                self._look()
             self._db = self._connect()
-            self._read()
-        except sqlite3.OperationalError as error:
+            try:
+                self._read()
+                self._check_extent(new)
+            except BaseException:
+                self._db.close()
+                raise
+        except OSError as error:
+            raise CannotOpen(f"the journal {path} cannot be read ({error.strerror})") from error
+        except sqlite3.Error as error:
             if "locked" in str(error):
                 raise FolderInUse(f"another process has {path} open: one data folder serves one node") from error
-            raise damaged(f"the journal {path} cannot be opened ({error})") from error
-        except sqlite3.DatabaseError as error:
-            raise damaged(f"the journal {path} cannot be read ({error})") from error
+            if is_damage(error):
+                raise DamagedData(f"the journal {path} cannot be read ({error})") from error
+            raise CannotOpen(f"the journal {path} cannot be opened ({error})") from error
+
+    def _look(self) -> None:
+        """Look at the files before SQLite opens them: it would drop what it cannot read of its log.
+
+        With the next write, the journal would look whole.
+        """
+        with self.path.open("rb") as file:
+            beginning = file.read(100)
+        if not beginning.startswith(_BEGINNING) or beginning[_VERSIONS] != _WAL_VERSIONS:
+            raise DamagedData(f"the journal {self.path} does not begin as it should")
+        if (lost := lost_commits(self.path.with_name(f"{self.path.name}-wal"))) > 0:
+            raise DamagedData(f"the journal {self.path} is broken off: at least {lost} of its writes would be lost")
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=0.5)
@@ -84,19 +120,36 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         return db
 
     def _read(self) -> None:
+        found = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if found != "ok":
+            raise DamagedData(f"the journal {self.path} cannot be read ({' '.join(found.split())})")
         for key, value, crc in self._db.execute("SELECT key, value, crc FROM meta"):
-            if _meta_crc(key, value) != crc:
-                raise damaged(f"the journal {self.path} has a wrong checksum for its {key}")
+            if not isinstance(key, str) or not isinstance(value, str) or _meta_crc(key, value) != crc:
+                raise DamagedData(f"the journal {self.path} has a wrong checksum for its {key}")
             self._meta[key] = value
         for index, term, command, crc in self._db.execute("SELECT idx, term, command, crc FROM entries ORDER BY idx"):
-            if not isinstance(command, bytes) or _crc(command, index, term) != crc:
-                raise damaged(f"the journal {self.path} has a wrong checksum at entry {index}")
-            if self._entries and index != self._entries[-1][1] + 1:
-                raise damaged(f"the journal {self.path} lacks entries before {index}")
+            if not isinstance(command, bytes) or not isinstance(term, int) or _crc(command, index, term) != crc:
+                raise DamagedData(f"the journal {self.path} has a wrong checksum at entry {index}")
             self._entries.append((command, index, term))
             self.bytes += len(command)
         if self._entries and self._entries[-1][2] > self.getCurrentTerm():
-            raise damaged(f"the journal {self.path} has entries of a later term than its own")
+            raise DamagedData(f"the journal {self.path} has entries of a later term than its own")
+
+    def _check_extent(self, new: bool) -> None:
+        """Whether all entries are there that were at the last flush, and that was the last there was."""
+        before = self._witness.flushes or 0
+        extent = self.note(EXTENT)
+        if not extent:
+            # A start that was interrupted before its first flush leaves an empty file, and no witness.
+            if self._entries or not (new or not self._witness.begun):
+                raise DamagedData(f"the journal {self.path} does not say how far it reaches")
+            self.flushes = before
+            return
+        self.flushes, first, last = map(int, extent.split())
+        if [entry[1] for entry in self._entries] != list(range(first, last + 1)):
+            raise DamagedData(f"the journal {self.path} lacks entries: it says that it has {first} to {last}")
+        if self.flushes < before:
+            raise DamagedData(f"the journal {self.path} has lost its end: of {before} writes, {self.flushes} are left")
 
     # -- what the rest of the package asks
 
@@ -150,12 +203,16 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
             return
         self._begin()
         self._write_added()
+        first, last = (self.first_index, self.last_index) if self._entries else (0, -1)
+        self.set_note(EXTENT, f"{self.flushes + 1} {first} {last}")
         for key in self._changed:
             value = self._meta[key]
             self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (key, value, _meta_crc(key, value)))
         self._db.execute("COMMIT")
         self._open_transaction = False
         self._changed.clear()
+        self.flushes += 1
+        self._witness.write(self.flushes)
 
     def _begin(self) -> None:
         if not self._open_transaction:
@@ -252,9 +309,12 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
 
     def close(self) -> None:
         """Write what is left, and close."""
-        self.onOneSecondTimer()
-        self.flush()
-        self._db.close()
+        try:
+            self.onOneSecondTimer()
+            self.flush()
+        finally:
+            self._db.close()
+            self._witness.close()
 
     def _destroy(self) -> None:
         """The library's end; the adapter closes."""

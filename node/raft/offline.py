@@ -4,7 +4,7 @@ from pathlib import Path
 
 from node.raft import membership, snapshot
 from node.raft.adapter import PROPOSALS
-from node.raft.folder import CLUSTER_ID, Folder, open_folder
+from node.raft.folder import CLUSTER_ID, LOST, Folder, open_folder
 from node.raft.journal import SqliteJournal
 from node.raft.machine import Machine
 
@@ -65,6 +65,7 @@ class OfflineLog:
             journal.add(command, index, term)
         journal.set_note(CLUSTER_ID, cluster_id)
         journal.set_note("votes", "yes")
+        journal.set_note(LOST, "")
         journal.flush()
 
     def close(self) -> None:

@@ -54,13 +54,13 @@ class Poll:
         return False
 
 
-def may_vote(voter: bool, mine: Standing, candidate: Standing) -> bool:
+def may_vote(voter: bool, first: bool, mine: Standing, candidate: Standing) -> bool:
     """Whether this member may help that candidate to leadership.
 
     One that is no `voter` yet has an empty folder, or had one when it started: if it once held entries, what it
     acknowledged is lost, and its vote could elect a leader that lacks committed entries. It votes after it has
-    caught up with a leader, or where nobody has anything: the cluster's first election.
+    caught up with a leader, or where nobody has anything: the cluster's `first` election.
     """
-    if not voter and not (mine.empty and candidate.empty):
+    if not voter and not (first and mine.empty and candidate.empty):
         return False
     return candidate.reaches(mine)

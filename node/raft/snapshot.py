@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import msgpack
 
-from node.raft.errors import DamagedData, damaged
+from node.raft.errors import DamagedData
 from node.raft.trimming import Entry
 
 MAGIC = b"ROTASNP1"
@@ -98,12 +98,12 @@ def _header(packed: bytes, path: Path) -> Header:
         header = Header((bytes(last[0]), int(last[1]), int(last[2])), (bytes(prev[0]), int(prev[1]), int(prev[2])), ())
         return Header(header.last, header.prev, tuple(str(member) for member in fields["cluster"]))
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise damaged(f"the snapshot {path} has a header of another kind ({error})") from error
+        raise DamagedData(f"the snapshot {path} has a header of another kind ({error})") from error
 
 
 def _frames(file: BinaryIO, path: Path) -> Iterator[bytes]:
     if file.read(len(MAGIC)) != MAGIC:
-        raise damaged(f"{path} is not a snapshot, or one of another version")
+        raise DamagedData(f"{path} is not a snapshot, or one of another version")
     total = 0
     count = 0
     while True:
@@ -113,19 +113,19 @@ def _frames(file: BinaryIO, path: Path) -> Iterator[bytes]:
         size, crc = _FRAME.unpack(head)
         if size == 0:
             if crc != total or file.read(1) or count == 0:
-                raise damaged(f"the snapshot {path} does not end as it should")
+                raise DamagedData(f"the snapshot {path} does not end as it should")
             return
         if size > PIECE_LIMIT:
-            raise damaged(f"the snapshot {path} has a piece of {size} bytes")
+            raise DamagedData(f"the snapshot {path} has a piece of {size} bytes")
         piece = file.read(size)
         if len(piece) < size:
             raise _short(path)
         if zlib.crc32(piece) != crc:
-            raise damaged(f"the snapshot {path} has a piece whose checksum does not match")
+            raise DamagedData(f"the snapshot {path} has a piece whose checksum does not match")
         total = zlib.crc32(piece, total)
         count += 1
         yield piece
 
 
 def _short(path: Path) -> DamagedData:
-    return damaged(f"the snapshot {path} is cut short")
+    return DamagedData(f"the snapshot {path} is cut short")

@@ -68,7 +68,9 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
             self._acknowledgements.append((node, {**message, "term": self._consensus.raftCurrentTerm}))
             return True
         if message["type"] in ("request_vote", "response_vote"):
-            self._consensus.now_votes()
+            self._consensus.recovery.now_votes()
+        if message["type"] == "response_vote":
+            message = self._consensus.recovery.stamped(message)
         return self._put(node, message)
 
     def _put(self, node: Node, message: Message) -> bool:

@@ -3,7 +3,8 @@
 SQLite ends recovery at the first frame whose checksum is wrong and says nothing: right after a power cut, when what
 was being written is torn, and wrong where the disk has lost what was synced, since Raft would then forget entries
 that it has acknowledged. With synchronous=FULL a transaction is begun only once the one before is on the disk. So
-one commit beyond the first bad frame may be torn, two mean damage. (https://sqlite.org/fileformat2.html#walformat)
+one commit beyond the first bad frame may be torn, two mean damage. (What is cut off altogether, `witness` tells; this
+tells the same after a power cut, when the witness may lag. https://sqlite.org/fileformat2.html#walformat)
 """
 
 import struct

@@ -168,7 +168,7 @@ class Member:
             "alarms": self.alarm.rung,
             "members": sorted(consensus.members()),
             "first_index": consensus.journal.first_index,
-            "votes": consensus.votes,
+            "votes": consensus.recovery.votes,
             "failure": str(self.raft.failure or ""),
         }
 

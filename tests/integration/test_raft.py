@@ -212,7 +212,7 @@ def test_a_port_or_a_folder_in_use_and_a_damaged_folder_are_named(tmp_path: Path
         first.stop()
     journal = tmp_path / "n1" / "raft.sqlite"
     journal.write_bytes(journal.read_bytes()[:3_000])
-    with pytest.raises(DamagedData, match="move the data folder away"):
+    with pytest.raises(DamagedData, match="put back a copy of the data folder"):
         member(port).start()
 
 

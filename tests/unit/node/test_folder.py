@@ -45,12 +45,41 @@ def test_the_folder_of_another_node_is_refused(tmp_path: Path) -> None:
         Folder(tmp_path, "node-2", 1)
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "\0"])
-def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path, text: str) -> None:
-    Folder(tmp_path, "node-1", 1).close()
-    (tmp_path / "node.json").write_text(text)
-    with pytest.raises(ForeignFolder, match=r"node\.json"):
+DAMAGES = ["{", "[1]", "\0", "", "\udcff", '{"crc": 1, "holds": "{}"}', '{"crc": 0, "holds": 3}', "flip"]
+
+
+def damage(path: Path, text: str) -> bytes:
+    content = path.read_bytes()
+    content = (
+        bytes([*content[:30], content[30] ^ 1, *content[31:]])
+        if text == "flip"
+        else text.encode(errors="surrogateescape")
+    )
+    path.write_bytes(content)
+    return content
+
+
+@pytest.mark.parametrize("text", DAMAGES)
+def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    first = Folder(tmp_path, "node-1", 1)
+    first.close()
+    (tmp_path / "raft").mkdir()
+    harmed = damage(tmp_path / "node.json", text)
+    folder = Folder(tmp_path, "node-1", 9)
+    assert folder.session == 10, "no earlier one can have been later than the clock"
+    folder.close()
+    assert (tmp_path / "node.json.damaged-1").read_bytes() == harmed
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "node.json cannot be read" in caplog.text
+    Folder(tmp_path, "node-1", 9).close()
+    assert len(caplog.records) == 1
+
+
+def test_what_is_not_a_nodes_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "node.json").write_text('{"name": "something else"}')
+    with pytest.raises(ForeignFolder, match="is not what a node writes: give this node a folder of its own"):
         Folder(tmp_path, "node-1", 1)
+    assert (tmp_path / "node.json").exists()
 
 
 def test_who_was_agreed_on_is_kept_for_the_next_start(tmp_path: Path) -> None:
@@ -65,10 +94,18 @@ def test_who_was_agreed_on_is_kept_for_the_next_start(tmp_path: Path) -> None:
     folder.close()
 
 
-@pytest.mark.parametrize("text", ['{"a": 1}', '{"a": ["h", "many"]}', "[1]"])
-def test_a_damaged_list_of_members_is_said_to_be_damaged(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", DAMAGES)
+def test_a_damaged_list_of_members_is_set_aside_and_said(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = Folder(tmp_path, "node-1", 1)
-    (tmp_path / "members.json").write_text(text)
-    with pytest.raises(ForeignFolder, match=r"members\.json"):
-        folder.agreed()
+    (tmp_path / "raft").mkdir()
+    folder.keep_agreed({"node-1": Agreed(("127.0.0.1", 7001), None)})
+    known = folder.agreed()
+    harmed = damage(tmp_path / "members.json", text)
+    assert folder.agreed() == {}
+    assert known
+    assert folder.fresh, "as with a folder that was lost, the configuration says where the others are"
+    assert (tmp_path / "members.json.damaged-1").read_bytes() == harmed
+    assert "members.json cannot be read" in caplog.text
     folder.close()

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -106,10 +107,53 @@ def test_what_a_member_sends_is_checked(history: History) -> None:
     assert history.gaps() == (Gap(0, 5),)
 
 
-def test_a_damaged_file_says_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "history.db").write_bytes(b"no database at all, and long enough to be read as one" * 100)
-    with pytest.raises(DamagedHistory, match="delete it and start again"):
+def test_a_damaged_file_is_set_aside_and_what_was_in_it_is_a_gap(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rubbish = b"no database at all, and long enough to be read as one" * 100
+    (tmp_path / "history.db").write_bytes(rubbish)
+    history = History(tmp_path / "history.db")
+    assert (tmp_path / "history.db.damaged-1").read_bytes() == rubbish
+    assert "kept as history.db.damaged-1; the other members are asked" in caplog.text
+    history.jumped(7)  # what Raft has in its snapshot
+    assert history.gaps() == (Gap(0, 7),)
+    history.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE ended SET packed = CAST(substr(packed, 1, length(packed) - 1) || x'00' AS BLOB) WHERE entry = 2",
+        "UPDATE gap SET after = 1",
+        "UPDATE written SET entry = 99",
+        "DELETE FROM written",
+    ],
+)
+def test_a_row_that_is_not_what_was_written_is_found_when_it_is_read(tmp_path: Path, sql: str) -> None:
+    told: list[Exception] = []
+    history = History(tmp_path / "history.db", told.append)
+    history.record(3, [(1, ended(1)), (2, ended(2))])
+    history.jumped(5)
+    history.close()
+    with closing(sqlite3.connect(tmp_path / "history.db")) as db:
+        db.execute(sql)
+        db.commit()
+    history = History(tmp_path / "history.db", told.append)
+    if not (tmp_path / "history.db.damaged-1").exists():  # found at the start: how far it reaches
+        with pytest.raises(sqlite3.DatabaseError, match="a row is not what was written"):
+            history.gaps(), history.runs(None, None, None, None, 10)
+        assert ["kept as history.db.damaged-1: start this node again" in str(error) for error in told] == [True]
+    history.close()
+    history = History(tmp_path / "history.db", told.append)
+    assert (history.written, history.gaps(), history.runs(None, None, None, None, 10)) == (0, (), [])
+    history.close()
+
+
+def test_a_file_that_cannot_be_opened_is_not_taken_for_a_damaged_one(tmp_path: Path) -> None:
+    (tmp_path / "history.db").mkdir()
+    with pytest.raises(DamagedHistory, match="see to the room on its disk, and to its permissions"):
         History(tmp_path / "history.db")
+    assert (tmp_path / "history.db").is_dir()
 
 
 class Failing:

@@ -1,12 +1,13 @@
 """Journal and snapshot are made to fit each other when the folder is opened."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from node.raft import membership, snapshot
-from node.raft.errors import DamagedData, OtherCluster
-from node.raft.folder import JOURNAL, SNAPSHOT, open_folder
+from node.raft.errors import DamagedData, ForeignData, OtherCluster
+from node.raft.folder import JOURNAL, LOST, SNAPSHOT, open_folder
 from node.raft.snapshot import Header
 
 CLUSTER = ("n1 localhost 1", "n2 localhost 2", "n3 localhost 3")
@@ -62,29 +63,108 @@ def test_the_members_of_the_first_start_are_remembered(tmp_path: Path) -> None:
     opened.journal.close()
 
 
-def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
+def test_the_folder_of_another_member_is_refused(tmp_path: Path) -> None:
     begin(tmp_path)
-    with pytest.raises(DamagedData, match="the data folder of n1"):
+    with pytest.raises(ForeignData, match="the data folder of n1"):
         open_folder(tmp_path, "n2", CLUSTER)
-    put_snapshot(tmp_path, 30, term=5)
-    with pytest.raises(DamagedData, match="earlier term"):
-        open_folder(tmp_path, "n1", CLUSTER)
-    (tmp_path / SNAPSHOT).write_bytes(b"rubbish")
-    with pytest.raises(DamagedData, match="not a snapshot"):
-        open_folder(tmp_path, "n1", CLUSTER)
-    put_snapshot(tmp_path, 10)
-    (tmp_path / JOURNAL).unlink()
-    with pytest.raises(DamagedData, match="term and vote are lost"):
-        open_folder(tmp_path, "n1", CLUSTER)
 
 
-def test_a_log_whose_beginning_is_in_no_snapshot_is_refused(tmp_path: Path) -> None:
-    begin(tmp_path)
-    opened = open_folder(tmp_path, "n1", CLUSTER)
+def a_later_snapshot(folder: Path) -> None:
+    put_snapshot(folder, 30, term=5)
+
+
+def a_damaged_snapshot_of_what_the_journal_lacks(folder: Path) -> None:
+    no_snapshot_of_what_the_journal_lacks(folder)
+    (folder / SNAPSHOT).write_bytes(b"rubbish")
+
+
+def no_snapshot_of_what_the_journal_lacks(folder: Path) -> None:
+    opened = open_folder(folder, "n1", CLUSTER)
     opened.journal.deleteEntriesTo(5)
     opened.journal.close()
-    with pytest.raises(DamagedData, match="is gone"):
-        open_folder(tmp_path, "n1", CLUSTER)
+
+
+def no_journal(folder: Path) -> None:
+    put_snapshot(folder, 10)
+    (folder / JOURNAL).unlink()
+
+
+def an_empty_journal(folder: Path) -> None:
+    (folder / JOURNAL).write_bytes(b"")
+
+
+def an_older_journal(folder: Path) -> None:
+    older = (folder / JOURNAL).read_bytes()
+    opened = open_folder(folder, "n1", CLUSTER)
+    opened.journal.add(b"\x00 21", 21, 1)
+    opened.journal.close()
+    (folder / JOURNAL).write_bytes(older)
+
+
+LOSSES = [
+    (a_later_snapshot, "earlier term than the snapshot"),
+    (a_damaged_snapshot_of_what_the_journal_lacks, "not a snapshot, or one of another version, and the journal"),
+    (no_snapshot_of_what_the_journal_lacks, "snapshot is gone, and the journal"),
+    (no_journal, "is gone"),
+    (an_empty_journal, "does not begin as it should"),
+    (an_older_journal, "has lost its end"),
+]
+
+
+@pytest.mark.parametrize(("harm", "what"), LOSSES, ids=lambda value: getattr(value, "__name__", ""))
+def test_what_cannot_be_trusted_is_set_aside_and_said(
+    tmp_path: Path, harm: Callable[[Path], None], what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin(tmp_path)
+    harm(tmp_path)
+    for _ in range(2):
+        opened = open_folder(tmp_path, "n1", CLUSTER)
+        assert what in opened.journal.note(LOST), "it is remembered until the member has caught up"
+        assert opened.journal.note("votes") == ""
+        opened.journal.close()
+    [said] = caplog.records
+    assert said.levelname == "ERROR"
+    assert what in said.getMessage()
+    assert "catches up from the others, and does not vote before it has" in said.getMessage()
+    if harm is not no_journal:
+        assert (tmp_path / f"{JOURNAL}.damaged-1").exists()
+
+
+@pytest.mark.parametrize(("harm", "what"), LOSSES, ids=lambda value: getattr(value, "__name__", ""))
+def test_where_there_are_no_others_it_is_refused_as_it_is(
+    tmp_path: Path, harm: Callable[[Path], None], what: str
+) -> None:
+    begin(tmp_path)
+    harm(tmp_path)
+    snapshot_file = tmp_path / SNAPSHOT
+    if snapshot_file.exists() and b"rubbish" not in snapshot_file.read_bytes():
+        put_snapshot(tmp_path, 30, term=5, cluster=CLUSTER[:1])
+        if harm is no_journal:
+            what = "is gone"
+    for _ in range(2):
+        with pytest.raises(DamagedData, match=what):
+            open_folder(tmp_path, "n1", CLUSTER[:1])
+    assert not list(tmp_path.glob("*.damaged-*"))
+
+
+def test_a_damaged_snapshot_is_not_missed_where_the_journal_holds_everything(tmp_path: Path) -> None:
+    """As it is right after a snapshot, before the log was cut."""
+    begin(tmp_path)
+    (tmp_path / SNAPSHOT).write_bytes(b"rubbish")
+    opened = open_folder(tmp_path, "n1", CLUSTER)
+    assert (opened.journal.last_index, opened.journal.note(LOST), opened.header) == (20, "", None)
+    opened.journal.close()
+    assert (tmp_path / f"{SNAPSHOT}.damaged-1").read_bytes() == b"rubbish"
+
+
+def test_what_a_whole_snapshot_holds_is_kept_when_the_journal_is_damaged(tmp_path: Path) -> None:
+    begin(tmp_path, term=3)
+    put_snapshot(tmp_path, 10, term=3)
+    (tmp_path / JOURNAL).write_bytes(b"rubbish")
+    opened = open_folder(tmp_path, "n1", CLUSTER)
+    assert opened.header is not None
+    assert (opened.journal.first_index, opened.journal.last_index, opened.journal.getCurrentTerm()) == (9, 10, 3)
+    opened.journal.close()
 
 
 def test_a_folder_is_of_one_cluster_for_good(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ METHODS = [
 ]
 ATTRIBUTES = [
     "raftLog", "serializer", "transport", "otherNodes", "raftNextIndex", "raftLeader", "raftElectionDeadline",
-    "raftCommitIndex", "raftLastApplied", "transferInProgress", "pipeNotifier",
+    "raftCommitIndex", "raftLastApplied", "transferInProgress", "pipeNotifier", "votedForNodeId", "raftState",
 ]  # fmt: skip
 
 

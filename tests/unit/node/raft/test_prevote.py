@@ -8,16 +8,17 @@ EMPTY = Standing(0, 1)
 def test_a_candidate_must_reach_the_voters_log() -> None:
     """Raft, section 5.4.1."""
     mine = Standing(3, 10)
-    assert may_vote(True, mine, Standing(3, 10))
-    assert may_vote(True, mine, Standing(4, 2))
-    assert not may_vote(True, mine, Standing(3, 9))
-    assert not may_vote(True, mine, Standing(2, 50))
+    assert may_vote(True, False, mine, Standing(3, 10))
+    assert may_vote(True, False, mine, Standing(4, 2))
+    assert not may_vote(True, False, mine, Standing(3, 9))
+    assert not may_vote(True, False, mine, Standing(2, 50))
 
 
 def test_a_member_that_may_have_lost_its_folder_votes_in_a_first_election_only() -> None:
-    assert may_vote(False, EMPTY, EMPTY)
-    assert not may_vote(False, EMPTY, Standing(1, 5))
-    assert not may_vote(False, Standing(1, 3), Standing(1, 5))
+    assert may_vote(False, True, EMPTY, EMPTY)
+    assert not may_vote(False, False, EMPTY, EMPTY), "others have something already"
+    assert not may_vote(False, True, EMPTY, Standing(1, 5))
+    assert not may_vote(False, True, Standing(1, 3), Standing(1, 5))
 
 
 def test_a_round_is_won_once_by_a_majority_of_those_who_are_members() -> None:

@@ -1,0 +1,138 @@
+"""How a member that has lost its log, its term and its vote comes to take part again (pure).
+
+It may have voted, and acknowledged entries, and does not know it. Raft rests on members that remember; so this one
+takes nothing from a leader, and votes for nobody, until enough others have said how things stand *since it came back*.
+
+Whatever it took part in before, an election or a commit, had a majority of n members: itself and n // 2 others at the
+least. So it asks until n - n // 2 others have answered: one of those was in that majority, too, and knows its term.
+From then on it heeds no leader of an earlier term than the latest that it was told. It votes once its log has all that
+the leader of that term had when it answered: all that it may have acknowledged is in there. (As Viewstamped
+Replication recovers, Liskov and Cowling 2012, section 4.3; Michael et al. 2017 show what is missing there: a vote of
+before that is still under way. `Ballot` leaves it out.)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from node.raft.prevote import Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How things stand with a member that was asked. `members` are the ids of all, by its log.
+
+    `whole`: it remembers what it took part in. `lost`: it has had to set its own files aside, and has not caught up.
+    """
+
+    term: int
+    standing: Standing
+    leads: bool
+    members: frozenset[str]
+    whole: bool
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The latest term, who leads in it, and the last index of that leader's log."""
+
+    term: int
+    leader: str
+    last_index: int
+
+
+@dataclass(slots=True)
+class Recall:
+    """What a member that does not remember has been told since it started.
+
+    `begun`: the cluster has a log, so this is not its first election. `matched`: how far the log here is known to be
+    the leader's, and in which term.
+    """
+
+    me: str
+    answers: dict[str, Answer] = field(default_factory=dict)
+    matched: tuple[int, int] = (0, 0)
+
+    @property
+    def begun(self) -> bool:
+        """Whether somebody has had anything proposed."""
+        return any(not answer.standing.empty for answer in self.answers.values())
+
+    def found(self, term: int) -> Found | None:
+        """As `found`; None while `term`, that of this member, is later than what it was told of."""
+        latest = found(self.me, self.answers)
+        return latest if latest is not None and latest.term >= term else None
+
+    def complete(self, term: int) -> bool:
+        """Whether the log here holds all that the leader of the latest term had when it was asked."""
+        latest = self.found(term)
+        if latest is None:
+            return False
+        matched_term, matched_index = self.matched
+        return matched_term == latest.term and matched_index >= latest.last_index
+
+
+def found(me: str, answers: Mapping[str, Answer]) -> Found | None:
+    """The latest term in which `me` may have taken part, once enough have answered, its leader among them.
+
+    >>> def answer(term, leads): return Answer(term, Standing(term, 9), leads, frozenset("abc"), True, False)
+    >>> found("a", {"b": answer(3, leads=True)})  # c may be the leader of a later term, with a vote that a forgot
+    >>> found("a", {"b": answer(3, leads=True), "c": answer(4, leads=False)})  # as it was: another is to be elected
+    >>> found("a", {"b": answer(5, leads=True), "c": answer(4, leads=False)})
+    Found(term=5, leader='b', last_index=9)
+    """
+    told = {member: answer for member, answer in answers.items() if answer.whole}
+    if not told:
+        return None
+    latest = max(answer.term for answer in told.values())
+    leader = next((one for one, answer in told.items() if answer.leads and answer.term == latest), None)
+    if leader is None:
+        return None
+    members = told[leader].members
+    if me not in members or len((told.keys() & members) - {me}) < needed(len(members)):
+        return None
+    return Found(latest, leader, told[leader].standing.last_index)
+
+
+def needed(members: int) -> int:
+    """How many others must have answered, of so many members.
+
+    >>> [needed(members) for members in (2, 3, 4, 5)]
+    [1, 2, 2, 3]
+    """
+    return members - members // 2
+
+
+def hopeless(me: str, cluster: frozenset[str], answers: Mapping[str, Answer]) -> frozenset[str]:
+    """The members that have lost their logs, if there are too many for the rest ever to be enough; else nobody.
+
+    `cluster` is who is a member as far as `me` knows; somebody who remembers knows better.
+    """
+    told = [answer for answer in answers.values() if answer.whole]
+    members = max(told, key=lambda answer: (answer.term, answer.leads)).members if told else cluster
+    lost = {member for member, answer in answers.items() if answer.lost} | {me}
+    return frozenset(lost) if len(members - lost) < needed(len(members)) else frozenset()
+
+
+@dataclass(slots=True)
+class Ballot:
+    """The votes that a candidate was given in its term, by the lives of those who gave them.
+
+    A member that has lost its log begins another life, with a greater number, and whoever answers it knows of that. A
+    vote of the life before, which was under way for long, must not count beside one of somebody who knows.
+    """
+
+    term: int = 0
+    votes: dict[str, int] = field(default_factory=dict)
+    lives: dict[str, int] = field(default_factory=dict)
+
+    def take(self, term: int, member: str, life: int, lives: Mapping[str, int]) -> bool:
+        """Whether a vote counts; `lives` are the lives of others that the voter knows of."""
+        if term != self.term:
+            self.term, self.votes, self.lives = term, {}, {}
+        known = {**self.lives, **lives}
+        votes = {**self.votes, member: life}
+        if any(votes.get(other, now) < now for other, now in known.items()):
+            return False
+        self.votes, self.lives = votes, known
+        return True

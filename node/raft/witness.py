@@ -1,0 +1,63 @@
+"""How many times the journal has been flushed, kept beside it: so that a journal that lost its end is found out.
+
+A log cut off between two writes, an older copy and an empty file all look like a whole journal; only a second place
+can tell. It is written after each flush and not synced: it may lag after a power cut, and is never ahead of what
+the disk has been made to keep. Its being there also says that this member has had a journal before.
+"""
+
+import os
+import struct
+import zlib
+from pathlib import Path
+
+from node.aside import sync_folder
+
+_MAGIC = b"ROTAFLU1"
+_NUMBER = struct.Struct("<8sQ")
+_CRC = struct.Struct("<I")
+SIZE_BYTES = _NUMBER.size + _CRC.size
+
+
+class Witness:
+    """The file at `path`. `flushes` is what it says; None if it is not there, or cannot be read.
+
+    `begun`: it was there. Raises `OSError`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.flushes: int | None = None
+        self._file: int | None = None
+        self.begun = path.exists()
+        if self.begun:
+            self.flushes = _read(path.read_bytes())
+
+    def write(self, flushes: int) -> None:
+        """Note the number of a flush that is on the disk. Raises `OSError`."""
+        if self._file is None:
+            self._begin()
+        assert self._file is not None
+        number = _NUMBER.pack(_MAGIC, flushes)
+        os.pwrite(self._file, number + _CRC.pack(zlib.crc32(number)), 0)
+        self.flushes = flushes
+
+    def _begin(self) -> None:
+        new = not self.path.exists()
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.ftruncate(self._file, SIZE_BYTES)
+        if new:
+            sync_folder(self.path.parent)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _read(content: bytes) -> int | None:
+    if len(content) != SIZE_BYTES:
+        return None
+    magic, flushes = _NUMBER.unpack_from(content)
+    [crc] = _CRC.unpack_from(content, _NUMBER.size)
+    return int(flushes) if magic == _MAGIC and crc == zlib.crc32(content[: _NUMBER.size]) else None

@@ -1,0 +1,162 @@
+"""Hundreds of random damages to a Raft folder: what comes up is all that was there, or a member that knows better."""
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from node.raft import folder as folder_module
+from node.raft import snapshot
+from node.raft.errors import DamagedData
+from node.raft.folder import JOURNAL, LOST, SNAPSHOT, Folder, open_folder
+from node.raft.snapshot import Header
+from node.raft.witness import Witness
+from tests.wired import QuickJournal
+
+CLUSTER = ("n1 localhost 1", "n2 localhost 2", "n3 localhost 3")
+LAST = 120
+DAMAGES = 200
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here loses power: without a sync for each of the thousand openings it is over in a second or two."""
+    monkeypatch.setattr(folder_module, "SqliteJournal", QuickJournal)
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as kill -9 leaves it: a snapshot, a journal that has been cut, half of it in SQLite's own log."""
+    made, left = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("left")
+    opened = open_folder(made, "n1", CLUSTER)
+    for index in range(1, LAST + 1):
+        opened.journal.add(b"\x00" + b"%d." % index * 40, index, 1 + index // 50)
+        if index % 10 == 0:
+            opened.journal.setCurrentTerm(1 + index // 50, "n2")
+        if index == LAST // 2:
+            opened.journal.close()
+            opened = open_folder(made, "n1", CLUSTER)
+    last, prev = opened.journal[69], opened.journal[68]
+    snapshot.write(made / SNAPSHOT, Header(last, prev, CLUSTER), [b"the state, " * 300])
+    opened.journal.deleteEntriesTo(30)
+    opened.journal.set_note("votes", "yes")
+    opened.journal.flush()
+    for file in made.iterdir():
+        shutil.copy(file, left)
+    opened.journal.close()
+    return left
+
+
+def damage(file: Path, rng: random.Random) -> str:
+    """Harm a file somewhere, by one of the ways of disks. What was done."""
+    content = bytearray(file.read_bytes())
+    at = rng.randrange(len(content))
+    match rng.choice(("flip", "flips", "zeros", "cut", "rubbish", "gone", "older block")):
+        case "flip":
+            content[at] ^= 1 << rng.randrange(8)
+            said = f"a bit at {at}"
+        case "flips":
+            for _ in range(20):
+                content[rng.randrange(len(content))] ^= 0xFF
+            said = "twenty bytes"
+        case "zeros":
+            length = min(4096, len(content) - at)
+            content[at : at + length] = bytes(length)
+            said = f"a block of zeros at {at}"
+        case "cut":
+            del content[at:]
+            said = f"cut off at {at}"
+        case "rubbish":
+            content = bytearray(rng.randbytes(len(content)))
+            said = "all of it"
+        case "older block":
+            size = min(4096, len(content))
+            start, other = (size * rng.randrange(len(content) // size) for _ in range(2))
+            content[start : start + size] = content[other : other + size]
+            said = f"the block at {other} in the place of that at {start}"
+        case _:
+            file.unlink()
+            return f"{file.name} gone"
+    file.write_bytes(content)
+    return f"{file.name}: {said}"
+
+
+def same(opened: Folder, reference: Folder) -> bool:
+    """Whether nothing at all is missing."""
+    here, there = opened.journal, reference.journal
+    entries = list(here[:]) == list(there[:]) and opened.header == reference.header
+    vote = (here.getCurrentTerm(), here.getVotedForNodeId()) == (there.getCurrentTerm(), there.getVotedForNodeId())
+    return entries and vote and here.note("votes") == "yes" and opened.cluster == reference.cluster
+
+
+def test_a_damaged_folder_never_comes_up_as_if_it_were_whole(
+    whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(whole, tmp_path / "whole")
+    reference = open_folder(tmp_path / "whole", "n1", CLUSTER)
+    assert reference.journal.note("votes") == "yes"
+    found, unharmed, by_file = 0, 0, dict.fromkeys((file.name for file in whole.iterdir()), 0)
+    assert {JOURNAL, f"{JOURNAL}-wal", SNAPSHOT, "flushes"} <= by_file.keys()
+    for seed in range(DAMAGES):
+        rng = random.Random(seed)
+        folder = tmp_path / "damaged"
+        shutil.copytree(whole, folder)
+        file = rng.choice(sorted(folder.iterdir()))
+        said = f"seed {seed}: {damage(file, rng)}"
+        caplog.clear()
+        opened = open_folder(folder, "n1", CLUSTER)
+        opened.journal.close()
+        if opened.journal.note(LOST):
+            found += 1
+            by_file[file.name] += 1
+            assert opened.journal.note("votes") == "", said
+            assert [record.levelname for record in caplog.records] == ["ERROR"], said
+            assert opened.journal.getVotedForNodeId() is None or file.name == SNAPSHOT, said
+            kept = {each.name for each in folder.glob("*.damaged-1")}
+            assert f"{JOURNAL}.damaged-1" in kept or said.endswith(f"{JOURNAL} gone"), (said, kept)
+        else:
+            unharmed += 1
+            reference_or_snapshot = opened.header is None and opened.journal.first_index == 1
+            assert same(opened, reference) or reference_or_snapshot, f"{said} came up with something missing"
+        again = open_folder(folder, "n1", CLUSTER)
+        assert again.journal.note(LOST) == opened.journal.note(LOST), f"{said}: forgotten at the next start"
+        again.journal.close()
+        shutil.rmtree(folder)
+    reference.journal.close()
+    assert found > DAMAGES / 3
+    assert by_file[JOURNAL] > 10 < by_file[f"{JOURNAL}-wal"]
+    assert by_file[SNAPSHOT] > 10
+    assert by_file["flushes"] == 0, "that alone loses nothing"
+
+
+def test_alone_a_damaged_folder_is_refused_and_left_as_it_is(whole: Path, tmp_path: Path) -> None:
+    """There is nobody to catch up from."""
+    for name in (JOURNAL, f"{JOURNAL}-wal", SNAPSHOT):
+        folder = tmp_path / name
+        shutil.copytree(whole, folder)
+        if name != SNAPSHOT:
+            (folder / SNAPSHOT).unlink()
+        (folder / name).write_bytes((folder / name).read_bytes()[:-5000])
+        for _ in range(2):
+            with pytest.raises(DamagedData, match=name.removesuffix("-wal")):
+                open_folder(folder, "n1", CLUSTER[:1])
+        assert not list(folder.glob("*.damaged-*"))
+
+
+def test_a_write_that_a_power_cut_has_torn_is_no_damage(whole: Path, tmp_path: Path) -> None:
+    """Nobody was told of it: an acknowledgement, and the witness, come after it. One more is."""
+    for lagging, lost in ((1, False), (0, True)):
+        folder = tmp_path / str(lagging)
+        shutil.copytree(whole, folder)
+        witness = Witness(folder / "flushes")
+        assert witness.flushes is not None
+        witness.write(witness.flushes - lagging)
+        witness.close()
+        log = folder / f"{JOURNAL}-wal"
+        os.truncate(log, log.stat().st_size - 100)
+        opened = open_folder(folder, "n1", CLUSTER)
+        assert bool(opened.journal.note(LOST)) is lost
+        opened.journal.close()

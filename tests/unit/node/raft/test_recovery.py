@@ -1,0 +1,157 @@
+"""A member that lost its log, among others: whom it heeds, and when it votes (`recall` says why)."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from node.raft.errors import MajorityLost
+from node.raft.folder import JOURNAL, SNAPSHOT, open_folder
+from node.raft.journal import WITNESS
+from tests.unit.node.raft.test_folder import CLUSTER, begin, put_snapshot
+from tests.wired import Wired, World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Three members that have agreed on something."""
+    made = World(tmp_path, "abc")
+    with made.clock():
+        made.start()
+        made.connect_all()
+        agree(made, b"before")
+        yield made
+
+
+def agree(world: World, data: bytes, *, of: str = "abc") -> None:
+    leader = world.until(lambda: world.leader())
+    leader.consensus.put(data)
+    world.until(lambda: all(world.running[name].applied[-1:] == [data] for name in of))
+
+
+def lead(world: World) -> tuple[Wired, str, str]:
+    """The leader, and the names of the two others."""
+    leader = world.until(world.leader)
+    one, other = (name for name in world.names if name != leader.me)
+    return leader, one, other
+
+
+def lose(world: World, name: str) -> None:
+    """Kill a member and damage its journal."""
+    world.crash(name)
+    (world.folder / name / JOURNAL).write_bytes(b"no database")
+
+
+def test_it_catches_up_and_votes_again(world: World) -> None:
+    leader, lost, other = lead(world)
+    lose(world, lost)
+    agree(world, b"meanwhile", of=leader.me + other)
+    world.start(lost)
+    assert not world.running[lost].consensus.recovery.votes
+    world.connect_all()
+    world.until(lambda: world.running[lost].consensus.recovery.votes)
+    world.until(lambda: world.running[lost].applied == [b"before", b"meanwhile"])
+    world.crash(leader.me)
+    world.until(lambda: world.leader())
+    agree(world, b"after", of=lost + other)
+
+
+def test_it_heeds_no_leader_that_has_been_replaced(world: World) -> None:
+    """Else that one has its majority with it, and commits what the present leader's log has not."""
+    old, lost, other = lead(world)
+    world.cut(old.me, lost)
+    world.cut(old.me, other)
+    world.until(lambda: world.running[other].consensus.is_leader or world.running[lost].consensus.is_leader)
+    new = world.leader()
+    assert new is not None
+    lost = lost if new.me == other else other
+    agree(world, b"new", of=new.me + lost)
+    lose(world, lost)
+    world.start(lost)
+    world.connect(lost, old.me)
+    assert old.consensus.is_leader, "it has not noticed yet"
+    old.consensus.put(b"old")
+    world.run(0.5, paused=[new.me])
+    assert b"old" not in old.applied
+    assert world.running[lost].consensus.journal.last_index == 1
+    assert world.running[lost].consensus.leader_node() is None, "nor may the heartbeats take that one for the leader"
+    world.connect_all()
+    world.until(lambda: world.running[lost].consensus.recovery.votes)
+    agree(world, b"both")
+    assert all(member.applied == [b"before", b"new", b"both"] for member in world.running.values())
+
+
+def test_it_does_not_vote_again_in_a_term_in_which_it_may_have_voted(world: World) -> None:
+    leader, lost, other = lead(world)
+    lose(world, lost)
+    world.start(lost)
+    world.connect_all()
+    consensus = world.running[lost].consensus
+    world.until(lambda: consensus.recovery.votes)
+    assert consensus.raftCurrentTerm == leader.consensus.raftCurrentTerm
+    standing = {"last_log_term": 99, "last_log_index": 99}
+    world.running[lost].take(other, {"type": "request_vote", "term": consensus.raftCurrentTerm, **standing})
+    assert world.running[lost].sent_to(other, "response_vote") == []
+    world.running[lost].take(other, {"type": "request_vote", "term": consensus.raftCurrentTerm + 1, **standing})
+    assert len(world.running[lost].sent_to(other, "response_vote")) == 1
+
+
+def test_it_neither_votes_nor_is_made_leader_nor_asks_to_be_before(world: World) -> None:
+    _, lost, other = lead(world)
+    lose(world, lost)
+    world.start(lost)
+    world.connect(lost, other)
+    member = world.running[lost]
+    for kind in ("request_vote", "pre_vote", "timeout_now"):
+        message = {"type": kind, "term": 90, "number": 1, "last_log_term": 90, "last_log_index": 90}
+        member.take(other, message)
+    world.run(5, paused=[other])
+    assert member.sent_to(other, "response_vote") == []
+    assert member.sent_to(other, "request_vote") == []
+    assert member.sent_to(other, "pre_vote") == []
+    assert [answer["granted"] for answer in member.sent_to(other, "pre_vote_answer")] == [False]
+
+
+def test_where_too_many_have_lost_their_logs_it_says_so_and_what_to_do(world: World) -> None:
+    """Two of three: empty logs of theirs must not elect each other."""
+    _, one, other = lead(world)
+    lose(world, one)
+    lose(world, other)
+    world.start(one, other)
+    with pytest.raises(MajorityLost, match=rf"{one}, {other} have lost their logs.*rota cluster recover.*{JOURNAL}"):
+        world.connect_all()
+        world.run(2)
+
+
+def test_empty_folders_elect_nobody_once_somebody_has_something(world: World) -> None:
+    """Two whole folders are gone: they look like those of a first start, until the third one is heard."""
+    leader, one, other = lead(world)
+    for name in (one, other):
+        world.crash(name)
+        shutil.rmtree(world.folder / name)
+    world.start(one, other)
+    world.connect(leader.me, one)
+    world.connect(leader.me, other)
+    world.run(0.3)
+    world.connect(one, other)
+    world.run(10)
+    assert not any(world.running[name].consensus.recovery.votes for name in (one, other))
+    assert leader.applied == [b"before"]
+
+
+def test_what_it_knew_of_its_vote_is_kept_where_only_the_snapshot_is_damaged(tmp_path: Path) -> None:
+    begin(tmp_path, term=4)
+    put_snapshot(tmp_path, 10, term=4)
+    opened = open_folder(tmp_path, "n1", CLUSTER)
+    opened.journal.setCurrentTerm(6, "n2")
+    opened.journal.deleteEntriesTo(5)
+    opened.journal.close()
+    (tmp_path / SNAPSHOT).write_bytes(b"rubbish")
+    opened = open_folder(tmp_path, "n1", CLUSTER)
+    assert (opened.journal.getCurrentTerm(), opened.journal.getVotedForNodeId()) == (6, "n2")
+    assert len(opened.journal) == 0
+    opened.journal.close()
+    assert (tmp_path / f"{SNAPSHOT}.damaged-1").read_bytes() == b"rubbish"
+    assert (tmp_path / f"{JOURNAL}.damaged-1").exists()
+    assert (tmp_path / WITNESS).exists()
