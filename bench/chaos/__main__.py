@@ -16,6 +16,7 @@ what is done to the network, the disk and the clocks is left out.
 import argparse
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -36,6 +37,8 @@ from node.cli.local import NotInTime
 def main(arguments: list[str] | None = None) -> int:
     """Run it; the exit code."""
     options = _options(arguments)
+    # Namespaces, a mount and the nodes are to be taken down, however this ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("chaos: ended by SIGTERM"))
     if not options.loopback and (why := spaces.why_not()) is not None:
         print(
             f"chaos: {why}. It wants root, ip and iptables; `make soak` does without (no faults of the network)",

@@ -32,12 +32,17 @@ class HarmedCluster(LocalCluster):
         super().__init__(folder, nodes, env={**env, **({"ROTA_TOKEN": TOKEN} if spaces else {})})
         self.small_disk = self.names[-1] if small_disk else None
         """The node whose data folder is a disk of its own."""
-        if spaces is not None:
-            spaces.connect()
-        if self.small_disk is not None:
-            disk = self.data(self.small_disk)
-            disk.mkdir(mode=0o700)
-            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=700", "rota-chaos", str(disk)], check=True)
+        try:
+            if spaces is not None:
+                spaces.connect()
+            if self.small_disk is not None:
+                disk = self.data(self.small_disk)
+                disk.mkdir(mode=0o700)
+                options = f"size={DISK},mode=700"
+                subprocess.run(["mount", "-t", "tmpfs", "-o", options, "rota-chaos", str(disk)], check=True)
+        except Exception:
+            self.close()
+            raise
 
     def host(self, name: str) -> str:
         """Where a node is."""
