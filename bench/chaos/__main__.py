@@ -127,7 +127,7 @@ def _trial(options: argparse.Namespace, folder: Path, deck: Deck, seed: int, has
 
 
 def _rounds(trial: Trial, options: argparse.Namespace) -> bool:
-    """Round after round, until it is enough. False if one went wrong."""
+    """Round after round, until it is enough. False if the cluster did not become whole again."""
     end, number = time.monotonic() + 60 * options.minutes, 0
     while (number < options.rounds) if options.rounds else (time.monotonic() < end):
         number += 1

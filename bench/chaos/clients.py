@@ -6,6 +6,7 @@ An answer of success is a promise. No answer, or 503 and 504, promise nothing, e
 import random
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -40,11 +41,11 @@ class Promises:
 
 
 class Clients:
-    """A thread that goes on from `start` to `stop`; then `promises` is complete."""
+    """A thread that goes on from `start` to `stop`; then `promises` is complete. Each request goes by any client."""
 
-    def __init__(self, client: Client, records: Path, rng: random.Random) -> None:
+    def __init__(self, clients: Sequence[Client], records: Path, rng: random.Random) -> None:
         self.promises = Promises()
-        self._client = client
+        self._clients = clients
         self._records = records
         self._rng = rng
         self._number = 0
@@ -71,7 +72,7 @@ class Clients:
     def _ask(self, method: str, target: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
         """The answer's body, or `Problem`; None where it is not known what became of the request."""
         try:
-            answer = self._client.call(method, target, body=body, headers=headers, timeout_s=8)
+            answer = self._rng.choice(self._clients).call(method, target, body=body, headers=headers, timeout_s=8)
         except Unreachable:
             return None
         except Problem as problem:

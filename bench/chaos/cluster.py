@@ -8,6 +8,7 @@ from typing import Final
 from bench.chaos.clocks import Clocks
 from bench.chaos.spaces import Spaces
 from node.cli.local import LocalCluster
+from node.client import Client
 
 TOKEN: Final = "a-token-of-the-clients"
 DISK: Final = "64m"
@@ -60,6 +61,11 @@ class HarmedCluster(LocalCluster):
     def data(self, name: str) -> Path:
         """A node's data folder."""
         return self.folder / name
+
+    def clients(self) -> list[Client]:
+        """A client for each node, which asks that one first and the others where it cannot be reached."""
+        urls = [self.url(name) for name in self.names]
+        return [Client(urls[at:] + urls[:at], TOKEN if self.spaces else None) for at in range(len(urls))]
 
     def rest(self, *names: str) -> list[str]:
         """All nodes but these."""

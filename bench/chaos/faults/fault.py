@@ -1,5 +1,6 @@
 """A fault, and the draw of whom it strikes."""
 
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,5 +68,8 @@ def nothing(_: HarmedCluster) -> None:
 
 
 def ask(cluster: HarmedCluster, method: str, target: str, body: Any = None) -> None:
-    """Have it done, however often it takes. Raises `NotInTime`."""
-    wait_for(f"{method} {target}", lambda: cluster.client.call(method, target, body=body), 2 * STOP_S)
+    """Have it done, however often it takes, by whichever node can: some may be cut off. Raises `NotInTime`."""
+    turns = itertools.cycle(cluster.names)
+    wait_for(
+        f"{method} {target}", lambda: cluster.client_of(next(turns), 5).call(method, target, body=body), 2 * STOP_S
+    )
