@@ -29,6 +29,15 @@ DISK: Final = (
 )
 """What a node says whose disk is full."""
 
+DAMAGE: Final = (
+    r"node\.raft\.folder: .* kept as ",
+    r"node\.raft\.recovery: \S+ has caught up with the others, and votes again",
+    r"rota\.history: \S+ is damaged \(.*\): kept as ",
+    r"rota: this node cannot go on: \S+ is damaged \(.*\), and is kept as ",
+    r"node\.http\.app: answering GET \S+ failed",  # it read what is damaged just then
+)
+"""What a node says of whose folder files were damaged."""
+
 _ALARM: Final = re.compile(r" (WARNING|ERROR|CRITICAL) |^Traceback ")
 
 
@@ -38,26 +47,40 @@ def logs(cluster: LocalCluster, patterns: Iterable[str]) -> tuple[Counter[str], 
     expected: Counter[str] = Counter()
     unexplained = []
     for name in cluster.names:
+        explained = 0
         for number, line in enumerate(cluster.log_file(name).read_text(errors="replace").splitlines(), 1):
             if _ALARM.search(line):
                 known = next((pattern.pattern for pattern in compiled if pattern.search(line)), None)
-                if known is None:
-                    unexplained.append(f"{name}.log:{number}: {line}")
-                else:
+                if known is not None:
                     expected[known] += 1
+                    explained = number
+                elif not (line.startswith("Traceback") and explained == number - 1):
+                    unexplained.append(f"{name}.log:{number}: {line}")
     return expected, unexplained
 
 
 def settled(cluster: LocalCluster, deadline_s: float = 60) -> list[str]:
     """Wait until no run is active and every member says the same; what does not come about."""
+    active: list[str] = []
+
+    def all_ended() -> bool:
+        active[:] = _active(cluster)
+        return not active
+
     try:
-        wait_for("no run is active", lambda: not _active(cluster), deadline_s, pause_s=0.5)
-    except NotInTime:
-        return [f"stuck: {run}" for run in _active(cluster)]
+        wait_for("no run is active", all_ended, deadline_s, pause_s=0.5)
+    except NotInTime as error:
+        return [str(error), *(f"stuck: {run}" for run in active)]
+    found: list[str] = []
+
+    def agree() -> bool:
+        found[:] = disagreements(cluster)
+        return not found
+
     try:
-        wait_for("the members agree", lambda: not disagreements(cluster), 30, pause_s=0.5)
-    except NotInTime:
-        return disagreements(cluster)
+        wait_for("the members agree", agree, deadline_s, pause_s=0.5)
+    except NotInTime as error:
+        return [str(error), *found]
     return []
 
 

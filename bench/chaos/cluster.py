@@ -1,6 +1,7 @@
 """The cluster that is harmed: nodes on loopback or each in a namespace, with clocks that move and a small disk."""
 
 import subprocess
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,9 @@ class HarmedCluster(LocalCluster):
     ) -> None:
         self.spaces = spaces
         self.clocks = clocks
+        self._acting = threading.RLock()
+        self._down: set[str] = set()
+        """The nodes that do not run because they were killed or stopped here."""
         super().__init__(folder, nodes, env={**env, **({"ROTA_TOKEN": TOKEN} if spaces else {})})
         self.small_disk = self.names[-1] if small_disk else None
         """The node whose data folder is a disk of its own."""
@@ -61,6 +65,33 @@ class HarmedCluster(LocalCluster):
     def data(self, name: str) -> Path:
         """A node's data folder."""
         return self.folder / name
+
+    def start(self, *names: str) -> None:
+        """Start these nodes, or all, without waiting for them."""
+        with self._acting:
+            self._down -= set(names or self.names)
+            super().start(*names)
+
+    def kill(self, name: str) -> None:
+        """kill -9, and wait until it is dead."""
+        with self._acting:
+            self._down.add(name)
+            super().kill(name)
+
+    def stop(self, *names: str, deadline_s: float = 15) -> None:
+        """Ask these nodes, or all, to stop in good order; kill what has not stopped in time."""
+        with self._acting:
+            self._down |= set(names or self.names)
+            super().stop(*names, deadline_s=deadline_s)
+
+    def revive(self) -> list[tuple[str, int]]:
+        """Start the nodes again that have ended by themselves: which, and with what exit code."""
+        with self._acting:
+            ended = [(name, code) for name in self.names if (code := self.exit_code(name)) is not None]
+            ended = [(name, code) for name, code in ended if name not in self._down]
+            for name, _ in ended:
+                super().start(name)
+            return ended
 
     def clients(self) -> list[Client]:
         """A client for each node, which asks that one first and the others where it cannot be reached."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from bench.chaos import asking
+from bench.chaos.caretaker import Caretaker
 from bench.chaos.checker import occurrences, promises, work
 from bench.chaos.clients import Clients
 from bench.chaos.cluster import HarmedCluster
@@ -21,6 +22,9 @@ from node.client import Client, path
 WHOLE_S: Final = 120.0
 """The cluster is whole so long after its mending at the latest, on a machine that is busy with other things too."""
 
+SAID_WHY: Final = 1
+"""What a node ends with that cannot go on; its log says why."""
+
 
 class Trial:
     """One cluster, its tasks and clients, and what was found wrong so far."""
@@ -34,11 +38,13 @@ class Trial:
         self.specs = tasks(self.folder)
         self.clients = Clients(cluster.clients(), self.folder, random.Random(seed + 1))
         self.observer = Observer(cluster)
+        self.caretaker = Caretaker(cluster)
         self.clock = occurrences.Clock(asking.now(), now_s())
         self.begun_s = self.ready_s = self.over_s = now_s()
         self.struck: list[Struck] = []
         self.found: list[str] = []
         self.runs: dict[str, Any] = {}
+        self.damages = any(card.needs == "damage" for card in deck.cards)
         self._pause = random.Random(seed + 2)
 
     def begin(self) -> None:
@@ -46,6 +52,7 @@ class Trial:
         self.cluster.start()
         self.cluster.wait_until_ready(deadline_s=WHOLE_S)
         self.observer.start()
+        self.caretaker.start()
         for name, spec in self.specs.items():
             self.cluster.client.call("PUT", path("v1", "tasks", name), body=spec)
         self.clients.start()
@@ -124,9 +131,8 @@ class Trial:
             client = self.cluster.client_of(name, 5)
 
             def up(client: Client = client) -> bool:
-                for one in self.cluster.names:
-                    if (code := self.cluster.exit_code(one)) is not None:
-                        raise NotInTime(f"{one} has ended by itself, with {code}")
+                if any(self.cluster.exit_code(one) is not None for one in self.cluster.names):
+                    return False  # it has ended by itself, and is about to be started again
                 members = client.get("/v1/members")["items"]
                 return bool(client.call("GET", "/readyz")) and all(one["status"] == "up" for one in members)
 
@@ -173,7 +179,11 @@ class Trial:
         """Stop the clients and the nodes, and look for what they left."""
         self.clients.stop()
         self.observer.stop()
+        self.caretaker.stop()
         self.cluster.stop()
+        self.found += [
+            f"{name} has ended by itself, with {code}" for name, code in self.caretaker.ended if code != SAID_WHY
+        ]
         self.records.read(self.folder)
         self.found += asking.leftovers(self.cluster.folder)
         patterns = [*asking.EXPECTED]
@@ -181,6 +191,8 @@ class Trial:
             patterns += asking.CLOCK
         if self.cluster.small_disk is not None:
             patterns += asking.DISK
+        if self.damages:
+            patterns += asking.DAMAGE
         self.expected, unexplained = asking.logs(self.cluster, patterns)
         self.found += [f"unexplained: {line}" for line in unexplained]
         self.cluster.close()

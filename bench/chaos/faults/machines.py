@@ -3,7 +3,6 @@
 import errno
 import os
 import random
-import time
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +11,6 @@ from bench.chaos.faults.fault import Draw, Fault
 
 HOUR_S: Final = 3600.0
 FILLING: Final = "rota-chaos-filling"
-ENDING_S: Final = 2.0
 KEPT: Final = frozenset({"lock", "node.json", "members.json", "log", "logs", "groups", "scratch", "runs"})
 """What is not the cluster's state: damage there loses nothing, or is another's business."""
 
@@ -41,7 +39,7 @@ def _clock(kind: str, draw: Draw, offset_s: float) -> Fault:
 
 
 def full_disk(draw: Draw) -> Fault:
-    """The small disk is filled up, and freed; its node is started again if it has ended over it."""
+    """The small disk is filled up, and freed. Its node may end over it."""
     victim, hold_s = draw.names[-1], draw.rng.uniform(5.0, 20.0)
 
     def strike(cluster: HarmedCluster) -> None:
@@ -49,13 +47,6 @@ def full_disk(draw: Draw) -> Fault:
 
     def mend(cluster: HarmedCluster) -> None:
         (cluster.data(victim) / FILLING).unlink()
-        # What met the full disk just before may be about to end.
-        end_s = time.monotonic() + ENDING_S
-        while time.monotonic() < end_s:
-            if cluster.exit_code(victim) is not None:
-                cluster.start(victim)
-                return
-            time.sleep(0.05)
 
     said = f"disk of {draw.called(victim)} full for {hold_s:.1f} s"
     return Fault("full disk", said, (victim,), hold_s, strike, mend)
@@ -82,7 +73,7 @@ def damaged_files(draw: Draw) -> Fault:
         cluster.kill(victim)
         files = sorted(_state_files(cluster.data(victim)))
         for path in chance.sample(files, min(len(files), chance.choice((1, 1, 2)))):
-            damage(path, chance)
+            print(f"             {path.relative_to(cluster.folder)}: {damage(path, chance)}", flush=True)
 
     said = f"kill -9 {draw.called(victim)}, files of its folder damaged"
     return Fault("damaged files", said, (victim,), 0.5, strike, lambda cluster: cluster.start(victim))
@@ -96,16 +87,19 @@ def _state_files(folder: Path) -> list[Path]:
     ]
 
 
-def damage(path: Path, chance: random.Random) -> None:
-    """Cut a file short, or write over some of it."""
+def damage(path: Path, chance: random.Random) -> str:
+    """Cut a file short, or write over some of it, at one place or at many. What was done."""
     size_bytes = path.stat().st_size
-    at, many = chance.randrange(size_bytes), chance.randrange(1, 4097)
     how = chance.choice(("cut", "zeros", "noise"))
     if how == "cut":
+        at = chance.choice((0, chance.randrange(size_bytes)))
         os.truncate(path, at)
-        return
+        return f"cut from {size_bytes} bytes to {at}"
+    places = chance.choice((1, 30))
     with path.open("r+b") as file:
-        file.seek(at)
-        file.write(
-            bytes(min(many, size_bytes - at)) if how == "zeros" else chance.randbytes(min(many, size_bytes - at))
-        )
+        for _ in range(places):
+            at = chance.randrange(size_bytes)
+            many = min(chance.randrange(1, 4097), size_bytes - at)
+            file.seek(at)
+            file.write(bytes(many) if how == "zeros" else chance.randbytes(many))
+    return f"{how} written over it at {places} places of its {size_bytes} bytes"
