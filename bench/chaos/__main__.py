@@ -32,6 +32,7 @@ from bench.chaos.spaces import Spaces
 from bench.chaos.trial import Trial
 from bench.chaos.work import install
 from node.cli.local import NotInTime
+from node.client import Problem, Unreachable
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,8 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
         trial.begin()
         if _rounds(trial, options):
             trial.end()
-    except NotInTime as error:
-        trial.found.append(str(error))
+    except (NotInTime, Problem, Unreachable) as error:
+        trial.found.append(f"{type(error).__name__}: {error}")
     finally:
         trial.close()
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")

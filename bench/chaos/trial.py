@@ -11,11 +11,11 @@ from bench.chaos.checker import occurrences, promises, work
 from bench.chaos.clients import Clients
 from bench.chaos.cluster import HarmedCluster
 from bench.chaos.deck import Deck, Planned
-from bench.chaos.faults.fault import DidNotStop
+from bench.chaos.faults.fault import DidNotStop, ask
 from bench.chaos.observer import Observer, now_s
 from bench.chaos.records import Records
 from bench.chaos.recovery import Struck
-from bench.chaos.tasks import tasks
+from bench.chaos.tasks import LONG, tasks
 from node.cli.local import NotInTime, wait_for
 from node.client import Client, path
 
@@ -148,11 +148,9 @@ class Trial:
         self.clients.stop()
         client = self.cluster.client
         for name in self.specs:
-            client.call("POST", path("v1", "tasks", name, "pause"))
+            ask(self.cluster, "POST", path("v1", "tasks", name, "pause"))
         paused, self.over_s = asking.now(), now_s()
-        for run in list(client.items("/v1/runs")):
-            if run["finished_at"] is None and run["task"].startswith("long"):
-                client.call("DELETE", path("v1", "runs", run["run_id"]))
+        wait_for("the long runs are cancelled", self._cancel_long, WHOLE_S)
         self.found += asking.settled(self.cluster)
         runs = {run["run_id"]: client.get(path("v1", "runs", run["run_id"])) for run in client.items("/v1/runs")}
         self.runs = runs
@@ -168,6 +166,14 @@ class Trial:
             if task["schedule"] is not None:
                 self.found += occurrences.occurrences(task, runs.values(), paused)
                 self.found += occurrences.in_time(task, runs.values(), worked, self.clock, troubles)
+
+    def _cancel_long(self) -> bool:
+        client = self.cluster.client
+        for name in LONG:
+            for run in list(client.items(path("v1", "tasks", name, "runs"))):
+                if run["finished_at"] is None:
+                    client.call("DELETE", path("v1", "runs", run["run_id"]))
+        return True
 
     @property
     def troubles(self) -> occurrences.Troubles:
