@@ -86,7 +86,6 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=5)
     parser.add_argument("--only", action="append", default=[], help="this fault only; again for another")
     parser.add_argument("--loopback", action="store_true", help="no namespaces: needs no root")
-    parser.add_argument("--damage", action="store_true", help="damage files of a member's folder too")
     parser.add_argument("--keep", action="store_true", help="keep the nodes' folder, also if all was well")
     parser.add_argument("--out", type=Path, default=Path(".chaos"), help="where the results go")
     options = parser.parse_args(arguments)
@@ -99,18 +98,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 def _has(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     """What the cluster has to be harmed by, and what is left out and why."""
     if options.loopback:
-        return [*(["damage"] if options.damage else [])], [
-            "faults of the network, the disk and the clocks (--loopback)"
-        ]
+        return [], ["faults of the network, the disk and the clocks (--loopback)"]
     has, left_out = ["spaces", "small disk"], []
     if (why := clocks.why_not()) is None:
         has.append("clocks")
     else:
         left_out.append(f"clocks moved by an hour: {why}")
-    if options.damage:
-        has.append("damage")
-    else:
-        left_out.append("damaged files (give --damage)")
     return has, left_out
 
 
@@ -141,8 +134,7 @@ def _replay(options: argparse.Namespace, seed: int) -> str:
     words = [f"--rounds {options.rounds}" if options.rounds else f"--minutes {options.minutes:g}", f"--seed {seed}"]
     words.append(f"--nodes {options.nodes}")
     words += [f"--only {one}" for one in options.only]
-    words += [f"--{name}" for name in ("loopback", "damage") if getattr(options, name)]
-    return " ".join(words)
+    return " ".join([*words, *(["--loopback"] if options.loopback else [])])
 
 
 if __name__ == "__main__":

@@ -44,7 +44,6 @@ class Trial:
         self.struck: list[Struck] = []
         self.found: list[str] = []
         self.runs: dict[str, Any] = {}
-        self.damages = any(card.needs == "damage" for card in deck.cards)
         self._pause = random.Random(seed + 2)
 
     def begin(self) -> None:
@@ -192,13 +191,11 @@ class Trial:
         ]
         self.records.read(self.folder)
         self.found += asking.leftovers(self.cluster.folder)
-        patterns = [*asking.EXPECTED]
+        patterns = [*asking.EXPECTED, *asking.DAMAGE]
         if self.cluster.clocks is not None:
             patterns += asking.CLOCK
         if self.cluster.small_disk is not None:
             patterns += asking.DISK
-        if self.damages:
-            patterns += asking.DAMAGE
         self.expected, unexplained = asking.logs(self.cluster, patterns)
         self.found += [f"unexplained: {line}" for line in unexplained]
         self.cluster.close()

@@ -13,7 +13,8 @@ journal says how far it reaches, and `witness` how often it has been flushed.
 import sqlite3
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import overload
 
@@ -72,6 +73,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self._added: list[Entry] = []
         self._changed: set[str] = set()
         self._open_transaction = False
+        self._failed = False
         try:
             new = not path.exists()
             if not new and self._witness.begun:
@@ -201,23 +203,36 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         """Return when everything so far is on the disk."""
         if not (self._added or self._open_transaction or self._changed - {"commit"}):
             return
-        self._begin()
-        self._write_added()
-        first, last = (self.first_index, self.last_index) if self._entries else (0, -1)
-        self.set_note(EXTENT, f"{self.flushes + 1} {first} {last}")
-        for key in self._changed:
-            value = self._meta[key]
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (key, value, _meta_crc(key, value)))
-        self._db.execute("COMMIT")
-        self._open_transaction = False
-        self._changed.clear()
-        self.flushes += 1
-        self._witness.write(self.flushes)
+        with self._writing():
+            self._write_added()
+            first, last = (self.first_index, self.last_index) if self._entries else (0, -1)
+            self.set_note(EXTENT, f"{self.flushes + 1} {first} {last}")
+            for key in self._changed:
+                value = self._meta[key]
+                self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (key, value, _meta_crc(key, value)))
+            self._db.execute("COMMIT")
+            self._open_transaction = False
+            self._changed.clear()
+            self.flushes += 1
+            self._witness.write(self.flushes)
 
-    def _begin(self) -> None:
-        if not self._open_transaction:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._open_transaction = True
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction, which the next flush commits. If a write fails, it was the last one.
+
+        SQLite rolls the transaction back by itself where the disk is full: what came after would be written without
+        what was before it in the same transaction.
+        """
+        if self._failed:
+            raise sqlite3.OperationalError("the journal could not be written before: it is not written any more")
+        try:
+            if not self._open_transaction:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._open_transaction = True
+            yield
+        except (sqlite3.Error, OSError):
+            self._failed = True
+            raise
 
     def _write_added(self) -> None:
         rows = [(index, term, command, _crc(command, index, term)) for command, index, term in self._added]
@@ -235,11 +250,11 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
 
     def clear(self) -> None:
         """Forget all entries."""
-        self._begin()
-        self._added.clear()
-        self._entries.clear()
-        self.bytes = 0
-        self._db.execute("DELETE FROM entries")
+        with self._writing():
+            self._added.clear()
+            self._entries.clear()
+            self.bytes = 0
+            self._db.execute("DELETE FROM entries")
 
     def deleteEntriesFrom(self, entryFrom: int) -> None:
         """Remove the entries from a position on: they are in conflict with the leader's."""
@@ -247,9 +262,9 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         if not removed:
             return
         self.on_truncate(removed)
-        self._begin()
-        self._write_added()
-        self._db.execute("DELETE FROM entries WHERE idx >= ?", (removed[0][1],))
+        with self._writing():
+            self._write_added()
+            self._db.execute("DELETE FROM entries WHERE idx >= ?", (removed[0][1],))
         del self._entries[entryFrom:]
         self.bytes -= sum(len(entry[0]) for entry in removed)
 
@@ -258,9 +273,9 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         removed = self._entries[:entryTo]
         if not removed:
             return
-        self._begin()
-        self._write_added()
-        self._db.execute("DELETE FROM entries WHERE idx <= ?", (removed[-1][1],))
+        with self._writing():
+            self._write_added()
+            self._db.execute("DELETE FROM entries WHERE idx <= ?", (removed[-1][1],))
         del self._entries[:entryTo]
         self.bytes -= sum(len(entry[0]) for entry in removed)
 
@@ -304,14 +319,16 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
     def onOneSecondTimer(self) -> None:
         """Write the commit index if nothing else took it along: a member that starts alone then knows more."""
         if self._changed:
-            self._begin()
+            with self._writing():
+                pass
             self.flush()
 
     def close(self) -> None:
-        """Write what is left, and close."""
+        """Write what is left, unless a write has failed, and close."""
         try:
-            self.onOneSecondTimer()
-            self.flush()
+            if not self._failed:
+                self.onOneSecondTimer()
+                self.flush()
         finally:
             self._db.close()
             self._witness.close()

@@ -16,7 +16,7 @@ from bench.chaos.recovery import Recovery, Struck, recoveries
 from bench.chaos.table import table
 
 NAMES = tuple(f"node-{number}" for number in range(1, 6))
-ALL = ("spaces", "clocks", "small disk", "damage")
+ALL = ("spaces", "clocks", "small disk")
 
 
 def test_records_are_read_as_they_grow(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""A journal whose disk is full keeps what was flushed before, and nothing after: also where there is room again."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from node.raft.journal import SqliteJournal
+
+KEPT = 20
+LARGE = b"x" * 20_000
+
+
+def filled(path: Path) -> SqliteJournal:
+    """A journal of so many entries, on a disk that has no room for one that is large."""
+    journal = SqliteJournal(path)
+    for index in range(1, KEPT + 1):
+        journal.add(b"command", index, 1)
+    journal.setCurrentTerm(7, "n2")
+    [pages] = journal._db.execute("PRAGMA page_count").fetchone()
+    journal._db.execute(f"PRAGMA max_page_count={pages}")
+    return journal
+
+
+def flushed(journal: SqliteJournal) -> None:
+    journal.add(LARGE, KEPT + 1, 7)
+    journal.add(LARGE, KEPT + 2, 7)
+    journal.flush()
+
+
+def truncated(journal: SqliteJournal) -> None:
+    journal.add(LARGE, KEPT + 1, 7)
+    journal.add(LARGE, KEPT + 2, 7)
+    journal.deleteEntriesFrom(KEPT + 1)
+
+
+def compacted(journal: SqliteJournal) -> None:
+    journal.add(LARGE, KEPT + 1, 7)
+    journal.add(LARGE, KEPT + 2, 7)
+    journal.deleteEntriesTo(5)
+
+
+@pytest.mark.parametrize("act", [flushed, truncated, compacted])
+@pytest.mark.parametrize("room_again", [True, False])
+def test_a_write_that_failed_was_the_last_one(
+    tmp_path: Path, act: Callable[[SqliteJournal], None], room_again: bool
+) -> None:
+    journal = filled(tmp_path / "raft.sqlite")
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        act(journal)
+    if room_again:
+        journal._db.execute("PRAGMA max_page_count=1000000")
+    journal.add(b"small", KEPT + 3, 7)
+    with pytest.raises(sqlite3.OperationalError, match="could not be written before"):
+        journal.setCurrentTerm(8, "n3")
+    journal.close()
+    again = SqliteJournal(tmp_path / "raft.sqlite")
+    assert [entry[1] for entry in again[:]] == list(range(1, KEPT + 1))
+    assert (again.getCurrentTerm(), again.getVotedForNodeId()) == (7, "n2")
+    again.close()
