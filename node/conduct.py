@@ -13,7 +13,7 @@ from node.account import Account, Insist, Runner
 from node.duty.duty import Duty
 from node.duty.step import CancelWork, HandOver, Kill, Launch, LeaseView, LocalAttempt, Owners, WaitsForRoom
 from node.duty.step import Order as DutyOrder
-from node.execution.order import Event, Order, Progressed
+from node.execution.order import Event, Order, Progressed, Started
 from node.raft.errors import EntryTooLarge, RaftError
 from node.state.codec import BadEntry
 from node.state.entries import Entry, Finish
@@ -39,7 +39,8 @@ class Conduct:
     """One member's duty, being done.
 
     `state` answers with the newest state, `lease` with the live lease of this process's incarnation, or None;
-    `order_of` makes of a claimed run what the runner is told. Everything here is called on the event loop.
+    `order_of` makes of a claimed run what the runner is told. `began_after` is told how long after it was due each
+    attempt has begun, in seconds. Everything here is called on the event loop.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Conduct:
         lease: Callable[[], LeaseView | None],
         order_of: Callable[[Run], Order],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        began_after: Callable[[float], None] = lambda _delay_s: None,
     ) -> None:
         self._me = me
         self._duty = Duty(me)
@@ -64,6 +66,7 @@ class Conduct:
         self._lease = lease
         self._order_of = order_of
         self._sleep = sleep
+        self._began_after = began_after
         self._held: dict[str, LocalAttempt] = {}
         self._accounts: dict[str, Account] = {}
         self._proposing: set[asyncio.Task[None]] = set()
@@ -89,11 +92,7 @@ class Conduct:
         """There is a new state, with the placement that belongs to it."""
         self._looked = True
         self._duty.look(state, owners, touched)
-        if self._duty.unreadable != self._unreadable:
-            for task, why in self._duty.unreadable.items():
-                if self._unreadable.get(task) != why:
-                    _log.error("%s never falls due on this member: %s; install a newer tzdata here", task, why)
-            self._unreadable = dict(self._duty.unreadable)
+        self._tell_of_unreadable()
         self.stir()
 
     def stir(self) -> None:
@@ -109,8 +108,11 @@ class Conduct:
             return
         if isinstance(event, Progressed):
             self.progress[event.run_id] = event
-        else:
-            account.say(event)
+            return
+        run = self._state().runs.get(event.run_id)
+        if isinstance(event, Started) and run is not None:
+            self._began_after((now_us() - max(run.fire_at_us, run.due_us)) / 1e6)
+        account.say(event)
 
     async def hand_over_all(self, patience_s: float, dying_s: float) -> bool:
         """Leave off: nothing new is begun until `go_on`, and what runs is asked to stop where another may go on.
@@ -209,6 +211,7 @@ class Conduct:
         """One step. In how many seconds the next one is due, if nothing happens before."""
         now = now_us()
         step = self._duty.step(now, self._lease(), self._held, self._max_runs - len(self._held))
+        self._tell_of_unreadable()
         self.waiting = {wait.task: wait for wait in step.waiting_for_room}
         for entry in step.entries:
             task = self._spawn(self._propose_for_duty(entry))
@@ -217,6 +220,13 @@ class Conduct:
         for order in step.orders:
             self._obey(order)
         return None if step.wake_us is None else (step.wake_us - now) / 1e6
+
+    def _tell_of_unreadable(self) -> None:
+        if self._duty.unreadable != self._unreadable:
+            for task, why in self._duty.unreadable.items():
+                if self._unreadable.get(task) != why:
+                    _log.error("%s never falls due on this member: %s; install a newer tzdata here", task, why)
+            self._unreadable = dict(self._duty.unreadable)
 
     def _obey(self, order: DutyOrder) -> None:
         match order:

@@ -29,6 +29,7 @@ from node.history.store import History
 from node.http.kinds import InstalledKinds
 from node.http.surface import Placed, Progress, Update
 from node.lapses import tell_of_lapses
+from node.lateness import Lateness, Worst, start_delays, watch_loop
 from node.liveness.detector import Verdict
 from node.liveness.heartbeat import Heartbeat, boottime_s
 from node.liveness.lease import NO_LEASE, LeaseNow
@@ -107,6 +108,8 @@ class Member:
             cluster,
             on_clock=CLOCK.agree,
         )
+        self.lateness = Lateness(Worst(), self._raft.lateness, self._heartbeat.lateness, self._heartbeat.answers)
+        self.start_delay = start_delays()
         self._looking = threading.Lock()
         self._lease = self._stepping = NO_LEASE
         self._runner = Runner(folder.path, self._on_event)
@@ -119,6 +122,7 @@ class Member:
             self.state,
             self._live_lease,
             self._order_of,
+            began_after=self.start_delay.observe,
         )
         self._placing = Placing(self._on_placed)
         self.peers = Peers(config.secret, self.state, cluster, config.node)
@@ -161,11 +165,13 @@ class Member:
             "placing": self._placing.run(),
             **self._life.services(),
             "lapses": tell_of_lapses(lambda: self._stopping or self.lease_held, lambda: self.role.leader),
+            "lateness": watch_loop(self.lateness.loop),
             "backfill": self._backfill.run(),
             "retention": self._retention.run(),
         }
         self._services = {name: self._serve(service) for name, service in services.items()}
-        self._raft.start()
+        # It loads the state: seconds where there is much of it.
+        await asyncio.to_thread(self._raft.start)
         if introduction is not None:
             self._services["introduction"] = self._serve(introduction.enter())
 

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from prometheus_client import Histogram
 from pydantic import BaseModel, Field
 
 from node.duty.ownership import Ownership
 from node.history.store import History
 from node.http.kinds import InstalledKinds
 from node.http.surface import Placed, Progress, Update
+from node.lateness import Lateness, Worst, start_delays
 from node.machine import Change, Machine
 from node.state.codec import pack_batch
 from node.state.entries import AddMember, Entry, Found, Join, Proposal, ProposalId, RemoveMember, Seed
@@ -146,6 +148,8 @@ class FakeNode:
     kinds: InstalledKinds = field(default_factory=lambda: InstalledKinds({"copy": COPY}))
     said: dict[str, Progress] = field(default_factory=dict)
     waits: dict[str, str] = field(default_factory=dict)
+    lateness: Lateness = field(default_factory=lambda: Lateness(Worst(), Worst(), Worst(), Worst()))
+    start_delay: Histogram = field(default_factory=start_delays)
 
     @property
     def facts(self) -> FakeFacts:

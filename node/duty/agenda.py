@@ -62,7 +62,7 @@ def first_look_us(state: State, task: str) -> int | None:
 
 def next_occurrence_us(row: TaskRow, after_us: int) -> int | None:
     """When the next occurrence of a task is due that is later than `after_us`; None: none is."""
-    spec = row.spec
+    spec = row.timing
     if row.paused or not spec.enabled:
         return None
     due_us = next_due_us(spec.schedule, row.since_us, after_us)

@@ -2,7 +2,9 @@
 
 import heapq
 import sys
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import Final
 
 from node.duty.agenda import Agenda, first_look_us
@@ -18,6 +20,10 @@ from tasks.schedule import unreadable
 
 TASKS_A_STEP: Final = 128
 """So many tasks are decided on in one step, so that it takes milliseconds; the others follow in the next."""
+
+
+LOOKS_A_STEP: Final = 256
+"""So many tasks are looked at in one step, where very many have changed: all of them, when a member starts."""
 
 
 class Duty:
@@ -40,6 +46,8 @@ class Duty:
         # Dicts for sets: what is done must not depend on how strings hash.
         self._ready: dict[str, None] = {}
         """Tasks to be decided on in the next step."""
+        self._unseen: deque[Iterator[str]] = deque()
+        """Tasks that have changed, and are still to be looked at."""
         self._others: dict[str, None] = {}
         """Tasks with something due that another member owns: looked at again when ownership changes."""
         self._starved: dict[str, tuple[Wish, ...]] = {}
@@ -54,27 +62,57 @@ class Duty:
         """Take note of a new state and ownership. `touched`: the tasks that changed since the last look, they or
         their runs; None: all may have changed.
         """
-        if touched is None:
-            touched = {*self._state.tasks, *self._state.runs_of, *state.tasks, *state.runs_of}
         self._state = state
         self._flight.saw(touched)
-        self._index.feed(state, touched)
-        for task in sorted(touched):
-            self._ready.pop(task, None)
-            self._others.pop(task, None)
-            self._starve(task, ())
-            self._agenda.put(task, first_look_us(state, task))
-            row = state.tasks.get(task)
-            if row is not None and (why := unreadable(row.spec.schedule)) is not None:
-                self.unreadable[task] = why
-            else:
-                self.unreadable.pop(task, None)
+        if touched is None:
+            self._begin_anew()
+        else:
+            self._index.feed(state, touched)
+            for task in touched:
+                self._forget(task)
+            self._unseen.append(iter(touched))
+        if self._unseen:
+            self._look_at_some()
         if owners is not self._owners:
             self._owners = owners
             self._ready |= self._others
             self._ready.update(dict.fromkeys(self._starved))
             self._others.clear()
         self._hand_overs = None
+
+    def _begin_anew(self) -> None:
+        """Nothing that was known of a task need hold any more."""
+        self._index = RunIndex(self._me)
+        self._index.feed(self._state, self._state.runs_of)
+        self._agenda = Agenda()
+        for known in (self._ready, self._others, self._starved, self.unreadable):
+            known.clear()
+        self._waiting = None
+        # The state is a value: it can be gone through as slowly as need be. What changes meanwhile is named again.
+        self._unseen.clear()
+        self._unseen.extend((iter(self._state.tasks), iter(self._state.runs_of)))
+
+    def _forget(self, task: str) -> None:
+        self._ready.pop(task, None)
+        self._others.pop(task, None)
+        self._starve(task, ())
+
+    def _look_at_some(self) -> None:
+        """When is something of them due? Of `LOOKS_A_STEP` tasks at the most, so that it takes milliseconds."""
+        tasks: list[str] = []
+        while self._unseen and len(tasks) < LOOKS_A_STEP:
+            more = list(islice(self._unseen[0], LOOKS_A_STEP - len(tasks)))
+            tasks += more
+            if not more:
+                self._unseen.popleft()
+        for task in sorted(tasks):
+            self._forget(task)
+            self._agenda.put(task, first_look_us(self._state, task))
+            row = self._state.tasks.get(task)
+            if row is not None and (why := unreadable(row.timing.schedule)) is not None:
+                self.unreadable[task] = why
+            else:
+                self.unreadable.pop(task, None)
 
     def answered(self, entry: Entry, result: Result | None, now_us: int) -> None:
         """The outcome of an entry that a step gave; None: unknown, it may or may not be applied yet."""
@@ -84,9 +122,11 @@ class Duty:
 
     def step(self, now_us: int, lease: LeaseView | None, held: Held, room: int) -> Step:
         """What to do at `now_us`. `lease` is the live one, or None; `room` the places left free by `held`."""
+        if self._unseen:
+            self._look_at_some()
         orders: list[Order] = [*self._attempts.local(self._state, held)]
         if lease is None:
-            return Step((), tuple(orders), None, ())
+            return Step((), tuple(orders), now_us if self._unseen else None, ())
         launches, entries = self._attempts.missing(self._state, self._index.mine, held, lease, now_us)
         orders += launches
         me = self._state.members.get(self._me)
@@ -109,7 +149,12 @@ class Duty:
     ) -> Step:
         for entry in entries:
             self._flight.proposed(entry, self._task_of(entry), lease.period)
-        times = [wake_us, self._flight.wake_us(now_us), self._attempts.wake_us(now_us)]
+        times = [
+            now_us if self._unseen else None,
+            wake_us,
+            self._flight.wake_us(now_us),
+            self._attempts.wake_us(now_us),
+        ]
         earliest_us = min((time for time in times if time is not None), default=None)
         return Step(tuple(entries), tuple(orders), earliest_us, self._waiting_for_room())
 

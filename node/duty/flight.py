@@ -73,13 +73,15 @@ class Flight:
                 # A claim that is forgotten is given back unstarted.
                 del self._periods[next(iter(self._periods))]
 
-    def saw(self, tasks: Collection[str]) -> None:
-        """A state was looked at in which these tasks have changed: perhaps by what is under way."""
+    def saw(self, tasks: Collection[str] | None) -> None:
+        """A state was looked at in which these tasks (None: all) have changed: perhaps by what is under way."""
         for under_way in self._under_way.values():
-            under_way.seen = under_way.seen or under_way.task in tasks
+            under_way.seen = under_way.seen or tasks is None or under_way.task in tasks
         if any(rest.settled for rest in self._resting.values()):
             self._resting = {
-                key: rest for key, rest in self._resting.items() if not (rest.settled and rest.task in tasks)
+                key: rest
+                for key, rest in self._resting.items()
+                if not (rest.settled and (tasks is None or rest.task in tasks))
             }
 
     def answered(self, entry: Entry, result: Result | None, now_us: int) -> tuple[str, int] | None:

@@ -13,6 +13,7 @@ from hashing.columns import Columns
 from hashing.difference import Move, load_of, moves
 from hashing.placement import place, standbys
 from hashing.preference import Reason, because, preference
+from hashing.turns import dict_in_turns, list_in_turns, sorted_in_turns
 from hashing.view import Slot, Task
 from node.state.value import State
 
@@ -37,12 +38,12 @@ class Ownership:
         self._columns = columns
         self._slots = slots
         self._placement = place(slots, columns, state.settings.balance_slack_milli)
-        self._owners = dict(zip(map(itemgetter(0), columns.tasks), self._placement.owners, strict=True))
+        self._owners = dict_in_turns(zip(map(itemgetter(0), columns.tasks), self._placement.owners, strict=True))
 
     @classmethod
     def of(cls, state: State) -> "Ownership":
         """The ownership of any state, from nothing."""
-        rows = sorted(((row.order, row.placing) for row in state.tasks.values()), key=itemgetter(0))
+        rows = sorted_in_turns(((row.order, row.placing) for row in state.tasks.values()), key=itemgetter(0))
         roll = {placing.name: _Entry(order, placing) for order, placing in rows}
         return cls(state, roll, Columns(_tasks(roll)), state.seats())
 
@@ -105,7 +106,7 @@ class Ownership:
 
 
 def _tasks(roll: _Roll) -> tuple[Task, ...]:
-    return tuple(map(itemgetter(1), roll.values()))
+    return tuple(list_in_turns(map(itemgetter(1), roll.values())))
 
 
 def _updated(roll: _Roll, state: State, touched: Collection[str]) -> _Roll:

@@ -4,12 +4,13 @@ from collections import Counter as Counting
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from time import perf_counter
+from time import monotonic, perf_counter
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from node.http.surface import Node
+from node.lateness import Lateness
 from node.state.value import State
 from tasks.run import ACTIVE
 
@@ -30,6 +31,7 @@ class Metrics:
     def __init__(self, node: Node) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_OfNode(node))
+        self._registry.register(node.start_delay)
         self._requests = Histogram(
             "rota_http_request_seconds",
             "Time to answer a request (streams are left out)",
@@ -77,6 +79,7 @@ class _OfNode:
         yield from self._of_raft(state)
         yield from _of_state(state)
         yield _gauge("rota_lease_held", "Whether this member has a lease", int(self._node.lease_held))
+        yield from _of_lateness(self._node.lateness, monotonic())
 
     def _of_raft(self, state: State) -> Iterable[Metric]:
         role = self._node.role
@@ -86,6 +89,16 @@ class _OfNode:
         yield _gauge("rota_raft_has_quorum", "Whether a majority is in reach", int(role.has_quorum))
         yield _gauge("rota_index", "Proposals applied", state.index)
         yield _gauge("rota_epoch", "Changes of what placement depends on", state.epoch)
+
+
+def _of_lateness(lateness: Lateness, now_s: float) -> Iterable[Metric]:
+    for name, what, worst in (
+        ("rota_loop_lateness_seconds", "How late the event loop was", lateness.loop),
+        ("rota_raft_lateness_seconds", "How late Raft's thread was", lateness.raft),
+        ("rota_heartbeat_lateness_seconds", "How late the heartbeat thread was", lateness.heartbeats),
+        ("rota_heartbeat_answer_seconds", "How long the leader's answer to a heartbeat took", lateness.answers),
+    ):
+        yield _gauge(name, f"{what}, at worst, within the last minute", worst.over_a_minute(now_s))
 
 
 def _of_state(state: State) -> Iterable[Metric]:

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from prometheus_client.registry import Collector
+
 from node.duty.ownership import Ownership
 from node.history.store import Before, Gap, Portion
+from node.lateness import Lateness
 from node.machine import Change
 from node.state.entries import Entry, Seed
 from node.state.value import Ended, Result, State
@@ -128,6 +131,14 @@ class Node(Protocol):
     @property
     def lease_held(self) -> bool:
         """Whether this member has a lease now: without one it starts nothing."""
+
+    @property
+    def lateness(self) -> Lateness:
+        """How late its threads were within the last minute."""
+
+    @property
+    def start_delay(self) -> Collector:
+        """How long after they were due attempts have begun here."""
 
     @property
     def history(self) -> History:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from node.cluster_id import ClusterId
+from node.lateness import Worst
 from node.liveness.callers import Callers
 from node.liveness.clocks import Clocks
 from node.liveness.detector import Detector, Verdict
@@ -72,6 +73,7 @@ class Heartbeat:
         passport = Passport(secret, me, cluster or ClusterId())
         self._callers = Callers(host, port, self._selector, passport, self)
         self.port = self._callers.port
+        self.lateness, self.answers = Worst(), Worst()
         self._evidence = Evidence()
         self._lease, self._detector = Lease(), Detector(self._evidence)
         self._clocks = Clocks()
@@ -82,6 +84,7 @@ class Heartbeat:
         self._told: View | None = None
         self._view: View | None = None
         self._next_beat_s = 0.0
+        self._woken_s = float("inf")
         self._stopping = False
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._waking = threading.Lock()
@@ -137,6 +140,7 @@ class Heartbeat:
                 link.send(answer)
         elif isinstance(message, Answer) and link.dialled and self._callers.is_of(link, message.leader):
             self._dialler.answered(now_s)
+            self.answers.note(now_s - message.sent_s, time.monotonic())
             self._evidence.heard(message.leader, message.leader_incarnation, link.number, now_s)
             self._answered(message, now_s)
 
@@ -170,7 +174,13 @@ class Heartbeat:
 
     def _turn(self) -> None:
         """Take in all that has arrived, then do what is due."""
-        for key, mask in self._selector.select(max(0.0, self._due_s() - boottime_s())):
+        due_s = self._due_s()
+        ready = self._selector.select(max(0.0, due_s - boottime_s()))
+        woken_s = boottime_s()
+        # What is due at once is due since the turn before.
+        self.lateness.note(woken_s - max(due_s, self._woken_s), time.monotonic())
+        self._woken_s = woken_s
+        for key, mask in ready:
             key.data(mask)
         now_s = boottime_s()
         self._adopt(now_s)

@@ -16,6 +16,7 @@ from pysyncobj.monotonic import monotonic
 from pysyncobj.syncobj import SyncObjException
 
 from node.cluster_id import ClusterId
+from node.lateness import Worst
 from node.raft.addresses import Book, Resolver
 from node.raft.barriers import Barriers
 from node.raft.changes import Change, Changes
@@ -85,6 +86,8 @@ class Raft:
         self.members: frozenset[str] = frozenset()
         self.failure: Exception | None = None
         self.truncated = 0
+        self.lateness = Worst()
+        self._turned_s = float("inf")
         self._addresses = dict(addresses)
         self._folder = folder
         self._secret = secret
@@ -245,6 +248,8 @@ class Raft:
 
     def _step(self, consensus: Consensus) -> None:
         now = monotonic()
+        self.lateness.note(now - self._turned_s - self._timing.tick_s, now)
+        self._turned_s = now
         self._send(consensus, now)
         consensus.tick(self._timing.tick_s)
         consensus.belong_to(self._machine.cluster_id)

@@ -12,7 +12,7 @@ from immutables import Map
 
 from hashing.view import Slot, Task
 from tasks.run import RunState
-from tasks.spec import Spec, unpack
+from tasks.spec import Spec, Timing, timing, unpack
 
 MemberStatus = Literal["up", "down", "draining"]
 DownReason = Literal["silent", "gone", "stopped", "new"]
@@ -102,6 +102,11 @@ class TaskRow:
     def spec(self) -> Spec:
         """The definition, unpacked; remembered for the tasks asked for lately."""
         return unpack(self.spec_packed)
+
+    @property
+    def timing(self) -> Timing:
+        """What of the definition says when it is due: cheap for any task."""
+        return timing(self.spec_packed)
 
 
 @dataclass(frozen=True, slots=True)
