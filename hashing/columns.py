@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
+from hashing.turns import list_in_turns, set_in_turns
 from hashing.view import Task
 
 Trait = tuple[str, tuple[tuple[str, str], ...]]
@@ -52,12 +53,12 @@ class Columns:
     @cached_property
     def keys(self) -> list[int]:
         """The key64 of each task."""
-        return list(map(itemgetter(1), self.tasks))
+        return list_in_turns(map(itemgetter(1), self.tasks))
 
     @cached_property
     def weights(self) -> list[int]:
         """The weight of each task."""
-        return list(map(itemgetter(6), self.tasks))
+        return list_in_turns(map(itemgetter(6), self.tasks))
 
     @cached_property
     def weight(self) -> int:
@@ -67,12 +68,12 @@ class Columns:
     @cached_property
     def traits(self) -> list[Trait]:
         """The kind and group of each task."""
-        return list(map(itemgetter(2, 3), self.tasks))
+        return list_in_turns(map(itemgetter(2, 3), self.tasks))
 
     @cached_property
     def distinct_traits(self) -> frozenset[Trait]:
         """Each kind and group that occurs."""
-        return frozenset(map(itemgetter(2, 3), self.tasks))
+        return frozenset(set_in_turns(map(itemgetter(2, 3), self.tasks)))
 
     @cached_property
     def pins(self) -> list[tuple[int, str]]:
@@ -82,5 +83,5 @@ class Columns:
     @cached_property
     def incumbents(self) -> list[str | None] | None:
         """The incumbent of each task, or None if no task has one."""
-        column: list[str | None] = list(map(itemgetter(5), self.tasks))
+        column: list[str | None] = list_in_turns(map(itemgetter(5), self.tasks))
         return None if column.count(None) == len(column) else column

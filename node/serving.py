@@ -5,12 +5,14 @@ import logging
 import os
 import signal
 import sqlite3
+import sys
 import threading
 from dataclasses import replace
 from typing import Final
 
 from node.client import Client
 from node.cluster_id import ClusterId
+from node.collecting import collect_in_short
 from node.config import Config, is_loopback
 from node.execution.leftovers import LeftoversRemain, kill_leftovers
 from node.execution.nursery_link import NurseryFailed
@@ -51,6 +53,10 @@ _REFUSALS: Final = (
 STOP_S: Final = 15.0
 """An end that takes longer is cut short: a disk that hangs must not keep a stopped node's process for ever."""
 
+SWITCH_S: Final = 0.001
+"""A thread that computes (placing, a snapshot) gives way to the loop, Raft and the heartbeats after so long; after
+Python's 5 ms, each of the steps that a commit takes would wait for so long."""
+
 
 class CannotStart(Exception):
     """The node does not start. The message says what to do."""
@@ -77,6 +83,8 @@ def serve(config: Config) -> int:
         raise CannotStart(str(error)) from error
     if killed:
         _log.warning("killed %d processes that an earlier start had left behind", killed)
+    collect_in_short()
+    sys.setswitchinterval(SWITCH_S)
     return asyncio.run(_serve(config, folder, seed, introduction, cluster))
 
 

@@ -5,14 +5,17 @@ A record is a list: its kind, then what it holds. The first is the head; members
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from immutables import Map
 
+from hashing.turns import sorted_in_turns
 from node.state.shape import Misfit, shape
 from node.state.value import Lead, Member, Result, Run, Settings, State, TaskRow, Window
 from node.state.windows import weigh
 from tasks.run import ACTIVE, HELD
+
+V = TypeVar("V")
 
 _HEAD: Final = 0
 _MEMBER: Final = 1
@@ -33,7 +36,7 @@ def records(state: State) -> Iterator[list[Any]]:
     ]
     for member in sorted(state.members):
         yield [_MEMBER, shape(Member).wire(state.members[member])]
-    for row in sorted(state.tasks.values(), key=lambda row: row.order):
+    for row in sorted_in_turns(state.tasks.values(), key=lambda row: row.order):
         yield [_TASK, shape(TaskRow).wire(row)]
     for task in sorted(state.runs_of):
         for run_id in state.runs_of[task]:
@@ -117,11 +120,19 @@ class _Restored:
             lead=shape(Lead).value(lead),
             slots=tuple(slots),
             members=Map(self._members),
-            tasks=Map(self._tasks),
-            runs=Map(self._runs),
+            tasks=_map(self._tasks),
+            runs=_map(self._runs),
             runs_of=Map({task: tuple(ids) for task, ids in self._runs_of.items()}),
             windows=Map(self._windows),
         )
+
+
+def _map(table: dict[str, V]) -> Map[str, V]:
+    """As `Map(table)`, which would hold up every other thread until it is done."""
+    made = Map[str, V]().mutate()
+    for name, value in table.items():
+        made[name] = value
+    return made.finish()
 
 
 def _count(value: Any) -> int:

@@ -26,6 +26,7 @@ _NAME: Final = re.compile(NAME_PATTERN)
 _VERSION: Final = re.compile(r'"?(\d{1,18})"?')
 _WRITES: Final = ("no-quorum", "outcome-unknown")
 _AT_ONCE: Final = 50
+_LOOKED_AT: Final = 2000
 
 
 @endpoints.add(
@@ -91,9 +92,11 @@ async def tasks(call: Call, query: TasksQuery) -> web.Response:
     """The tasks."""
     ownership = await call.ownership()
     state = call.state
-    names = call.service.names.after(state, name_after(query.after))
+    names = await call.service.names.after(state, name_after(query.after))
     found: list[tuple[str, TaskRow, str | None]] = []
-    for name in names:
+    for number, name in enumerate(names, 1):
+        if number % _LOOKED_AT == 0:
+            await asyncio.sleep(0)  # others' requests come in between
         row = state.tasks.get(name)
         if row is None or (query.kind is not None and row.placing.kind != query.kind):
             continue
@@ -107,7 +110,7 @@ async def tasks(call: Call, query: TasksQuery) -> web.Response:
     for _, row, owner in page:
         items.append(task_view(row, owner, call.service.now_us()))
         if len(items) % _AT_ONCE == 0:
-            await asyncio.sleep(0)  # others' requests come in between
+            await asyncio.sleep(0)
     return call.answer({"items": items, "next": cursor_of(page[-1][0]) if more else None})
 
 
