@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from node.aside import is_damage, set_aside
+from node.history.filters import COMMON, terms
 from node.state.codec import DamagedSnapshot, pack_ended, unpack_ended
 from node.state.value import Ended
 
@@ -34,7 +35,10 @@ AGAIN_S: Final = 1.0
 EXPORT_RUNS_MAX: Final = 500
 """How many runs one exported portion holds: small enough to be packed between two heartbeats."""
 
-_SCHEMA: Final = """
+FORGET_AT_ONCE: Final = 1000
+"""So many runs are deleted in one transaction: others read and write in between."""
+
+_SCHEMA: Final = f"""
 CREATE TABLE IF NOT EXISTS ended (
   entry INTEGER NOT NULL, run_id TEXT NOT NULL, task TEXT NOT NULL, state TEXT NOT NULL, node TEXT,
   created_at_us INTEGER NOT NULL, finished_at_us INTEGER NOT NULL, packed BLOB NOT NULL, crc INTEGER NOT NULL,
@@ -42,6 +46,8 @@ CREATE TABLE IF NOT EXISTS ended (
 CREATE INDEX IF NOT EXISTS ended_by_run ON ended (run_id, entry);
 CREATE INDEX IF NOT EXISTS ended_by_age ON ended (created_at_us, run_id);
 CREATE INDEX IF NOT EXISTS ended_by_task ON ended (task, created_at_us, run_id);
+CREATE INDEX IF NOT EXISTS ended_by_node ON ended (node, created_at_us, run_id);
+CREATE INDEX IF NOT EXISTS ended_by_state ON ended (state, created_at_us, run_id) WHERE state <> '{COMMON}';
 CREATE INDEX IF NOT EXISTS ended_by_finish ON ended (finished_at_us);
 CREATE TABLE IF NOT EXISTS gap (after INTEGER NOT NULL, through INTEGER NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS written (entry INTEGER NOT NULL, crc INTEGER NOT NULL);
@@ -148,12 +154,12 @@ class History:
     ) -> Sequence[Ended]:
         """Newest first, those before `before` only. `node` is that of a run's latest attempt."""
         wanted = {"task": task, "state": state, "node": node}
-        terms = [f"{column} = :{column}" for column, value in wanted.items() if value is not None]
+        asked = terms(task, state, node)
         values: dict[str, object] = {**wanted, "limit": limit}
         if before is not None:
-            terms.append("(created_at_us, run_id) < (:created_at_us, :run_id)")
+            asked.append("(created_at_us, run_id) < (:created_at_us, :run_id)")
             values |= before._asdict()
-        where = f"WHERE {' AND '.join(terms)}" if terms else ""
+        where = f"WHERE {' AND '.join(asked)}" if asked else ""
         return self._read(
             f"SELECT packed, crc FROM ended {where} ORDER BY created_at_us DESC, run_id DESC LIMIT :limit", values
         )
@@ -209,8 +215,13 @@ class History:
 
     def forget(self, before_us: int) -> None:
         """Delete the runs that finished before a time."""
-        with self._file:
-            self._db.execute("DELETE FROM ended WHERE finished_at_us < ?", (before_us,))
+        old = "SELECT entry, run_id FROM ended WHERE finished_at_us < ? LIMIT ?"
+        deleted = FORGET_AT_ONCE
+        while deleted == FORGET_AT_ONCE:
+            with self._file:
+                deleted = self._db.execute(
+                    f"DELETE FROM ended WHERE (entry, run_id) IN ({old})", (before_us, FORGET_AT_ONCE)
+                ).rowcount
 
     def close(self) -> None:
         """Write what is left and close the file. What cannot be written is fetched from another member later."""

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from node.history.store import EXPORT_RUNS_MAX, Before, DamagedHistory, Gap, History, pack_portion, unpack_portion
+from node.history.filters import terms
+from node.history.store import (
+    EXPORT_RUNS_MAX,
+    FORGET_AT_ONCE,
+    Before,
+    DamagedHistory,
+    Gap,
+    History,
+    pack_portion,
+    unpack_portion,
+)
 from node.state.value import Attempt, Ended, Run
 from tasks.spec import Spec
 
@@ -191,3 +201,50 @@ def test_a_jump_is_noted_in_its_place_without_waiting_for_the_disk(history: Hist
         history.record(8, [(8, ended(8))])
     assert history.gaps() == (Gap(3, 7),)
     assert ids(history.runs(None, None, None, None, 10)) == ["orders~8", "orders~3"]
+
+
+FILTERS = [
+    (task, state, node)
+    for task in (None, "orders", "other", "none")
+    for state in (None, "succeeded", "failed", "cancelled")
+    for node in (None, "a", "b", "z")
+]
+
+
+def test_every_filter_finds_what_it_names_and_goes_by_an_index(history: History, tmp_path: Path) -> None:
+    every = [
+        ended(
+            number,
+            "orders" if number % 3 else "other",
+            "a" if number % 2 else "b",
+            "failed" if number % 5 else "succeeded",
+        )
+        for number in range(1, 60)
+    ]
+    history.record(len(every), list(enumerate(every, 1)))
+    for task, state, node in FILTERS:
+        expected = [
+            one.run.run_id
+            for one in reversed(every)
+            if task in (None, one.run.task) and state in (None, one.state) and node in (None, one.run.attempts[0].node)
+        ]
+        assert ids(history.runs(task, state, node, None, 100)) == expected, (task, state, node)
+    # Where none is left to be found, SQLite must not go through all there are.
+    with sqlite3.connect(tmp_path / "history.db") as db:
+        for task, state, node in FILTERS:
+            where = " AND ".join(terms(task, state, node)) or "1"
+            query = (
+                f"EXPLAIN QUERY PLAN SELECT packed FROM ended WHERE {where} ORDER BY created_at_us DESC, run_id DESC"
+            )
+            [plan] = db.execute(query, {"task": task, "state": state, "node": node}).fetchall()
+            assert " INDEX ended_by_" in plan[3], (task, state, node, plan[3])
+            if (task, node) != (None, None) or state not in (None, "succeeded"):
+                assert plan[3].startswith("SEARCH"), (task, state, node, plan[3])
+
+
+def test_many_runs_are_forgotten_and_the_others_stay(history: History) -> None:
+    count = 2 * FORGET_AT_ONCE + 5
+    history.record(count, [(number, ended(number)) for number in range(1, count + 1)])
+    history.flush()
+    history.forget(count - 1)  # what finished before then; each finishes a microsecond after it was made
+    assert ids(history.runs(None, None, None, None, 10)) == [f"orders~{count - number}" for number in range(3)]
