@@ -19,7 +19,9 @@ def install(folder: Path) -> str:
     info = folder / DIST_INFO
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rota-kinds-for-tests\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[rota.kinds]\nprobe = tests.cluster_kinds:Probe\n")
+    (info / "entry_points.txt").write_text(
+        "[rota.kinds]\nprobe = tests.cluster_kinds:Probe\nblocking = bench.loading.work:Blocking\n"
+    )
     return os.pathsep.join((str(folder), str(Path(__file__).parents[1])))
 
 

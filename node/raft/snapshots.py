@@ -54,6 +54,7 @@ class Snapshots:
         self._writer: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._writing: Header | None = None
+        self._took_s = 0.0
         self._sending: dict[object, tuple[float, BinaryIO]] = {}
         self._receiving: BinaryIO | None = None
 
@@ -72,10 +73,12 @@ class Snapshots:
         self._writer.start()
 
     def _write(self, header: Header, make: Callable[[], Iterator[bytes]]) -> None:
+        begun_s = monotonic()
         try:
             self.bytes = snapshot.write(self._written, header, make())
         except BaseException as error:  # noqa: BLE001 - told to Raft's thread, which decides
             self._failure = error
+        self._took_s = monotonic() - begun_s
 
     def checkSerializing(self) -> tuple[int, int | None]:
         """How far it is; puts a finished one in place. The library then cuts the log before the entry returned."""
@@ -93,7 +96,7 @@ class Snapshots:
         snapshot.put(self._written, self.place)
         self.header = header
         self._close_sending()
-        logger.info("snapshot of %d bytes, up to entry %d", self.bytes, header.index)
+        logger.info("snapshot of %d bytes, up to entry %d, written in %.1f s", self.bytes, header.index, self._took_s)
         return SERIALIZER_STATE.SUCCESS, self._cut_at(header.prev[1])
 
     # -- sent

@@ -1,0 +1,1 @@
+"""What the measurement under load is made of."""

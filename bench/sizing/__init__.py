@@ -1,0 +1,1 @@
+"""What the measurement of size is made of."""
