@@ -112,7 +112,7 @@ class Member:
         self.start_delay = start_delays()
         self._looking = threading.Lock()
         self._lease = self._stepping = NO_LEASE
-        self._runner = Runner(folder.path, self._on_event)
+        self._runner = Runner(folder.path, lambda event: self._conduct.on_event(event))  # noqa: PLW0108 - made below
         self._conduct = Conduct(
             config.node,
             config.max_runs,
@@ -146,7 +146,7 @@ class Member:
         return Life(
             Leadership(me, self._config.members, state, role, propose),
             joining,
-            Leaving(me, state, self._standing, self._conduct, propose),
+            Leaving(me, state, lambda: self._life.standing, self._conduct, propose),
             Membership(me, self._raft, state, role, propose, self.wait_index),
             whereabouts,
             Belonging(me, state, role, joining, self.peers),
@@ -170,8 +170,7 @@ class Member:
             "retention": self._retention.run(),
         }
         self._services = {name: self._serve(service) for name, service in services.items()}
-        # It loads the state: seconds where there is much of it.
-        await asyncio.to_thread(self._raft.start)
+        await asyncio.to_thread(self._raft.start)  # it loads the state, however large
         if introduction is not None:
             self._services["introduction"] = self._serve(introduction.enter())
 
@@ -299,21 +298,15 @@ class Member:
         self._look()
         self._conduct.stir()
 
-    def _on_event(self, event: Any) -> None:
-        self._conduct.on_event(event)
-
     def _join(self, at_us: int) -> Join:
         member = self.state().members.get(self._config.node)
         after = 0 if member is None else member.incarnation
         return join_of(self._config, self._seed, self._heartbeat.port, self._targets, after, at_us)
 
-    def _standing(self) -> int | None:
-        return self._life.standing
-
     def _live_lease(self) -> LeaseView | None:
         # What is launched in this step begins under this lease, whatever comes meanwhile.
         lease = self._stepping = self._lease
-        if not lease.live(boottime_s()) or lease.incarnation != self._standing():
+        if not lease.live(boottime_s()) or lease.incarnation != self._life.standing:
             return None
         return LeaseView(lease.incarnation, lease.period)
 

@@ -69,7 +69,7 @@ def test_work_needs_a_live_lease_of_this_incarnation(
 ) -> None:
     # The clock is read here and not above: a table's values are made at collection, minutes before in a whole run.
     lease = NO_LEASE if left_s is None else LeaseNow(boottime_s() + left_s, 3, of_incarnation)
-    member: Any = SimpleNamespace(_lease=lease, _standing=lambda: standing)
+    member: Any = SimpleNamespace(_lease=lease, _life=SimpleNamespace(standing=standing))
     view = Member._live_lease(member)
     assert (view is not None) is works
     assert member._stepping is lease
