@@ -40,9 +40,9 @@ class Freezer:
             self._freeze()
 
 
-def collect_in_short() -> None:
+def collect_in_short(clock: Callable[[], float] = thread_time) -> None:
     """Have this process's collections be short ones. What is there now is frozen: modules, most of all."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(gc.get_threshold()[0], MIDDLE_AFTER, FULL_AFTER)
-    gc.callbacks.append(Freezer())
+    gc.callbacks.append(Freezer(clock=clock))
