@@ -26,6 +26,7 @@ DISK: Final = (
     r"node\.raft\.adapter: Raft has stopped on this member: database or disk is full",
     r"node\.raft\.adapter: Raft's files could not be closed in good order: ",
     r"rota\.history: .*: database or disk is full",
+    r"node\.http\.app: answering GET \S+ failed: database or disk is full",
 )
 """What a node says whose disk is full."""
 
@@ -34,7 +35,7 @@ DAMAGE: Final = (
     r"node\.raft\.recovery: \S+ has caught up with the others, and votes again",
     r"rota\.history: \S+ is damaged \(.*\): kept as ",
     r"rota: this node cannot go on: \S+ is damaged \(.*\), and is kept as ",
-    r"node\.http\.app: answering GET \S+ failed",  # it read what is damaged just then
+    r"node\.http\.app: answering GET \S+ failed: ",  # it read what is damaged just then
 )
 """What a node says of whose folder files were damaged."""
 

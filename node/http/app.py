@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sqlite3
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Final
@@ -192,6 +193,12 @@ async def _problems(request: web.Request, handler: Answering) -> web.StreamRespo
         return _of_aiohttp(request, error).response()
     except (asyncio.CancelledError, ConnectionResetError):
         raise
+    except sqlite3.Error as error:
+        # The disk is full, or what is read is damaged: no mistake of Rota's, and others can answer.
+        _log.error("answering %s %s failed: %s", request.method, request.path, error)
+        # Where something may have been proposed, it is not to be said that nothing was.
+        kind = "not-ready" if request.method == "GET" else "internal"
+        return Problem(kind, f"this node's files cannot be used now ({error}): ask another member").response()
     except Exception:  # noqa: BLE001 - the last line of defence: logged, and answered
         # Whatever it is: the client gets an answer, the log the traceback, and other requests go on.
         _log.exception("answering %s %s failed", request.method, request.path)

@@ -14,7 +14,7 @@ from node.http.endpoint import Endpoint, Says
 from node.http.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
 
 _REF: Final = "#/components/schemas/{model}"
-_ALWAYS: Final = ("bad-request", "misdirected", "invalid", "internal", "behind")
+_ALWAYS: Final = ("bad-request", "misdirected", "invalid", "internal", "behind", "not-ready")
 _WITH_TOKEN: Final = ("unauthorized",)
 _OF_MEMBERS: Final = ("other-cluster",)
 _WITH_BODY: Final = ("request-timeout", "too-large", "media-type")

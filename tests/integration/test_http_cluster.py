@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import logging
+import sqlite3
 
 import pytest
 
@@ -227,6 +228,24 @@ async def test_what_nobody_thought_of_is_answered_and_logged() -> None:
         finally:
             logging.getLogger("node.http.app").disabled = False
         assert (reply.status, reply.problem) == (500, "internal")
+
+
+@on_loop
+async def test_a_disk_that_fails_is_a_reason_to_ask_another_member() -> None:
+    class FullDisk:
+        def runs(self, *_: object) -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+    async with servers() as served:
+        history, served.cluster.history = served.cluster.history, FullDisk()  # type: ignore[assignment]
+        logging.getLogger("node.http.app").disabled = True
+        try:
+            reply = await served.get("/v1/runs")
+        finally:
+            logging.getLogger("node.http.app").disabled = False
+            served.cluster.history = history
+        assert (reply.status, reply.problem) == (503, "not-ready")
+        assert "database or disk is full" in reply.json["detail"]
 
 
 @on_loop
