@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit lint up bench soak chaos lock compose-test clean
+.PHONY: help setup demo test unit lint up bench soak blackout chaos lock compose-test clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ test: lint  ## all that must hold: style, types, contracts, docs and the tests
 
 soak: setup  ## repeated faults against a real cluster, minutes long (ROUNDS=20)
 	@$(BIN)/python -m bench.chaos --loopback --nodes 3 --rounds $(or $(ROUNDS),20)
+
+blackout: setup  ## kill -9 of all nodes at once, again and again, under writes: what was acknowledged is there (ROUNDS=50)
+	@$(BIN)/python -m bench.blackout --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED))
 
 chaos: .venv/bench  ## five nodes under every fault there is, with a table and a picture at the end; wants root (MINUTES=30)
 	@$(BIN)/python -m bench.chaos --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED))

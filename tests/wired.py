@@ -54,13 +54,14 @@ class Wire:
         self.state = CONNECTION_STATE.CONNECTED
         self.sendRandKey = b"as if the handshake were over"
         self.sent: list[Message] = []
+        self.backlog_bytes = 0
 
     def send(self, message: Message) -> None:
         self.sent.append(message)
         self._world.post(self._here, self._there, message)
 
     def getSendBufferSize(self) -> int:  # noqa: N802 - the library's name
-        return 0
+        return self.backlog_bytes
 
     def disconnect(self) -> None:
         self.state = CONNECTION_STATE.DISCONNECTED
@@ -120,14 +121,21 @@ class Wired:
 
     def take(self, sender: str, message: Message) -> None:
         """A message arrives."""
-        node = self.transport._nodeAddrToNode.get(sender)
-        if node is not None:
-            self.transport._onMessageReceived(node, message)
+        if sender in self.transport._nodeAddrToNode:
+            self.transport._onMessageReceived(self.node(sender), message)
+
+    def node(self, member: str) -> Any:
+        """The library's node for another member."""
+        return self.transport._nodeAddrToNode[member]
+
+    def wire_to(self, member: str) -> Wire:
+        """This end of the connection with another member."""
+        wire: Wire = self.transport._connections[self.node(member)]
+        return wire
 
     def sent_to(self, member: str, kind: str) -> list[Message]:
         """The messages of a kind that went to a member on the present connection."""
-        node = self.transport._nodeAddrToNode[member]
-        return [message for message in self.transport._connections[node].sent if message["type"] == kind]
+        return [message for message in self.wire_to(member).sent if message["type"] == kind]
 
     def tick(self) -> None:
         """Let it do what is due."""
@@ -273,6 +281,18 @@ class World:
                 return found
             self.run(0.01, paused=paused)
         raise AssertionError(f"not within {seconds} s of this world's time")
+
+    def agree(self, data: bytes, *, of: Iterable[str] = ()) -> None:
+        """Have an entry proposed, and applied by these members, or all that run."""
+        names = list(of)
+        self.until(self.leader).consensus.put(data)
+        self.until(lambda: all(self.running[name].applied[-1:] == [data] for name in names or self.running))
+
+    def lead(self) -> tuple[Wired, Wired, Wired]:
+        """The leader of three, and the two others."""
+        leader: Wired = self.until(self.leader)
+        one, other = (self.running[name] for name in self.names if name != leader.me)
+        return leader, one, other
 
     def leader(self) -> Wired | None:
         """The leader of the latest term among those that run."""

@@ -38,15 +38,16 @@ def free_ports(how_many: int) -> list[int]:
 class Process:
     """A member's process, and what it has said."""
 
-    def __init__(self, me: str, settings: dict[str, Any], log: IO[str]) -> None:
+    def __init__(self, me: str, settings: dict[str, Any], log: IO[str], module: str) -> None:
         self.me = me
+        self.thread = 0
         self.acked: set[int] = set()
         self.role: dict[str, Any] = {}
         self.roles: list[dict[str, Any]] = []
         self.started = False
         self._answers: dict[int, dict[str, Any]] = {}
         self._asks = count(1)
-        command = [sys.executable, "-m", "tests.integration.raft_member", json.dumps(settings)]
+        command = [sys.executable, "-m", module, json.dumps(settings)]
         self.popen = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -59,6 +60,7 @@ class Process:
             except ValueError:
                 continue  # cut off in the middle of a line by a kill
             self.acked.update(said.get("acked", ()))
+            self.thread = said.get("thread", self.thread)
             self.started = self.started or "started" in said
             if "role" in said:
                 self.role = said["role"]
@@ -113,8 +115,16 @@ class Process:
 class Cluster:
     """Members n1, n2, ... Each keeps its folder and its port from one start to the next."""
 
-    def __init__(self, folder: Path, members: int = 3, timing: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        members: int = 3,
+        timing: dict[str, Any] | None = None,
+        module: str = "tests.integration.raft_member",
+    ) -> None:
         self.folder = folder
+        self.more: dict[str, Any] = {}
+        self._module = module
         self.timing = timing or {}
         self.addresses = {f"n{number + 1}": ("127.0.0.1", port) for number, port in enumerate(free_ports(members))}
         self.running: dict[str, Process] = {}
@@ -123,8 +133,8 @@ class Cluster:
     def start(self, *members: str) -> None:
         for member in members or self.addresses:
             settings = {"me": member, "addresses": self.addresses, "folder": str(self.folder / member)}
-            settings |= {"secret": "between members", "timing": self.timing}
-            self.running[member] = Process(member, settings, self._log)
+            settings |= {"secret": "between members", "timing": self.timing, **self.more}
+            self.running[member] = Process(member, settings, self._log, self._module)
         wait_for("all to start", lambda: all(process.started for process in self.running.values()))
 
     def leader(self) -> Process:

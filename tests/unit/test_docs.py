@@ -10,7 +10,7 @@ import pytest
 from node.cli.main import rota
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(ROOT.glob("*.md"))
+PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "node/DESIGN.md"]
 WITH_EXAMPLES = sorted(
     str(path.relative_to(ROOT).with_suffix("")).replace("/", ".")
     for folder in ("hashing", "tasks", "spark_tasks", "node")
@@ -45,6 +45,17 @@ def test_folders_that_architecture_names_exist() -> None:
     named = set(re.findall(r"`((?:hashing|tasks|spark_tasks|node)/[a-z_/]*)`", (ROOT / "ARCHITECTURE.md").read_text()))
     assert named
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_tests_that_the_design_names_exist() -> None:
+    named = re.findall(r"`(test_[a-z0-9_]+)`", (ROOT / "node/DESIGN.md").read_text())
+    written = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_[a-z0-9_]+)\(", path.read_text(), re.MULTILINE)
+    }
+    assert len(named) > 50
+    assert [name for name in named if name not in written] == []
 
 
 def _code(page: Path) -> str:

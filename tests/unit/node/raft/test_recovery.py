@@ -1,7 +1,6 @@
 """A member that lost its log, among others: whom it heeds, and when it votes (`recall` says why)."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,28 +12,10 @@ from tests.unit.node.raft.test_folder import CLUSTER, begin, put_snapshot
 from tests.wired import Wired, World
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """Three members that have agreed on something."""
-    made = World(tmp_path, "abc")
-    with made.clock():
-        made.start()
-        made.connect_all()
-        agree(made, b"before")
-        yield made
-
-
-def agree(world: World, data: bytes, *, of: str = "abc") -> None:
-    leader = world.until(lambda: world.leader())
-    leader.consensus.put(data)
-    world.until(lambda: all(world.running[name].applied[-1:] == [data] for name in of))
-
-
-def lead(world: World) -> tuple[Wired, str, str]:
+def names(world: World) -> tuple[Wired, str, str]:
     """The leader, and the names of the two others."""
-    leader = world.until(world.leader)
-    one, other = (name for name in world.names if name != leader.me)
-    return leader, one, other
+    leader, one, other = world.lead()
+    return leader, one.me, other.me
 
 
 def lose(world: World, name: str) -> None:
@@ -44,9 +25,9 @@ def lose(world: World, name: str) -> None:
 
 
 def test_it_catches_up_and_votes_again(world: World) -> None:
-    leader, lost, other = lead(world)
+    leader, lost, other = names(world)
     lose(world, lost)
-    agree(world, b"meanwhile", of=leader.me + other)
+    world.agree(b"meanwhile", of=leader.me + other)
     world.start(lost)
     assert not world.running[lost].consensus.recovery.votes
     world.connect_all()
@@ -54,19 +35,19 @@ def test_it_catches_up_and_votes_again(world: World) -> None:
     world.until(lambda: world.running[lost].applied == [b"before", b"meanwhile"])
     world.crash(leader.me)
     world.until(lambda: world.leader())
-    agree(world, b"after", of=lost + other)
+    world.agree(b"after", of=lost + other)
 
 
 def test_it_heeds_no_leader_that_has_been_replaced(world: World) -> None:
     """Else that one has its majority with it, and commits what the present leader's log has not."""
-    old, lost, other = lead(world)
+    old, lost, other = names(world)
     world.cut(old.me, lost)
     world.cut(old.me, other)
     world.until(lambda: world.running[other].consensus.is_leader or world.running[lost].consensus.is_leader)
     new = world.leader()
     assert new is not None
     lost = lost if new.me == other else other
-    agree(world, b"new", of=new.me + lost)
+    world.agree(b"new", of=new.me + lost)
     lose(world, lost)
     world.start(lost)
     world.connect(lost, old.me)
@@ -78,12 +59,12 @@ def test_it_heeds_no_leader_that_has_been_replaced(world: World) -> None:
     assert world.running[lost].consensus.leader_node() is None, "nor may the heartbeats take that one for the leader"
     world.connect_all()
     world.until(lambda: world.running[lost].consensus.recovery.votes)
-    agree(world, b"both")
+    world.agree(b"both")
     assert all(member.applied == [b"before", b"new", b"both"] for member in world.running.values())
 
 
 def test_it_does_not_vote_again_in_a_term_in_which_it_may_have_voted(world: World) -> None:
-    leader, lost, other = lead(world)
+    leader, lost, other = names(world)
     lose(world, lost)
     world.start(lost)
     world.connect_all()
@@ -98,7 +79,7 @@ def test_it_does_not_vote_again_in_a_term_in_which_it_may_have_voted(world: Worl
 
 
 def test_it_neither_votes_nor_is_made_leader_nor_asks_to_be_before(world: World) -> None:
-    _, lost, other = lead(world)
+    _, lost, other = names(world)
     lose(world, lost)
     world.start(lost)
     world.connect(lost, other)
@@ -113,9 +94,30 @@ def test_it_neither_votes_nor_is_made_leader_nor_asks_to_be_before(world: World)
     assert [answer["granted"] for answer in member.sent_to(other, "pre_vote_answer")] == [False]
 
 
+def test_it_does_not_take_over_the_lead_before(world: World) -> None:
+    """A leader that stops hands over to whoever has its log, and does not know who remembers."""
+    leader, lost, other = names(world)
+    lose(world, lost)
+    world.start(lost)
+    world.connect(lost, leader.me)
+    member, term = world.running[lost], leader.consensus.raftCurrentTerm
+    world.connect(lost, other)
+    answer = {"type": "recall_answer", "term": term, "last_log_term": term, "last_log_index": 1_000}
+    answer |= {"members": ["a", "b", "c"], "whole": True, "lost": False}
+    for name in (leader.me, other):
+        member.take(name, {**answer, "leads": name == leader.me})
+    log = leader.consensus.journal
+    heartbeat = {"type": "append_entries", "term": term, "commit_index": 1, "prevLogIdx": 1, "prevLogTerm": 0}
+    member.take(leader.me, {**heartbeat, "entries": list(log[1:])})
+    assert member.consensus.leader_node() is not None
+    member.take(leader.me, {"type": "timeout_now", "term": term})
+    member.tick()
+    assert member.sent_to(leader.me, "request_vote") == []
+
+
 def test_where_too_many_have_lost_their_logs_it_says_so_and_what_to_do(world: World) -> None:
     """Two of three: empty logs of theirs must not elect each other."""
-    _, one, other = lead(world)
+    _, one, other = names(world)
     lose(world, one)
     lose(world, other)
     world.start(one, other)
@@ -126,7 +128,7 @@ def test_where_too_many_have_lost_their_logs_it_says_so_and_what_to_do(world: Wo
 
 def test_empty_folders_elect_nobody_once_somebody_has_something(world: World) -> None:
     """Two whole folders are gone: they look like those of a first start, until the third one is heard."""
-    leader, one, other = lead(world)
+    leader, one, other = names(world)
     for name in (one, other):
         world.crash(name)
         shutil.rmtree(world.folder / name)

@@ -1,0 +1,129 @@
+"""What PySyncObj 0.3.17 does wrong with snapshots, and what is done here instead (node/DESIGN.md)."""
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node.raft import snapshot
+from node.raft.errors import Broken
+from node.raft.machine import Timing
+from node.raft.snapshots import Snapshots
+from tests.wired import Wired, World
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> Iterator[World]:
+    """Three members whose logs hold ten entries at most."""
+    made = World(tmp_path, "abc", Timing(log_entries=10))
+    with made.clock():
+        made.start()
+        made.connect_all()
+        yield made
+
+
+def filled(world: World) -> Wired:
+    """The leader, once it has made a snapshot."""
+    leader = world.lead()[0]
+    for number in range(30):
+        world.agree(b"%d" % number)
+    world.until(lambda: leader.consensus.snapshots.header is not None)
+    return leader
+
+
+def test_a_snapshot_is_written_by_a_thread_while_entries_are_applied(tmp_path: Path) -> None:
+    """The library forks a process that has threads, or stops for as long as it takes."""
+    go_on, written_by = threading.Event(), []
+
+    def capture() -> Callable[[], Iterator[bytes]]:
+        def pieces() -> Iterator[bytes]:
+            go_on.wait(10)
+            written_by.append(threading.current_thread())
+            yield b"the state"
+
+        return pieces
+
+    snapshots = Snapshots(tmp_path / "snapshot", capture, lambda _index: ("n1 localhost 1",), lambda index: index)
+    snapshots.serialize((None, (b"", 9, 1), (b"", 8, 1), None), 8)
+    assert not (tmp_path / "snapshot").exists()
+    assert snapshots.checkSerializing()[1] == 8, "it has returned, and is at work"
+    go_on.set()
+    assert snapshots._writer is not None
+    snapshots._writer.join()
+    snapshots.checkSerializing()
+    assert snapshot.check(tmp_path / "snapshot").index == 9
+    assert written_by != [threading.current_thread()]
+
+
+def test_a_snapshot_that_cannot_be_written_ends_this_member(tmp_path: Path) -> None:
+    """The library logs it, and lets the log grow."""
+
+    def capture() -> Callable[[], Iterator[bytes]]:
+        raise_it: Callable[[], Iterator[bytes]] = lambda: (_ for _ in ()).throw(OSError("no room"))  # noqa: E731
+        return raise_it
+
+    snapshots = Snapshots(tmp_path / "snapshot", capture, lambda _index: (), lambda index: index)
+    snapshots.serialize((None, (b"", 9, 1), (b"", 8, 1), None), 8)
+    assert snapshots._writer is not None
+    snapshots._writer.join()
+    with pytest.raises(Broken, match="could not be written"):
+        snapshots.checkSerializing()
+
+
+def test_a_snapshot_of_what_is_there_is_not_loaded_over_it(short: World) -> None:
+    """The library loads it, and clears the log behind it: entries that have been acknowledged are gone."""
+    leader = filled(short)
+    _, follower, _ = short.lead()
+    last = follower.consensus.journal.last_index
+    restored: list[Any] = []
+    follower.consensus._restore = restored.append
+    data = leader.consensus.snapshots.place.read_bytes()
+    part = {
+        "type": "append_entries",
+        "term": leader.consensus.raftCurrentTerm,
+        "commit_index": last,
+        "serialized": (data, True, True),
+    }
+    follower.take(leader.me, part)
+    assert (restored, follower.consensus.journal.last_index) == ([], last)
+
+
+def test_a_snapshot_that_arrives_damaged_is_not_used(short: World) -> None:
+    """The library renames it into place as it comes, and takes what it cannot read for an empty one."""
+    leader = filled(short)
+    lagging = short.lead()[1].me
+    short.crash(lagging)
+    for file in (short.folder / lagging).iterdir():
+        file.unlink()
+    short.start(lagging)
+    member = short.running[lagging]
+    data = bytearray(leader.consensus.snapshots.place.read_bytes())
+    data[len(data) // 2] ^= 1
+    assert member.consensus.snapshots.receive((bytes(data), True, True)) is None
+    assert not member.consensus.snapshots.place.exists()
+    short.connect_all()
+    short.until(lambda: member.applied == leader.applied)
+
+
+def test_a_whole_snapshot_of_no_state_is_not_taken_for_an_empty_one(short: World) -> None:
+    leader = filled(short)
+    consensus = leader.consensus
+
+    def fails(_pieces: Iterator[bytes]) -> None:
+        raise pickle.UnpicklingError("of another version")
+
+    consensus._restore = fails
+    with pytest.raises(Broken, match="is whole, and holds no state that can be read"):
+        consensus._SyncObj__loadDumpFile(clearJournal=False)
+    assert leader.applied
+
+
+def test_some_entries_are_kept_behind_a_snapshot_for_members_a_little_behind(short: World) -> None:
+    """The library cuts the log right behind it, and sends the whole snapshot to whoever lacks one entry."""
+    leader = filled(short)
+    header = leader.consensus.snapshots.header
+    assert header is not None
+    assert leader.consensus.journal.first_index < header.prev[1]

@@ -1,0 +1,155 @@
+"""What PySyncObj 0.3.17 does wrong with connections, and what is done here instead (node/DESIGN.md)."""
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pysyncobj.tcp_connection import CONNECTION_STATE
+from pysyncobj.transport import TCPTransport
+
+from node.raft.machine import Timing
+from node.raft.transport import BACKLOG_BYTES, PIECE_BACKLOG_BYTES, PING_S, UNKNOWN_S
+from tests.wired import Wire, Wired, World
+
+
+class Caller:
+    """A connection that somebody has made to a member; the keys have been exchanged."""
+
+    def __init__(self) -> None:
+        self.state = CONNECTION_STATE.CONNECTED
+        self.sendRandKey: Any = b"a key"
+        self.sent: list[Any] = []
+        self.on_message: Any = None
+
+    def setOnMessageReceivedCallback(self, callback: Any) -> None:  # noqa: N802 - the library's names
+        self.on_message = callback
+
+    def setOnDisconnectedCallback(self, _callback: Any) -> None:  # noqa: N802
+        pass
+
+    def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    def disconnect(self) -> None:
+        self.state = CONNECTION_STATE.DISCONNECTED
+
+    @property
+    def open(self) -> bool:
+        return bool(self.state == CONNECTION_STATE.CONNECTED)
+
+
+def call(member: Wired) -> Caller:
+    caller = Caller()
+    member.transport._onNewIncomingConnection(caller)
+    return caller
+
+
+@pytest.mark.parametrize("name", ["readonly", "stranger", 7, b"bytes", None, ("a", "tuple")])
+def test_nobody_but_members_is_let_in(world: World, name: object) -> None:
+    """The library lets in whoever says "readonly", sends all entries there, and takes messages from it."""
+    leader, _, _ = world.lead()
+    caller = call(leader)
+    leader.transport._onIncomingMessageReceived(caller, name)
+    assert not caller.open
+    assert leader.consensus.readonlyNodes == set()
+
+
+def test_no_administration_by_message(world: World) -> None:
+    """The library adds and removes members for whoever connects, and tells its status."""
+    leader, _, _ = world.lead()
+    for order in (["add", "d"], ["remove", "b"], ["status"], ["set_version", 3], ["transfer"]):
+        caller = call(leader)
+        leader.transport._onIncomingMessageReceived(caller, order)
+        assert (caller.open, caller.sent) == (False, [])
+    world.run(0.5)
+    assert leader.consensus.members() == {"a", "b", "c"}
+    assert world.leader() is leader
+
+
+def test_a_member_that_dials_anew_has_its_old_connection_closed(world: World) -> None:
+    """The library leaves it open: what is still in it is taken when it comes, and it is never closed."""
+    leader, follower, _ = world.lead()
+    before = leader.wire_to(follower.me)
+    caller = call(leader)
+    leader.transport._onIncomingMessageReceived(caller, f"{follower.me} ")
+    assert caller.open
+    assert leader.transport._connections[leader.node(follower.me)] is caller
+    assert before.state == CONNECTION_STATE.DISCONNECTED
+
+
+def test_a_dial_that_hangs_is_given_up(world: World) -> None:
+    """The library waits for the kernel, which takes minutes."""
+    leader, follower, _ = world.lead()
+    wire = Wire(world, leader.me, follower.me)
+    wire.state, wire.sendRandKey = CONNECTION_STATE.CONNECTING, None  # type: ignore[assignment]
+    leader.transport._connections[leader.node(follower.me)] = wire
+    leader.transport._lastConnectAttempt[leader.node(follower.me)] = world.now_s
+    world.now_s += Timing().dial_s / 2
+    leader.tick()
+    assert wire.state == CONNECTION_STATE.CONNECTING
+    world.now_s += Timing().dial_s
+    leader.tick()
+    assert wire.state == CONNECTION_STATE.DISCONNECTED
+
+
+def test_a_caller_that_does_not_say_who_it_is_is_hung_up_on(world: World) -> None:
+    leader, _, _ = world.lead()
+    caller = call(leader)
+    world.now_s += UNKNOWN_S - 1
+    leader.tick()
+    assert caller.open
+    world.now_s += 2
+    leader.tick()
+    assert not caller.open
+
+
+def test_an_idle_connection_is_kept_alive(world: World) -> None:
+    """Between followers nothing is sent; the library finds out that one end is dead when the other next writes."""
+    _, one, other = world.lead()
+    sent = len(one.sent_to(other.me, "ping"))
+    world.run(4 * PING_S)
+    assert len(one.sent_to(other.me, "ping")) - sent >= 3
+    assert world.now_s - one.transport.heard[other.me] <= PING_S + 0.1
+
+
+def test_a_listener_that_the_library_has_closed_is_bound_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It closes it for good when an accept fails, as it does when there are too many open files."""
+    leader, _, _ = world.lead()
+    bound: list[object] = []
+    monkeypatch.setattr(leader.transport, "_server", SimpleNamespace(_TcpServer__fileno=None, unbind=lambda: None))
+    monkeypatch.setattr(TCPTransport, "_maybeBind", lambda self: None if self._ready else bound.append(self))
+    leader.transport._onTick()
+    assert bound == [leader.transport]
+
+
+def test_a_member_that_reads_nothing_does_not_fill_the_memory(world: World) -> None:
+    """The library appends to its buffer whatever is to be sent, without end."""
+    leader, follower, _ = world.lead()
+    wire = leader.wire_to(follower.me)
+    wire.backlog_bytes = BACKLOG_BYTES + 1
+    sent = len(wire.sent)
+    leader.consensus.put(b"more")
+    leader.tick()
+    assert [message for message in wire.sent[sent:] if message["type"] == "append_entries"] == []
+    wire.backlog_bytes = PIECE_BACKLOG_BYTES + 1
+    assert leader.consensus.snapshots.getTransmissionData(leader.node(follower.me)) is None
+    wire.backlog_bytes = 0
+    world.until(lambda: follower.applied[-1:] == [b"more"])
+
+
+def pipes() -> int:
+    descriptors = Path("/proc/self/fd")
+    return sum(os.readlink(one).startswith("pipe:") for one in descriptors.iterdir() if one.is_symlink())  # noqa: PTH115
+
+
+def test_nothing_is_left_open_when_a_member_is_closed(world: World) -> None:
+    """The library leaves the pipe that wakes it."""
+    _, follower, _ = world.lead()
+    world.crash(follower.me)
+    before = pipes()
+    world.start(follower.me)
+    assert pipes() == before + 2
+    world.running.pop(follower.me).consensus.close()
+    assert pipes() == before
