@@ -1,12 +1,12 @@
 """What is asked of the members and of the machine when the faults are over."""
 
-import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from bench.chaos.checker import members
 from node.cli.local import LocalCluster, NotInTime, wait_for
 
 EXPECTED: Final = (
@@ -39,24 +39,16 @@ DAMAGE: Final = (
 )
 """What a node says of whose folder files were damaged."""
 
-_ALARM: Final = re.compile(r" (WARNING|ERROR|CRITICAL) |^Traceback ")
 
-
-def logs(cluster: LocalCluster, patterns: Iterable[str]) -> tuple[Counter[str], list[str]]:
+def logs(cluster: LocalCluster, patterns: Sequence[str]) -> tuple[Counter[str], list[str]]:
     """How often each expected warning was given, and all lines that nothing explains."""
-    compiled = [re.compile(pattern) for pattern in patterns]
     expected: Counter[str] = Counter()
     unexplained = []
     for name in cluster.names:
-        explained = 0
-        for number, line in enumerate(cluster.log_file(name).read_text(errors="replace").splitlines(), 1):
-            if _ALARM.search(line):
-                known = next((pattern.pattern for pattern in compiled if pattern.search(line)), None)
-                if known is not None:
-                    expected[known] += 1
-                    explained = number
-                elif not (line.startswith("Traceback") and explained == number - 1):
-                    unexplained.append(f"{name}.log:{number}: {line}")
+        lines = cluster.log_file(name).read_text(errors="replace").splitlines()
+        known, unknown = members.alarms(f"{name}.log", lines, patterns)
+        expected += known
+        unexplained += unknown
     return expected, unexplained
 
 
@@ -65,13 +57,13 @@ def settled(cluster: LocalCluster, deadline_s: float = 60) -> list[str]:
     active: list[str] = []
 
     def all_ended() -> bool:
-        active[:] = _active(cluster)
+        active[:] = members.stuck(cluster.client.items("/v1/runs"))
         return not active
 
     try:
         wait_for("no run is active", all_ended, deadline_s, pause_s=0.5)
     except NotInTime as error:
-        return [str(error), *(f"stuck: {run}" for run in active)]
+        return [str(error), *active]
     found: list[str] = []
 
     def agree() -> bool:
@@ -85,28 +77,12 @@ def settled(cluster: LocalCluster, deadline_s: float = 60) -> list[str]:
     return []
 
 
-def _active(cluster: LocalCluster) -> list[str]:
-    return [
-        f"{told['run_id']} {told['state']} on {told['node']} token {told['token']} cancelling {told['cancelling']}"
-        for told in cluster.client.items("/v1/runs")
-        if told["finished_at"] is None
-    ]
-
-
 def disagreements(cluster: LocalCluster) -> list[str]:
     """Where two members tell different things of tasks and runs."""
     found = []
-    first = cluster.names[0]
     for what, key in (("/v1/tasks", "name"), ("/v1/runs", "run_id")):
         told = {name: {item[key]: item for item in cluster.client_of(name).items(what)} for name in cluster.names}
-        for name in cluster.names[1:]:
-            differing = [
-                item for item in told[first].keys() | told[name].keys() if told[first].get(item) != told[name].get(item)
-            ]
-            found += [
-                f"{what}: {first} tells {told[first].get(item)}, and {name} {told[name].get(item)}"
-                for item in sorted(differing)[:5]
-            ]
+        found += members.disagreements(told)
     return found
 
 

@@ -197,5 +197,5 @@ class Trial:
         if self.cluster.small_disk is not None:
             patterns += asking.DISK
         self.expected, unexplained = asking.logs(self.cluster, patterns)
-        self.found += [f"unexplained: {line}" for line in unexplained]
+        self.found += unexplained
         self.cluster.close()

@@ -1,12 +1,15 @@
 """The parts of chaos that are values: the records, the deck, the times of recovery, the table, the packets' numbers."""
 
+import os
 import random
 import struct
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from bench.chaos import held
+from bench.chaos.asking import leftovers
 from bench.chaos.deck import CARDS, Deck
 from bench.chaos.faults.machines import damage
 from bench.chaos.layout import SILENT, Span, conditions, hand_overs, leaderships, packed
@@ -14,6 +17,7 @@ from bench.chaos.observer import Sight
 from bench.chaos.records import Attempt, Records
 from bench.chaos.recovery import Recovery, Struck, recoveries
 from bench.chaos.table import table
+from node.cli.local import wait_for
 
 NAMES = tuple(f"node-{number}" for number in range(1, 6))
 ALL = ("spaces", "clocks", "small disk")
@@ -160,3 +164,15 @@ def test_a_run_that_went_on_elsewhere_is_joined_up() -> None:
         attempt("a~1", 3, "node-2", 8, 9),
     ]
     assert hand_overs(attempts) == [(attempts[0], attempts[1])]
+
+
+def test_a_process_that_was_left_behind_is_found(tmp_path: Path) -> None:
+    assert leftovers(tmp_path) == []
+    left = subprocess.Popen(["sleep", "60"], env={**os.environ, "NURSERY_OF": str(tmp_path / "node-1")})
+    try:
+        # Until the new program is in place, the process still has our environment.
+        [found] = wait_for("it is found", lambda: leftovers(tmp_path))
+        assert found.startswith(f"process {left.pid} was left behind: sleep 60")
+    finally:
+        left.kill()
+        left.wait()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bench.chaos.checker import occurrences, promises, work
+from bench.chaos.checker import members, occurrences, promises, work
 from bench.chaos.clients import Promises
 from bench.chaos.records import Records
 
@@ -199,3 +199,48 @@ def test_a_broken_promise_is_found(tasks: dict[str, Any], runs: dict[str, Any], 
 
 def test_what_was_answered_and_must_not_be_is_found() -> None:
     assert promises.promises(promised(broken=["PUT note-3: 500"]), KEPT, MADE) == ["PUT note-3: 500"]
+
+
+def test_members_that_tell_different_things_are_found() -> None:
+    same = {"a": {"state": "succeeded"}, "b": {"state": "failed"}}
+    assert members.disagreements({"node-1": same, "node-2": same}) == []
+    for other in ({"a": {"state": "succeeded"}}, {**same, "b": {"state": "abandoned"}}, {**same, "c": {}}):
+        found = members.disagreements({"node-1": same, "node-2": same, "node-3": other})
+        assert len(found) == 1
+        assert "node-1 tells" in found[0]
+        assert "and node-3" in found[0]
+
+
+def test_runs_that_have_not_ended_are_found() -> None:
+    run = {"run_id": "a~1", "node": "node-1", "token": 3, "cancelling": None}
+    ended = {**run, "state": "succeeded", "finished_at": "2026-11-21T06:00:00Z"}
+    waiting = {**run, "run_id": "a~2", "state": "waiting", "finished_at": None}
+    assert members.stuck([ended, waiting]) == ["stuck: a~2 waiting on node-1 token 3 cancelling None"]
+
+
+LOG = """\
+2026-11-21 10:47:34,000 INFO    rota: node-2 serves
+2026-11-21 10:47:34,100 WARNING rota.member: node-3 is taken to be down: gone
+2026-11-21 10:47:34,200 ERROR   rota.disk: it is full
+Traceback (most recent call last):
+OSError: full
+"""
+
+
+def test_what_is_expected_in_a_log_is_counted_with_its_traceback() -> None:
+    expected, unexplained = members.alarms("node-2.log", LOG.splitlines(), ["is taken to be down", "it is full"])
+    assert (expected.total(), unexplained) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        ("2026-11-21 10:47:35,000 WARNING rota: what is this", 6),
+        ("2026-11-21 10:47:35,000 CRITICAL rota: this node cannot go on: ...", 6),
+        ("Traceback (most recent call last):", 6),
+    ],
+)
+def test_what_nobody_expects_in_a_log_is_found(line: str, number: int) -> None:
+    patterns = ["is taken to be down", "it is full"]
+    found = members.alarms("node-2.log", [*LOG.splitlines(), line], patterns)[1]
+    assert found == [f"unexplained: node-2.log:{number}: {line}"]

@@ -1,0 +1,51 @@
+"""What the members tell when all is over: all the same, nothing still active, and no log line that nobody expects."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+_ALARM: Final = re.compile(r" (WARNING|ERROR|CRITICAL) |^Traceback ")
+SHOWN: Final = 5
+"""So many differences of one kind are told."""
+
+
+def disagreements(told: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Where two members tell different things. `told`: by member, what each tells of each thing, by its name."""
+    found = []
+    (first, there), *others = told.items()
+    for name, here in others:
+        differing = [item for item in there.keys() | here.keys() if there.get(item) != here.get(item)]
+        found += [
+            f"of {item} {first} tells {there.get(item)}, and {name} {here.get(item)}"
+            for item in sorted(differing)[:SHOWN]
+        ]
+    return found
+
+
+def stuck(runs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The runs that have not ended."""
+    return [
+        f"stuck: {told['run_id']} {told['state']} on {told['node']} token {told['token']} "
+        f"cancelling {told['cancelling']}"
+        for told in runs
+        if told["finished_at"] is None
+    ]
+
+
+def alarms(log: str, lines: Sequence[str], patterns: Iterable[str]) -> tuple[Counter[str], list[str]]:
+    """How often each expected warning was given in a log, and all its warnings that nothing explains."""
+    compiled = [re.compile(pattern) for pattern in patterns]
+    expected: Counter[str] = Counter()
+    unexplained = []
+    explained = 0
+    for number, line in enumerate(lines, 1):
+        if not _ALARM.search(line):
+            continue
+        known = next((pattern.pattern for pattern in compiled if pattern.search(line)), None)
+        if known is not None:
+            expected[known] += 1
+            explained = number
+        elif not (line.startswith("Traceback") and explained == number - 1):
+            unexplained.append(f"unexplained: {log}:{number}: {line}")
+    return expected, unexplained
