@@ -25,6 +25,7 @@ from node.raft.errors import (
     Broken,
     ChangeRefused,
     EntryTooLarge,
+    MajorityLost,
     OutcomeUnknown,
     PortInUse,
     RaftError,
@@ -240,8 +241,8 @@ class Raft:
             self._hand_over(consensus)
         except Exception as error:
             self.failure = error
-            # What the disk says needs no traceback: the node ends over it, and tells what to do.
-            traceback = None if isinstance(error, OSError | sqlite3.Error) else error
+            # What the disk or the others say needs no traceback: the node ends over it, and tells what to do.
+            traceback = None if isinstance(error, OSError | sqlite3.Error | MajorityLost) else error
             logger.critical("Raft has stopped on this member: %s", error, exc_info=traceback)
         finally:
             self._close(consensus)

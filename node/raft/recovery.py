@@ -11,7 +11,7 @@ from node.raft.errors import MajorityLost
 from node.raft.folder import LIFE, LOST
 from node.raft.journal import SqliteJournal
 from node.raft.prevote import Standing
-from node.raft.recall import Answer, Ballot, Recall, hopeless
+from node.raft.recall import Answer, Ballot, Recall, hopeless, needed
 
 if TYPE_CHECKING:
     from node.raft.consensus import Consensus
@@ -20,6 +20,9 @@ logger = logging.getLogger(__name__)
 
 AGAIN_S = 0.2
 """The others are asked again after so long."""
+
+TELLING_S = 5.0
+"""What it waits for is said after so long, and once a minute from then on."""
 
 FAREWELL_S = 1.0
 """A member that gives up goes on answering for so long, so that the others that have to learn why."""
@@ -44,6 +47,7 @@ class Recovery:
         self._lives: dict[str, int] = {}
         self._asked_s = float("-inf")
         self._hoped_s = monotonic()
+        self._telling_s = monotonic() + TELLING_S
 
     @property
     def votes(self) -> bool:
@@ -83,6 +87,7 @@ class Recovery:
         """Ask the others, if it is time. Raises MajorityLost."""
         now = monotonic()
         self._see_hope(now)
+        self._say_what_for(now)
         if self.votes or now - self._asked_s < AGAIN_S:
             return
         self._asked_s = now
@@ -133,6 +138,19 @@ class Recovery:
                 "was agreed on. Put copies of their folders back, or make the member that is well a new cluster with "
                 f"`rota cluster recover` (RECOVERY.md). Here: {lost}"
             )
+
+    def _say_what_for(self, now_s: float) -> None:
+        if now_s < self._telling_s or self.votes or not self._journal.note(LOST) or self.may_follow:
+            return
+        self._telling_s = now_s + 60.0
+        members = self._consensus.members()
+        well = sorted(name for name, answer in self._recall.answers.items() if answer.whole)
+        logger.warning(
+            "%s waits: %d of the other members must be well, their leader among them, before it can catch up; %s",
+            self._consensus.me,
+            needed(len(members)),
+            f"so far {', '.join(well)} answered" if well else "nobody has answered yet",
+        )
 
     # -- votes of a life before
 

@@ -126,6 +126,21 @@ def test_where_too_many_have_lost_their_logs_it_says_so_and_what_to_do(world: Wo
         world.run(2)
 
 
+def test_while_it_waits_it_says_for_whom(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    leader, lost, other = names(world)
+    lose(world, lost)
+    world.crash(other)
+    world.start(lost)
+    world.connect(lost, leader.me)
+    world.run(30)
+    [said] = [record.getMessage() for record in caplog.records if " waits: " in record.getMessage()]
+    assert f"{lost} waits: 2 of the other members must be well" in said
+    assert f"so far {leader.me} answered" in said
+    world.start(other)
+    world.connect_all()
+    world.until(lambda: world.running[lost].consensus.recovery.votes)
+
+
 def test_empty_folders_elect_nobody_once_somebody_has_something(world: World) -> None:
     """Two whole folders are gone: they look like those of a first start, until the third one is heard."""
     leader, one, other = names(world)
