@@ -29,6 +29,11 @@ PROPOSE_S: Final = 5.0
 STEP_MIN_S: Final = 0.001
 """Between two steps: others have their turn on the loop, however much there is to be decided."""
 
+LOOK_S: Final = 10.0
+"""Between two steps at most, however far off the next due time is: the wall clock may be set meanwhile, and while a
+machine is suspended its event loop's clock stands still.
+"""
+
 AFTER_FAULT_S: Final = 1.0
 """Until the next step after one that failed, which is a mistake in Rota."""
 
@@ -200,7 +205,7 @@ class Conduct:
         else:
             self._failing = False
         if wake_s is not None:
-            self._timer = asyncio.get_running_loop().call_later(max(STEP_MIN_S, wake_s), self.stir)
+            self._timer = asyncio.get_running_loop().call_later(max(STEP_MIN_S, min(LOOK_S, wake_s)), self.stir)
 
     @property
     def failing(self) -> bool:

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Final
 
 from node.raft.errors import NoQuorum, OutcomeUnknown, Overloaded, Stopped
-from node.state.entries import Entry, Proposal, ProposalId, Unreadable
+from node.state.entries import Entry, Proposal, ProposalId
 from node.state.value import Result
 
 _log = logging.getLogger("rota.proposing")
@@ -32,10 +32,10 @@ class Proposing:
         self, member: str, session: int, send: Send, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
         self._member = member
-        self._session = session
+        self._numbers = session, itertools.count(1)
+        self._known = False
         self._send = send
         self._sleep = sleep
-        self._sequence = itertools.count(1)
         self._places = asyncio.Semaphore(IN_FLIGHT_MAX)
 
     def send(self, entry: Entry, timeout_s: float) -> "Future[Result]":
@@ -70,12 +70,30 @@ class Proposing:
         return None
 
     def _numbered(self, entry: Entry) -> Proposal:
-        return Proposal(ProposalId(self._member, self._session, next(self._sequence)), entry)
+        session, sequence = self._numbers
+        return Proposal(ProposalId(self._member, session, next(sequence)), entry)
 
     def _begin(self, proposal: Proposal, timeout_s: float) -> "Future[Result]":
         future = self._send(proposal, timeout_s)
-        future.add_done_callback(lambda done: _look_for_fault(proposal.entry, done))
+        future.add_done_callback(lambda done: self._heard(proposal, done))
         return future
+
+    def _heard(self, proposal: Proposal, done: "Future[Result]") -> None:
+        if done.cancelled() or done.exception() is not None:
+            return
+        result = done.result()
+        if result.code == "fault":
+            _log.error(
+                "an entry could not be applied, which is a mistake in Rota: %s; the entry: %r",
+                result.detail,
+                proposal.entry,
+            )
+        if result.code != "stale":
+            self._known = True
+        elif not self._known and (session := result.value.get("session", 0)) >= self._numbers[0]:
+            # The folder was lost, and with it the last session, which was named by a clock that was ahead of this one:
+            # without a later one nothing from here would be taken until that time has come.
+            self._numbers = session + 1, itertools.count(1)
 
     async def _placed(self, proposal: Proposal, timeout_s: float) -> Result:
         """Propose when there is a place. The wait for it counts: nobody's write is to be made long after it gave up."""
@@ -90,8 +108,3 @@ class Proposing:
             return await asyncio.wrap_future(self._begin(proposal, until_s - loop.time()))
         finally:
             self._places.release()
-
-
-def _look_for_fault(entry: Entry | Unreadable, done: "Future[Result]") -> None:
-    if not done.cancelled() and done.exception() is None and (result := done.result()).code == "fault":
-        _log.error("an entry could not be applied, which is a mistake in Rota: %s; the entry: %r", result.detail, entry)

@@ -61,12 +61,13 @@ def first_look_us(state: State, task: str) -> int | None:
 
 
 def next_occurrence_us(row: TaskRow, after_us: int) -> int | None:
-    """When the next occurrence of a task is due that is later than `after_us`; None: none is."""
+    """When the next occurrence of a task is due that is later than `after_us`; 0: at once; None: none is."""
     spec = row.timing
     if row.paused or not spec.enabled:
         return None
     due_us = next_due_us(spec.schedule, row.since_us, after_us)
     if due_us is not None and spec.continuous:
-        # The occurrence keeps its name, `since_us`; it is only begun later after a failure.
-        return due_us + round(rest_s(spec.retry, row.last.state if row.last else None) * 1_000_000)
+        # `since_us` is but the occurrence's name: it is due at once (0), or, after a failure, some time later.
+        wait_s = rest_s(spec.retry, row.last.state if row.last else None)
+        return due_us + round(wait_s * 1_000_000) if wait_s else 0
     return due_us

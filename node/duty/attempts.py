@@ -90,6 +90,10 @@ class Attempts:
         self._told.update(orders)
         return orders
 
+    def clock_put_back(self) -> None:
+        """What is missing counts as missing from now on."""
+        self._missing.clear()
+
     def wake_us(self, now_us: int) -> int | None:
         """When the next attempt that vanished is given up."""
         times = (since_us + VANISHED_US for since_us in self._missing.values())

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from node.duty.agenda import UNCLAIMED, next_occurrence_us
@@ -72,7 +71,7 @@ def _claimable(row: TaskRow, active: list[Run]) -> Iterator[Run]:
 
 def _wish(run: Run, me: Member, now_us: int) -> Wish:
     claim = Claim(now_us, run.task, run.fire_at_us, me.id, me.incarnation, run.run_id)
-    return Wish(claim, run.due_us, failover=run.state == "orphaned")
+    return Wish(claim, run.due_us or run.created_at_us, failover=run.state == "orphaned")
 
 
 def _schedule(row: TaskRow, task: str, active: list[Run], now_us: int) -> tuple[list[Entry], int | None, int | None]:
@@ -86,9 +85,7 @@ def _schedule(row: TaskRow, task: str, active: list[Run], now_us: int) -> tuple[
     if spec.continuous:
         # Not to be skipped or missed: it is due until it is claimed.
         return [], (None if active else row.since_us), None
-    times = list(islice(occurrences(spec.schedule, row.since_us, row.through_us), WINDOW + 1))
-    due_us = [due for due in times[:WINDOW] if due <= now_us]
-    following_us = times[len(due_us)] if len(due_us) < len(times) else None
+    due_us, following_us = _due(row, now_us)
     verdict = settle(
         spec.overlap,
         spec.catch_up,
@@ -99,6 +96,18 @@ def _schedule(row: TaskRow, task: str, active: list[Run], now_us: int) -> tuple[
         now_us=now_us,
     )
     return _entries(verdict, task, active, now_us), _claim_us(verdict, active), following_us
+
+
+def _due(row: TaskRow, now_us: int) -> tuple[list[int], int | None]:
+    """The occurrences that are due, `WINDOW` at most, and the one that follows them. No more are worked out: a cron
+    line's take their time.
+    """
+    due_us: list[int] = []
+    for fire_at_us in occurrences(row.spec.schedule, row.since_us, row.through_us):
+        if fire_at_us > now_us or len(due_us) == WINDOW:
+            return due_us, fire_at_us
+        due_us.append(fire_at_us)
+    return due_us, None
 
 
 def _claim_us(verdict: Verdict, active: list[Run]) -> int | None:

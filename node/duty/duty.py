@@ -21,9 +21,11 @@ from tasks.schedule import unreadable
 TASKS_A_STEP: Final = 128
 """So many tasks are decided on in one step, so that it takes milliseconds; the others follow in the next."""
 
-
 LOOKS_A_STEP: Final = 256
 """So many tasks are looked at in one step, where very many have changed: all of them, when a member starts."""
+
+PUT_BACK_US: Final = 1_000_000
+"""A clock that goes back by less puts nothing off for long."""
 
 
 class Duty:
@@ -38,6 +40,7 @@ class Duty:
     def __init__(self, me: str) -> None:
         self._me = me
         self._state = State()
+        self._latest_us = 0
         self._owners: Owners | None = None
         self._agenda = Agenda()
         self._index = RunIndex(me)
@@ -122,6 +125,10 @@ class Duty:
 
     def step(self, now_us: int, lease: LeaseView | None, held: Held, room: int) -> Step:
         """What to do at `now_us`. `lease` is the live one, or None; `room` the places left free by `held`."""
+        if now_us < self._latest_us - PUT_BACK_US:
+            self._clock_put_back()
+            self._latest_us = now_us
+        self._latest_us = max(self._latest_us, now_us)
         if self._unseen:
             self._look_at_some()
         orders: list[Order] = [*self._attempts.local(self._state, held)]
@@ -143,6 +150,13 @@ class Duty:
             entries += self._claims(me, now_us, room - self._flight.claims - absent)
             wake_us = now_us if self._ready else self._agenda.next_us()
         return self._closing(orders, entries, lease, now_us, wake_us)
+
+    def _clock_put_back(self) -> None:
+        """What was to be done again a moment later, by a clock that was ahead, is not put off until it gets there."""
+        self._flight.rested()
+        self._attempts.clock_put_back()
+        self._begin_anew()
+        self._hand_overs = None
 
     def _closing(
         self, orders: list[Order], entries: list[Entry], lease: LeaseView, now_us: int, wake_us: int | None = None

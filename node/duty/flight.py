@@ -117,6 +117,10 @@ class Flight:
         known = self._periods.get((run.task, run.run_id, at_us))
         return self._periods.get((run.task, None, at_us)) if known is None else known
 
+    def rested(self) -> None:
+        """Nothing rests any more: the clock by which it did has been put back."""
+        self._resting.clear()
+
     def rests_until_us(self, key: Key) -> int | None:
         """When something may be proposed about it again after a refusal; None if it does not rest."""
         rest = self._resting.get(key)

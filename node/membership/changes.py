@@ -38,6 +38,9 @@ class Raft(Protocol):
     def remove_member(self, member: str, timeout_s: float) -> "Future[None]":
         """Make somebody no member."""
 
+    def hand_over(self) -> None:
+        """Let another member lead."""
+
 
 class Membership:
     """Lets members in and out. `wait_index(index, timeout_s)` returns once that is applied here, or in time."""
@@ -66,6 +69,8 @@ class Membership:
     async def add(self, seed: Seed, timeout_s: float) -> Result:
         """Let a new member in: into the state, then into Raft; out of both if Raft cannot take it now."""
         members = {*self._state().members, seed.id}
+        if (fault := self._under_way(seed.id)) is not None:
+            return Result("busy", detail=fault)
         if (fault := self._without_majority(members, {seed.id} if await self._answers(seed) else set())) is not None:
             return Result("busy", detail=f"{fault}. Start {seed.id} first (with ROTA_JOIN it asks by itself)")
         result = await self._propose(AddMember(now_us(), seed), timeout_s)
@@ -83,6 +88,8 @@ class Membership:
         """Let a member go: out of the state once it is down, then out of Raft."""
         if member == self._me:
             return Result("self", detail="a member cannot remove itself: ask another one")
+        if (fault := self._under_way(member)) is not None:
+            return Result("busy", detail=fault)
         if (fault := self._without_majority({*self._state().members} - {member}, set())) is not None:
             return Result("busy", detail=fault)
         result = await self._propose(RemoveMember(now_us(), member), timeout_s)
@@ -105,9 +112,21 @@ class Membership:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            while self._unfinished():
+            while self._unfinished() or self._leads_in_vain():
                 await self._sleep(PATIENCE_S)
+                if self._leads_in_vain():
+                    self._raft.hand_over()
                 await self._finish(self._unfinished())
+
+    def _under_way(self, member: str) -> str | None:
+        """Why nothing may be changed of `member` now: another change is in one of the two only. None: it may.
+
+        Of two that were removed from the state alone, both still count for Raft's majority, and are about to end.
+        """
+        other = (self._raft.members ^ frozenset(self._state().members)) - {member}
+        if not self._raft.members or not other:
+            return None
+        return f"the change of {', '.join(sorted(other))} is not finished: ask again in a moment"
 
     def _without_majority(self, members: set[str], besides: set[str]) -> str | None:
         """Why a cluster of these `members` could decide nothing; None if it could.
@@ -159,6 +178,11 @@ class Membership:
             return []
         there, here = self._raft.members, frozenset(state.members)
         return [*sorted(there - here - {self._me}), *sorted(here - there)]
+
+    def _leads_in_vain(self) -> bool:
+        """Whether this member leads, and is none any more: it grants no lease, and nobody else may remove it."""
+        state = self._state()
+        return self._role().is_leader and bool(state.cluster_id) and self._me not in state.members
 
     async def _finish(self, unfinished: list[str]) -> None:
         """One change: Raft makes one at a time."""

@@ -107,6 +107,7 @@ class Raft:
         self._consensus: Consensus | None = None
         self._thread: threading.Thread | None = None
         self._woken = False
+        self._yielding = False
         self._stopping = False
         self._over = False
 
@@ -197,6 +198,11 @@ class Raft:
             return change.future
         return self._change(change)
 
+    def hand_over(self) -> None:
+        """Let another member lead, if this one does. Any thread."""
+        self._yielding = True
+        self._wake()
+
     def relocate(self, member: str, address: tuple[str, int]) -> None:
         """A member is reached at another address from now on."""
         self._book.put(member, address)
@@ -264,6 +270,10 @@ class Raft:
         for future, error in over:
             future.set_exception(error)
         self._changes.step(consensus, now)
+        if self._yielding:
+            self._yielding = False
+            if consensus.is_leader and len(consensus.members()) > 1:
+                consensus.transferLeadership()
 
     def _send(self, consensus: Consensus, now: float) -> None:
         """Send what waits, if there is a leader who may have it committed."""

@@ -58,7 +58,6 @@ def start(draft: Draft, entry: Start) -> Result:
             state="waiting",
             created_at_us=entry.at_us,
             params=entry.params,
-            due_us=entry.at_us,
         )
     )
     row = draft.tasks[entry.task]
@@ -126,7 +125,6 @@ def _run(row: TaskRow, fire_at_us: int, at_us: int) -> Run:
         spec_packed=row.spec_packed,
         state="waiting",
         created_at_us=at_us,
-        due_us=at_us,
     )
 
 
@@ -137,7 +135,8 @@ def due_fault(row: TaskRow, spec: Spec, fire_at_us: tuple[int, ...], at_us: int)
     """
     if spec.schedule is None or row.paused or not spec.enabled:
         return refused("not-due", f"nothing of {row.placing.name} falls due: no schedule, paused or not enabled")
-    if max(fire_at_us, default=0) > min(at_us, LAST_FIRE_US):
+    # A continuous task's occurrence is due as soon as it is there; its time is but its name.
+    if max(fire_at_us, default=0) > (LAST_FIRE_US if spec.continuous else min(at_us, LAST_FIRE_US)):
         return refused("not-due", "an occurrence cannot be dealt with before it is due")
     return None
 

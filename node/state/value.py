@@ -130,8 +130,9 @@ class Run:
 
     `spec_packed` is the definition it was made with: a later change, or the task's deletion, does not change
     a run. `params` replaces the spec's params if it is not None (a run started by hand). `node`,
-    `incarnation` and `token` are those of the attempt that holds it, while one does. `due_us` is the time
-    before which a waiting or orphaned run may not be claimed. `cancelling` says why, once asked.
+    `incarnation` and `token` are those of the attempt that holds it, while one does. `due_us` is the time before which
+    a waiting or orphaned run may not be claimed; 0: it may be at once, whatever clocks say. `cancelling` says why,
+    once asked.
     `failures` counts failed attempts, `orphanings` lost ones; the last member of `attempts` is the present
     or latest attempt.
     """

@@ -33,7 +33,9 @@ def recall(windows: Map[str, Window], proposal: ProposalId) -> Result | None:
     window = windows.get(proposal.proposer)
     if window is None or proposal.session > window.session:
         return None if proposal.sequence > 0 else Result("stale", detail=STALE)
-    if proposal.session < window.session or proposal.sequence <= window.floor:
+    if proposal.session < window.session:
+        return Result("stale", {"session": window.session}, STALE)
+    if proposal.sequence <= window.floor:
         return Result("stale", detail=STALE)
     return window.results.get(proposal.sequence)
 

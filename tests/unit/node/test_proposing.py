@@ -123,3 +123,20 @@ def test_a_fault_in_apply_is_said_loudly(caplog: pytest.LogCaptureFixture) -> No
         assert "Pause failed" in caplog.text
 
     serving(scenario())
+
+
+def test_a_session_that_was_never_known_gives_way_to_a_later_one() -> None:
+    """The folder was lost, and the session before was named by a clock that was an hour ahead of this one."""
+
+    async def scenario() -> None:
+        log = Log(Result("stale", {"session": 3_600}), OK, Result("stale", {"session": 9_000}))
+        proposing = Proposing("a", 7, log.send)
+        assert (await proposing.propose(ENTRY, 1)).code == "stale"
+        assert (await proposing.propose(ENTRY, 1)).ok
+        # One that was known and is superseded has been followed by another process, and stays behind it.
+        await proposing.propose(ENTRY, 1)
+        await proposing.propose(ENTRY, 1)
+        ids = [proposal.id for proposal in log.sent]
+        assert [(one.session, one.sequence) for one in ids] == [(7, 1), (3_601, 1), (3_601, 2), (3_601, 3)]
+
+    serving(scenario())

@@ -1,13 +1,17 @@
 """What an owner proposes for its tasks (DESIGN.md, sections 6 and 8)."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from node.duty import decide
 from node.duty.flight import PAUSE_US
 from node.duty.step import LeaseView, WaitsForRoom
 from node.state.entries import Cancel, Claim, Enqueue, PassOver
 from node.state.value import Outcome, Result
+from tasks.schedule import occurrences
 from tests.unit.node.duty.given import LEASE, NOW, Owners, S, duty, first_step, run, task, world
 
 EVERY = {"every_s": 10}
@@ -196,3 +200,26 @@ def test_many_tasks_due_at_once_are_decided_on_over_several_steps() -> None:
         step = one.step(NOW, LeaseView(1, 1), {}, 1000)
         claimed += len(step.entries)
     assert claimed == 600
+
+
+def test_a_clock_that_is_put_back_puts_nothing_off() -> None:
+    """What was refused while the clock was an hour ahead is not left until it gets there again."""
+    one = duty(world(task("t", since_us=NOW - 10 * S, schedule=EVERY)))
+    [claim] = one.step(NOW + 3_600 * S, LEASE, {}, 8).entries
+    one.answered(claim, Result("overlap"), NOW + 3_600 * S)
+    assert one.step(NOW + 3_600 * S, LEASE, {}, 8).entries == ()
+    assert one.step(NOW, LEASE, {}, 8).entries == (Claim(NOW, "t", NOW, "a", 1),)
+
+
+def test_no_more_due_times_are_worked_out_than_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand of a cron line's took fifteen milliseconds for each occurrence that fell due."""
+    worked_out: list[int] = []
+
+    def counted(*args: Any) -> Iterator[int]:
+        for fire_at_us in occurrences(*args):
+            worked_out.append(fire_at_us)
+            yield fire_at_us
+
+    monkeypatch.setattr(decide, "occurrences", counted)
+    assert len(first_step(world(task("t", since_us=NOW - 10 * S, schedule=EVERY))).entries) == 1
+    assert worked_out == [NOW, NOW + 10 * S]

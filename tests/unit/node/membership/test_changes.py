@@ -18,6 +18,10 @@ class Raft:
     def __init__(self, *members: str) -> None:
         self.members = frozenset(members)
         self.refuses = False
+        self.yielded = 0
+
+    def hand_over(self) -> None:
+        self.yielded += 1
 
     def add_member(self, member: str, address: tuple[str, int], timeout_s: float) -> "Future[None]":
         return self._changed(self.members | {member})
@@ -207,5 +211,37 @@ def test_only_who_leads_finishes_it() -> None:
             await turns()
             assert here.naps.asked == []
             service.cancel()
+
+    serving(scenario())
+
+
+def test_one_change_is_finished_in_both_before_the_next_begins() -> None:
+    """Of two that were removed from the state alone, both would still count for Raft's majority, and soon be gone."""
+
+    async def scenario() -> None:
+        here = Here()
+        here.history.must(MarkDown(NOW_US, "b", 1, "gone", 1))
+        here.history.must(RemoveMember(NOW_US, "b"))
+        refused = await here.membership.add(D, 1)
+        assert (refused.code, "the change of b is not finished" in refused.detail) == ("busy", True)
+        assert (await here.membership.remove("c", 1)).code == "busy"
+        assert not here.history.state.members["c"].leaving
+
+    serving(scenario())
+
+
+def test_a_leader_that_is_no_member_any_more_lets_another_lead() -> None:
+    """Only who leads and is a member may finish its removal; of two, the other could do nothing once it has ended."""
+
+    async def scenario() -> None:
+        here = Here()
+        here.history.must(MarkDown(NOW_US, "a", 1, "stopped", 0))
+        here.history.must(RemoveMember(NOW_US, "a"))
+        here.naps.held = False
+        service = asyncio.create_task(here.membership.run())
+        here.membership.stir()
+        await until(lambda: here.raft.yielded)
+        assert "a" in here.raft.members
+        service.cancel()
 
     serving(scenario())

@@ -127,7 +127,7 @@ def test_an_attempt_given_back_is_no_failure() -> None:
     run = history.claim("t", FIRST_US)
     history.must(Finish(FIRST_US, run.run_id, run.token, "not_started"))
     waiting = history.state.runs[run.run_id]
-    assert (waiting.state, waiting.failures, waiting.due_us) == ("waiting", 0, FIRST_US)
+    assert (waiting.state, waiting.failures, waiting.due_us) == ("waiting", 0, 0)
 
 
 @pytest.mark.parametrize("end", ["failed", "not_started", "handed_over", "cancelled"])
@@ -226,3 +226,30 @@ def test_a_long_life_keeps_its_latest_attempts_and_goes_on_counting() -> None:
         history.must(Finish(FIRST_US, run.run_id, run.token, "not_started"))
         run = history.claim("t", FIRST_US, run_id=run.run_id)
     assert (len(run.attempts), run.attempts[-1].attempt) == (32, 41)
+
+
+def test_what_waits_for_nothing_is_there_for_everybody_whatever_clock_its_entry_was_stamped_by() -> None:
+    """A failover, a run handed over or started by hand does not wait until the others' clocks get to an hour ahead."""
+    ahead_us = FIRST_US + 3_600_000_000
+    history = cluster("a", "b")
+    history.put("t", schedule=EVERY)
+    run = history.claim("t", FIRST_US)
+    history.must(MarkDown(ahead_us, "a", 1, "stopped", 0))
+    assert history.state.runs[run.run_id].state == "orphaned"
+    taken = history.must(Claim(FIRST_US + 1, "t", run.fire_at_us, "b", 1, run.run_id))
+    history.must(Finish(ahead_us, run.run_id, taken["token"], "handed_over"))
+    again = history.must(Claim(FIRST_US + 2, "t", run.fire_at_us, "b", 1, run.run_id))
+    history.must(Finish(FIRST_US + 3, run.run_id, again["token"], "succeeded"))
+    by_hand = history.must(Start(ahead_us, "t"))["run_id"]
+    history.must(Claim(FIRST_US + 4, "t", 0, "b", 1, by_hand))
+
+
+def test_a_continuous_tasks_next_run_is_not_put_off_by_the_clock_that_named_it() -> None:
+    ahead_us = FIRST_US + 3_600_000_000
+    history = cluster("a", "b")
+    history.put("t", schedule={"continuous": True})
+    run = history.claim("t", history.state.tasks["t"].since_us)
+    history.must(Finish(ahead_us, run.run_id, run.token, "succeeded"))
+    since_us = history.state.tasks["t"].since_us
+    assert since_us == ahead_us
+    history.must(Claim(FIRST_US + 1, "t", since_us, "b", 1))

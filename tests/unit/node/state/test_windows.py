@@ -35,7 +35,7 @@ def test_a_later_session_begins_anew_and_ends_the_earlier_one() -> None:
     state = apply(state, Proposal(ProposalId("b", 3, 1), Start(NOW_US, "t"))).state
     assert len(state.runs) == 2
     late = apply(state, Proposal(ProposalId("b", 1, 2), Start(NOW_US, "t")))
-    assert late.result.code == "stale"
+    assert (late.result.code, late.result.value) == ("stale", {"session": 3})
     assert late.state == replace(state, index=state.index + 1)
 
 
