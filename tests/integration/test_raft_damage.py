@@ -15,6 +15,8 @@ from node.raft.snapshot import Header
 from node.raft.witness import Witness
 from tests.wired import QuickJournal
 
+pytestmark = pytest.mark.integration
+
 CLUSTER = ("n1 localhost 1", "n2 localhost 2", "n3 localhost 3")
 LAST = 120
 DAMAGES = 200
