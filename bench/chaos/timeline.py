@@ -15,7 +15,7 @@ from bench.chaos.records import Attempt
 from bench.chaos.recovery import Struck
 
 STRIP_S: Final = 300.0
-"""So much time is in one strip of the picture; the strips are below one another."""
+"""So much time, about, is in one strip of the picture; the strips are below one another."""
 
 ROWS: Final = 9
 """So many runs beside one another are in a lane; more are drawn over these."""
@@ -64,8 +64,8 @@ def draw(
 ) -> None:
     """Write the picture as a PNG. Times are CLOCK_BOOTTIME."""
     mpl.rcParams["font.family"] = "DejaVu Sans"
-    strips = max(1, int(-(-(end_s - begin_s) // STRIP_S)))
-    length_s = STRIP_S if strips > 1 else end_s - begin_s
+    strips = max(1, round((end_s - begin_s) / STRIP_S))
+    length_s = (end_s - begin_s) / strips
     figure = Figure(figsize=(26, 1.1 + 4.3 * strips), dpi=110, facecolor="white")
     axes = figure.subplots(strips, 1, squeeze=False)[:, 0]
     colours = _colours(attempts)
