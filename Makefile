@@ -1,6 +1,8 @@
 # Everything Rota needs is installed by pip into .venv; no root, no Java and no PostgreSQL need be there.
 PYTHON ?= python3
 BIN := .venv/bin
+# Two files of tests at a time, in their order: the tests with real processes wait more than they compute.
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # Modules and rewritten tests are compiled once, and not at each run, whatever the caller's habits are.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -33,10 +35,10 @@ lint: setup  ## style, types, import contracts
 	@$(BIN)/lint-imports
 
 unit: setup  ## the tests without sockets: a few seconds
-	@$(BIN)/pytest tests/unit
+	@$(PYTEST) tests/unit
 
 test: lint  ## all that must hold: style, types, contracts, docs and the tests
-	@$(BIN)/pytest
+	@$(PYTEST)
 
 soak: setup  ## repeated faults against a real cluster, minutes long (ROUNDS=20)
 	@$(BIN)/python -m bench.chaos --loopback --nodes 3 --rounds $(or $(ROUNDS),20)

@@ -6,9 +6,10 @@ answer to `ask` is checked against the cluster's own /openapi.json.
 
 import json
 import os
+import shutil
 import signal
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,10 +22,8 @@ from bench.chaos import asking
 from bench.chaos.checker import work
 from node.cli.local import LocalCluster, wait_for
 from node.client import Problem, path
-from node.execution import tree
-from node.execution.leftovers import MARK
 from tasks.run import FINAL
-from tests import cluster_kinds
+from tests import cluster_kinds, processes
 from tests.described import Description
 
 NOTHING: Final = object()
@@ -324,8 +323,12 @@ class Cluster(LocalCluster):
 
     def workers(self, name: str) -> list[int]:
         """The processes of a node's attempts and of what starts them: all that bear its folder's mark."""
-        mark = f"{MARK}={(self.folder / name).resolve()}".encode()
-        return [pid for pid in _pids() if mark in _environment(pid)]
+        return processes.marked(self.folder / name)
+
+    def lose_folder(self, name: str) -> None:
+        """Delete the data folder of a node that has died, once its supervisors have ended too."""
+        wait_for(f"nobody writes into the folder of {name}", lambda: not self.workers(name))
+        shutil.rmtree(self.folder / name)
 
     def mend(self) -> None:
         """Whole again, whatever a test did: resumed, started, ready."""
@@ -368,6 +371,7 @@ class Cluster(LocalCluster):
 
     def __exit__(self, *_: object) -> None:
         self.end()
+        self._held.close()
 
 
 def _events(pieces: Iterator[bytes]) -> Iterator[Event]:
@@ -379,23 +383,6 @@ def _events(pieces: Iterator[bytes]) -> Iterator[Event]:
             fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
             if "event" in fields:
                 yield Event(fields["id"], fields["event"], json.loads(fields["data"]))
-
-
-def process_state(pid: int) -> str:
-    """A process's state as the kernel names it: R, S, D, T, Z; empty if there is none of that pid."""
-    found = tree.process(pid)
-    return "" if found is None else found.state
-
-
-def _pids() -> Iterable[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def _environment(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []
 
 
 def _packed(value: Any) -> bytes:

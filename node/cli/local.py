@@ -7,19 +7,17 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Self, TypeVar
 
+from node.cli.ports import HOST, free_ports, hold
 from node.client import Client, Problem, Unreachable
 
 _T = TypeVar("_T")
-_HOST: Final = "127.0.0.1"
 
 
 class NotInTime(Exception):
@@ -44,15 +42,6 @@ def wait_for(what: str, probe: Callable[[], _T | None], deadline_s: float = 20, 
         time.sleep(pause_s)
 
 
-def free_ports(count: int) -> list[int]:
-    """As many ports that nobody listens on, given by the kernel."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
-        for one in sockets:
-            one.bind((_HOST, 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-
-
 class LocalCluster:
     """Nodes `node-1`, `node-2`, ... below a folder, which keeps their ports and their secret for the next time.
 
@@ -75,6 +64,7 @@ class LocalCluster:
         self._env_of = env_of or {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._plan = self._kept(nodes, http_ports)
+        self._held = hold(port for ports in self._plan.values() for port in ports)
         self.client = Client([self.url(name) for name in self.names], self._env.get("ROTA_TOKEN"))
 
     def _kept(self, nodes: int, http_ports: list[int] | None) -> dict[str, list[int]]:
@@ -105,7 +95,7 @@ class LocalCluster:
 
     def host(self, name: str) -> str:
         """The address of a node; the tests' clusters of several network namespaces have others."""
-        return _HOST
+        return HOST
 
     def url(self, name: str) -> str:
         """Where a node's API is."""
@@ -224,3 +214,4 @@ class LocalCluster:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self._held.close()

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
-from tests.cluster import Cluster, Notes, process_state
+from tests.cluster import Cluster, Notes
+from tests.processes import process_state
 
 pytestmark = pytest.mark.chaos
 

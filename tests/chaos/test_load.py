@@ -63,6 +63,7 @@ def nobody_is_taken_for_dead(cluster: Cluster) -> Iterator[list[str]]:
         assert cluster.ask("DELETE", path("v1", "tasks", task)).status == 204
 
 
+@pytest.mark.alone
 def test_nobody_is_marked_down_while_every_core_is_busy_eight_times_over(cluster: Cluster, tmp_path: Path) -> None:
     with nobody_is_taken_for_dead(cluster) as short, pressure(tmp_path, memory_mib=256, disk_mib=64):
         already = {task: len(cluster.all(path("v1", "tasks", task, "runs"))) for task in short}

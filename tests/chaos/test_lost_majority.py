@@ -1,6 +1,5 @@
 """Two of three are lost for good: the third is made a new cluster, and the others come in again (RECOVERY.md)."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -33,7 +32,7 @@ def test_the_one_that_is_left_goes_on_and_the_lost_come_in_afresh(tmp_path: Path
 
         for name in (BACK, GONE):
             cluster.kill(name)
-        shutil.rmtree(cluster.folder / GONE)
+        cluster.lose_folder(GONE)
         busy = rota(*recover, "--yes")
         assert (busy.code, "in use by a node that runs" in busy.err) == (1, True)
         cluster.kill(LEFT)
@@ -60,7 +59,7 @@ def test_the_one_that_is_left_goes_on_and_the_lost_come_in_afresh(tmp_path: Path
         assert cluster.ask("GET", "/readyz", BACK, fresh=False).status == 503
         assert [member["id"] for member in cluster.get("/v1/members", LEFT)["items"]] == [LEFT]
         cluster.kill(BACK)
-        shutil.rmtree(cluster.folder / BACK)
+        cluster.lose_folder(BACK)
 
         for name in (BACK, GONE):
             env_of[name]["ROTA_JOIN"] = cluster.url(LEFT)

@@ -1,6 +1,5 @@
 """Members go for good and others come, while work goes on (DESIGN.md, sections 4 and 9)."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -41,7 +40,7 @@ def test_a_removed_member_hands_over_and_its_slot_is_taken_by_the_next(cluster: 
     wait_for("it knows that it is out", lambda: cluster.ask("GET", "/readyz", going, fresh=False).status == 503)
 
     cluster.stop(going)
-    shutil.rmtree(cluster.folder / going)
+    cluster.lose_folder(going)
     seed = next(seed for seed in parse_members(cluster.members) if seed.id == going)
     body = {"id": going, "host": seed.host, "raft_port": seed.raft_port, "http_port": seed.http_port}
     added = cluster.ask("POST", "/v1/members", leader, json=body)
@@ -89,7 +88,7 @@ def test_members_come_are_replaced_and_go_while_work_goes_on(tmp_path: Path) -> 
         before, gone = _owners(cluster), "node-3"
         slot = cluster.member(gone)["slot"]
         cluster.kill(gone)
-        shutil.rmtree(cluster.folder / gone)
+        cluster.lose_folder(gone)
         cluster.wait_for_attempt(held[gone], 2, "node-1")
         cluster.wait_for_status(gone, "down", node="node-1")
         assert cluster.ask("DELETE", path("v1", "members", gone), "node-1").status == 204

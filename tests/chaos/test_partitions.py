@@ -7,8 +7,8 @@ import pytest
 
 from node.cli.local import wait_for
 from tests.chaos.test_failover import assert_finished_once, assert_taken_over, underway
-from tests.cluster import process_state
 from tests.network import SeparateCluster, why_not
+from tests.processes import process_state
 
 pytestmark = pytest.mark.chaos
 

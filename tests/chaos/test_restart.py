@@ -1,6 +1,5 @@
 """Nodes go and come back on their folders (DESIGN.md, section 5 and invariant 3): nothing that was told is lost."""
 
-import shutil
 from typing import Any
 
 import pytest
@@ -69,7 +68,7 @@ def test_a_node_that_has_lost_its_folder_catches_up_history_and_all(cluster: Clu
     wait_for("a snapshot is made", lambda: all((cluster.folder / name / "raft/snapshot").exists() for name in others))
     late = cluster.wait_for_run(cluster.run("history"))
 
-    shutil.rmtree(cluster.folder / victim)
+    cluster.lose_folder(victim)
     cluster.restart(victim)
     expected = {run["run_id"]: run for run in [*over, late]}
 

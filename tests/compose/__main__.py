@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from node.cli.local import NotInTime, free_ports, wait_for
+from node.cli.local import NotInTime, wait_for
+from node.cli.ports import free_ports
 from node.client import Client, path
 
 ROOT: Final = Path(__file__).parents[2]

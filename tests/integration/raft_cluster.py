@@ -3,36 +3,16 @@
 import contextlib
 import json
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
-DEADLINE_S = 20.0
-
-
-def wait_for(what: str, condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
-    """Poll until `condition` gives something true; fail, naming it, when it takes too long."""
-    until = time.monotonic() + deadline_s
-    while time.monotonic() < until:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"waited {deadline_s} s in vain for {what}")
-
-
-def free_ports(how_many: int) -> list[int]:
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(how_many)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
+from node.cli.local import wait_for
+from node.cli.ports import HOST, free_ports, hold
 
 
 class Process:
@@ -75,7 +55,7 @@ class Process:
         self.popen.stdin.flush()
         return number
 
-    def answer(self, number: int, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
+    def answer(self, number: int, deadline_s: float = 20.0) -> dict[str, Any]:
         found: dict[str, Any] = wait_for(f"{self.me} to answer", lambda: self._answers.get(number), deadline_s)
         return found
 
@@ -126,7 +106,8 @@ class Cluster:
         self.more: dict[str, Any] = {}
         self._module = module
         self.timing = timing or {}
-        self.addresses = {f"n{number + 1}": ("127.0.0.1", port) for number, port in enumerate(free_ports(members))}
+        self.addresses = {f"n{number + 1}": (HOST, port) for number, port in enumerate(free_ports(members))}
+        self._held = hold(port for _, port in self.addresses.values())
         self.running: dict[str, Process] = {}
         self._log = (folder / "members.log").open("a")
 
@@ -179,3 +160,4 @@ class Cluster:
         for member in list(self.running):
             self.stop(member)
         self._log.close()
+        self._held.close()

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.raft_cluster import Cluster, wait_for
+from node.cli.local import wait_for
+from tests.integration.raft_cluster import Cluster
 from tests.integration.syscalls import Call, CannotTrace, Tracer
 from tests.integration.traced_member import NOTES
 

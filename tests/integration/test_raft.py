@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from node.cli.local import wait_for
+from node.cli.ports import free_ports
 from node.raft.adapter import Raft
 from node.raft.errors import DamagedData, FolderInUse, PortInUse
-from tests.integration.raft_cluster import Cluster, free_ports, wait_for
+from tests.integration.raft_cluster import Cluster
 from tests.integration.raft_member import Ledger, pack
 
 pytestmark = pytest.mark.integration

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from node.cli.local import free_ports, wait_for
+from node.cli.local import wait_for
+from node.cli.ports import free_ports
 from node.raft.adapter import Raft
 from node.raft.machine import Role
 from node.raft.transport import Transport

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from node.cli.local import free_ports, wait_for
+from node.cli.local import wait_for
+from node.cli.ports import free_ports
 from tests.cluster import Cluster
 from tests.command import Rota
 from tests.integration.whole.conftest import TOKEN

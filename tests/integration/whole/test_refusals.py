@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from node.cli.local import free_ports, wait_for
+from node.cli.local import wait_for
+from node.cli.ports import free_ports
 from tests.cluster import Cluster
 
 pytestmark = pytest.mark.integration

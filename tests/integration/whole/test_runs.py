@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
-from tests.cluster import Cluster, process_state
+from tests.cluster import Cluster
+from tests.processes import process_state
 
 pytestmark = pytest.mark.integration
 

@@ -1,0 +1,30 @@
+"""Processes of this machine, as a test looks for them."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from node.execution import tree
+from node.execution.leftovers import MARK
+
+
+def marked(folder: Path) -> list[int]:
+    """The processes of the attempts of the node with that data folder, and of what starts them: they bear its mark."""
+    mark = f"{MARK}={folder.resolve()}".encode()
+    return [pid for pid in _pids() if mark in _environment(pid)]
+
+
+def process_state(pid: int) -> str:
+    """A process's state as the kernel names it: R, S, D, T, Z; empty if there is none of that pid."""
+    found = tree.process(pid)
+    return "" if found is None else found.state
+
+
+def _pids() -> Iterable[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
