@@ -5,7 +5,7 @@ takes nothing from a leader, and votes for nobody, until enough others have said
 
 Whatever it took part in before, an election or a commit, had a majority of n members: itself and n // 2 others at the
 least. So it asks until n - n // 2 others have answered: one of those was in that majority, too, and knows its term.
-From then on it heeds no leader of an earlier term than the latest that it was told. It votes once its log has all that
+From then on it heeds no leader of an earlier term than the latest of theirs. It votes once its log has all that
 the leader of that term had when it answered: all that it may have acknowledged is in there. (As Viewstamped
 Replication recovers, Liskov and Cowling 2012, section 4.3; Michael et al. 2017 show what is missing there: a vote of
 before that is still under way. `Ballot` leaves it out.)
@@ -75,23 +75,24 @@ class Recall:
 def found(me: str, answers: Mapping[str, Answer]) -> Found | None:
     """The latest term in which `me` may have taken part, once enough have answered, its leader among them.
 
+    Enough are members, in no later term than that. Who is in a later one does not count, and does not stand in the way:
+    it may have asked for votes, got none and died, or be no member any more, and would be waited for without end.
+
     >>> def answer(term, leads): return Answer(term, Standing(term, 9), leads, frozenset("abc"), True, False)
     >>> found("a", {"b": answer(3, leads=True)})  # c may be the leader of a later term, with a vote that a forgot
     >>> found("a", {"b": answer(3, leads=True), "c": answer(4, leads=False)})  # as it was: another is to be elected
-    >>> found("a", {"b": answer(5, leads=True), "c": answer(4, leads=False)})
+    >>> found("a", {"b": answer(5, leads=True), "c": answer(4, leads=False), "d": answer(6, leads=False)})
     Found(term=5, leader='b', last_index=9)
     """
     told = {member: answer for member, answer in answers.items() if answer.whole}
-    if not told:
-        return None
-    latest = max(answer.term for answer in told.values())
-    leader = next((one for one, answer in told.items() if answer.leads and answer.term == latest), None)
+    leader = max((one for one, answer in told.items() if answer.leads), key=lambda one: told[one].term, default=None)
     if leader is None:
         return None
-    members = told[leader].members
-    if me not in members or len((told.keys() & members) - {me}) < needed(len(members)):
+    latest, members = told[leader], told[leader].members
+    with_it = [one for one in members - {me} if one in told and told[one].term <= latest.term]
+    if me not in members or len(with_it) < needed(len(members)):
         return None
-    return Found(latest, leader, told[leader].standing.last_index)
+    return Found(latest.term, leader, latest.standing.last_index)
 
 
 def needed(members: int) -> int:

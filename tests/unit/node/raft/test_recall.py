@@ -26,6 +26,13 @@ def test_a_leader_of_an_earlier_term_is_none() -> None:
     assert found("a", {**three, "e": told(4, leads=True, last=12)}) == Found(4, "e", 12)
 
 
+def test_who_asked_for_votes_in_vain_and_is_gone_is_not_waited_for() -> None:
+    """It had begun a term that nobody followed it into, or was let go and stood for election alone."""
+    enough = {"b": told(3, leads=True), "c": told(7), "d": told(3), "e": told(3)}
+    assert found("a", enough) == Found(3, "b", 9)
+    assert found("a", {"f": told(7), **enough}) == Found(3, "b", 9)
+
+
 def test_those_who_do_not_remember_themselves_do_not_count() -> None:
     three = {"b": told(3, leads=True), "c": told(3), "d": told(0, whole=False)}
     assert found("a", three) is None
