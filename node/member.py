@@ -142,11 +142,11 @@ class Member:
 
     def _begin_life(self, whereabouts: Whereabouts) -> Life:
         me, state, role, propose = self._config.node, self.state, self._role, self.propose
-        joining = Joining(me, state, propose, self._join, self._runner.kill_all, self._on_joined)
+        joining = Joining(me, state, propose, self._join, self._runner.kill_all, self._on_incarnation)
         return Life(
             Leadership(me, self._config.members, state, role, propose),
             joining,
-            Leaving(me, state, lambda: self._life.standing, self._conduct, propose),
+            Leaving(me, state, lambda: self._life.standing, joining.resign, self._conduct, propose),
             Membership(me, self._raft, state, role, propose, self.wait_index),
             whereabouts,
             Belonging(me, state, role, joining, self.peers),
@@ -294,7 +294,7 @@ class Member:
             self._shown = ownership
         self._conduct.look(state, ownership, touched)
 
-    def _on_joined(self) -> None:
+    def _on_incarnation(self) -> None:
         self._look()
         self._conduct.stir()
 

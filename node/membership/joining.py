@@ -29,7 +29,8 @@ class Joining:
     """Keeps this process a member. `incarnation` is the one it joined in, 0 before.
 
     `join` makes the entry, stamped with a time; `clear` kills what runs here and returns when it is gone;
-    `joined` is called when there is a new incarnation. Who is no member, or is being removed, does not join.
+    `became` is called when this process is another
+    incarnation than before, or none any more. Who is no member, or is being removed, does not join.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Joining:
         propose: Propose,
         join: Callable[[int], Join],
         clear: Callable[[], Awaitable[None]],
-        joined: Callable[[], None],
+        became: Callable[[], None],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._me = me
@@ -47,7 +48,7 @@ class Joining:
         self._propose = propose
         self._join = join
         self._clear = clear
-        self._joined = joined
+        self._became = became
         self._sleep = sleep
         self._changed = asyncio.Event()
         self._said: object = None
@@ -62,6 +63,14 @@ class Joining:
         """Whether this process is the member's present incarnation, and not marked down."""
         member = self._member()
         return member is not None and member.status != "down" and member.incarnation == self.incarnation > 0
+
+    def resign(self) -> None:
+        """Be no incarnation any more: the others are being told that it is down, and may hear it late, or twice.
+
+        Who stays a member after all joins anew, and what was said of the one before is refused.
+        """
+        self.incarnation = 0
+        self._became()
 
     async def run(self) -> None:
         """Serve until cancelled. Raises what `clear` raises: to join then could let two attempts work at once."""
@@ -92,7 +101,7 @@ class Joining:
         if result.ok:
             self.incarnation = result.value["incarnation"]
             _log.info("joined, incarnation %d", self.incarnation)
-            self._joined()
+            self._became()
             return PAUSE_S
         if result.code == "incarnation":
             return PAUSE_S  # a Join of before was applied after all, or the state here is behind

@@ -38,6 +38,7 @@ class Leaving:
         me: str,
         state: Callable[[], State],
         standing: Callable[[], int | None],
+        resign: Callable[[], None],
         conduct: Conduct,
         propose: Propose,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -45,6 +46,8 @@ class Leaving:
         self._me = me
         self._state = state
         self._standing = standing
+        self._resign = resign
+        self._resigned = 0
         self._conduct = conduct
         self._propose = propose
         self._sleep = sleep
@@ -57,11 +60,14 @@ class Leaving:
             # Others may begin where something still works: they have to wait until its lease is over.
             _log.error("some attempts cannot be ended: the others are left to find out that this node is gone")
             return
-        incarnation = self._standing()
-        if incarnation is None:
+        if (incarnation := self._standing()) is not None:
+            self._resign()
+            self._resigned = incarnation
+        member = self._state().members.get(self._me)
+        if member is None or member.status == "down" or member.incarnation != self._resigned:
             return
         try:
-            result = await self._propose(MarkDown(now_us(), self._me, incarnation, "stopped", 0), SAY_S)
+            result = await self._propose(MarkDown(now_us(), self._me, self._resigned, "stopped", 0), SAY_S)
         except RaftError as error:
             _log.warning("the others do not know that this member is down: %s", error)
         else:

@@ -10,7 +10,7 @@ import pytest
 from node.execution.leftovers import LeftoversRemain
 from node.membership.joining import PAUSE_S, PAUSE_S_MAX, Joining
 from node.raft.errors import NoQuorum
-from node.state.entries import AddMember, Entry, Join, MarkDown, RemoveMember
+from node.state.entries import AddMember, Drain, Entry, Join, MarkDown, RemoveMember
 from node.state.value import Result
 from tests.unit.node.loop import Naps, serving, turns, until
 from tests.unit.node.state.given import NOW_US, History, cluster, joining, seed
@@ -26,7 +26,7 @@ class Newcomer:
         self.naps = Naps()
         self.cannot_clear: Exception | None = None
         self.joining = Joining(
-            "b", lambda: self.history.state, self._propose, self._join, self._clear, self._joined, self.naps
+            "b", lambda: self.history.state, self._propose, self._join, self._clear, self._became, self.naps
         )
 
     def added(self) -> "Newcomer":
@@ -58,8 +58,8 @@ class Newcomer:
         if self.cannot_clear is not None:
             raise self.cannot_clear
 
-    def _joined(self) -> None:
-        self.did.append(f"joined as {self.joining.incarnation}")
+    def _became(self) -> None:
+        self.did.append(f"became {self.joining.incarnation}")
 
 
 def served(newcomer: Newcomer, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -83,7 +83,7 @@ def test_a_member_joins_as_soon_as_it_is_one_and_not_before() -> None:
         assert newcomer.did == []  # each refusal would be an entry in the log
         newcomer.added().joining.stir()
         await until(lambda: newcomer.joining.standing)
-        assert newcomer.did == ["clear", "Join", "joined as 1"]
+        assert newcomer.did == ["clear", "Join", "became 1"]
 
     served(newcomer, scenario)
 
@@ -96,7 +96,7 @@ def test_one_that_was_marked_down_ends_what_runs_here_before_it_joins_again() ->
         newcomer.did.clear()
         newcomer.enter(MarkDown(NOW_US, "b", 1, "silent", 0))
         await until(lambda: newcomer.joining.standing)
-        assert newcomer.did == ["clear", "Join", "joined as 2"]
+        assert newcomer.did == ["clear", "Join", "became 2"]
 
     served(newcomer, scenario)
 
@@ -167,5 +167,25 @@ def test_one_that_is_being_removed_or_has_been_does_not_join_again() -> None:
         await turns()
         assert "b" not in newcomer.history.state.members
         assert newcomer.did == []
+
+    served(newcomer, scenario)
+
+
+def test_one_that_has_resigned_joins_in_a_new_incarnation_if_it_is_to_stay() -> None:
+    """What it said of the one before may still come, and is refused then."""
+    newcomer = Newcomer().added()
+
+    async def scenario() -> None:
+        await until(lambda: newcomer.joining.standing)
+        newcomer.enter(RemoveMember(NOW_US, "b"))
+        newcomer.joining.resign()
+        assert newcomer.did[-1] == "became 0"
+        assert not newcomer.joining.standing
+        await turns()
+        assert newcomer.incarnation == 1, "it is to leave"
+        newcomer.enter(Drain(NOW_US, "b", on=False))
+        await until(lambda: newcomer.joining.standing)
+        late = newcomer.history.do(MarkDown(NOW_US, "b", 1, "stopped", 0))
+        assert (newcomer.incarnation, late.code) == (2, "incarnation")
 
     served(newcomer, scenario)

@@ -36,18 +36,24 @@ class Node:
         self.trouble: list[Exception] = []
         self.said: list[MarkDown] = []
         self.naps = Naps()
+        self.resigned = False
         self.leaving = Leaving(
             "b",
             lambda: self.history.state,
             self._standing,
+            self._resign,
             self.conduct,  # type: ignore[arg-type]
             self._propose,
             self.naps,
         )
 
+    def _resign(self) -> None:
+        self.conduct.did.append("resign")
+        self.resigned = True
+
     def _standing(self) -> int | None:
         member = self.history.state.members.get("b")
-        return 1 if member is not None and member.status != "down" else None
+        return 1 if not self.resigned and member is not None and member.status != "down" else None
 
     async def _propose(self, entry: Entry, timeout_s: float) -> Result:
         if isinstance(entry, Drain):
@@ -79,7 +85,7 @@ def served(node: Node, scenario: Callable[[], Coroutine[Any, Any, None]]) -> Non
 def test_who_stops_stands_aside_hands_over_and_then_says_that_it_is_down() -> None:
     node = Node()
     serving(node.leaving.leave())
-    assert node.conduct.did == ["stand aside", "hand over"]
+    assert node.conduct.did == ["stand aside", "hand over", "resign"], "what it says may come late: it is that no more"
     member = node.history.state.members["b"]
     assert (member.status, member.reason) == ("down", "stopped")
     node.history.back("b")
@@ -90,7 +96,7 @@ def test_one_that_was_drained_is_so_still_when_it_is_back() -> None:
     node = Node()
     node.history.must(Drain(NOW_US, "b", on=True))
     serving(node.leaving.leave())
-    assert node.conduct.did == ["hand over"]
+    assert node.conduct.did == ["hand over", "resign"]
     node.history.back("b")
     assert node.history.state.members["b"].status == "draining"
 
@@ -101,6 +107,7 @@ def test_who_cannot_end_what_runs_says_nothing() -> None:
     node.conduct.clear = False
     serving(node.leaving.leave())
     assert node.said == []
+    assert "resign" not in node.conduct.did
 
 
 def test_without_a_majority_it_stops_all_the_same() -> None:
