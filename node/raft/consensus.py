@@ -35,6 +35,11 @@ logger = logging.getLogger(__name__)
 BATCH_BYTES = 2 << 20
 """Entries beyond this take a path in the library that cuts them wrongly; ours are kept under 1 MiB."""
 
+APPLIED_AT_ONCE = 64
+APPLIED_BYTES = 128 << 10
+"""So many committed entries, and about so many bytes of them, are applied before messages are looked at again. After a
+start there are thousands, and this thread answers nobody meanwhile."""
+
 _SOON_S = 0.01
 _ASKING_S = 0.3
 _FOLLOWER, _CANDIDATE = 0, 1
@@ -101,6 +106,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         self.cluster = cluster
         self.snapshots = Snapshots(folder.snapshot, capture, self._cluster_at, self._cut_at)
         self.snapshots.header = folder.header
+        self.behind = False
         self.poll = Poll()
         self._asked_s = float("-inf")
         self.recovery = Recovery(self, folder.journal, self._SyncObj__setCurrentTerm)
@@ -142,10 +148,13 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
 
     @property
     def applied_in_term(self) -> bool:
-        """Whether an entry of the present term is applied: then all that was committed before it is, too."""
+        """Whether an entry of the present term is applied: then all that was committed before it is, too.
+
+        But not while something waits for its turn to be applied, which was committed when this member started.
+        """
         index: int = self.raftLastApplied
         term: int = self.raftCurrentTerm
-        return index >= self.journal.first_index and self.journal.term_at(index) == term > 0
+        return not self.behind and index >= self.journal.first_index and self.journal.term_at(index) == term > 0
 
     def voted_in(self, term: int) -> bool:
         """Whether this member has given its vote in a term."""
@@ -212,7 +221,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         """Do what is due, then wait for messages for so long at most."""
         self.recovery.step()
         self._before_election()
-        self.doTick(wait_s)
+        self.doTick(0.0 if self.behind else wait_s)
         if self.journal.bytes > max(self.timing.log_bytes, self.snapshots.bytes // 2):
             self.forceLogCompaction()
 
@@ -272,13 +281,30 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
     def _SyncObj__applyLogEntries(self) -> bool:
         """As leader, tell the others what is committed before applying it here: one of them may be waited for.
 
-        Returns whether they have yet to be told.
+        The library applies all of it at once; here `behind` says that some is left to the next tick. Returns whether
+        the others have yet to be told.
         """
-        if self.is_leader and self.raftCommitIndex > self.raftLastApplied:
+        committed: int = self.raftCommitIndex
+        told = self.is_leader and committed > self.raftLastApplied
+        if told:
             self._SyncObj__sendAppendEntries()
-            SyncObj._SyncObj__applyLogEntries(self)
-            return False
-        return bool(SyncObj._SyncObj__applyLogEntries(self))
+        self._SyncObj__raftCommitIndex = min(committed, self._portion_end())
+        try:
+            applied = bool(SyncObj._SyncObj__applyLogEntries(self))
+        finally:
+            self._SyncObj__raftCommitIndex = committed
+        self.behind = self.raftLastApplied < committed
+        return applied and not told
+
+    def _portion_end(self) -> int:
+        """The index of the last entry that is applied in this tick, if it is committed."""
+        index: int = self.raftLastApplied
+        first, size = index + 1 - self.journal.first_index, 0
+        for command, *_ in self.journal[first : first + APPLIED_AT_ONCE]:
+            index, size = index + 1, size + len(command)
+            if size >= APPLIED_BYTES:
+                break
+        return index
 
     def _SyncObj__changeCluster(self, request: list[str]) -> bool:
         """A leader that is to go hands over first: the next one will remove it."""

@@ -1,0 +1,56 @@
+"""What is committed is applied in portions: Raft's thread answers the others in between (node/DESIGN.md)."""
+
+from node.raft.consensus import APPLIED_AT_ONCE, APPLIED_BYTES
+from tests.wired import Wired, World
+
+
+def started_again(world: World, entries: list[bytes]) -> Wired:
+    """A follower that has missed these entries, which are in its log now: none of them is applied yet."""
+    leader, follower, other = world.lead()
+    world.crash(follower.me)
+    for entry in entries:
+        leader.consensus.put(entry)
+    world.until(lambda: leader.applied[-1] == entries[-1] == other.applied[-1])
+    world.start(follower.me)
+    world.connect_all()
+    back = world.running[follower.me]
+    world.until(lambda: back.consensus.behind)
+    return back
+
+
+def portions(world: World, member: Wired, until: bytes) -> list[int]:
+    """How many entries each tick applied."""
+    sizes = []
+    while member.applied[-1:] != [until]:
+        before = len(member.applied)
+        member.tick()
+        sizes.append(len(member.applied) - before)
+        assert len(sizes) < 100
+    return sizes
+
+
+def test_a_tick_applies_so_many_entries_and_the_next_one_comes_at_once(world: World) -> None:
+    """The library applies ten thousand in one tick, and hears nobody for seconds."""
+    entries = [b"%d" % number for number in range(3 * APPLIED_AT_ONCE + 1)]
+    back = started_again(world, entries)
+    assert max(portions(world, back, entries[-1])) <= APPLIED_AT_ONCE
+    assert back.applied == [b"before", *entries]
+    assert not back.consensus.behind
+
+
+def test_large_entries_count_by_their_size(world: World) -> None:
+    entries = [bytes([number]) * APPLIED_BYTES for number in range(9)]
+    back = started_again(world, entries)
+    assert max(portions(world, back, entries[-1])) == 1
+    assert back.applied == [b"before", *entries]
+
+
+def test_a_member_is_not_ready_while_something_waits_for_its_turn(world: World) -> None:
+    """What is applied is of the present term, and yet not all that was committed when it started."""
+    entries = [b"%d" % number for number in range(3 * APPLIED_AT_ONCE)]
+    back = started_again(world, entries)
+    back.tick()
+    assert back.consensus.behind
+    assert not back.consensus.applied_in_term
+    portions(world, back, entries[-1])
+    assert back.consensus.applied_in_term
