@@ -28,6 +28,7 @@ from node.history.retention import Retention
 from node.history.store import History
 from node.http.kinds import InstalledKinds
 from node.http.surface import Placed, Progress, Update
+from node.inbox import Inbox
 from node.lapses import tell_of_lapses
 from node.lateness import Lateness, Worst, start_delays, watch_loop
 from node.liveness.detector import Verdict
@@ -83,6 +84,7 @@ class Member:
         configured, agreed = {seed.id: (seed.host, seed.raft_port) for seed in config.members}, folder.agreed()
         addresses = at_start(config.node, configured, agreed)
         self.history = History(folder.path / "history.db", lambda error: self._on_loop(self._fail, error))
+        self._changes = Inbox[Change](self._on_loop, self._changed)
         self._machine = Machine(self._on_change)
         self._raft = Raft(
             config.node,
@@ -228,7 +230,7 @@ class Member:
         before, after = change.before, change.after
         if after.members is not before.members or after.lead != before.lead or after.settings != before.settings:
             self._look()
-        self._on_loop(self._changed, change)
+        self._changes.put(change)
 
     def _on_role(self, role: Role) -> None:
         self._look()
@@ -274,15 +276,16 @@ class Member:
 
     # -- on the loop
 
-    def _changed(self, change: Change) -> None:
-        state = change.after
+    def _changed(self, changes: list[Change]) -> None:
+        before, state = changes[0].before, changes[-1].after
         for wait, index in list(self._index_waits.items()):
             if index <= state.index and not wait.done():
                 wait.set_result(None)
-        self._placing.look(change)
-        if state.members is not change.before.members or state.lead != change.before.lead:
+        for change in changes:
+            self._placing.look(change)
+            self._broadcast.send(change)
+        if state.members is not before.members or state.lead != before.lead:
             self._life.stir()
-        self._broadcast.send(change)
 
     def _role_changed(self, role: Role) -> None:
         _log.debug("%s", role)
