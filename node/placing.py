@@ -1,7 +1,7 @@
 """Keeps the placement up with the state, off the event loop, once for changes that arrive together."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -14,7 +14,7 @@ OnPlaced = Callable[[State, Ownership, frozenset[str] | None], None]
 SETTLE_S: Final = 0.005
 """So long a change of tasks alone waits before it is looked at: whoever made it is answered first."""
 REST_TIMES: Final = 9.0
-REST_S: Final = 0.25
+REST_S: Final = 1.0
 
 
 def rest_after(took_s: float) -> float:
@@ -29,9 +29,9 @@ class Placing:
     """Computes the `Ownership` of the newest epoch. `on_placed(state, ownership, touched)` is called on the loop.
 
     It is called for every change of state; `touched` is what changed since the call before. The ownership is of the
-    state's epoch, but while changes of tasks alone wait for one another (`rest`): then it is the one before.
-    A change of members, of settings or of runs waits for nothing, nor does anything while somebody asks for the
-    placement.
+    state's epoch, but while changes of tasks alone are being placed, or wait for one another (`rest`): then it is the
+    one before. A change of members or of settings waits for its placement, and is told with it; a change of runs waits
+    for nothing. While somebody asks for the placement, nothing rests.
     """
 
     def __init__(self, on_placed: OnPlaced, rest: Callable[[float], float] = rest_after) -> None:
@@ -39,9 +39,11 @@ class Placing:
         self._on_placed = on_placed
         self._rest = rest
         self._state = State()
-        self._touched: frozenset[str] | None = frozenset()
-        self._unplaced: frozenset[str] | None = frozenset()
-        """What changed since the latest placement."""
+        self._touched: set[str] | None = set()
+        self._unplaced: set[str] | None = set()
+        """What changed since the latest placement was begun."""
+        self._under_way: asyncio.Future[Ownership] | None = None
+        self._begun_s = 0.0
         self._asked = 0
         self._rests_until_s = 0.0
         self._dirty = asyncio.Event()
@@ -53,7 +55,7 @@ class Placing:
     def look(self, change: Change) -> None:
         """There is a new state."""
         self._state = change.after
-        self._touched = _both(self._touched, change.touched)
+        self._touched = _with(self._touched, change.touched)
         if self._asked or change.touched is None or not _only_tasks(change.before, change.after):
             self._dirty.set()
         else:
@@ -72,14 +74,10 @@ class Placing:
                 self._alarm.cancel()
                 self._alarm = None
             state, touched = self._state, self._touched
-            self._touched = frozenset()
-            self._unplaced = _both(self._unplaced, touched)
-            if state.epoch != self.ownership.state.epoch or self._unplaced is None:
-                if (rest_s := self._rest_s(state)) > 0:
-                    self._wake_in(rest_s)
-                else:
-                    await self._place(state)
-            self._on_placed(state, self.ownership, touched)
+            self._touched = set()
+            self._unplaced = _with(self._unplaced, touched)
+            await self._keep_up(state)
+            self._on_placed(state, self.ownership, None if touched is None else frozenset(touched))
             async with self._placed:
                 self._placed.notify_all()
 
@@ -92,18 +90,36 @@ class Placing:
                 self._alarm.cancel()
             self._alarm = loop.call_at(at_s, self._dirty.set)
 
-    async def _place(self, state: State) -> None:
-        loop = asyncio.get_running_loop()
-        begun_s = loop.time()
-        self.ownership = await loop.run_in_executor(self._thread, self.ownership.follow, state, self._unplaced)
-        self._unplaced = frozenset()
-        ended_s = loop.time()
-        self._rests_until_s = ended_s + self._rest(ended_s - begun_s)
+    async def _keep_up(self, state: State) -> None:
+        """Begin to place `state` if that is due, and take what has been placed; wait only for what may not wait."""
+        waits = self._unplaced is None or not _only_tasks(self.ownership.state, state)
+        while self._under_way is not None or state.epoch != self.ownership.state.epoch or self._unplaced is None:
+            if self._under_way is None:
+                if not waits and (rest_s := self._rest_s()) > 0:
+                    self._wake_in(rest_s)
+                    return
+                self._begin(state, waits=waits)
+            assert self._under_way is not None
+            if not waits and not self._under_way.done():
+                return
+            await self._take(self._under_way)
 
-    def _rest_s(self, state: State) -> float:
-        if self._asked or not _only_tasks(self.ownership.state, state):
-            return 0.0
-        return self._rests_until_s - asyncio.get_running_loop().time()
+    def _begin(self, state: State, *, waits: bool) -> None:
+        loop = asyncio.get_running_loop()
+        self._begun_s = loop.time()
+        touched, self._unplaced = self._unplaced, set()
+        self._under_way = loop.run_in_executor(self._thread, self.ownership.follow, state, touched)
+        if not waits:
+            self._under_way.add_done_callback(lambda _: self._dirty.set())
+
+    async def _take(self, placed: "asyncio.Future[Ownership]") -> None:
+        self.ownership = await placed
+        self._under_way = None
+        now_s = asyncio.get_running_loop().time()
+        self._rests_until_s = now_s + self._rest(now_s - self._begun_s)
+
+    def _rest_s(self) -> float:
+        return 0.0 if self._asked else self._rests_until_s - asyncio.get_running_loop().time()
 
     async def placed(self, epoch: int, timeout_s: float) -> Ownership:
         """The ownership once it is of `epoch` or later; the latest there is when the time is over."""
@@ -130,5 +146,9 @@ def _only_tasks(before: State, after: State) -> bool:
     return same and after.epoch != before.epoch
 
 
-def _both(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
-    return None if one is None or other is None else one | other
+def _with(one: set[str] | None, other: Iterable[str] | None) -> set[str] | None:
+    """All of both, in `one`; None is everything."""
+    if one is None or other is None:
+        return None
+    one.update(other)
+    return one

@@ -1,13 +1,14 @@
 """When a placement is computed: at once where members change, seldom while tasks are registered one by one."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from node.duty.ownership import Ownership
 from node.machine import Change
 from node.placing import REST_S, Placing, rest_after
-from node.state.entries import Drain, Entry, Put, PutTasks
+from node.state.entries import Drain, Entry, Put, PutTasks, Start
 from node.state.value import State
 from tests.unit.node.state.given import NOW_US, History, cluster, packed
 
@@ -16,11 +17,11 @@ LONG_S = 3600.0
 
 
 class Watched:
-    """A placing that rests for an hour after each placement, and what it tells."""
+    """A placing that rests for so long after each placement, and what it tells."""
 
-    def __init__(self) -> None:
+    def __init__(self, rest_s: float) -> None:
         self.told: asyncio.Queue[Call] = asyncio.Queue()
-        self.placing = Placing(lambda *call: self.told.put_nowait(call), lambda _: LONG_S)
+        self.placing = Placing(lambda *call: self.told.put_nowait(call), lambda _: rest_s)
         self.history: History = cluster("a", "b")
         self.placing.look(Change(State(), self.history.state, None))
 
@@ -33,9 +34,9 @@ class Watched:
         self.enter(PutTasks(NOW_US, (Put(packed(name)),)), name)
 
 
-def serving(scenario: Callable[[Watched], Coroutine[Any, Any, None]]) -> None:
+def serving(scenario: Callable[[Watched], Coroutine[Any, Any, None]], rest_s: float = LONG_S) -> None:
     async def run() -> None:
-        watched = Watched()
+        watched = Watched(rest_s)
         service = asyncio.create_task(watched.placing.run())
         try:
             state, ownership, touched = await watched.told.get()
@@ -92,6 +93,55 @@ def test_a_change_of_members_waits_for_nothing() -> None:
         assert ownership.owner("one") == "b"
 
     serving(scenario)
+
+
+class Slow(Ownership):
+    """An ownership whose successor takes until `go_on` is set."""
+
+    def __init__(self, like: Ownership) -> None:
+        self.__dict__.update(like.__dict__)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def follow(self, state: State, touched: Collection[str] | None = None) -> Ownership:
+        self.begun.set()
+        self.go_on.wait(5)
+        return super().follow(state, touched)
+
+
+def test_what_becomes_of_runs_is_told_while_tasks_are_placed() -> None:
+    """A claim that is committed does not wait until all tasks have been placed anew over somebody's registration."""
+
+    async def scenario(watched: Watched) -> None:
+        slow = watched.placing.ownership = Slow(watched.placing.ownership)
+        watched.put("one")
+        await watched.told.get()
+        assert await asyncio.to_thread(slow.begun.wait, 5)
+        watched.enter(Start(NOW_US, "one"), "one")
+        state, ownership, touched = await watched.told.get()
+        assert (ownership, touched) == (slow, frozenset({"one"}))
+        assert state.runs_of["one"]
+        slow.go_on.set()
+        state, ownership, _ = await watched.told.get()
+        assert ownership.owner("one") in ("a", "b")
+        assert ownership.state.epoch == state.epoch
+
+    serving(scenario, rest_s=0.0)
+
+
+def test_a_change_of_members_waits_for_its_placement_also_while_tasks_are_placed() -> None:
+    async def scenario(watched: Watched) -> None:
+        slow = watched.placing.ownership = Slow(watched.placing.ownership)
+        watched.put("one")
+        await watched.told.get()
+        watched.enter(Drain(NOW_US, "a", on=True), "")
+        slow.go_on.set()
+        while True:
+            state, ownership, _ = await watched.told.get()
+            if state.members["a"].status == "draining":
+                break
+        assert ownership.owner("one") == "b"
+
+    serving(scenario, rest_s=0.0)
 
 
 def test_the_rest_is_bounded() -> None:
