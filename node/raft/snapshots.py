@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep, thread_time
 from typing import BinaryIO
 
 from pysyncobj.config import SERIALIZER_STATE
@@ -30,6 +30,18 @@ SENDING_S = 60.0
 Capture = Callable[[], Callable[[], Iterator[bytes]]]
 Part = tuple[bytes, bool, bool]
 """Bytes of the file, whether they are the first, and whether it ends here."""
+
+
+def unhurried(pieces: Iterator[bytes], rest: Callable[[float], None] = sleep) -> Iterator[bytes]:
+    """The pieces, with a rest after each that is as long as the work on it.
+
+    Nobody waits for a snapshot, and a thread that computes without a pause has the others wait for the interpreter.
+    """
+    begun_s = thread_time()
+    for piece in pieces:
+        yield piece
+        rest(thread_time() - begun_s)
+        begun_s = thread_time()
 
 
 class Snapshots:
@@ -75,7 +87,7 @@ class Snapshots:
     def _write(self, header: Header, make: Callable[[], Iterator[bytes]]) -> None:
         begun_s = monotonic()
         try:
-            self.bytes = snapshot.write(self._written, header, make())
+            self.bytes = snapshot.write(self._written, header, unhurried(make()))
         except BaseException as error:  # noqa: BLE001 - told to Raft's thread, which decides
             self._failure = error
         self._took_s = monotonic() - begun_s

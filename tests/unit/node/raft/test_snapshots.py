@@ -11,7 +11,7 @@ import pytest
 from node.raft import snapshot
 from node.raft.errors import Broken
 from node.raft.machine import Timing
-from node.raft.snapshots import Snapshots
+from node.raft.snapshots import Snapshots, unhurried
 from tests.wired import Wired, World
 
 
@@ -32,6 +32,15 @@ def filled(world: World) -> Wired:
         world.agree(b"%d" % number)
     world.until(lambda: leader.consensus.snapshots.header is not None)
     return leader
+
+
+def test_whoever_writes_a_snapshot_rests_after_each_piece() -> None:
+    told: list[object] = []
+    pieces = unhurried(iter([b"one", b"two", b"three"]), lambda _: told.append("rest"))
+    told += [next(pieces)]
+    assert told == [b"one"]
+    assert list(pieces) == [b"two", b"three"]
+    assert told == [b"one", "rest", "rest", "rest"]
 
 
 def test_a_snapshot_is_written_by_a_thread_while_entries_are_applied(tmp_path: Path) -> None:
