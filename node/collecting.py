@@ -18,8 +18,9 @@ FULL_AFTER: Final = 1
 """A collection of the middle generation comes after more than so many of the young one, a full one after more than so
 many of the middle one; Python's own ten and ten let it look at ten times as much at once."""
 
-LONG_S: Final = 0.01
-"""A full collection that took longer, in time of its processor, is the last of what it has looked at."""
+LONG_S: Final = 0.003
+"""A full collection that took longer, in time of its processor, is the last of what it has looked at. There may be a
+third more to look at by then; and while others compute on the machine, it takes three times as long."""
 
 
 class Freezer:

@@ -19,6 +19,7 @@ LATEST_US: Final = 253_402_300_799_999_999
 
 _UINT64_MAX: Final = 2**64 - 1
 _DEPTH_MAX: Final = 32
+_AS_IT_IS: Final = frozenset({str, int, bool, type(None)})
 
 
 class Misfit(ValueError):
@@ -33,7 +34,7 @@ def plain(value: Any, depth: int = _DEPTH_MAX) -> Any:
     nested more than 32 deep.
     """
     kind = type(value)
-    if kind is str or kind is int or kind is bool or value is None:
+    if kind in _AS_IT_IS:
         return value
     if kind is float:
         return value if isfinite(value) else None
@@ -42,9 +43,9 @@ def plain(value: Any, depth: int = _DEPTH_MAX) -> Any:
     if kind is dict:
         if not all(type(name) is str for name in value):
             raise Misfit("a name that is not text")
-        return {name: plain(item, depth - 1) for name, item in value.items()}
+        return {name: item if type(item) in _AS_IT_IS else plain(item, depth - 1) for name, item in value.items()}
     if kind is list:
-        return [plain(item, depth - 1) for item in value]
+        return [item if type(item) in _AS_IT_IS else plain(item, depth - 1) for item in value]
     raise Misfit(f"{kind.__name__} is not a JSON type")
 
 
