@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from bench.api import LIST, Connection
 from bench.sizing import history
-from bench.sizing.figures import fresh_window, gauges, percentiles, show_late, show_memory, timed
+from bench.sizing.figures import fresh_window, gauges, percentiles, show_late, show_memory, spent, timed
 from bench.sizing.work import install
 from node.cli.local import LocalCluster, wait_for
 from node.client import path
@@ -97,11 +97,13 @@ class Size:
             name = f"due-{number:05}"
             way.call("PUT", path("v1", "tasks", name), {"kind": "nothing", "schedule": {"every_s": 60}})
             time.sleep(max(0.0, begun + 60 * (number + 1) / count - time.monotonic()))
-        since = datetime.now().astimezone()
+        since, before = datetime.now().astimezone(), spent(self.cluster)
         fresh_window()
         time.sleep(max(0.0, 60 * (minutes - 1)))
+        after = spent(self.cluster)
         self.stalls(f"{count} due a minute")
         runs = [run for run in self._finished("due-") if _moment(run["fire_at"]) > since]
+        after.since(before, len(runs), "each run")
         for what, first, last in (
             ("from due to its claim's proposal", "fire_at", "claimed_at"),
             ("from that to the worker's beginning", "claimed_at", "started_at"),

@@ -1,9 +1,11 @@
 """What a cluster says of itself, and what is read off its processes."""
 
+import os
 import re
 import statistics
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from bench.idle import children_of, cost_of
@@ -12,6 +14,7 @@ from node.cli.local import LocalCluster
 WINDOW_S: Final = 70.0
 """What /metrics tells as the worst of the last minute may be so old."""
 
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _LINE: Final = re.compile(r"^(\w+)(?:\{[^}]*\})? ([-+.eE0-9]+)$", re.MULTILINE)
 
 
@@ -67,6 +70,43 @@ def show_memory(cluster: LocalCluster, what: str) -> float:
             flush=True,
         )
     return most
+
+
+class Spent(NamedTuple):
+    """Processor seconds since the nodes were started."""
+
+    nodes_s: float
+    attempts_s: float
+    """Of the nurseries, and of the attempts that have ended."""
+    machine_s: float
+    """Of everything on this machine."""
+
+    def since(self, before: "Spent", runs: int, what: str) -> None:
+        """Print what was spent since `before`, for each of `runs`."""
+        nodes, attempts, machine = (1000 * (now - then) / runs for now, then in zip(self, before, strict=True))
+        print(
+            f"  {what}: {nodes:.1f} ms of a processor in the nodes, {attempts:.1f} ms in attempts; "
+            f"{machine:.1f} ms on the whole machine",
+            flush=True,
+        )
+
+
+def spent(cluster: LocalCluster) -> Spent:
+    """What has been spent so far."""
+    nodes = [cluster.pid(name) for name in cluster.running()]
+    nurseries = [child for node in nodes for child in children_of(node)]
+    # user, nice, system; the rest is idleness, waiting, and what is counted in these already
+    machine = [int(ticks) for ticks in Path("/proc/stat").read_text().split(maxsplit=4)[1:4]]
+    return Spent(
+        sum(sum(_ticks(pid)[:2]) for pid in nodes) / _TICKS,
+        sum(sum(_ticks(pid)) for pid in nurseries) / _TICKS,
+        sum(machine) / _TICKS,
+    )
+
+
+def _ticks(pid: int) -> list[int]:
+    """User, system, and the same of its children that have ended, and of theirs."""
+    return [int(field) for field in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]]
 
 
 def fresh_window() -> None:
