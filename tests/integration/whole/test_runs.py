@@ -71,9 +71,9 @@ def test_a_paused_task_falls_due_no_more_and_counts_from_its_resumption(cluster:
 
 def test_a_task_that_is_due_once_runs_once(cluster: Cluster) -> None:
     at = datetime.now(UTC) + timedelta(seconds=0.5)
-    task = cluster.register("once", schedule={"at": at.isoformat()})
+    task = cluster.register("due-once", schedule={"at": at.isoformat()})
     assert datetime.fromisoformat(task["next_fire_at"]) == at
-    [run] = wait_for_runs(cluster, "once", 1, "succeeded")
+    [run] = wait_for_runs(cluster, "due-once", 1, "succeeded")
     assert datetime.fromisoformat(run["fire_at"]) == at
     assert datetime.fromisoformat(run["claimed_at"]) >= at
     assert cluster.get("/v1/tasks/once")["next_fire_at"] is None
@@ -319,13 +319,13 @@ def _first_failure(cluster: Cluster, run_id: str) -> Any:
 
 
 def test_a_task_that_nobody_may_run_says_why(cluster: Cluster) -> None:
-    cluster.register("nobody", group={"disk": "tape"})
-    told = cluster.get("/v1/tasks/nobody/owner", "node-2")
+    cluster.register("on-tape", group={"disk": "tape"})
+    told = cluster.get("/v1/tasks/on-tape/owner", "node-2")
     assert told["owner"] is None
     assert {step["verdict"] for step in told["because"]} == {"group"}
-    run_id = cluster.run("nobody")
-    assert cluster.get("/v1/tasks/nobody/owner")["waiting"] is not None
-    cluster.register("nobody", group={"disk": "ssd"})
+    run_id = cluster.run("on-tape")
+    assert cluster.get("/v1/tasks/on-tape/owner")["waiting"] is not None
+    cluster.register("on-tape", group={"disk": "ssd"})
     cluster.ask("DELETE", f"/v1/runs/{run_id}")
 
 
