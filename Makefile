@@ -1,8 +1,8 @@
 # Everything Rota needs is installed by pip into .venv; no root, no Java and no PostgreSQL need be there.
 PYTHON ?= python3
 BIN := .venv/bin
-# Two files of tests at a time, in their order: the tests with real processes wait more than they compute.
-PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Several files of tests at a time, in their order: the tests with real processes wait more than they compute.
+PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 # Modules and rewritten tests are compiled once, and not at each run, whatever the caller's habits are.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -35,13 +35,14 @@ lint: setup  ## style, types, import contracts
 	@$(BIN)/lint-imports
 
 unit: setup  ## the tests without sockets: a few seconds
-	@$(PYTEST) tests/unit
+	@$(PYTEST) 2 tests/unit
 
 test: lint  ## all that must hold: style, types, contracts, docs and the tests
-	@$(PYTEST)
+	@$(PYTEST) 3
 
-soak: setup  ## repeated faults against a real cluster, minutes long (ROUNDS=20)
+soak: setup  ## what is too long for make test: faults against a real cluster (ROUNDS=20), simulated histories (HISTORIES=20000)
 	@$(BIN)/python -m bench.chaos --loopback --nodes 3 --rounds $(or $(ROUNDS),20)
+	@$(BIN)/python -m tests.simulation --histories $(or $(HISTORIES),20000) --first $(or $(FIRST),500)
 
 blackout: setup  ## kill -9 of all nodes at once, again and again, under writes: what was acknowledged is there (ROUNDS=50)
 	@$(BIN)/python -m bench.blackout --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED))

@@ -1,4 +1,4 @@
-"""A discrete-event world: time, a network that cuts, delays and holds, processes that are stopped or killed.
+"""A discrete-event world: time, clocks, a network that cuts, delays, loses and holds, processes that stop or die.
 
 Everything random comes from one seeded generator, so a seed is a history. Nothing here knows what the processes do.
 """
@@ -6,39 +6,75 @@ Everything random comes from one seeded generator, so a seed is a history. Nothi
 import heapq
 import itertools
 import random
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-Lane = Literal["raft", "beat", "duty"]
+Lane = Literal["raft", "beat", "loop"]
+"""A process's threads: Raft's, the heartbeat's, the event loop."""
+
+LANES: tuple[Lane, ...] = ("raft", "beat", "loop")
 Act = Callable[[], None]
 
-FOREVER_S = float("inf")
+BEGUN_US = 1_800_000_000_000_000
+"""What a wall clock that is right shows when a history begins."""
+
+EVENTS_MAX = 400_000
+"""More in one history: something goes round and round."""
+
+TOLD_LAST = 200
 
 
-@dataclass
+@dataclass(slots=True)
 class Machine:
-    """Where one process lives: its clock, and which of its threads are stopped until when."""
+    """Where one process lives: its clocks, and which of its threads are stopped until when.
+
+    `rate` is how fast its clocks go; `wall_off_s` how far its wall clock is off besides.
+    """
 
     rate: float
     offset_s: float
     boot: int = 0
     running: bool = False
+    wall_off_s: float = 0.0
     stopped_until_s: dict[Lane, float] = field(default_factory=dict)
 
 
 class World:
-    """Machines and the links between them. `now_s` is the time that nobody in it can see."""
+    """Machines and the links between them. `now_s` is the time that nobody in it can see.
 
-    def __init__(self, rng: random.Random, names: list[str]) -> None:
+    `violation` is what is wrong with this history, once something is; the world stands still then.
+    """
+
+    def __init__(self, rng: random.Random, *, drift: float, lost_share: float, held_share: float) -> None:
         self.rng = rng
         self.now_s = 0.0
-        self.machines = {name: Machine(rng.uniform(0.995, 1.005), rng.uniform(10, 1e6)) for name in names}
-        self.cut_until_s: dict[tuple[str, str], float] = {}
-        self.slow: dict[tuple[str, str, Lane], tuple[float, float]] = {}
-        self.hold_share = rng.choice([0.0, 0.003, 0.01, 0.03])
+        self.machines: dict[str, Machine] = {}
+        self.violation: str | None = None
+        self.story: deque[str] = deque(maxlen=TOLD_LAST)
+        self._drift, self._lost_share, self._held_share = drift, lost_share, held_share
+        self._cut_until_s: dict[tuple[str, str], float] = {}
+        self._slow: dict[tuple[str, str, Lane], tuple[float, float]] = {}
         self._events: list[tuple[float, int, Act]] = []
         self._order = itertools.count()
+        self._done = 0
+
+    def add(self, name: str) -> None:
+        """A machine for a member."""
+        rate = 1 + self.rng.uniform(-self._drift, self._drift)
+        self.machines[name] = Machine(rate, self.rng.uniform(10, 1e6))
+
+    def wrong(self, what: str) -> None:
+        """An invariant is broken. The first one counts."""
+        if self.violation is None:
+            self.violation = f"at {self.now_s:.3f} s: {what}"
+
+    def tell(self, what: str) -> None:
+        """Something worth reading when it went wrong; the last of it is kept."""
+        self.story.append(f"{self.now_s:8.3f} {what}")
+
+    # clocks
 
     def clock_s(self, name: str) -> float:
         """The machine's CLOCK_BOOTTIME."""
@@ -46,9 +82,21 @@ class World:
         return machine.offset_s + self.now_s * machine.rate
 
     def when_s(self, name: str, clock_s: float) -> float:
-        """The world's time at which that machine's clock shows `clock_s`."""
+        """The world's time at which that machine's CLOCK_BOOTTIME shows `clock_s`."""
         machine = self.machines[name]
         return (clock_s - machine.offset_s) / machine.rate
+
+    def wall_us(self, name: str) -> int:
+        """The machine's wall clock, in microseconds since the epoch."""
+        machine = self.machines[name]
+        return BEGUN_US + round((self.now_s * machine.rate + machine.wall_off_s) * 1e6)
+
+    @property
+    def true_us(self) -> int:
+        """What a wall clock that is right shows."""
+        return BEGUN_US + round(self.now_s * 1e6)
+
+    # events
 
     def at(self, at_s: float, act: Act) -> None:
         """Do something at a time, whatever processes do."""
@@ -56,48 +104,78 @@ class World:
 
     def run(self, until_s: float) -> None:
         """Let it happen."""
-        while self._events and self._events[0][0] <= until_s:
-            self.now_s, _, act = heapq.heappop(self._events)
+        events, pop = self._events, heapq.heappop
+        while events and events[0][0] <= until_s and self.violation is None:
+            self.now_s, _, act = pop(events)
             act()
+            self._done += 1
+            if self._done > EVENTS_MAX:
+                self.wrong(f"{EVENTS_MAX} events: something goes round and round")
+        if self.violation is None:
+            self.now_s = max(self.now_s, until_s)
 
     def within(self, name: str, lane: Lane, after_s: float, act: Act, *, last: bool = False) -> None:
         """Do something in a process's thread; late if it is stopped then, never if the process has died.
 
         `last`: after what else has waited for the thread to go on.
         """
-        machine, boot = self.machines[name], self.machines[name].boot
+        machine = self.machines[name]
+        boot, stopped = machine.boot, machine.stopped_until_s
 
         def due() -> None:
             if machine.boot != boot or not machine.running:
                 return
-            until_s = machine.stopped_until_s.get(lane, 0.0)
+            until_s = stopped.get(lane, 0.0)
             if until_s > self.now_s:
                 self.at(until_s + (0.002 if last else 0.0), due)
             else:
                 act()
 
-        self.at(self.now_s + after_s, due)
+        heapq.heappush(self._events, (self.now_s + after_s, next(self._order), due))
 
-    def send(self, source: str, target: str, lane: Lane, act: Act, late_s: float = 0.0) -> None:
-        """A message: delayed, now and then held for seconds; over a cut link lost, or sent again after the cut."""
-        delay_s = late_s + self.rng.uniform(0.001, 0.015)
-        if self.rng.random() < self.hold_share:
-            delay_s += self.rng.uniform(0.2, 5.0)
-        slow_until_s, slow_s = self.slow.get((source, target, lane), (0.0, 0.0))
-        if slow_until_s > self.now_s:
-            delay_s += slow_s * self.rng.uniform(0.9, 1.1)
-        until_s = self.cut_until_s.get((source, target), 0.0)
-        if until_s > self.now_s:
-            if self.rng.random() < 0.5:
-                return
-            delay_s += until_s - self.now_s
-        self.at(self.now_s + delay_s, lambda: self.within(target, lane, 0.0, act))
+    # the network
+
+    def send(self, source: str, target: str, lane: Lane, act: Act) -> None:
+        """A message to whatever process of `target` runs when it comes: delayed, now and then lost or held for long.
+
+        Over a cut link it is lost, or sent again after the cut.
+        """
+        rng, now_s = self.rng, self.now_s
+        delay_s = 0.001 + 0.014 * rng.random()
+        chance = rng.random()
+        if chance < self._held_share:
+            delay_s += rng.uniform(0.2, 5.0)
+        elif chance > 1 - self._lost_share:
+            return
+        if self._slow:
+            until_s, slow_s = self._slow.get((source, target, lane), (0.0, 0.0))
+            if until_s > now_s:
+                delay_s += slow_s * rng.uniform(0.9, 1.1)
+        if self._cut_until_s:
+            until_s = self._cut_until_s.get((source, target), 0.0)
+            if until_s > now_s:
+                if rng.random() < 0.5:
+                    return
+                delay_s += until_s - now_s
+        machine = self.machines[target]
+
+        def come() -> None:
+            if machine.running:
+                until_s = machine.stopped_until_s.get(lane, 0.0)
+                if until_s > self.now_s:
+                    self.at(until_s, come)
+                else:
+                    act()
+
+        heapq.heappush(self._events, (now_s + delay_s, next(self._order), come))
 
     def is_cut(self, one: str, other: str) -> bool:
         """Whether nothing can be said and answered between the two now."""
-        return any(self.cut_until_s.get(pair, 0.0) > self.now_s for pair in ((one, other), (other, one)))
+        return any(self._cut_until_s.get(pair, 0.0) > self.now_s for pair in ((one, other), (other, one)))
 
-    def stop(self, name: str, lanes: tuple[Lane, ...], for_s: float) -> None:
+    # faults
+
+    def stop(self, name: str, lanes: Iterable[Lane], for_s: float) -> None:
         """Some or all threads of a process stand still."""
         machine = self.machines[name]
         for lane in lanes:
@@ -105,9 +183,18 @@ class World:
 
     def slow_down(self, source: str, target: str, lane: Lane, by_s: float, for_s: float) -> None:
         """Messages of one kind from one to the other take that much longer."""
-        self.slow[source, target, lane] = (self.now_s + for_s, by_s)
+        self._slow[source, target, lane] = (self.now_s + for_s, by_s)
 
     def cut(self, source: str, target: str, for_s: float) -> None:
         """Nothing gets from one to the other."""
         pair = (source, target)
-        self.cut_until_s[pair] = max(self.cut_until_s.get(pair, 0.0), self.now_s + for_s)
+        self._cut_until_s[pair] = max(self._cut_until_s.get(pair, 0.0), self.now_s + for_s)
+
+    def heal(self) -> None:
+        """The network is well from now on, all threads go on and wall clocks are right. What is under way stays so."""
+        self._cut_until_s.clear()
+        self._slow.clear()
+        self._lost_share = self._held_share = 0.0
+        for machine in self.machines.values():
+            machine.stopped_until_s.clear()
+            machine.wall_off_s = self.now_s * (1 - machine.rate)

@@ -1,0 +1,157 @@
+"""What clients ask of a cluster while it is in trouble. Each asks one member, and again when it does not know."""
+
+from collections.abc import Callable
+from typing import Any
+
+from node.raft.errors import RaftError
+from node.state.entries import Cancel, Change, DeleteTask, Entry, Pause, Put, PutTasks, Start
+from node.state.value import Result
+from tasks.spec import Spec
+from tests.simulation.cluster import Cluster
+from tests.simulation.plan import Fault
+from tests.simulation.process import Process
+
+SCHEDULES: tuple[dict[str, Any] | None, ...] = (
+    {"every_s": 3},
+    {"every_s": 5},
+    {"cron": "*/5 * * * * *"},
+    {"every_s": 6.5},
+    None,
+    {"continuous": True},
+    {"continuous": True},
+)
+TASKS = len(SCHEDULES)
+ASK_S = 2.0
+TRIES = 3
+
+
+class Clients:
+    """The tasks of a history, and those who change them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster, self._rng = cluster, cluster.world.rng
+        self._turn = self._rng.randrange(4)
+        self.specs = [self._spec(number) for number in range(TASKS)]
+        self._keys = 0
+
+    def _spec(self, number: int, **changed: Any) -> Spec:
+        """Overlap and catch-up of a task stay what they are, so that what became of its occurrences can be judged."""
+        pick = self._rng.choice
+        return Spec.model_validate(
+            {
+                "name": f"t{number}",
+                "kind": "command",
+                "schedule": SCHEDULES[number],
+                "overlap": ("skip", "queue", "replace", "allow")[(number + self._turn) % 4],
+                "catch_up": ("skip", "latest", "all")[number % 3],
+                "retry": {"attempts": pick((1, 2, 3)), "backoff_s": pick((0, 1))},
+                "failover": {
+                    "grace_s": pick((0, 0, 0, 2)),
+                    "resume": pick(("checkpoint", "checkpoint", "checkpoint", "restart", "abandon")),
+                    "max": pick((2, 5)),
+                },
+                "timeout_s": pick((None, None, 4.0)),
+                "pin": pick((None, None, None, "n1")),
+                **changed,
+            }
+        )
+
+    def begin(self) -> None:
+        """Register all of them, as soon as that can be done."""
+        self._insist(lambda at_us: PutTasks(at_us, tuple(Put(spec.pack()) for spec in self.specs)), 20)
+
+    def pause_all(self) -> None:
+        """Nothing falls due any more."""
+        for task in sorted(self._cluster.ledger.state.tasks):
+            self._pause(task)
+
+    def _pause(self, task: str) -> None:
+        self._insist(lambda at_us: Pause(at_us, task, on=True), 10)
+
+    # -- what a plan names
+
+    def start(self, fault: Fault) -> None:
+        """A run by hand, asked for again under its key while it is not known whether it was taken."""
+        self._keys += 1
+        task, key = self._task(fault), f"key-{self._keys}" if fault.much < 0.5 else None
+        self._ask(fault, lambda at_us: Start(at_us, task, key=key))
+
+    def cancel(self, fault: Fault) -> None:
+        """A run is to end."""
+        runs = sorted(self._cluster.ledger.state.runs)
+        if runs:
+            run_id = runs[fault.other % len(runs)]
+            self._ask(fault, lambda at_us: Cancel(at_us, run_id))
+
+    def change(self, fault: Fault) -> None:
+        """Another definition of a task."""
+        number = fault.other % TASKS
+        weight = 1 + int(3 * fault.much)
+        spec = self._spec(number, weight=weight)
+        if fault.much < 0.4 and SCHEDULES[number] is not None and "every_s" in (SCHEDULES[number] or {}):
+            spec = self._spec(number, weight=weight, schedule={"every_s": 1 + round(4 * fault.much, 1)})
+        self._ask(fault, lambda at_us: PutTasks(at_us, (Put(spec.pack()),)))
+
+    def register(self, fault: Fault) -> None:
+        """All tasks as they were at first: what has been deleted is there again."""
+        specs = self.specs
+        self._ask(fault, lambda at_us: PutTasks(at_us, tuple(Put(spec.pack()) for spec in specs)))
+
+    def delete(self, fault: Fault) -> None:
+        """A task goes."""
+        task = self._task(fault)
+        self._ask(fault, lambda at_us: DeleteTask(at_us, task))
+
+    def pause_task(self, fault: Fault) -> None:
+        """Nothing of a task falls due."""
+        task = self._task(fault)
+        self._ask(fault, lambda at_us: Pause(at_us, task, on=True))
+
+    def resume_task(self, fault: Fault) -> None:
+        """Its schedule counts from now."""
+        task = self._task(fault)
+        self._ask(fault, lambda at_us: Pause(at_us, task, on=False))
+
+    def lease(self, fault: Fault) -> None:
+        """Another length of leases."""
+        lease_s = (1.0, 1.5, 2.0, 2.0, 3.0, 4.0)[fault.other % 6]
+        self._ask(fault, lambda at_us: Change(at_us, {"lease_s": lease_s}))
+
+    # -- how they ask
+
+    def _task(self, fault: Fault) -> str:
+        return f"t{fault.other % TASKS}"
+
+    def _ask(self, fault: Fault, entry: Callable[[int], Entry]) -> None:
+        running = self._cluster.running
+        if running:
+            process = running[fault.who % len(running)]
+            process.spawn(self._asking(process, entry))
+
+    async def _asking(self, process: Process, entry: Callable[[int], Entry]) -> Result | None:
+        at_us = process.now_us()
+        try:
+            return await process.propose(entry(at_us), ASK_S)
+        except RaftError:
+            self._cluster.counts["client errors"] += 1
+            return None
+
+    def _insist(self, entry: Callable[[int], Entry], tries: int) -> None:
+        """Ask one member after another until one has done it."""
+        cluster, done = self._cluster, [False]
+
+        def again(left: int) -> None:
+            if done[0] or not left:
+                return
+            running = cluster.running
+            if running:
+                process = running[left % len(running)]
+                process.spawn(asking(process))
+            cluster.world.at(cluster.world.now_s + ASK_S, lambda: again(left - 1))
+
+        async def asking(process: Process) -> None:
+            result = await self._asking(process, entry)
+            if result is not None and (result.ok or result.code == "no-such-task"):
+                done[0] = True
+
+        cluster.world.at(cluster.world.now_s, lambda: again(tries))

@@ -1,0 +1,110 @@
+"""What must hold once a cluster has been well for a while: nothing is stuck, all agree, what was due has ended."""
+
+from node.duty.ownership import Ownership
+from node.state.value import Run, State, TaskRow
+from tasks.run import HELD
+from tasks.schedule import occurrences
+from tests.simulation.clients import Clients
+from tests.simulation.cluster import Cluster
+from tests.simulation.world import BEGUN_US
+
+SOON_US = 3_000_000
+"""In a cluster that is well, what is due is dealt with within so long."""
+
+DRY_S = 120.0
+
+
+class Healed:
+    """Judges a cluster some time after it was healed."""
+
+    def __init__(self, cluster: Cluster, clients: Clients) -> None:
+        self._cluster, self._clients, self._world = cluster, clients, cluster.world
+
+    def judge(self) -> None:
+        """Everybody is well; nothing is left lying; and with nothing new, all that is there comes to its end."""
+        self._members()
+        self._nothing_is_stuck()
+        if self._world.violation is None:
+            self._runs_dry()
+        if self._world.violation is None:
+            self._all_agree()
+            self._cluster.ledger.replay()
+
+    def _members(self) -> None:
+        cluster, state = self._cluster, self._cluster.ledger.state
+        if sorted(state.members) != sorted(cluster.names):
+            self._world.wrong(f"the members are {sorted(state.members)}, and should be {sorted(cluster.names)}")
+            return
+        for process in cluster.running:
+            member = state.members[process.me]
+            if member.status != "up" or member.incarnation != process.joining.incarnation:
+                self._world.wrong(f"{process.me} has been well for long, and is {member.status} ({member.reason})")
+            elif not process.lease_held:
+                self._world.wrong(f"{process.me} has been well for long, and has no lease")
+            elif not process.adapter.role.ready or process.conduct.failing:
+                self._world.wrong(f"{process.me} has been well for long, and is not ready")
+
+    def _nothing_is_stuck(self) -> None:
+        state, now_us = self._cluster.ledger.state, self._world.true_us
+        owners = Ownership.of(state)
+        for run in state.runs.values():
+            self._run(state, run, now_us)
+        for name, row in state.tasks.items():
+            if owners.owner(name) is not None:
+                self._task(state, name, row, now_us)
+
+    def _run(self, state: State, run: Run, now_us: int) -> None:
+        if run.state in HELD:
+            assert run.node is not None
+            held = self._cluster.processes[run.node].conduct.held.get(run.run_id)
+            if (held is None or held.token != run.token) and run.attempts[-1].claimed_at_us < now_us - SOON_US:
+                self._world.wrong(f"{run.run_id} is held by {run.node} under token {run.token}, which does not run it")
+        elif run.state == "orphaned" and run.due_us < now_us - SOON_US and run.task in state.tasks:
+            self._world.wrong(f"nobody takes up {run.run_id}, orphaned")
+
+    def _task(self, state: State, name: str, row: TaskRow, now_us: int) -> None:
+        active = [state.runs[one] for one in state.runs_of.get(name, ())]
+        lately = row.last is not None and row.last.finished_at_us > now_us - SOON_US
+        spec = row.spec
+        if active and not lately and not any(run.state in HELD for run in active):
+            first = next((run for run in active if run.state == "orphaned"), active[0])
+            lost_us = [attempt.finished_at_us or 0 for attempt in first.attempts]
+            waits_us = max(first.due_us, first.created_at_us, *lost_us)
+            if waits_us < now_us - SOON_US:
+                self._world.wrong(
+                    f"nobody claims {first.run_id}, {first.state}, due {(now_us - waits_us) / 1e6:.1f} s ago"
+                )
+        if row.paused or not spec.enabled or active or lately:
+            return
+        due_us = next(occurrences(spec.schedule, row.since_us, row.through_us), None)
+        if due_us is not None and due_us < now_us - SOON_US - (2_000_000 if spec.continuous else 0):
+            self._world.wrong(f"nobody deals with {name}, due {(now_us - due_us) / 1e6:.1f} s ago")
+
+    def _runs_dry(self) -> None:
+        """With nothing new, every run comes to its end; a continuous one may go on."""
+        self._cluster.bench.hurry = True
+        self._clients.pause_all()
+        end_s = self._world.now_s + DRY_S
+        while self._world.now_s < end_s and self._world.violation is None:
+            self._world.run(self._world.now_s + 0.5)
+            left = [run for run in self._cluster.ledger.state.runs.values() if not self._goes_on(run)]
+            paused = all(row.paused for row in self._cluster.ledger.state.tasks.values())
+            if not left and paused:
+                return
+        self._world.wrong(f"has not come to an end: {[(run.run_id, run.state) for run in left]}, paused: {paused}")
+
+    @staticmethod
+    def _goes_on(run: Run) -> bool:
+        """Continuous, or to be tried again when some clock's time has come, which may have been an hour ahead."""
+        return (run.spec.continuous and run.state in HELD) or run.due_us > BEGUN_US + 600_000_000
+
+    def _all_agree(self) -> None:
+        """All have applied the same, know the same leader, and find the same owners."""
+        cluster, last = self._cluster, self._cluster.ledger.last
+        self._world.run(self._world.now_s + 1.0)
+        leaders = {process.adapter.role.leader for process in cluster.running}
+        if len(leaders) != 1 or None in leaders:
+            self._world.wrong(f"they take {leaders} for their leader")
+        for process in cluster.running:
+            if process.applied < last:
+                self._world.wrong(f"{process.me} has applied {process.applied} of {last} entries")

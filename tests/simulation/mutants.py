@@ -1,0 +1,270 @@
+"""Each rule that Rota's promise rests on, switched off: what the simulation must notice.
+
+A mutation takes the place of a class or a function of the product while a history is told; the product knows nothing.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any, Final
+from unittest import mock
+
+from node.duty.flight import Flight
+from node.execution.life import Act, Life
+from node.liveness import waits
+from node.liveness.detector import Detector
+from node.liveness.lease import Lease, LeaseNow
+from node.liveness.message import Answer, Beat
+from node.liveness.view import View
+from node.state import attempts, claims, entries, members, windows
+from node.state.apply import _HANDLERS
+from node.state.draft import Draft
+from node.state.value import Member, Result, Run, State
+from tests.simulation.rules import Rules
+
+# -- leases and verdicts (DESIGN.md, section 7)
+
+
+class ByArrival(Detector):
+    """A heartbeat's arrival, not its echo, is the evidence of a majority."""
+
+    def _evidence_s(self, beat: Beat, now_s: float) -> float | None:
+        return now_s
+
+
+class WithoutElectionWait(Detector):
+    """A new leader takes whom it has not heard for silent at once."""
+
+    def look(self, view: View, now_s: float) -> None:
+        before = self._view
+        super().look(view, now_s)
+        if view.leading and (before is None or not before.leading or before.term != view.term):
+            self._elected_s -= 1e6
+            for watch in self._watches.values():
+                watch.heard_s -= 1e6
+
+
+class WithoutMajority(Detector):
+    """A leader grants leases whether or not a majority is with it."""
+
+    def has_majority(self, now_s: float) -> bool:
+        return True
+
+
+class OwnLease(Detector):
+    """A leader takes its own lease for granted."""
+
+    def beat(self, beat: Beat, now_s: float) -> Answer | None:
+        answer = super().beat(beat, now_s)
+        if answer is None or beat.member != answer.leader:
+            return answer
+        return replace(answer, lease_s=self._waits.to_grant(now_s).lease_s)
+
+
+class WithoutLead(Detector):
+    """A new leader grants and judges before its own lead entry is applied."""
+
+    def _lead_applied(self, view: View) -> bool:
+        return True
+
+
+class GrantsToTheDoomed(Detector):
+    """A lease is granted though a mark_down of the member is under way."""
+
+    def _may_hold(self, beat: Beat, view: View) -> bool:
+        peer = view.peers[beat.member]
+        return beat.incarnation == peer.incarnation > 0 and peer.status != "down" and self._lead_applied(view)
+
+
+class FromArrival(Lease):
+    """A lease counts from when its answer came."""
+
+    def answered(self, answer: Answer, now_s: float) -> LeaseNow | None:
+        return super().answered(replace(answer, sent_s=now_s), now_s)
+
+
+def never_freezes(life: Life, now_s: float) -> tuple[Life, list[Act]]:
+    """The supervisor leaves the deadline to its node."""
+    return REAL_STEP(replace(life, deadline_s=float("inf")), now_s)
+
+
+# -- the state (DESIGN.md, sections 5 and 6)
+
+
+def any_leadership(draft: Draft, entry: entries.MarkDown) -> Result:
+    """Whoever has led may mark down."""
+    return members.mark_down(draft, replace(entry, term=draft.lead.term))
+
+
+def any_incarnation(draft: Draft, entry: entries.MarkDown) -> Result:
+    """A verdict on an incarnation is one on any."""
+    member = draft.members.get(entry.member)
+    return members.mark_down(draft, replace(entry, incarnation=member.incarnation if member else 0))
+
+
+def any_join(draft: Draft, entry: entries.Join) -> Result:
+    """A join that was under way for long supersedes whatever has joined since."""
+    member = draft.members.get(entry.member)
+    return members.join(draft, replace(entry, after=member.incarnation if member else 0))
+
+
+def claim_of_any(draft: Draft, entry: entries.Claim) -> Result:
+    """A claim of an incarnation that is over is taken."""
+    member = draft.members.get(entry.member)
+    if member is None or member.incarnation == entry.incarnation:
+        return claims.claim(draft, entry)
+    with mock.patch.object(claims, "_not_fit", lambda _draft, _entry: None):
+        return claims.claim(draft, entry)
+
+
+def claim_of_the_absent(draft: Draft, entry: entries.Claim) -> Result:
+    """A claim of a member that is draining is taken."""
+    with mock.patch.object(claims, "_not_fit", lambda _draft, _entry: None):
+        return claims.claim(draft, entry)
+
+
+def claim_again(draft: Draft, entry: entries.Claim) -> Result:
+    """An occurrence that has been claimed is claimed again, and a run that is held is given to another."""
+    row, run = draft.tasks.get(entry.task), draft.runs.get(entry.run_id or "")
+    if run is not None and run.state in ("claimed", "running"):
+        draft.runs = draft.runs.set(run.run_id, replace(run, state="waiting", due_us=0))
+    if row is not None and entry.run_id is None and entry.fire_at_us <= row.through_us:
+        draft.tasks = draft.tasks.set(entry.task, replace(row, through_us=entry.fire_at_us - 1))
+    return claims.claim(draft, entry)
+
+
+def checkpoint_of_any(draft: Draft, entry: entries.Checkpoint) -> Result:
+    """Whatever token a checkpoint bears, it is kept."""
+    run = draft.runs.get(entry.run_id)
+    return attempts.checkpoint(draft, replace(entry, token=run.token if run else 0))
+
+
+def finish_of_any(draft: Draft, entry: entries.Finish) -> Result:
+    """Whatever token a finish bears, the run has ended."""
+    run = draft.runs.get(entry.run_id)
+    return attempts.finish(draft, replace(entry, token=run.token if run else 0))
+
+
+def nothing_is_lost(draft: Draft, member: str, at_us: int) -> None:
+    """A member that is marked down keeps its runs."""
+
+
+def beside_the_vacant(draft: Draft, entry: entries.AddMember) -> Result:
+    """Who comes takes a new slot, though one is vacant."""
+    slot = len(draft.slots)
+    draft.slots = (*draft.slots, entry.seed.id)
+    draft.put_member(Member(entry.seed.id, slot, entry.seed.host, 1, 2, since_us=entry.at_us))
+    draft.placing_changed = True
+    return Result("ok", {"slot": slot})
+
+
+def closing_ranks(draft: Draft, member: Member) -> None:
+    """Who comes after a member that goes moves up."""
+    draft.members = draft.members.delete(member.id)
+    draft.slots = tuple(one for one in draft.slots if one != member.id)
+    draft.placing_changed = True
+
+
+def known_to_nobody(_windows: Any, _proposal: entries.ProposalId) -> Result | None:
+    """A proposal that comes a second time is one more."""
+    return None
+
+
+def epoch_stays(draft: Draft, windows_now: Any) -> State:
+    """A change of the members is no change of the placement."""
+    return replace(REAL_STATE(draft, windows_now), epoch=draft._epoch or 1)
+
+
+def any_period(_flight: Flight, run: Run) -> "Always":
+    """A claim from before a lapse is started after it."""
+    return Always()
+
+
+class Always:
+    """Equal to anything."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+
+REAL_STEP = Rules().steps
+REAL_STATE = Draft.state
+
+
+@contextmanager
+def _no_margin() -> Iterator[None]:
+    with (
+        mock.patch.object(waits.Times, "silence_s", property(lambda times: times.lease_s)),
+        mock.patch.object(waits.Times, "whole_s", property(lambda times: times.window_s + times.lease_s)),
+    ):
+        yield
+
+
+def _handler(entry: type[Any], handler: Callable[..., Result]) -> Rules:
+    return Rules(without=lambda: mock.patch.dict(_HANDLERS, {entry: handler}))
+
+
+def _instead(where: Any, name: str, what: Any) -> Rules:
+    def without() -> AbstractContextManager[object]:
+        patch: AbstractContextManager[object] = mock.patch.object(where, name, what)
+        return patch
+
+    return Rules(without=without)
+
+
+MUTANTS: Final[dict[str, Rules]] = {
+    "margin": Rules(without=_no_margin),
+    "election-wait": Rules(detector=WithoutElectionWait),
+    "majority": Rules(detector=WithoutMajority),
+    "echo": Rules(detector=ByArrival),
+    "sent": Rules(lease=FromArrival),
+    "own-lease": Rules(detector=OwnLease),
+    "lead-before-grant": Rules(detector=WithoutLead),
+    "mark-down-under-way": Rules(detector=GrantsToTheDoomed),
+    "leadership-named": _handler(entries.MarkDown, any_leadership),
+    "incarnation-of-verdict": _handler(entries.MarkDown, any_incarnation),
+    "incarnation-of-claim": _handler(entries.Claim, claim_of_any),
+    "incarnation-of-join": _handler(entries.Join, any_join),
+    "claim-while-draining": _handler(entries.Claim, claim_of_the_absent),
+    "claim-unique": _handler(entries.Claim, claim_again),
+    "claim-before-lapse": _instead(Flight, "period_of", any_period),
+    "supervisor-deadline": Rules(steps=never_freezes),
+    "token-of-checkpoint": _handler(entries.Checkpoint, checkpoint_of_any),
+    "token-of-finish": _handler(entries.Finish, finish_of_any),
+    "proposal-id": _instead(windows, "recall", known_to_nobody),
+    "vacant-slot": _handler(entries.AddMember, beside_the_vacant),
+    "slots-kept": _instead(members, "_vacate", closing_ranks),
+    "orphaning": _instead(members, "lose_runs", nothing_is_lost),
+    "epoch": _instead(Draft, "state", epoch_stays),
+}
+"""By name."""
+
+SHOWN_BY: Final[dict[str, int]] = {
+    "margin": 18,
+    "election-wait": 0,
+    "majority": 3,
+    "echo": 66,
+    "sent": 45,
+    "own-lease": 27,
+    "lead-before-grant": 9,
+    "mark-down-under-way": 127,
+    "leadership-named": 40,
+    "incarnation-of-verdict": 89,
+    "incarnation-of-claim": 98,
+    "incarnation-of-join": 21,
+    "claim-while-draining": 2,
+    "claim-unique": 3,
+    "claim-before-lapse": 2,
+    "supervisor-deadline": 0,
+    "token-of-checkpoint": 14,
+    "token-of-finish": 14,
+    "proposal-id": 0,
+    "vacant-slot": 3,
+    "slots-kept": 3,
+    "orphaning": 0,
+    "epoch": 0,
+}
+"""A seed whose history shows it; if the simulation has changed since, others are searched."""

@@ -1,0 +1,71 @@
+"""The promise, over seeded histories of a minute each (DESIGN.md, sections 6 and 7).
+
+ROTA_HISTORIES=5000 tells that many, ROTA_SEED=1000 begins with that seed.
+"""
+
+import os
+from collections import Counter
+from itertools import chain
+
+from tests.simulation.history import tell
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.plan import plan
+from tests.simulation.pool import SEARCHED, share
+from tests.simulation.shrink import shortened
+
+HISTORIES = int(os.environ.get("ROTA_HISTORIES", "500"))
+SEED = int(os.environ.get("ROTA_SEED", "0"))
+
+ENOUGH: dict[str, float] = {
+    "launches": 20,
+    "Claim": 20,
+    "succeeded": 10,
+    "cancelled": 1,
+    "timed_out": 1,
+    "skipped": 2,
+    "missed": 1,
+    "failovers": 1,
+    "abandoned": 0.2,
+    "freezes": 1,
+    "thaws": 1,
+    "silent": 0.3,
+    "gone": 0.5,
+    "down": 1,
+    "joins": 1,
+    "removed": 0.1,
+    "let in": 0.1,
+    "Checkpoint refused": 0.1,
+    "MarkDown refused": 0.05,
+    "Claim refused": 0.5,
+    "Change": 0.1,
+}
+"""So much of each a history has on average at least: histories in which little happens prove little."""
+
+
+def test_no_history_breaks_an_invariant() -> None:
+    lines = share([str(seed) for seed in range(SEED, SEED + HISTORIES)])
+    broken = [line.violation for line in lines if line.violation is not None]
+    assert not broken, "\n".join([f"{len(broken)} of {HISTORIES} histories are broken", *broken[:5]])
+    counts = Counter(chain.from_iterable(line.counts.elements() for line in lines))
+    few = {what: counts[what] / HISTORIES for what, least in ENOUGH.items() if counts[what] < least * HISTORIES}
+    assert not few, f"the histories show too little to prove anything: {few}"
+
+
+def test_every_rule_that_is_switched_off_is_missed() -> None:
+    """The simulation is worth something only if it finds what the rules are for."""
+    lines = share(list(MUTANTS))
+    unnoticed = [line.name for line in lines if line.violation is None]
+    assert not unnoticed, f"nothing went wrong without {unnoticed}"
+
+
+def test_a_seed_is_a_history() -> None:
+    assert tell(plan(3)) == tell(plan(3))
+
+
+def test_a_story_is_shortened_and_still_goes_wrong() -> None:
+    rules = MUTANTS["slots-kept"]
+    chosen = next(plan(seed) for seed in range(SEARCHED) if tell(plan(seed), rules).violation is not None)
+    told, kept = shortened(chosen, rules, tries=12)
+    assert len(kept) < len(chosen.faults)
+    assert told == tell(chosen.only(set(kept)), rules)
+    assert told.violation is not None
