@@ -46,7 +46,7 @@ class LocalCluster:
     """Nodes `node-1`, `node-2`, ... below a folder, which keeps their ports and their secret for the next time.
 
     `http_ports` names the HTTP ports; None leaves them to the kernel. `env` is added to every node's
-    environment. Nothing runs until `start`.
+    environment. Each has a session of its own, unless `one_session`. Nothing runs until `start`.
     """
 
     def __init__(
@@ -56,12 +56,15 @@ class LocalCluster:
         http_ports: list[int] | None = None,
         env: Mapping[str, str] | None = None,
         env_of: Mapping[str, Mapping[str, str]] | None = None,
+        *,
+        one_session: bool = False,
     ) -> None:
         self.folder = folder.absolute()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.names = [f"node-{number}" for number in range(1, nodes + 1)]
         self._env = dict(env or {})
         self._env_of = env_of or {}
+        self._one_session = one_session
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._plan = self._kept(nodes, http_ports)
         self._held = hold(port for ports in self._plan.values() for port in ports)
@@ -137,7 +140,7 @@ class LocalCluster:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    start_new_session=True,
+                    start_new_session=not self._one_session,
                 )
 
     def pid(self, name: str) -> int:
