@@ -76,7 +76,7 @@ def test_a_task_that_is_due_once_runs_once(cluster: Cluster) -> None:
     [run] = wait_for_runs(cluster, "due-once", 1, "succeeded")
     assert datetime.fromisoformat(run["fire_at"]) == at
     assert datetime.fromisoformat(run["claimed_at"]) >= at
-    assert cluster.get("/v1/tasks/once")["next_fire_at"] is None
+    assert cluster.get("/v1/tasks/due-once")["next_fire_at"] is None
 
 
 def test_a_failed_attempt_is_made_again_until_there_are_no_more(cluster: Cluster) -> None:
