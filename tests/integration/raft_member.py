@@ -66,7 +66,8 @@ class Ledger:
                 self.order[key] = text
 
     def digest(self) -> int:
-        return zlib.crc32(msgpack.packb([(*key, text) for key, text in self.order.items()]))
+        rows = list(self.order.items())  # in one step: Raft's thread may be applying
+        return zlib.crc32(msgpack.packb([(*key, text) for key, text in rows]))
 
 
 class Alarm(logging.Handler):
@@ -173,7 +174,7 @@ class Member:
         }
 
     def keys(self) -> dict[str, Any]:
-        return {"keys": [list(key) for key in self.ledger.order]}
+        return {"keys": [list(key) for key in list(self.ledger.order)]}
 
     def once(self, sequence: int, timeout_s: float, size: int = 0, session: int | None = None) -> dict[str, Any]:
         began = time.monotonic()
