@@ -8,12 +8,13 @@ import json
 import os
 import subprocess
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
 from tests.simulation.history import tell
 from tests.simulation.mutants import MUTANTS, SHOWN_BY
@@ -21,7 +22,6 @@ from tests.simulation.plan import plan
 from tests.simulation.shrink import report
 
 WORKERS = 2
-COLLECT_AFTER = 8
 SEARCHED = 300
 """So many seeds are searched for one that shows a mutation, if the known one does not any more."""
 
@@ -55,18 +55,32 @@ def _mutation(name: str) -> Line:
 
 
 def work() -> None:
-    """A worker: does the jobs that it reads, one a line.
+    """A worker: does the jobs that it reads, one a line, each in a process that is forked for it.
 
-    What a history leaves behind is collected after a few of them, not all the time: that took a quarter of it.
+    So nothing is left from one history to the next, and nothing need be collected: that took a quarter of the time.
     """
     os.nice(5)
+    tell(plan(0).only(set()))  # what is kept from the first use of things is there for all of them
     gc.freeze()
     gc.disable()
-    for number, job in enumerate(sys.stdin, 1):
-        line = told(job.strip())
-        if number % COLLECT_AFTER == 0:
-            gc.collect()
+    for job in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            _do(job.strip())
+        if os.waitpid(child, 0)[1] != 0:
+            raise RuntimeError(f"could not tell {job.strip()}: see above")
+
+
+def _do(job: str) -> NoReturn:
+    status = 1
+    try:
+        line = told(job)
         print(json.dumps([line.name, line.violation, line.counts, line.tried]), flush=True)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
 
 
 def share(jobs: Sequence[str], each: Callable[[Line], None] = lambda _line: None) -> list[Line]:
@@ -106,7 +120,10 @@ def _feed(waiting: "SimpleQueue[str | None]", done: "SimpleQueue[Line | None]") 
             while not waiting.empty():
                 one.stdin.write(f"{waiting.get()}\n")
                 one.stdin.flush()
-                done.put(_line(json.loads(one.stdout.readline())))
+                answer = one.stdout.readline()
+                if not answer:
+                    raise RuntimeError("a worker of the simulation has died: see above")
+                done.put(_line(json.loads(answer)))
             one.stdin.close()
     finally:
         done.put(None)
