@@ -89,22 +89,24 @@ class Leaving:
         self._changed.set()
 
     async def run(self) -> None:
-        """Leave when this member is to be removed, and stay if it is undrained before it has gone.
+        """Leave when this member is to be removed; work again if it is undrained, or let in again once it has gone.
 
         Serve until cancelled.
         """
+        left_off = False
         while True:
             await self._changed.wait()
             self._changed.clear()
-            if not self._to_go():
-                continue
-            _log.warning("this node is being removed from the cluster: handing over what runs")
+            if self._to_go():
+                _log.warning("this node is being removed from the cluster: handing over what runs")
+                left_off = True
             while self._to_go():
                 await self.leave()
                 await self._sleep(AGAIN_S)
-            if self._me in self._state().members:
-                _log.info("this node is not to be removed after all")
+            if left_off and self._me in self._state().members:
+                _log.info("this node is a member that stays: it works again")
                 self._conduct.go_on()
+                left_off = False
 
     def _to_go(self) -> bool:
         member = self._state().members.get(self._me)

@@ -6,10 +6,10 @@ from typing import Any
 
 from node.membership.leaving import Leaving
 from node.raft.errors import NoQuorum
-from node.state.entries import Drain, Entry, MarkDown, RemoveMember
+from node.state.entries import AddMember, Drain, Entry, MarkDown, RemoveMember
 from node.state.value import Result
 from tests.unit.node.loop import Naps, serving, turns, until
-from tests.unit.node.state.given import NOW_US, cluster
+from tests.unit.node.state.given import NOW_US, cluster, seed
 
 
 class Conduct:
@@ -150,6 +150,21 @@ def test_one_that_is_undrained_before_it_has_gone_goes_on() -> None:
         node.naps.wake()
         await until(lambda: node.conduct.did[-1] == "go on")
         assert node.history.state.members["b"].status == "up"
+
+    served(node, scenario)
+
+
+def test_one_that_was_removed_and_is_let_in_again_works_again() -> None:
+    """The same process: nobody has to start it anew."""
+    node = Node()
+
+    async def scenario() -> None:
+        node.enter(RemoveMember(NOW_US, "b"))
+        await until(lambda: "b" not in node.history.state.members)
+        await turns()
+        assert "go on" not in node.conduct.did
+        node.enter(AddMember(NOW_US, seed("b")))
+        await until(lambda: node.conduct.did[-1] == "go on")
 
     served(node, scenario)
 
