@@ -137,8 +137,7 @@ class Faults:
     def wipe(self, fault: Fault) -> None:
         """A machine is lost, with its disk, and one without takes its place."""
         name = self._name(fault.who)
-        settled = self._operators.changing is None and self._cluster.all_remember
-        if settled and self._cluster.crash(name):
+        if self._operators.settled and self._cluster.crash(name):
             self._cluster.wipe(name)
             self._world.at(self._world.now_s + 0.5 + fault.for_s, lambda: self._cluster.start(name))
 

@@ -28,7 +28,7 @@ class Judge:
         self._known: set[tuple[str, int]] = set()
         self._results: dict[ProposalId, Result] = {}
         self._effects: set[ProposalId] = set()
-        self.ended: dict[str, str] = {}
+        self._ended: set[tuple[str, int]] = set()
         self.counts: Counter[str] = Counter()
         self.policies = Policies(world)
 
@@ -47,9 +47,11 @@ class Judge:
         if before.members is not after.members:
             self._members(before, after)
         for one in applied.ended:
-            if one.run.run_id in self.ended:
+            # A task that was deleted and is there again may name an occurrence as one of before; it is another run.
+            identity = (one.run.run_id, one.run.created_at_us)
+            if identity in self._ended:
                 self._world.wrong(f"invariant 1: {one.run.run_id} comes to its end twice")
-            self.ended[one.run.run_id] = one.state
+            self._ended.add(identity)
             self.counts[one.state] += 1
         if result.ok and isinstance(entry, Claim | Enqueue | PassOver):
             self._settled(before, after, entry)
@@ -109,7 +111,6 @@ class Judge:
         if identity in self._known:
             self._world.wrong(f"invariant 1: the occurrence {run_id} is there a second time")
         self._known.add(identity)
-        self.ended.pop(run_id, None)
 
     def _held(self, after: State, run: Run, then: Run | None) -> None:
         if then is None or then.token != run.token:

@@ -40,6 +40,8 @@ class Operators:
         for name, member in members.items():
             if self._healed and member.drained:
                 self.operate(int(self._world.now_s), self._undrained(name))
+            if name not in self._cluster.names and self.changing is None:
+                self._send_away(name)
         for name in list(self._cluster.names):
             if name in members:
                 self._seen.add(name)
@@ -47,6 +49,13 @@ class Operators:
                 self._seen.discard(name)
                 self._world.at(self._world.now_s + FAREWELL_S, self._taking_away(name))
         self._world.at(self._world.now_s + OPERATOR_S, self.watch)
+
+    def _send_away(self, name: str) -> None:
+        """A word of before has let somebody in who had gone again: it is removed once more."""
+        running = self._cluster.running
+        if running:
+            process = running[int(self._world.now_s) % len(running)]
+            process.spawn(self._asking(lambda: process.changes.remove(name, 4.0)))
 
     def _taking_away(self, name: str) -> Callable[[], None]:
         def take_away() -> None:
@@ -122,13 +131,16 @@ class Operators:
         if len(self._cluster.names) < GROWN_MAX and self.changing is None:
             self._join()
 
-    def _may_go(self, least: int) -> bool:
-        """Whether operators may remove somebody, of so many members at least: not while another one comes or goes, or
-        is being put up again, since that may leave no majority of disks.
-        """
+    @property
+    def settled(self) -> bool:
+        """Whether nobody comes or goes, or is being put up again: two at once may leave no majority of disks."""
         members = self._cluster.ledger.state.members.values()
         stay = not any(member.leaving for member in members)
-        return self.changing is None and stay and len(members) >= least and self._cluster.all_remember
+        return self.changing is None and stay and self._cluster.all_remember
+
+    def _may_go(self, least: int) -> bool:
+        """Whether operators may remove somebody, of so many members at least."""
+        return self.settled and len(self._cluster.ledger.state.members) >= least
 
     def _remove(self, name: str, then: Callable[[], None]) -> None:
         if not self._may_go(LEAST):

@@ -58,7 +58,7 @@ class Policies:
         spec, last_us = row.spec, entry.fire_at_us[-1]
         if entry.state == "skipped":
             active = entry.task in before.runs_of or self._lately(self._active_s, entry.task)
-            if spec.overlap == "allow" or not active:
+            if not active or (spec.overlap == "allow" and spec.catch_up != "all"):
                 self._world.wrong(f"{entry.task} ({spec.overlap}) skips with nothing active: {entry}")
             return
         following = takewhile(lambda one: one <= entry.at_us, occurrences(spec.schedule, row.since_us, last_us))
