@@ -54,7 +54,8 @@ def first_look_us(state: State, task: str) -> int | None:
     row = state.tasks.get(task)
     if row is None:
         return None
-    times = [run.due_us for run in (state.runs[one] for one in state.runs_of.get(task, ())) if run.state in UNCLAIMED]
+    # Whether a run that nobody holds has to wait yet depends on what time it is: the look says when to look again.
+    times = [0 for run in (state.runs[one] for one in state.runs_of.get(task, ())) if run.state in UNCLAIMED]
     if (next_us := next_occurrence_us(row, row.through_us)) is not None:
         times.append(next_us)
     return min(times, default=None)

@@ -7,6 +7,7 @@ from typing import Final
 from node.duty.agenda import UNCLAIMED, next_occurrence_us
 from node.state.entries import Cancel, Claim, Enqueue, Entry, PassOver
 from node.state.value import Member, Run, State, TaskRow
+from node.state.waiting import due_us
 from tasks.policy import Verdict, room_for_another, settle
 from tasks.run import HELD
 from tasks.schedule import occurrences
@@ -42,8 +43,8 @@ def needs(state: State, task: str, me: Member, now_us: int) -> Needs:
         return Needs()
     active = [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
     ready = list(_claimable(row, active))
-    wishes = [_wish(run, me, now_us) for run in ready if run.due_us <= now_us]
-    times = [run.due_us for run in ready if run.due_us > now_us]
+    wishes = [_wish(run, me, now_us) for run in ready if due_us(run, now_us) <= now_us]
+    times = [due for run in ready if (due := due_us(run, now_us)) > now_us]
     entries, claim_us, look_us = _schedule(row, task, active, now_us)
     if any(isinstance(entry, Cancel) for entry in entries):
         wishes = []  # what is being replaced is not taken up any more

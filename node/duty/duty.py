@@ -16,6 +16,7 @@ from node.duty.index import RunIndex
 from node.duty.step import Held, LeaseView, Order, Owners, Step, WaitsForRoom
 from node.state.entries import Cancel, Entry, Finish
 from node.state.value import Member, Result, State
+from node.state.waiting import due_us
 from tasks.schedule import unreadable
 
 TASKS_A_STEP: Final = 32
@@ -187,8 +188,8 @@ class Duty:
             orphaned = self._index.orphaned
             found = hand_overs(self._state, self._owners, self._index.continuous, orphaned, now_us)
             # The end of a grace makes a failover of a run that is orphaned.
-            graces_us = (self._state.runs[run_id].due_us for run_id in orphaned)
-            self._hand_overs = found, min((due_us for due_us in graces_us if due_us > now_us), default=sys.maxsize)
+            graces_us = (due_us(self._state.runs[run_id], now_us) for run_id in orphaned)
+            self._hand_overs = found, min((end_us for end_us in graces_us if end_us > now_us), default=sys.maxsize)
         return self._hand_overs[0]
 
     def _claims(self, me: Member, now_us: int, free: int) -> list[Entry]:

@@ -5,6 +5,7 @@ from typing import Final
 
 from node.duty.step import Owners
 from node.state.value import Run, State
+from node.state.waiting import due_us
 from tasks.run import HELD
 
 AT_A_TIME: Final = 2
@@ -29,7 +30,7 @@ def hand_overs(
 def _wanted(state: State, owners: Owners, run_id: str, now_us: int) -> bool:
     """Whether a run that nobody holds could be claimed by somebody now."""
     run = state.runs[run_id]
-    return run.due_us <= now_us and owners.owner(run.task) is not None
+    return due_us(run, now_us) <= now_us and owners.owner(run.task) is not None
 
 
 def _misplaced(run: Run, owners: Owners) -> bool:

@@ -22,6 +22,7 @@ from node.http.answers import (
 from node.http.surface import Progress
 from node.http.times import rfc3339, rfc3339_or_none
 from node.state.value import Attempt, Ended, Member, Outcome, Run, Settings, State, TaskRow
+from node.state.waiting import due_us as due_of
 from tasks.run import HELD
 from tasks.schedule import next_due_us
 
@@ -148,7 +149,7 @@ def owner_view(state: State, ownership: Ownership, task: str, now_us: int) -> Ow
 def overdue(state: State, task: str, now_us: int) -> bool:
     """Whether something of the task is due that nobody has begun."""
     runs = [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
-    if any(run.state in ("waiting", "orphaned") and run.due_us <= now_us for run in runs):
+    if any(run.state in ("waiting", "orphaned") and due_of(run, now_us) <= now_us for run in runs):
         return True
     row = state.tasks[task]
     if runs or row.paused or not row.spec.enabled:

@@ -10,6 +10,7 @@ from node.state.entries import Claim
 from node.state.occurrences import due_fault, occurrence
 from node.state.registry import no_such_task
 from node.state.value import Attempt, Result, Run, TaskRow
+from node.state.waiting import due_us
 from tasks.policy import room_for_another
 from tasks.run import HELD
 
@@ -64,8 +65,8 @@ def _unheld(draft: Draft, row: TaskRow, entry: Claim, run_id: str) -> Run | Resu
         return refused("no-such-run", f"no run {run_id!r} of {entry.task} is active: it has ended, or never was")
     if run.state in HELD:
         return refused("held", f"{run.node} holds {run_id}")
-    if run.due_us > entry.at_us:
-        return refused("not-due", f"{run_id} is not due before {run.due_us}")
+    if (due := due_us(run, entry.at_us)) > entry.at_us:
+        return refused("not-due", f"{run_id} is not due before {due}")
     # Orphaned runs do not keep one another from being taken over; they do keep others from beginning.
     blocking = HELD if run.state == "orphaned" else HELD | {"orphaned"}
     others = sum(other.state in blocking for other in draft.active(run.task) if other.run_id != run_id)

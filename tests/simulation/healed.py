@@ -6,14 +6,11 @@ from tasks.run import HELD
 from tasks.schedule import occurrences
 from tests.simulation.clients import Clients
 from tests.simulation.cluster import Cluster
-from tests.simulation.world import BEGUN_US
 
 SOON_US = 3_000_000
 """In a cluster that is well, what is due is dealt with within so long."""
 
 DRY_S = 120.0
-
-AHEAD_US = 600_000_000
 
 
 class Healed:
@@ -83,19 +80,14 @@ class Healed:
             self._world.wrong(f"nobody deals with {name}, due {(now_us - due_us) / 1e6:.1f} s ago")
 
     def _runs_dry(self) -> None:
-        """With nothing new, every run comes to its end; a continuous one may go on.
-
-        And one whose grace or pause before another attempt was stamped by a clock an hour ahead, before the members had
-        agreed on the time, waits for it, with all that waits behind it.
-        """
+        """With nothing new, every run comes to its end; a continuous one may go on."""
         self._cluster.bench.hurry = True
         self._clients.pause_all()
         end_s = self._world.now_s + DRY_S
         while self._world.now_s < end_s and self._world.violation is None:
             self._world.run(self._world.now_s + 0.5)
             runs = self._cluster.ledger.state.runs.values()
-            put_off = {run.task for run in runs if run.due_us > BEGUN_US + AHEAD_US}
-            left = [run for run in runs if run.task not in put_off and not (run.spec.continuous and run.state in HELD)]
+            left = [run for run in runs if not (run.spec.continuous and run.state in HELD)]
             paused = all(row.paused for row in self._cluster.ledger.state.tasks.values())
             if not left and paused:
                 return

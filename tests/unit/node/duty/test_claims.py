@@ -131,9 +131,15 @@ def test_a_lost_members_runs_come_before_what_else_is_due() -> None:
 
 
 def test_an_orphaned_run_waits_for_its_grace() -> None:
-    row = task("t")
+    row = task("t", failover={"grace_s": 5})
     step = first_step(world(row, run(row, "orphaned", due_us=NOW + 5 * S)))
     assert (step.entries, step.wake_us) == ((), NOW + 5 * S)
+
+
+def test_a_grace_that_a_clock_an_hour_ahead_has_stamped_is_over() -> None:
+    row = task("t", failover={"grace_s": 5})
+    step = first_step(world(row, run(row, "orphaned", due_us=NOW + 3605 * S)))
+    assert step.entries == (Claim(NOW, "t", NOW + 1, "a", 1, "t~1"),)
 
 
 def test_a_queue_is_taken_from_its_head_also_while_that_waits_for_its_retry() -> None:

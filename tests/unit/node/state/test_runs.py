@@ -110,6 +110,14 @@ def test_a_failure_waits_for_its_next_attempt_until_there_is_none() -> None:
     assert len(history.ended[-1].run.attempts[0].error or "") == 2000
 
 
+def test_a_failure_under_a_clock_that_was_ahead_does_not_wait_for_it() -> None:
+    history = cluster("a")
+    history.put("t", schedule=EVERY, retry={"attempts": 2, "backoff_s": 10})
+    run = history.claim("t", FIRST_US)
+    history.must(Finish(FIRST_US + 3_600_000_000, run.run_id, run.token, "failed"))
+    history.must(Claim(FIRST_US + 1_000_000, "t", FIRST_US, "a", 1, run.run_id))
+
+
 def test_a_failure_that_would_only_repeat_is_the_last() -> None:
     history = cluster("a")
     history.put("t", schedule=EVERY)

@@ -1,0 +1,22 @@
+"""From when a run that nobody holds may be claimed, whatever clock it was put off by."""
+
+from typing import Final
+
+from node.state.value import Run
+from tasks.policy import retry_after_s
+
+APART_S: Final = 5.0
+"""Members' clocks differ by less, once they have agreed on the time."""
+
+
+def due_us(run: Run, now_us: int) -> int:
+    """The time before which a waiting or orphaned run may not be claimed, in microseconds; 0: it may be at once.
+
+    A run waits no longer than its policy says. A time that is further off was stamped by a clock that was ahead, such
+    as that of a member which had just started, and did not know the others' time yet: it puts nothing off.
+
+    `now_us`: the time of who asks, or of the entry that claims it.
+    """
+    spec = run.spec
+    wait_s = spec.failover.grace_s if run.state == "orphaned" else retry_after_s(spec.retry, run.failures) or 0.0
+    return 0 if run.due_us - now_us > round((wait_s + APART_S) * 1_000_000) else run.due_us
