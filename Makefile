@@ -1,8 +1,8 @@
 # Everything Rota needs is installed by pip into .venv; no root, no Java and no PostgreSQL need be there.
 PYTHON ?= python3
 BIN := .venv/bin
-# Several files of tests at a time, in their order: the tests with real processes wait more than they compute.
-PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
+# Two files of tests at a time, in their order: the tests with real processes wait more than they compute.
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # Modules and rewritten tests are compiled once, and not at each run, whatever the caller's habits are.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -35,10 +35,10 @@ lint: setup  ## style, types, import contracts
 	@$(BIN)/lint-imports
 
 unit: setup  ## the tests without sockets: a few seconds
-	@$(PYTEST) 2 tests/unit
+	@$(PYTEST) tests/unit
 
 test: lint  ## all that must hold: style, types, contracts, docs and the tests
-	@$(PYTEST) 3
+	@$(PYTEST)
 
 soak: setup  ## what is too long for make test: faults against a real cluster (ROUNDS=20), simulated histories (HISTORIES=20000)
 	@$(BIN)/python -m bench.chaos --loopback --nodes 3 --rounds $(or $(ROUNDS),20)
