@@ -72,13 +72,12 @@ class Member:
     def __init__(
         self, config: Config, folder: Folder, seed: Seed, kinds: Mapping[str, KindEntry], cluster: ClusterId
     ) -> None:
-        loop = asyncio.get_running_loop()
-        self._loop = loop
+        self._loop = asyncio.get_running_loop()
         self._config = config
         self._folder = folder
         self._seed = seed
         self._targets = kinds
-        self.failed: asyncio.Future[Exception] = loop.create_future()
+        self.failed: asyncio.Future[Exception] = self._loop.create_future()
         self.facts = config
         self.kinds = InstalledKinds(kinds)
         configured, agreed = {seed.id: (seed.host, seed.raft_port) for seed in config.members}, folder.agreed()

@@ -30,7 +30,8 @@ AGAIN_S: Final = 1.0
 
 class Leaving:
     """Leaves when the node stops, and when its member is being removed. `standing` gives the present incarnation of
-    this process, or None if it is not a member that is up or draining.
+    this process, or None if it is not a member that is up or draining; `resign` makes it none, before others
+    are told.
     """
 
     def __init__(
