@@ -67,7 +67,10 @@ class Membership:
         self._changed = asyncio.Event()
 
     async def add(self, seed: Seed, timeout_s: float) -> Result:
-        """Let a new member in: into the state, then into Raft; out of both if Raft cannot take it now."""
+        """Let a new member in: into the state, then into Raft. If Raft cannot take it now, the leader sees to it later.
+
+        To take it out of the state again could undo what somebody else who asked was told is done.
+        """
         members = {*self._state().members, seed.id}
         if (fault := self._under_way(seed.id)) is not None:
             return Result("busy", detail=fault)
@@ -79,8 +82,6 @@ class Membership:
         try:
             await asyncio.wrap_future(self._raft.add_member(seed.id, (seed.host, seed.raft_port), timeout_s))
         except ChangeRefused as error:
-            if result.ok:
-                await self._propose(RemoveMember(now_us(), seed.id), timeout_s)
             return Result("busy", detail=str(error))
         return Result("ok", result.value)
 
