@@ -246,7 +246,7 @@ async def _bear_index(request: web.Request, response: web.StreamResponse) -> Non
 
 async def _listen(app: web.Application) -> None:
     service = app[SERVICE]
-    app[_TELLING] = asyncio.create_task(service.hub.follow(service.node.changes()), name="http-events")
+    app[_TELLING] = asyncio.create_task(service.hub.follow(service.node.changes), name="http-events")
 
 
 async def _end_streams(app: web.Application) -> None:

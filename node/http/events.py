@@ -111,6 +111,9 @@ class Hub:
         self._next = 1
         self._more = asyncio.Event()
         self._closed = False
+        self._updates: Callable[[], AsyncIterator[Update]] | None = None
+        self._followed: AsyncIterator[Update] | None = None
+        self._wanted = asyncio.Event()
 
     @property
     def closed(self) -> bool:
@@ -122,13 +125,33 @@ class Hub:
         if self._heard():
             self._keep(events_of(update))
 
-    async def follow(self, updates: AsyncIterator[Update]) -> None:
-        """Take in updates until there are no more."""
-        async for update in updates:
-            if isinstance(update, Placed) and self._heard():  # compares the owners of all tasks
-                self._keep(await asyncio.to_thread(list, events_of(update)))
+    async def follow(self, updates: Callable[[], AsyncIterator[Update]]) -> None:
+        """Take in what `updates` tells from its call on, while somebody listens or may come back, until it ends.
+
+        Nobody listens most of the time: then it is not called, and no commit wakes anybody here.
+        """
+        self._updates = updates
+        if self._listening:
+            self._subscribe()
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            assert self._followed is not None
+            async for update in self._followed:
+                if not self._heard():
+                    self._followed = None
+                    break
+                if isinstance(update, Placed):  # compares the owners of all tasks
+                    self._keep(await asyncio.to_thread(list, events_of(update)))
+                else:
+                    self.tell(update)
             else:
-                self.tell(update)
+                return
+
+    def _subscribe(self) -> None:
+        if self._followed is None and self._updates is not None:
+            self._followed = self._updates()
+            self._wanted.set()
 
     def _heard(self) -> bool:
         """Whether anybody listens, or may come back; if not, what is kept is let go, as it has a gap from now on."""
@@ -180,6 +203,7 @@ class Hub:
         """
         place = self.place_of(last_id)
         self._listening += 1
+        self._subscribe()
         try:
             yield self._pieces(place, ping_s)
         finally:

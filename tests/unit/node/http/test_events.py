@@ -1,16 +1,18 @@
 """What changes, as events, and their replay."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+from node.broadcast import Broadcast
 from node.duty.ownership import Ownership
 from node.http.events import COMES_BACK_S, Hub, events_of
-from node.http.surface import Placed
+from node.http.surface import Placed, Update
 from node.machine import Change
 from node.state.entries import DeleteTask, Finish, MarkDown, RemoveMember
 from node.state.value import State
 from tests.unit.node.http.given import NOW_US, World
+from tests.unit.node.loop import turns
 
 
 def _told(before: State, world: World) -> list[tuple[str, dict[str, Any]]]:
@@ -90,11 +92,15 @@ class _Telling:
 
     def change(self) -> None:
         """One more run begins and ends."""
+        self.change_by(self.hub.tell)
+
+    def change_by(self, tell: Callable[[Update], None]) -> None:
+        """The same, told in another way."""
         before = self.world.state
         run_id, token = self.world.running("a")
         self.world.do(Finish(NOW_US, run_id, token, "succeeded"))
         ended = tuple((self.world.state.index, each) for each in self.world.ended)
-        self.hub.tell(Change(before, self.world.state, self.world.touched, ended))
+        tell(Change(before, self.world.state, self.world.touched, ended))
 
 
 def test_who_comes_back_is_sent_what_came_since() -> None:
@@ -165,6 +171,36 @@ def test_nothing_is_worked_out_while_nobody_listens() -> None:
         telling.change()
         [(_, name)] = await _events(telling.hub, "0-b00t-1", 1)
         assert name == "reset"
+
+    _run(test())
+
+
+def test_a_hub_follows_only_while_somebody_listens_or_may_come_back() -> None:
+    async def test() -> None:
+        telling, broadcast = _Telling(), Broadcast[Update]()
+        calls: list[int] = []
+
+        def updates() -> AsyncIterator[Update]:
+            calls.append(len(calls))
+            return broadcast.listen()
+
+        following = asyncio.create_task(telling.hub.follow(updates))
+        await turns()
+        telling.change_by(broadcast.send)
+        assert not calls
+        for round_ in (1, 2):
+            with telling.hub.listener(None, 5) as stream:
+                telling.change_by(broadcast.send)  # already before the stream is first read
+                assert (await anext(stream)).startswith(b"retry")
+                assert b"event: run" in await anext(stream)
+                await stream.aclose()
+            assert len(calls) == round_
+            telling.now_s += COMES_BACK_S + 1
+            telling.change_by(broadcast.send)  # nobody has come back: that is noticed, and it is not followed
+            await turns()
+        broadcast.close()
+        with telling.hub.listener(None, 5):
+            await following
 
     _run(test())
 
