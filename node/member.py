@@ -45,11 +45,12 @@ from node.membership.leaving import Leaving
 from node.membership.life import Life
 from node.membership.whereabouts import Whereabouts, at_start
 from node.peers import Peers
-from node.placing import Placing
+from node.placing import Placing, only_tasks
 from node.proposing import Proposing
 from node.raft.adapter import Raft
 from node.raft.errors import RaftError
 from node.raft.machine import Role
+from node.reached import Reached
 from node.state.codec import BadEntry, pack_batch
 from node.state.entries import Entry, Join, MarkDown, Seed
 from node.state.value import Result, Run, State
@@ -83,7 +84,7 @@ class Member:
         configured, agreed = {seed.id: (seed.host, seed.raft_port) for seed in config.members}, folder.agreed()
         addresses = at_start(config.node, configured, agreed)
         self.history = History(folder.path / "history.db", lambda error: self._on_loop(self._fail, error))
-        self._changes = Inbox[Change](self._on_loop, self._changed)
+        self._changes = Inbox[Change](self._on_loop, self._later, self._changed)
         self._machine = Machine(self._on_change)
         self._raft = Raft(
             config.node,
@@ -136,7 +137,7 @@ class Member:
         self._retention = Retention(folder.path, self.history, self.state)
         self._shown: Ownership | None = None
         self._broadcast: Broadcast[Update] = Broadcast()
-        self._index_waits: dict[asyncio.Future[None], int] = {}
+        self._reached = Reached(lambda: self.state().index)
         self._services: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
         self._verdicts: dict[str, Verdict] = {}
@@ -229,7 +230,7 @@ class Member:
         before, after = change.before, change.after
         if after.members is not before.members or after.lead != before.lead or after.settings != before.settings:
             self._look()
-        self._changes.put(change)
+        self._changes.put(change, rests=only_tasks(change) and not self._reached and not self._placing.asked)
 
     def _on_role(self, role: Role) -> None:
         self._look()
@@ -243,17 +244,19 @@ class Member:
 
     def _on_loop(self, call: Callable[..., None], *args: Any) -> None:
         """Have something called on the loop; from any thread. What it raises ends the node: it is not to be lost."""
-
-        def guarded() -> None:
-            try:
-                call(*args)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is told
-                self._fail(error)
-
         try:
-            self._loop.call_soon_threadsafe(guarded)
+            self._loop.call_soon_threadsafe(self._guarded, call, args)
         except RuntimeError:
             _log.debug("the loop is closed: the process is about to end")
+
+    def _later(self, wait_s: float, call: Callable[[], None]) -> None:
+        self._loop.call_later(wait_s, self._guarded, call, ())
+
+    def _guarded(self, call: Callable[..., None], args: tuple[Any, ...]) -> None:
+        try:
+            call(*args)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+            self._fail(error)
 
     # -- what the heartbeats tell, in their thread
 
@@ -277,9 +280,7 @@ class Member:
 
     def _changed(self, changes: list[Change]) -> None:
         before, state = changes[0].before, changes[-1].after
-        for wait, index in list(self._index_waits.items()):
-            if index <= state.index and not wait.done():
-                wait.set_result(None)
+        self._reached.tell(state.index)
         for change in changes:
             self._placing.look(change)
             self._broadcast.send(change)
@@ -341,6 +342,7 @@ class Member:
 
     async def placed(self, timeout_s: float) -> Ownership:
         """The placement of the present epoch."""
+        self._guarded(self._changes.deliver, ())
         return await self._placing.placed(self.state().epoch, timeout_s)
 
     async def propose(self, entry: Entry, timeout_s: float) -> Result:
@@ -353,18 +355,7 @@ class Member:
 
     async def wait_index(self, index: int, timeout_s: float) -> bool:
         """Wait until `index` is applied here."""
-        if self.state().index >= index:
-            return True
-        wait = self._loop.create_future()
-        self._index_waits[wait] = index
-        try:
-            async with asyncio.timeout(timeout_s):
-                await wait
-        except TimeoutError:
-            return False
-        finally:
-            del self._index_waits[wait]
-        return True
+        return await self._reached.wait(index, timeout_s)
 
     async def add_member(self, seed: Seed, timeout_s: float) -> Result:
         """Let a new member in."""

@@ -11,12 +11,6 @@ from node.state.value import State
 
 OnPlaced = Callable[[State, Ownership, frozenset[str] | None], None]
 
-SETTLE_S: Final = 0.005
-"""So long a change of tasks alone waits before it is looked at: whoever made it is answered first."""
-APART_S: Final = 0.05
-"""So long after a look the next one is made, where tasks alone have changed since. To look costs every member a wake-up
-and several steps of its duty: while tasks are registered one by one, that was a third of what a registration takes.
-"""
 REST_TIMES: Final = 9.0
 REST_S: Final = 1.0
 
@@ -38,14 +32,10 @@ class Placing:
     for nothing. While somebody asks for the placement, nothing rests.
     """
 
-    def __init__(
-        self, on_placed: OnPlaced, rest: Callable[[float], float] = rest_after, apart_s: float = APART_S
-    ) -> None:
+    def __init__(self, on_placed: OnPlaced, rest: Callable[[float], float] = rest_after) -> None:
         self.ownership = Ownership.of(State())
         self._on_placed = on_placed
         self._rest = rest
-        self._apart_s = apart_s
-        self._looked_s = float("-inf")
         self._state = State()
         self._touched: set[str] | None = set()
         self._unplaced: set[str] | None = set()
@@ -64,10 +54,12 @@ class Placing:
         """There is a new state."""
         self._state = change.after
         self._touched = _with(self._touched, change.touched)
-        if self._asked or change.touched is None or not _only_tasks(change.before, change.after):
-            self._dirty.set()
-        else:
-            self._wake_in(max(SETTLE_S, self._looked_s + self._apart_s - asyncio.get_running_loop().time()))
+        self._dirty.set()
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody waits for the placement. Any thread may ask."""
+        return self._asked > 0
 
     def close(self) -> None:
         """Let the thread end, when it is done with what it does."""
@@ -78,7 +70,6 @@ class Placing:
         while True:
             await self._dirty.wait()
             self._dirty.clear()
-            self._looked_s = asyncio.get_running_loop().time()
             if self._alarm is not None:
                 self._alarm.cancel()
                 self._alarm = None
@@ -147,6 +138,12 @@ class Placing:
             finally:
                 self._asked -= 1
         return self.ownership
+
+
+def only_tasks(change: Change) -> bool:
+    """Whether a change is of the definitions of tasks alone: then nobody needs to hear of it at once."""
+    before, after = change.before, change.after
+    return change.touched is not None and after.runs is before.runs and _only_tasks(before, after)
 
 
 def _only_tasks(before: State, after: State) -> bool:

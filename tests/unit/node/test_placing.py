@@ -5,11 +5,9 @@ import threading
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
-import pytest
-
 from node.duty.ownership import Ownership
 from node.machine import Change
-from node.placing import REST_S, SETTLE_S, Placing, rest_after
+from node.placing import REST_S, Placing, only_tasks, rest_after
 from node.state.entries import Drain, Entry, Put, PutTasks, Start
 from node.state.value import State
 from tests.unit.node.state.given import NOW_US, History, cluster, packed
@@ -19,11 +17,11 @@ LONG_S = 3600.0
 
 
 class Watched:
-    """A placing that rests for so long after each placement, looks at tasks so far apart, and what it tells."""
+    """A placing that rests for so long after each placement, and what it tells."""
 
-    def __init__(self, rest_s: float, apart_s: float) -> None:
+    def __init__(self, rest_s: float) -> None:
         self.told: asyncio.Queue[Call] = asyncio.Queue()
-        self.placing = Placing(lambda *call: self.told.put_nowait(call), lambda _: rest_s, apart_s)
+        self.placing = Placing(lambda *call: self.told.put_nowait(call), lambda _: rest_s)
         self.history: History = cluster("a", "b")
         self.placing.look(Change(State(), self.history.state, None))
 
@@ -36,11 +34,9 @@ class Watched:
         self.enter(PutTasks(NOW_US, (Put(packed(name)),)), name)
 
 
-def serving(
-    scenario: Callable[[Watched], Coroutine[Any, Any, None]], rest_s: float = LONG_S, apart_s: float = 0.0
-) -> None:
+def serving(scenario: Callable[[Watched], Coroutine[Any, Any, None]], rest_s: float = LONG_S) -> None:
     async def run() -> None:
-        watched = Watched(rest_s, apart_s)
+        watched = Watched(rest_s)
         service = asyncio.create_task(watched.placing.run())
         try:
             state, ownership, touched = await watched.told.get()
@@ -80,25 +76,27 @@ def test_registrations_that_come_together_are_told_together() -> None:
     async def scenario(watched: Watched) -> None:
         watched.put("one")
         watched.put("two")
-        await asyncio.sleep(0)
-        assert watched.told.empty()  # whoever registered them is answered first
         _, _, touched = await watched.told.get()
         assert touched == frozenset({"one", "two"})
 
     serving(scenario)
 
 
-def test_registrations_one_after_the_other_are_looked_at_seldom_and_runs_at_once() -> None:
-    async def scenario(watched: Watched) -> None:
-        watched.put("one")
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(watched.told.get(), 2 * SETTLE_S)
-        watched.put("two")
-        watched.enter(Start(NOW_US, "one"), "one")
-        _, _, touched = await watched.told.get()
-        assert touched == frozenset({"one", "two"})
+def test_only_definitions_of_tasks_may_be_told_later() -> None:
+    def change(entry: Entry, touched: Collection[str] | None = ()) -> Change:
+        before = history.state
+        history.must(entry)
+        return Change(before, history.state, None if touched is None else frozenset(touched))
 
-    serving(scenario, apart_s=LONG_S)
+    history = cluster("a", "b")
+    assert only_tasks(change(PutTasks(NOW_US, (Put(packed("one")),))))
+    assert not only_tasks(change(PutTasks(NOW_US, (Put(packed("two")),)), None))  # by a snapshot
+    assert not only_tasks(change(Start(NOW_US, "one")))
+    assert not only_tasks(change(Drain(NOW_US, "a", on=True)))
+    before = history.state
+    for entry in (PutTasks(NOW_US, (Put(packed("three")),)), Start(NOW_US, "two")):
+        history.must(entry)
+    assert not only_tasks(Change(before, history.state, frozenset({"two", "three"})))
 
 
 def test_a_change_of_members_waits_for_nothing() -> None:
