@@ -27,6 +27,7 @@ from node.raft.intake import Intake
 from node.raft.machine import Timing
 from node.raft.prevote import Poll, Standing
 from node.raft.recovery import Recovery
+from node.raft.sealing import mend_encryptor
 from node.raft.snapshots import Capture, Snapshots
 from node.raft.transport import Transport
 
@@ -54,6 +55,7 @@ def _our_journal(journal: object) -> object:
 
 syncobj.createJournal = _our_journal
 mend_connections()
+mend_encryptor()
 
 
 def configuration(timing: Timing, secret: str, bind: str, journal: Journal) -> SyncObjConf:
