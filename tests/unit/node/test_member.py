@@ -38,7 +38,7 @@ def test_the_heartbeats_are_shown_what_changes_for_them_before_anything_else(aft
     member: Any = SimpleNamespace(
         history=SimpleNamespace(record=lambda *_: did.append("history")),
         _look=lambda: did.append("look"),
-        _changes=SimpleNamespace(put=lambda _: did.append("loop")),
+        _changes=SimpleNamespace(put=lambda _, rests: did.append("later" if rests else "loop")),
     )
     Member._on_change(member, Change(FOUNDED, after, frozenset()))
     assert did == (["history", "look", "loop"] if shown else ["history", "loop"])
