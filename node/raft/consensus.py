@@ -41,9 +41,14 @@ APPLIED_BYTES = 128 << 10
 """So many committed entries, and about so many bytes of them, are applied before messages are looked at again. After a
 start there are thousands, and this thread answers nobody meanwhile."""
 
+APART = 0.5
+"""So much longer than that of the first member may be the log of one after the last."""
+
 _SOON_S = 0.01
 _ASKING_S = 0.3
 _FOLLOWER, _CANDIDATE = 0, 1
+
+_NEVER = 1 << 62  # `tick` says when
 
 _create_journal = syncobj.createJournal
 
@@ -75,8 +80,8 @@ def configuration(timing: Timing, secret: str, bind: str, journal: Journal) -> S
         connectionTimeout=timing.silent_s,
         connectionRetryTime=timing.redial_s,
         dynamicMembershipChange=True,
-        logCompactionMinEntries=timing.log_entries,
-        logCompactionMinTime=3600,
+        logCompactionMinEntries=_NEVER,
+        logCompactionMinTime=_NEVER,
         sendBufferSize=256 << 10,
         recvBufferSize=256 << 10,
     )
@@ -224,8 +229,17 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         self.recovery.step()
         self._before_election()
         self.doTick(0.0 if self.behind else wait_s)
-        if self.journal.bytes > max(self.timing.log_bytes, self.snapshots.bytes // 2):
+        if self._log_is_long() and not self.snapshots.writing:
             self.forceLogCompaction()
+
+    def _log_is_long(self) -> bool:
+        """Whether the log is to be compacted. Each member has its own measure, so that they do it one by one."""
+        entries = len(self.journal) / self.timing.log_entries
+        size = self.journal.bytes / max(self.timing.log_bytes, self.snapshots.bytes // 2)
+        if (filled := max(entries, size)) <= 1.0:
+            return False
+        members = sorted(self.members())
+        return filled > 1.0 + APART * members.index(self.me) / len(members)
 
     def close(self) -> None:
         """Close all connections and files."""

@@ -45,12 +45,13 @@ class Role:
 class Timing:
     """How fast, and how much. Chosen to fit the lease times (DESIGN, section 7).
 
-    The library needs `election_min_s > 3 * heartbeat_s`. `quorum_s`: what has not been heard for so long counts
-    as away. `fallback_s`: a leader without a majority for so long stops calling itself leader. `hasty_s`: an
-    election begins within so long once the leader's connection has ended. `resend_s`: a proposal not seen
-    applied after so long is sent again under its id. `log_entries` and `log_bytes`: the log is compacted beyond
-    either; `entry_bytes`: what one entry may measure, `batch_bytes` what proposals are gathered up to.
-    `flights`: so many entries of one member are under way at once; what comes meanwhile shares the next.
+    The library needs `election_min_s > 3 * heartbeat_s`. `quorum_s`: what has not been heard for so long counts as
+    away. `fallback_s`: a leader without a majority for so long stops calling itself leader. `hasty_s`: an election
+    begins within so long once the leader's connection has ended. `resend_s`: a proposal not seen applied after so
+    long is sent again under its id. `log_entries` and `log_bytes`: the log is compacted beyond either, or half as
+    much again (the members take turns); `entry_bytes`: what one entry may measure, `batch_bytes` what proposals are
+    gathered up to. `flights`: so many entries of one member are under way at once; what comes meanwhile shares the
+    next.
     """
 
     election_min_s: float = 0.5

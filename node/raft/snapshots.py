@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 CLOSING_S = 5.0
 PIECE_BYTES = 256 << 10
+RESTS = 3.0
 SENDING_S = 60.0
 """A new snapshot waits for so long while the one before is being sent."""
 
@@ -33,14 +34,14 @@ Part = tuple[bytes, bool, bool]
 
 
 def unhurried(pieces: Iterator[bytes], rest: Callable[[float], None] = sleep) -> Iterator[bytes]:
-    """The pieces, with a rest after each that is as long as the work on it.
+    """The pieces, with a rest after each that is `RESTS` times as long as the work on it.
 
     Nobody waits for a snapshot, and a thread that computes without a pause has the others wait for the interpreter.
     """
     begun_s = thread_time()
     for piece in pieces:
         yield piece
-        rest(thread_time() - begun_s)
+        rest(RESTS * (thread_time() - begun_s))
         begun_s = thread_time()
 
 
@@ -71,6 +72,11 @@ class Snapshots:
         self._receiving: BinaryIO | None = None
 
     # -- made here
+
+    @property
+    def writing(self) -> bool:
+        """Whether one is being made."""
+        return self._writer is not None
 
     def serialize(self, data: tuple[object, Entry, Entry, object], entry_id: int) -> None:
         """Begin to write a snapshot of what is applied now; `data` holds the last two entries."""

@@ -43,6 +43,43 @@ def test_whoever_writes_a_snapshot_rests_after_each_piece() -> None:
     assert told == [b"one", "rest", "rest", "rest"]
 
 
+def test_a_long_log_is_compacted_once(tmp_path: Path) -> None:
+    """Asked for again while it is being written, the library would begin another one right after it."""
+    world = World(tmp_path, "a", Timing(log_entries=1_000, log_bytes=20_000))
+    taken: list[int] = []
+    with world.clock():
+        world.start()
+        [member] = world.running.values()
+        world.until(lambda: member.consensus.is_leader)
+        begin = member.consensus.snapshots.serialize
+
+        def counted(data: Any, entry_id: int) -> None:
+            taken.append(entry_id)
+            begin(data, entry_id)
+
+        member.consensus.snapshots.serialize = counted  # type: ignore[method-assign]
+        for number in range(15):
+            world.agree(b"%d" % number * 1_000)
+        world.run(1.0)
+        assert len(taken) == 1
+        assert member.consensus.journal.bytes < 20_000
+
+
+def test_members_compact_their_logs_one_by_one(tmp_path: Path) -> None:
+    world = World(tmp_path, "abc", Timing(log_entries=60))
+    with world.clock():
+        world.start()
+        world.connect_all()
+        world.lead()
+        ended: dict[str, int] = {}
+        for number in range(100):
+            world.agree(b"%d" % number)
+            for name, member in world.running.items():
+                if member.consensus.snapshots.header is not None:
+                    ended.setdefault(name, number)
+        assert ended["a"] + 5 < ended["b"] < ended["c"] - 5
+
+
 def test_a_snapshot_is_written_by_a_thread_while_entries_are_applied(tmp_path: Path) -> None:
     """The library forks a process that has threads, or stops for as long as it takes."""
     go_on, written_by = threading.Event(), []
