@@ -37,6 +37,10 @@ _BEGINNING = b"SQLite format 3\0"
 _VERSIONS = slice(18, 20)
 _WAL_VERSIONS = b"\2\2"
 
+CUT_ROWS = 32
+"""So many entries that a snapshot has are taken out of the file with each flush: all of them at once took a sixth of a
+second, in which nothing was committed."""
+
 WITNESS = "flushes"
 """The file beside the journal that says how often it was flushed."""
 
@@ -72,6 +76,8 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self._meta: dict[str, str] = {}
         self._added: list[Entry] = []
         self._changed: set[str] = set()
+        self._left_behind = False
+        """Whether the file may hold entries from before the first one."""
         self._open_transaction = False
         self._failed = False
         try:
@@ -129,7 +135,10 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
             if not isinstance(key, str) or not isinstance(value, str) or _meta_crc(key, value) != crc:
                 raise DamagedData(f"the journal {self.path} has a wrong checksum for its {key}")
             self._meta[key] = value
-        for index, term, command, crc in self._db.execute("SELECT idx, term, command, crc FROM entries ORDER BY idx"):
+        first = int(self.note(EXTENT).split()[1]) if self.note(EXTENT) else 0
+        self._left_behind = bool(self._db.execute("SELECT 1 FROM entries WHERE idx < ?", (first,)).fetchone())
+        query = "SELECT idx, term, command, crc FROM entries WHERE idx >= ? ORDER BY idx"
+        for index, term, command, crc in self._db.execute(query, (first,)):
             if not isinstance(command, bytes) or not isinstance(term, int) or _crc(command, index, term) != crc:
                 raise DamagedData(f"the journal {self.path} has a wrong checksum at entry {index}")
             self._entries.append((command, index, term))
@@ -205,6 +214,8 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
             return
         with self._writing():
             self._write_added()
+            if self._left_behind and self._entries:
+                self._take_out()
             first, last = (self.first_index, self.last_index) if self._entries else (0, -1)
             self.set_note(EXTENT, f"{self.flushes + 1} {first} {last}")
             for key in self._changed:
@@ -239,6 +250,14 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self._db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", rows)
         self._added.clear()
 
+    def _take_out(self) -> None:
+        """Take some of the entries out of the file that a snapshot has."""
+        taken = self._db.execute(
+            "DELETE FROM entries WHERE idx IN (SELECT idx FROM entries WHERE idx < ? ORDER BY idx LIMIT ?)",
+            (self.first_index, CUT_ROWS),
+        ).rowcount
+        self._left_behind = taken == CUT_ROWS
+
     # -- what the library asks
 
     def add(self, command: bytes, idx: int, term: int) -> None:
@@ -254,6 +273,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
             self._added.clear()
             self._entries.clear()
             self.bytes = 0
+            self._left_behind = False
             self._db.execute("DELETE FROM entries")
 
     def deleteEntriesFrom(self, entryFrom: int) -> None:
@@ -269,13 +289,13 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self.bytes -= sum(len(entry[0]) for entry in removed)
 
     def deleteEntriesTo(self, entryTo: int) -> None:
-        """Forget the entries before a position: a snapshot has them."""
+        """Forget the entries before a position: a snapshot has them. They leave the file with the next flushes."""
         removed = self._entries[:entryTo]
         if not removed:
             return
         with self._writing():
             self._write_added()
-            self._db.execute("DELETE FROM entries WHERE idx <= ?", (removed[-1][1],))
+        self._left_behind = True
         del self._entries[:entryTo]
         self.bytes -= sum(len(entry[0]) for entry in removed)
 
@@ -318,7 +338,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
 
     def onOneSecondTimer(self) -> None:
         """Write the commit index if nothing else took it along: a member that starts alone then knows more."""
-        if self._changed:
+        if self._changed or self._left_behind:
             with self._writing():
                 pass
             self.flush()

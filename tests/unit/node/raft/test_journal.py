@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from node.raft.errors import DamagedData
-from node.raft.journal import SqliteJournal
+from node.raft.journal import CUT_ROWS, SqliteJournal
 
 NAME = "raft.sqlite"
 
@@ -66,6 +66,28 @@ def test_removals_at_both_ends_are_kept(tmp_path: Path) -> None:
     again = SqliteJournal(tmp_path / NAME)
     assert (again.first_index, again.last_index, again.term_at(16), len(again)) == (6, 16, 4, 11)
     again.close()
+
+
+def test_what_a_snapshot_has_leaves_the_file_a_little_with_each_flush(tmp_path: Path) -> None:
+    def rows() -> int:
+        return int(journal._db.execute("SELECT count(*) FROM entries").fetchone()[0])
+
+    journal = SqliteJournal(tmp_path / NAME)
+    for index in range(1, 3 * CUT_ROWS + 11):
+        journal.add(b"command", index, 1)
+    journal.setCurrentTerm(1, None)
+    journal.deleteEntriesTo(3 * CUT_ROWS)
+    assert (len(journal), rows()) == (10, 3 * CUT_ROWS + 10)
+    journal.flush()
+    assert rows() == 2 * CUT_ROWS + 10
+    journal._db.close()
+    journal = SqliteJournal(tmp_path / NAME)
+    assert (journal.first_index, len(journal)) == (3 * CUT_ROWS + 1, 10)
+    for left in (CUT_ROWS + 10, 10, 10):
+        journal.onOneSecondTimer()
+        assert rows() == left
+    assert journal.flushes == 5
+    journal.close()
 
 
 def test_the_stretch_kept_before_an_entry_has_a_limit_in_entries_and_bytes(tmp_path: Path) -> None:
