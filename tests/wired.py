@@ -40,8 +40,8 @@ Message = dict[str, Any]
 class QuickJournal(SqliteJournal):
     """A journal whose disk never loses power: it need not be synced."""
 
-    def _connect(self) -> sqlite3.Connection:
-        db = super()._connect()
+    def _connect(self, path: Path) -> sqlite3.Connection:
+        db = super()._connect(path)
         db.execute("PRAGMA synchronous=OFF")
         return db
 

@@ -4,15 +4,10 @@
 PySyncObj's own journal is never synced and has no checksums. This one collects what the library adds and writes
 it in one transaction when it is told to `flush`: before an append is acknowledged, before a leader counts itself
 for a commit (`setRaftCommitIndex`), and with every change of term or vote. The entries are in memory
-as well, since the library reads them all the time; compaction bounds both.
-
-Damage anywhere is found at the start: each record has a checksum, SQLite checks its own structure, `wal` its log, the
-journal says how far it reaches, and `witness` how often it has been flushed.
+as well, since the library reads them all the time; compaction bounds both. `journal_file` finds damage at the start.
 """
 
 import sqlite3
-import struct
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,22 +15,9 @@ from typing import overload
 
 from pysyncobj.journal import Journal
 
-from node.aside import is_damage
-from node.raft.errors import CannotOpen, DamagedData, FolderInUse
+from node.raft.journal_file import EXTENT, connect, entry_crc, note_crc, open_file
 from node.raft.trimming import Entry
-from node.raft.wal import lost_commits
 from node.raft.witness import Witness
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS entries
-  (idx INTEGER PRIMARY KEY, term INTEGER NOT NULL, command BLOB NOT NULL, crc INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
-"""
-_KEY = struct.Struct("<QQ")
-_UINT64 = (1 << 64) - 1
-_BEGINNING = b"SQLite format 3\0"
-_VERSIONS = slice(18, 20)
-_WAL_VERSIONS = b"\2\2"
 
 CUT_ROWS = 32
 """So many entries that a snapshot has are taken out of the file with each flush: all of them at once took a sixth of a
@@ -43,17 +25,6 @@ second, in which nothing was committed."""
 
 WITNESS = "flushes"
 """The file beside the journal that says how often it was flushed."""
-
-EXTENT = "extent"
-"""The note that says how many flushes there were, and the first and last entry as of then."""
-
-
-def _crc(command: bytes, index: int, term: int) -> int:
-    return zlib.crc32(command, zlib.crc32(_KEY.pack(index & _UINT64, term & _UINT64)))
-
-
-def _meta_crc(key: str, value: str) -> int:
-    return zlib.crc32(f"{key}={value}".encode())
 
 
 class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no types
@@ -67,100 +38,19 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.flushes = 0
         self._witness = Witness(path.with_name(WITNESS))
-        self.bytes = 0
         self.leads: Callable[[], bool] = lambda: True
         self.on_truncate: Callable[[Sequence[Entry]], None] = lambda _entries: None
-        self._entries: list[Entry] = []
-        self._meta: dict[str, str] = {}
         self._added: list[Entry] = []
         self._changed: set[str] = set()
-        self._left_behind = False
-        """Whether the file may hold entries from before the first one."""
         self._open_transaction = False
         self._failed = False
-        try:
-            new = not path.exists()
-            if not new and self._witness.begun:
-                self._look()
-            self._db = self._connect()
-            try:
-                self._read()
-                self._check_extent(new)
-            except BaseException:
-                self._db.close()
-                raise
-        except OSError as error:
-            raise CannotOpen(f"the journal {path} cannot be read ({error.strerror})") from error
-        except sqlite3.Error as error:
-            if "locked" in str(error):
-                raise FolderInUse(f"another process has {path} open: one data folder serves one node") from error
-            if is_damage(error):
-                raise DamagedData(f"the journal {path} cannot be read ({error})") from error
-            raise CannotOpen(f"the journal {path} cannot be opened ({error})") from error
+        self._db, contents = open_file(path, self._witness, self._connect)
+        self._entries, self._meta, self.flushes, self._left_behind = contents
+        self.bytes = sum(len(command) for command, *_ in self._entries)
 
-    def _look(self) -> None:
-        """Look at the files before SQLite opens them: it would drop what it cannot read of its log.
-
-        With the next write, the journal would look whole.
-        """
-        with self.path.open("rb") as file:
-            beginning = file.read(100)
-        if not beginning.startswith(_BEGINNING) or beginning[_VERSIONS] != _WAL_VERSIONS:
-            raise DamagedData(f"the journal {self.path} does not begin as it should")
-        if (lost := lost_commits(self.path.with_name(f"{self.path.name}-wal"))) > 0:
-            raise DamagedData(f"the journal {self.path} is broken off: at least {lost} of its writes would be lost")
-
-    def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=0.5)
-        try:
-            db.execute("PRAGMA locking_mode=EXCLUSIVE")
-            db.execute("PRAGMA journal_mode=WAL")
-            db.execute("PRAGMA synchronous=FULL")
-            db.execute("PRAGMA cache_size=-2048")
-            db.executescript(_SCHEMA)
-            db.execute("BEGIN IMMEDIATE")  # takes the lock for as long as the connection lives
-            db.execute("COMMIT")
-        except sqlite3.Error:
-            db.close()
-            raise
-        return db
-
-    def _read(self) -> None:
-        found = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        if found != "ok":
-            raise DamagedData(f"the journal {self.path} cannot be read ({' '.join(found.split())})")
-        for key, value, crc in self._db.execute("SELECT key, value, crc FROM meta"):
-            if not isinstance(key, str) or not isinstance(value, str) or _meta_crc(key, value) != crc:
-                raise DamagedData(f"the journal {self.path} has a wrong checksum for its {key}")
-            self._meta[key] = value
-        first = int(self.note(EXTENT).split()[1]) if self.note(EXTENT) else 0
-        self._left_behind = bool(self._db.execute("SELECT 1 FROM entries WHERE idx < ?", (first,)).fetchone())
-        query = "SELECT idx, term, command, crc FROM entries WHERE idx >= ? ORDER BY idx"
-        for index, term, command, crc in self._db.execute(query, (first,)):
-            if not isinstance(command, bytes) or not isinstance(term, int) or _crc(command, index, term) != crc:
-                raise DamagedData(f"the journal {self.path} has a wrong checksum at entry {index}")
-            self._entries.append((command, index, term))
-            self.bytes += len(command)
-        if self._entries and self._entries[-1][2] > self.getCurrentTerm():
-            raise DamagedData(f"the journal {self.path} has entries of a later term than its own")
-
-    def _check_extent(self, new: bool) -> None:
-        """Whether all entries are there that were at the last flush, and that was the last there was."""
-        before = self._witness.flushes or 0
-        extent = self.note(EXTENT)
-        if not extent:
-            # A start that was interrupted before its first flush leaves an empty file, and no witness.
-            if self._entries or not (new or not self._witness.begun):
-                raise DamagedData(f"the journal {self.path} does not say how far it reaches")
-            self.flushes = before
-            return
-        self.flushes, first, last = map(int, extent.split())
-        if [entry[1] for entry in self._entries] != list(range(first, last + 1)):
-            raise DamagedData(f"the journal {self.path} lacks entries: it says that it has {first} to {last}")
-        if self.flushes < before:
-            raise DamagedData(f"the journal {self.path} has lost its end: of {before} writes, {self.flushes} are left")
+    def _connect(self, path: Path) -> sqlite3.Connection:
+        return connect(path)
 
     # -- what the rest of the package asks
 
@@ -220,7 +110,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
             self.set_note(EXTENT, f"{self.flushes + 1} {first} {last}")
             for key in self._changed:
                 value = self._meta[key]
-                self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (key, value, _meta_crc(key, value)))
+                self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (key, value, note_crc(key, value)))
             self._db.execute("COMMIT")
             self._open_transaction = False
             self._changed.clear()
@@ -246,7 +136,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
             raise
 
     def _write_added(self) -> None:
-        rows = [(index, term, command, _crc(command, index, term)) for command, index, term in self._added]
+        rows = [(index, term, command, entry_crc(command, index, term)) for command, index, term in self._added]
         self._db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", rows)
         self._added.clear()
 

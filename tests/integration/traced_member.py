@@ -6,6 +6,7 @@ Each note is one write to a file of its own, by Raft's thread, at the moment: be
 
 import json
 import os
+import sqlite3
 import sys
 import threading
 from pathlib import Path
@@ -71,8 +72,8 @@ def leave_out_the_flush() -> None:
     """As the library has it: what is written reaches the disk some time."""
     connect = SqliteJournal._connect
 
-    def unsynced(self: SqliteJournal) -> Any:
-        db = connect(self)
+    def unsynced(self: SqliteJournal, path: Path) -> sqlite3.Connection:
+        db = connect(self, path)
         db.execute("PRAGMA synchronous=OFF")
         return db
 
