@@ -1,11 +1,14 @@
 """What must hold once a cluster has been well for a while: nothing is stuck, all agree, what was due has ended."""
 
+from collections import Counter
+
 from node.duty.ownership import Ownership
 from node.state.value import Run, State, TaskRow
 from tasks.run import HELD
 from tasks.schedule import occurrences
 from tests.simulation.clients import Clients
 from tests.simulation.cluster import Cluster
+from tests.simulation.process import MAX_RUNS
 
 SOON_US = 3_000_000
 """In a cluster that is well, what is due is dealt with within so long."""
@@ -46,11 +49,14 @@ class Healed:
     def _nothing_is_stuck(self) -> None:
         state, now_us = self._cluster.ledger.state, self._world.true_us
         owners = Ownership.of(state)
+        # Who has no room left comes to it when something has ended; that it does, `_runs_dry` shows.
+        held = Counter(run.node for run in state.runs.values() if run.state in HELD)
+        able = {name for name in state.tasks if (owner := owners.owner(name)) and held[owner] < MAX_RUNS}
         for run in state.runs.values():
-            self._run(state, run, now_us)
-        for name, row in state.tasks.items():
-            if owners.owner(name) is not None:
-                self._task(state, name, row, now_us)
+            if run.state in HELD or run.task in able:
+                self._run(state, run, now_us)
+        for name in sorted(able):
+            self._task(state, name, state.tasks[name], now_us)
 
     def _run(self, state: State, run: Run, now_us: int) -> None:
         if run.state in HELD:

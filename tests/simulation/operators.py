@@ -133,9 +133,12 @@ class Operators:
 
     @property
     def settled(self) -> bool:
-        """Whether nobody comes or goes, or is being put up again: two at once may leave no majority of disks."""
+        """Whether nobody comes or goes, or is being put up again: two at once may leave no majority of disks.
+
+        Nor do two members, where one of three has gone and its successor has not come yet, if one of them is lost.
+        """
         members = self._cluster.ledger.state.members.values()
-        stay = not any(member.leaving for member in members)
+        stay = len(members) >= LEAST and not any(member.leaving for member in members)
         return self.changing is None and stay and self._cluster.all_remember
 
     def _may_go(self, least: int) -> bool:
