@@ -114,7 +114,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         self.snapshots = Snapshots(folder.snapshot, capture, self._cluster_at, self._cut_at)
         self.snapshots.header = folder.header
         self.behind = False
-        self.poll = Poll()
+        self.poll = Poll(random.getrandbits(62))
         self._asked_s = float("-inf")
         self.recovery = Recovery(self, folder.journal, self._SyncObj__setCurrentTerm)
         self.intake = Intake(self)
@@ -260,9 +260,9 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
             return
         if self._SyncObj__raftElectionDeadline <= now + _SOON_S:
             self._SyncObj__raftElectionDeadline = now + random.uniform(0.5, 1.0) * self.timing.election_min_s
-            if self.recovery.votes or self.recovery.first_election:
+            if self.recovery.may_stand:
                 self._ask_beforehand()
-        if self.poll.won(self.members()):
+        if self.poll.won(self.members()) and self.recovery.may_stand:
             self.recovery.now_votes()
             self._SyncObj__raftElectionDeadline = 0
 

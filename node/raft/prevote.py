@@ -27,9 +27,13 @@ class Standing:
 
 @dataclass(slots=True)
 class Poll:
-    """One round of asking. `members` are those whose vote counts, this one among them."""
+    """One round of asking. `members` are those whose vote counts, this one among them.
 
-    number: int = 0
+    `number` is where the rounds of this process begin, drawn at random: what was asked before by the same member, which
+    has lost its log since, may be answered late, and that answer must not count for it.
+    """
+
+    number: int
     open: bool = False
     granted: set[str] = field(default_factory=set)
 

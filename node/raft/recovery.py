@@ -64,6 +64,11 @@ class Recovery:
         """Whether nobody has anything, as far as is known here."""
         return not self._journal.note(LOST) and self._consensus.standing().empty and not self._recall.begun
 
+    @property
+    def may_stand(self) -> bool:
+        """Whether it may ask for votes, as far as is known by now."""
+        return self.votes or self.first_election
+
     def now_votes(self) -> None:
         """It has caught up with a leader, or takes part in the cluster's first election."""
         if self.votes:

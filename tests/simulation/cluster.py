@@ -103,9 +103,8 @@ class Cluster:
         return True
 
     def counts_on(self, name: str) -> bool:
-        """Whether Raft does, as its leader knows it."""
-        leader = self.leader
-        return leader is None or leader == name or name in self.disks[leader].members
+        """Whether Raft does, as any of the others knows it: one that is down may come back and lead."""
+        return any(name in self.disks[other].members for other in self.voters() if other != name)
 
     @property
     def all_remember(self) -> bool:

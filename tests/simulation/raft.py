@@ -36,7 +36,7 @@ class Raft:
         self.leader_heard_s = float("-inf")
         self._disk_slow_until_s = self._disk_slow_s = 0.0
         self._world, self._habits, self._peer, self._above = world, habits, peer, above
-        self._poll = Poll()
+        self._poll = Poll(disk.session)
         self._recovery = Recovery(me, disk, self._settle)
         self._votes: set[str] | None = None
         self._next: dict[str, int] = {}
@@ -154,7 +154,7 @@ class Raft:
             self._polled()
 
     def _polled(self) -> None:
-        if self._poll.won(self.disk.members) and not self.leading:
+        if self._poll.won(self.disk.members) and not self.leading and self._recovery.may_stand:
             self._campaign()
 
     def _campaign(self) -> None:

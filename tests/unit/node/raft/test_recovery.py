@@ -157,6 +157,52 @@ def test_empty_folders_elect_nobody_once_somebody_has_something(world: World) ->
     assert leader.applied == [b"before"]
 
 
+def asking_anew(world: World, name: str) -> Wired:
+    """A member that has lost all its files, and asks whether it would be elected, as at a first start."""
+    world.crash(name)
+    shutil.rmtree(world.folder / name)
+    world.start(name)
+    member = world.running[name]
+    world.until(lambda: member.consensus.poll.open)
+    return member
+
+
+def grant(member: Wired, by: str, number: int) -> None:
+    """Somebody says that it would vote for a member."""
+    answer = {"type": "pre_vote_answer", "number": number, "granted": True, "term": 0}
+    member.consensus.intake.take(member.node(by), answer)
+
+
+def test_a_late_answer_to_what_it_asked_before_it_lost_its_log_does_not_count(world: World) -> None:
+    """It would stand for election, and so vote, with nothing in its log (seed 47416 of the simulation)."""
+    _, lost, other = names(world)
+    member = asking_anew(world, lost)
+    for number in range(1, 50):
+        grant(member, other, number)
+    world.run(0.5)
+    assert not member.consensus.recovery.votes
+
+
+def test_who_learns_meanwhile_that_there_is_a_log_does_not_stand(world: World) -> None:
+    leader, lost, other = names(world)
+    member = asking_anew(world, lost)
+    member.consensus.recovery.told(
+        member.node(leader.me),
+        {
+            "term": 1,
+            "last_log_term": 1,
+            "last_log_index": 9,
+            "leads": True,
+            "members": ["n1", "n2", "n3"],
+            "whole": True,
+            "lost": False,
+        },
+    )
+    grant(member, other, member.consensus.poll.number)
+    world.run(0.5)
+    assert not member.consensus.recovery.votes
+
+
 def test_what_it_knew_of_its_vote_is_kept_where_only_the_snapshot_is_damaged(tmp_path: Path) -> None:
     begin(tmp_path, term=4)
     put_snapshot(tmp_path, 10, term=4)
