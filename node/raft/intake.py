@@ -140,6 +140,7 @@ class Intake:
     def _asked_for_vote(self, node: Node, message: Message) -> None:
         here = self._consensus
         if may_vote(here.recovery.votes, here.recovery.first_election, here.standing(), _standing(message)):
+            here.recovery.asked_for_vote(node, message)
             self._hand_on(node, message)
 
     def _voted_for(self, node: Node, message: Message) -> None:

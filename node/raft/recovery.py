@@ -45,6 +45,8 @@ class Recovery:
         self._recall = Recall(consensus.me)
         self._ballot = Ballot()
         self._lives: dict[str, int] = {}
+        self._candidates: dict[str, int] = {}
+        """By member, the life in which it asked for this one's vote last."""
         self._asked_s = float("-inf")
         self._hoped_s = monotonic()
         self._telling_s = monotonic() + TELLING_S
@@ -163,10 +165,18 @@ class Recovery:
     def _life(self) -> int:
         return int(self._journal.note(LIFE) or 0)
 
-    def stamped(self, vote: Message) -> Message:
+    def question(self, message: Message) -> Message:
+        """A request for votes, with the life that the votes are to name."""
+        return {**message, "life": self._life}
+
+    def asked_for_vote(self, node: Node, message: Message) -> None:
+        """A member asks for this one's vote."""
+        self._candidates[node.id] = message.get("life", 0)
+
+    def stamped(self, node: Node, vote: Message) -> Message:
         """A vote, with what `counts` asks of it."""
-        return {**vote, "life": self._life, "lives": dict(self._lives)}
+        return {**vote, "life": self._life, "lives": dict(self._lives), "candidate": self._candidates.get(node.id, 0)}
 
     def counts(self, node: Node, vote: Message) -> bool:
-        """Whether a vote that has come counts."""
-        return self._ballot.take(vote["term"], node.id, vote["life"], vote["lives"])
+        """Whether a vote that has come counts: none that was asked for with the log of a life before."""
+        return vote["candidate"] == self._life and self._ballot.take(vote["term"], node.id, vote["life"], vote["lives"])

@@ -69,8 +69,10 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
             return True
         if message["type"] in ("request_vote", "response_vote"):
             self._consensus.recovery.now_votes()
+        if message["type"] == "request_vote":
+            message = self._consensus.recovery.question(message)
         if message["type"] == "response_vote":
-            message = self._consensus.recovery.stamped(message)
+            message = self._consensus.recovery.stamped(node, message)
         return self._put(node, message)
 
     def _put(self, node: Node, message: Message) -> bool:

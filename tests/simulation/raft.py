@@ -162,12 +162,12 @@ class Raft:
         self._enter(self.disk.term + 1, vote=self.me)
         self._votes = set()
         self._patience()
-        term, mine = self.disk.term, self.disk.standing
+        term, mine, life = self.disk.term, self.disk.standing, self.disk.life
         for name in self._others():
-            self._send(name, lambda to: to.asked(self.me, term, mine))
-        self.voted(self.me, term, self._recovery.stamp())
+            self._send(name, lambda to: to.asked(self.me, term, mine, life))
+        self.voted(self.me, term, self._recovery.stamp(life))
 
-    def asked(self, candidate: str, term: int, theirs: Standing) -> None:
+    def asked(self, candidate: str, term: int, theirs: Standing, life: int) -> None:
         """RequestVote."""
         disk = self.disk
         if candidate not in disk.members:
@@ -183,7 +183,7 @@ class Raft:
             return
         disk.vote, disk.voter = candidate, True
         self._patience()
-        vote = self._recovery.stamp()
+        vote = self._recovery.stamp(life)
         self._send(candidate, lambda to: to.voted(self.me, term, vote))
 
     def voted(self, voter: str, term: int, vote: Vote) -> None:

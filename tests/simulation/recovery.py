@@ -14,6 +14,7 @@ class Vote(NamedTuple):
 
     life: int
     lives: dict[str, int]
+    candidate: int
 
 
 class Recovery:
@@ -73,10 +74,10 @@ class Recovery:
             if self._recall.complete(self._disk.term):
                 self._disk.voter = True
 
-    def stamp(self) -> Vote:
-        """What goes with a vote."""
-        return Vote(self._disk.life, dict(self._lives))
+    def stamp(self, candidate: int) -> Vote:
+        """What goes with a vote for a candidate that asked in such a life."""
+        return Vote(self._disk.life, dict(self._lives), candidate)
 
     def counts(self, term: int, member: str, vote: Vote) -> bool:
         """Whether a vote that has come counts."""
-        return self._ballot.take(term, member, vote.life, vote.lives)
+        return vote.candidate == self._disk.life and self._ballot.take(term, member, vote.life, vote.lives)

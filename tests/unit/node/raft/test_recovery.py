@@ -203,6 +203,27 @@ def test_who_learns_meanwhile_that_there_is_a_log_does_not_stand(world: World) -
     assert not member.consensus.recovery.votes
 
 
+def test_a_vote_that_was_asked_for_before_it_lost_its_log_does_not_count(world: World) -> None:
+    """Whoever gave it looked at the log of then."""
+    _, lost, other = names(world)
+    member = asking_anew(world, lost)
+    recovery, node = member.consensus.recovery, member.node(other)
+    vote = {"term": 9, "life": 0, "lives": {}}
+    asked_now = recovery.question({"type": "request_vote"})["life"]
+    assert asked_now > 0
+    assert not recovery.counts(node, {**vote, "candidate": 0})
+    assert recovery.counts(node, {**vote, "candidate": asked_now})
+
+
+def test_a_vote_names_the_life_that_it_was_asked_for_in(world: World) -> None:
+    _, one, other = names(world)
+    member = world.running[one]
+    term = member.consensus.raftCurrentTerm + 1
+    request = {"type": "request_vote", "term": term, "last_log_term": term, "last_log_index": 99, "life": 77}
+    member.take(other, request)
+    assert [vote["candidate"] for vote in member.sent_to(other, "response_vote")] == [77]
+
+
 def test_what_it_knew_of_its_vote_is_kept_where_only_the_snapshot_is_damaged(tmp_path: Path) -> None:
     begin(tmp_path, term=4)
     put_snapshot(tmp_path, 10, term=4)
