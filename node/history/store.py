@@ -232,7 +232,8 @@ class History:
         try:
             self.flush()
         except sqlite3.Error as error:
-            _log.error("the last finished runs could not be written to %s: %s", self._path, error)
+            if not self._damaged:  # else it has been said, and the file is gone from here
+                _log.error("the last finished runs could not be written to %s: %s", self._path, error)
         with self._file:
             self._db.close()
 

@@ -159,6 +159,20 @@ def test_a_row_that_is_not_what_was_written_is_found_when_it_is_read(tmp_path: P
     history.close()
 
 
+def test_what_is_known_to_be_damaged_is_not_told_of_again_at_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Exception] = []
+    history = History(tmp_path / "history.db", told.append)
+    history._found_damaged(sqlite3.DatabaseError("database disk image is malformed"))
+    history._db.close()
+    history._db = sqlite3.connect(":memory:")  # where nothing can be written
+    history.record(1, [(1, ended(1))])
+    history.close()
+    assert len(told) == 1
+    assert "could not be written" not in caplog.text
+
+
 def test_a_file_that_cannot_be_opened_is_not_taken_for_a_damaged_one(tmp_path: Path) -> None:
     (tmp_path / "history.db").mkdir()
     with pytest.raises(DamagedHistory, match="see to the room on its disk, and to its permissions"):
