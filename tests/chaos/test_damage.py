@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from node.cli.local import wait_for
+from node.raft.consensus import APART
+from node.raft.machine import Timing
 from tests.cluster import Cluster
 
 pytestmark = pytest.mark.chaos
 
-FILL_BYTES = 17 << 20
-"""More than Raft's log may hold: there is a snapshot then."""
+FILL_BYTES = int((1 + APART) * Timing().log_bytes)
+"""More than the log of any member may hold: there is a snapshot then."""
 
 Harm = Callable[[Path, random.Random], None]
 

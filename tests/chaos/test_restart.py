@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
+from node.raft.consensus import APART
+from node.raft.machine import Timing
 from tests.cluster import Cluster
 
 pytestmark = pytest.mark.chaos
 
-COMPACTED_BYTES = 17 << 20
-"""More than the log of `node.raft` may hold: what was before is in a snapshot then."""
+COMPACTED_BYTES = int((1 + APART) * Timing().log_bytes)
+"""More than the log of any member may hold: what was before is in a snapshot then."""
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
