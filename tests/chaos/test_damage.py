@@ -35,6 +35,8 @@ def whole(tmp_path: Path) -> Iterator[Cluster]:
             made.register("large", params={"says": f"{turn:06}" * 150_000})
         snapshots = [made.folder / name / "raft/snapshot" for name in made.names]
         wait_for("each has made a snapshot", lambda: all(path.exists() for path in snapshots))
+        # A read waits for what is known to be committed: nobody is behind when the others are damaged.
+        wait_for("all are level", lambda: all(made.get("/v1/tasks/large", name) for name in made.names))
         yield made
 
 
