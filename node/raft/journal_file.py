@@ -130,7 +130,7 @@ def _read(db: sqlite3.Connection, path: Path, witness: Witness, *, new: bool) ->
     if entries and entries[-1][2] > int(notes.get("term") or 0):
         raise DamagedData(f"the journal {path} has entries of a later term than its own")
     # A start that was interrupted before its first flush leaves an empty file, and no witness.
-    if not extent and (entries or not (new or not witness.begun)):
+    if not extent and (entries or left_behind or not (new or not witness.begun)):
         raise DamagedData(f"the journal {path} does not say how far it reaches")
     if [entry[1] for entry in entries] != list(range(first, last + 1)):
         raise DamagedData(f"the journal {path} lacks entries: it says that it has {first} to {last}")
