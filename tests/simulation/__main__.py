@@ -1,7 +1,7 @@
 """Histories by hand.
 
 Many, with progress shown:      .venv/bin/python -m tests.simulation --histories 20000 [--first 500]
-One, with its story:            .venv/bin/python -m tests.simulation --seed 7 [--keep 1,5] [--without margin]
+One, with its story:            .venv/bin/python -m tests.simulation --seed 7 [--keep=1,5] [--without margin]
 """
 
 import argparse

@@ -103,8 +103,11 @@ class Cluster:
         return True
 
     def counts_on(self, name: str) -> bool:
-        """Whether Raft does, as any of the others knows it: one that is down may come back and lead."""
-        return any(name in self.disks[other].members for other in self.voters() if other != name)
+        """Whether Raft does, as a member knows it, or whom a member counts on: who is down may come back and lead."""
+        known, votes = set(self.ledger.state.members), self.voters()
+        while more := {one for other in known.intersection(votes) for one in self.disks[other].members} - known:
+            known |= more
+        return name in known
 
     @property
     def all_remember(self) -> bool:

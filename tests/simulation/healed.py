@@ -106,6 +106,10 @@ class Healed:
         leaders = {process.adapter.role.leader for process in cluster.running}
         if len(leaders) != 1 or None in leaders:
             self._world.wrong(f"they take {leaders} for their leader")
+        owners = Ownership.of(cluster.ledger.state)
         for process in cluster.running:
             if process.applied < last:
                 self._world.wrong(f"{process.me} has applied {process.applied} of {last} entries")
+            for task in cluster.ledger.state.tasks:
+                if process.ownership.owner(task) != owners.owner(task):
+                    self._world.wrong(f"{process.me} takes {process.ownership.owner(task)} for the owner of {task}")

@@ -55,7 +55,7 @@ class Judge:
             self.counts[one.state] += 1
         if result.ok and isinstance(entry, Claim | Enqueue | PassOver):
             self._settled(before, after, entry)
-        self.policies.watch(before, entry, applied)
+        self.policies.watch(before, proposal, applied)
 
     def told(self, proposal: ProposalId, result: Result) -> None:
         """A client was told what became of a proposal: it must be what was committed (invariant 3)."""

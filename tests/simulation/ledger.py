@@ -62,17 +62,15 @@ class Ledger:
 
     def ownership(self, me: str, state: State, before: Ownership, touched: frozenset[str] | None) -> Ownership:
         """The placement of a state as a member computes it; whoever comes to it must find the same (invariant 5)."""
-        known = self._owners.get(state.epoch)
-        if known is None:
-            known = self._owners[state.epoch] = before.follow(state, touched)
-        elif touched is None and known.state.epoch:
-            again = before.follow(state, touched)
+        mine = before.follow(state, touched)
+        known = self._owners.setdefault(state.epoch, mine)
+        if mine is not before and mine is not known:
             for task in state.tasks:
-                if again.owner(task) != known.owner(task):
+                if mine.owner(task) != known.owner(task):
                     self._world.wrong(
-                        f"{me} takes {again.owner(task)} for the owner of {task}, not {known.owner(task)}"
+                        f"invariant 5: {me} takes {mine.owner(task)} for the owner of {task}, not {known.owner(task)}"
                     )
-        return known
+        return mine
 
     def replay(self) -> None:
         """Apply all of it again from the beginning, and through a snapshot."""

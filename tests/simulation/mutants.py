@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
 
+from node.duty import decide
 from node.duty.flight import Flight
 from node.execution.life import Act, Life
 from node.liveness import waits
-from node.liveness.detector import Detector
+from node.liveness.detector import Detector, _Watch
 from node.liveness.lease import Lease, LeaseNow
 from node.liveness.message import Answer, Beat
 from node.liveness.view import View
@@ -20,6 +21,9 @@ from node.state import attempts, claims, entries, members, windows
 from node.state.apply import _HANDLERS
 from node.state.draft import Draft
 from node.state.value import Member, Result, Run, State
+from tasks import policy
+from tasks.policy import CatchUp, Overlap
+from tasks.spec import Failover, Retry
 from tests.simulation.rules import Rules
 
 # -- leases and verdicts (DESIGN.md, section 7)
@@ -33,15 +37,10 @@ class ByArrival(Detector):
 
 
 class WithoutElectionWait(Detector):
-    """A new leader takes whom it has not heard for silent at once."""
+    """A new leader counts a member's silence from its election, as if the one before it had granted nothing since."""
 
-    def look(self, view: View, now_s: float) -> None:
-        before = self._view
-        super().look(view, now_s)
-        if view.leading and (before is None or not before.leading or before.term != view.term):
-            self._elected_s -= 1e6
-            for watch in self._watches.values():
-                watch.heard_s -= 1e6
+    def _silent_at_s(self, watch: _Watch, now_s: float) -> float:
+        return watch.heard_s + self._waits.to_judge(now_s).silence_s
 
 
 class WithoutMajority(Detector):
@@ -170,6 +169,35 @@ def known_to_nobody(_windows: Any, _proposal: entries.ProposalId) -> Result | No
     return None
 
 
+def every_occurrence(overlap: Overlap, _catch_up: CatchUp, *of_it: Any, **known: Any) -> policy.Verdict:
+    """Whatever `catch_up` says, each occurrence is run, however late."""
+    return policy.settle(overlap, "all", *of_it, **known)
+
+
+def the_latest(overlap: Overlap, _catch_up: CatchUp, *of_it: Any, **known: Any) -> policy.Verdict:
+    """Whatever `catch_up` says, the latest occurrence is run, and no other."""
+    return policy.settle(overlap, "latest", *of_it, **known)
+
+
+def nothing_skipped(overlap: Overlap, catch_up: CatchUp, *of_it: Any, **known: Any) -> policy.Verdict:
+    """What finds another run active waits for it, whatever `overlap` says."""
+    return policy.settle("queue" if overlap == "skip" else overlap, catch_up, *of_it, **known)
+
+
+def taken_over_for_ever(_failover: Failover, _orphanings: int) -> str:
+    """Nothing is ever abandoned."""
+    return "orphaned"
+
+
+def tried_for_ever(retry: Retry, _failures: int) -> float:
+    """Nothing ever fails for good."""
+    return retry.backoff_s
+
+
+def not_tried_again(_retry: Retry, _failures: int) -> None:
+    """What fails once has failed."""
+
+
 def epoch_stays(draft: Draft, windows_now: Any) -> State:
     """A change of the members is no change of the placement."""
     return replace(REAL_STATE(draft, windows_now), epoch=draft._epoch or 1)
@@ -239,6 +267,12 @@ MUTANTS: Final[dict[str, Rules]] = {
     "slots-kept": _instead(members, "_vacate", closing_ranks),
     "orphaning": _instead(members, "lose_runs", nothing_is_lost),
     "epoch": _instead(Draft, "state", epoch_stays),
+    "catch-up-latest": _instead(decide, "settle", every_occurrence),
+    "catch-up-all": _instead(decide, "settle", the_latest),
+    "overlap": _instead(decide, "settle", nothing_skipped),
+    "failover-max": _instead(attempts, "after_orphaning", taken_over_for_ever),
+    "retry-max": _instead(attempts, "retry_after_s", tried_for_ever),
+    "retry": _instead(attempts, "retry_after_s", not_tried_again),
 }
 """By name."""
 
@@ -266,5 +300,11 @@ SHOWN_BY: Final[dict[str, int]] = {
     "slots-kept": 3,
     "orphaning": 0,
     "epoch": 0,
+    "catch-up-latest": 0,
+    "catch-up-all": 0,
+    "overlap": 0,
+    "failover-max": 0,
+    "retry-max": 0,
+    "retry": 0,
 }
 """A seed whose history shows it; if the simulation has changed since, others are searched."""

@@ -1,18 +1,22 @@
-"""What becomes of due occurrences, held against what their tasks' policies say (DESIGN.md, section 8).
+"""What becomes of due occurrences and of runs, held against what their tasks' policies say (DESIGN.md, section 8).
 
-Whoever proposes has seen a state that may be a moment old: what changed within `LATELY_S` may be as it was before.
+Who proposes has seen a state that may be a moment old: it is asked by that one whether the proposal was right.
 """
 
 from itertools import islice, takewhile
 
 from node.state.apply import Applied
-from node.state.entries import Claim, DeleteTask, Enqueue, Entry, PassOver, Pause, PutTasks, Unreadable
-from node.state.value import Ended, State, TaskRow
+from node.state.entries import Cancel, Claim, Enqueue, PassOver, Proposal, ProposalId
+from node.state.value import Ended, Run, State, TaskRow
 from tasks.policy import KEPT, LATENESS_S
+from tasks.run import HELD
 from tasks.schedule import occurrences
 from tests.simulation.world import World
 
-LATELY_S = 20.0
+LOOKED = 4000
+"""So many due occurrences are looked at, more than a clock that is an hour off makes due here."""
+
+Settling = Claim | Enqueue | PassOver
 
 
 class Policies:
@@ -20,54 +24,46 @@ class Policies:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._active_s: dict[str, float] = {}
-        self._changed_s: dict[str, float] = {}
+        self._seen: dict[ProposalId, tuple[State, ...]] = {}
 
-    def watch(self, before: State, entry: Entry | Unreadable, applied: Applied) -> None:
+    def decided(self, proposal: Proposal, seen: tuple[State, ...]) -> None:
+        """A member proposes something, by one of these states."""
+        if isinstance(proposal.entry, Settling | Cancel):
+            self._seen.setdefault(proposal.id, seen)
+
+    def watch(self, before: State, proposal: Proposal, applied: Applied) -> None:
         """An accepted entry."""
-        now_s, after = self._world.now_s, applied.state
+        entry = proposal.entry
+        if (says := self._faults(proposal)) and None not in says:
+            self._world.wrong(f"{says[0]}: {entry}")
         for task in applied.touched:
-            if task in before.runs_of or task in after.runs_of:
-                self._active_s[task] = now_s
-            if isinstance(entry, PutTasks | Pause | DeleteTask):
-                self._changed_s[task] = now_s
-        if isinstance(entry, Claim | Enqueue | PassOver):
-            row = before.tasks[entry.task]
-            self._in_order(row, entry)
-            if isinstance(entry, PassOver):
-                self._passed_over(before, row, entry)
+            for run_id in applied.state.runs_of.get(task, ()):
+                if (then := before.runs.get(run_id)) is not None and then.state in HELD:
+                    self._let_go(then, applied.state.runs[run_id])
         for one in applied.ended:
             self._ended(one)
 
-    def _lately(self, times_s: dict[str, float], task: str) -> bool:
-        return self._world.now_s - times_s.get(task, float("-inf")) < LATELY_S
+    def _faults(self, proposal: Proposal) -> list[str | None]:
+        """What speaks against a proposal, by each of the states that its proposer may have decided by."""
+        entry, seen = proposal.entry, self._seen.pop(proposal.id, ())
+        if isinstance(entry, Cancel) and entry.why == "replaced":
+            return [fault_of_replacing(state, entry) for state in seen]
+        if isinstance(entry, Settling) and getattr(entry, "run_id", None) is None:
+            return [fault_of(state, entry) for state in seen] or ["nobody has proposed it"]
+        return []
 
-    def _in_order(self, row: TaskRow, entry: Claim | Enqueue | PassOver) -> None:
-        """Occurrences are dealt with in order, and none is left out."""
-        if isinstance(entry, Claim):
-            times: tuple[int, ...] = () if entry.run_id is not None else (entry.fire_at_us,)
-        else:
-            times = tuple(one for one in entry.fire_at_us if one > row.through_us)
-        if not times or self._lately(self._changed_s, entry.task):
-            return
-        expected = tuple(islice(occurrences(row.spec.schedule, row.since_us, row.through_us), len(times)))
-        if times != expected:
-            self._world.wrong(f"an occurrence of {entry.task} is left out: {entry}, where {expected} were due")
-
-    def _passed_over(self, before: State, row: TaskRow, entry: PassOver) -> None:
-        spec, last_us = row.spec, entry.fire_at_us[-1]
-        if entry.state == "skipped":
-            active = entry.task in before.runs_of or self._lately(self._active_s, entry.task)
-            if not active or (spec.overlap == "allow" and spec.catch_up != "all"):
-                self._world.wrong(f"{entry.task} ({spec.overlap}) skips with nothing active: {entry}")
-            return
-        following = takewhile(lambda one: one <= entry.at_us, occurrences(spec.schedule, row.since_us, last_us))
-        due = sum(1 for _ in islice(following, KEPT))
-        late = spec.catch_up == "skip" and last_us < entry.at_us - LATENESS_S * 1_000_000
-        each = spec.catch_up == "all" and spec.overlap != "replace"
-        fits = due >= KEPT if each else due > 0 or late
-        if not fits and not self._lately(self._changed_s, entry.task):
-            self._world.wrong(f"{entry.task} ({spec.catch_up}) misses what it need not miss: {entry}")
+    def _let_go(self, then: Run, now: Run) -> None:
+        """A run that was held is left to whoever takes it next: it must have another attempt."""
+        spec = now.spec
+        if now.state == "orphaned":
+            if spec.failover.resume == "abandon" or now.orphanings >= spec.failover.max:
+                self._world.wrong(f"{now.run_id} is to be taken over after {now.orphanings} losses: {spec.failover}")
+            if spec.failover.resume == "restart" and now.checkpoint is not None:
+                self._world.wrong(f"{now.run_id} is to begin anew, and has a checkpoint")
+        if now.state == "waiting" and now.failures > then.failures:
+            rest_us = now.due_us - (now.attempts[-1].finished_at_us or 0) if now.due_us else 0
+            if now.failures >= spec.retry.attempts or rest_us < spec.retry.backoff_s * 1_000_000:
+                self._world.wrong(f"{now.run_id} is tried again, after {now.failures} failures: {spec.retry}")
 
     def _ended(self, ended: Ended) -> None:
         run, spec = ended.run, ended.run.spec
@@ -79,3 +75,76 @@ class Policies:
             self._world.wrong(
                 f"{run.run_id} has failed for good after {run.failures} of {spec.retry.attempts} attempts"
             )
+
+
+def fault_of(state: State, entry: Settling) -> str | None:
+    """What speaks against dealing so with occurrences of a task, given a state; None: it is what the policies say."""
+    row = state.tasks.get(entry.task)
+    if row is None or row.paused or not row.spec.enabled:
+        return f"nothing of {entry.task} is due"
+    times = (entry.fire_at_us,) if isinstance(entry, Claim) else entry.fire_at_us
+    if row.spec.continuous:
+        idle = entry.task not in state.runs_of
+        return None if isinstance(entry, Claim) and idle and times == (row.since_us,) else "a continuous task has one"
+    due = _due(row, entry.at_us)
+    if times != due[: len(times)]:
+        return f"an occurrence of {entry.task} is left out, of {due[:3]}..."
+    active = [state.runs[one] for one in state.runs_of.get(entry.task, ())]
+    waiting = sum(run.state == "waiting" for run in active)
+    later = len(due) - len(times)
+    late = row.spec.catch_up == "skip" and times[-1] < entry.at_us - LATENESS_S * 1_000_000
+    match entry:
+        case PassOver(state="skipped"):
+            return _fault_of_skipping(row, later, len(active), full=waiting + len(due) > KEPT)
+        case PassOver():
+            return _fault_of_missing(row, later, len(active), late=late)
+        case _:
+            return _fault_of_running(row, entry, later, len(active), late=late)
+
+
+def fault_of_replacing(state: State, entry: Cancel) -> str | None:
+    """What speaks against ending a run for the sake of a later one."""
+    run = state.runs.get(entry.run_id)
+    row = state.tasks.get(run.task) if run is not None else None
+    if row is None or row.spec.overlap != "replace" or not _due(row, entry.at_us):
+        return "a run is ended for another that is not due, or need not"
+    return None
+
+
+def _due(row: TaskRow, at_us: int) -> tuple[int, ...]:
+    following = occurrences(row.spec.schedule, row.since_us, row.through_us)
+    return tuple(islice(takewhile(lambda one: one <= at_us, following), LOOKED))
+
+
+def _each(row: TaskRow) -> bool:
+    """Whether each of several that are due is to be run."""
+    return row.spec.catch_up == "all" and row.spec.overlap != "replace"
+
+
+def _fault_of_skipping(row: TaskRow, later: int, active: int, *, full: bool) -> str | None:
+    match row.spec.overlap:
+        case "skip":
+            fits = active > 0 or full
+        case "replace":
+            fits = active > 0 and later > 0
+        case _:
+            fits = full
+    return None if fits else f"it is skipped under {row.spec.overlap}, with {active} active and {later} later ones"
+
+
+def _fault_of_missing(row: TaskRow, later: int, active: int, *, late: bool) -> str | None:
+    if active and row.spec.overlap in ("skip", "replace"):
+        return "what finds another active is skipped, not missed"
+    fits = later >= KEPT if _each(row) else later > 0 or late
+    return None if fits else f"it is missed under catch_up {row.spec.catch_up}, with {later} later ones due"
+
+
+def _fault_of_running(row: TaskRow, entry: Settling, later: int, active: int, *, late: bool) -> str | None:
+    spec = row.spec
+    if active and (spec.overlap in ("skip", "replace") or (isinstance(entry, Claim) and spec.overlap == "queue")):
+        return f"it is run beside {active} others under {spec.overlap}"
+    if not _each(row) and (later or late):
+        return f"it is run under catch_up {spec.catch_up}, with {later} later ones due, late: {late}"
+    if isinstance(entry, Enqueue) and not active and not _each(row):
+        return "it waits, and nothing is active"
+    return None

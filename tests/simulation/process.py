@@ -94,7 +94,8 @@ class Process:
         self.leaving = Leaving(me, state, self._standing, self.joining.resign, self.conduct, self.propose)
         self.leadership = Leadership(me, cluster.seeds, state, role, self.propose)
         self.changes = Membership(me, self.adapter, state, role, self.propose, self._wait_index, connect=self._connect)
-        self._ownership = Ownership.of(State())
+        self.ownership = Ownership.of(State())
+        self._decides_by: tuple[State, ...] = ()
         self._touched: frozenset[str] | None = None
         self._placing = False
 
@@ -152,6 +153,7 @@ class Process:
         self.beats.look(view_of(self.me, self.joining.incarnation, self.state, self.adapter.role))
 
     def _send(self, proposal: Proposal, timeout_s: float) -> "Future[Result]":
+        self._cluster.judge.policies.decided(proposal, self._decides_by)
         self._cluster.spring("said", self, proposal.entry)
         future = self.adapter.propose(proposal, timeout_s)
         future.add_done_callback(lambda done: self._told(proposal, done))
@@ -196,9 +198,11 @@ class Process:
     def _placed(self) -> None:
         self._placing = False
         state, touched = self.state, self._touched
-        self._ownership = self._ledger.ownership(self.me, state, self._ownership, touched)
+        self.ownership = self._ledger.ownership(self.me, state, self.ownership, touched)
         self._touched = frozenset()
-        self.conduct.look(state, self._ownership, touched)
+        # A proposal is on its way a turn of the loop after it was decided on: a look at most has come between.
+        self._decides_by = (*self._decides_by[-1:], state)
+        self.conduct.look(state, self.ownership, touched)
 
     def _stir(self) -> None:
         if not self.leaving_now:

@@ -29,7 +29,7 @@ def shortened(plan: Plan, rules: Rules | None = None, tries: int = TRIES) -> tup
 def report(plan: Plan, rules: Rules | None = None, without: str | None = None) -> str:
     """What went wrong, the shortened story, and the one command that tells it again."""
     told, kept = shortened(plan, rules)
-    command = f".venv/bin/python -m tests.simulation --seed {plan.seed} --keep {','.join(map(str, kept))}"
+    command = f".venv/bin/python -m tests.simulation --seed {plan.seed} --keep={','.join(map(str, kept))}"
     if without is not None:
         command += f" --without {without}"
     faults = "\n".join(f"  {plan.faults[place]}" for place in kept)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.simulation.raft_history import History
 
+HERE = Path(__file__).relative_to(Path(__file__).parents[2])
 SEEDS = 20
 STEPS = 3_000
 
@@ -20,7 +21,7 @@ def test_what_is_committed_stays_whoever_loses_a_disk(tmp_path: Path, members: i
         try:
             history.run()
         except AssertionError as error:
-            again = f"RAFT_SEED={seed} .venv/bin/pytest {Path(__file__).name} -k 'stays and {members}'"
+            again = f"RAFT_SEED={seed} .venv/bin/pytest {HERE} -k 'stays and {members}'"
             raise AssertionError(f"seed {seed}: {error}; again: {again}") from error
         losses += history.losses
     assert losses > 0
