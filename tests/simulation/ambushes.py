@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from node.membership.joining import PROPOSE_S
-from node.state.entries import Checkpoint, Claim, Drain, Entry, Finish, Join, MarkDown
+from node.state.entries import Change, Checkpoint, Claim, Drain, Entry, Finish, Join, MarkDown
 from tests.simulation.cluster import Cluster, Moment, Trap
 from tests.simulation.faults import Faults
 from tests.simulation.operators import Operators
@@ -17,6 +17,9 @@ from tests.simulation.world import LANES
 
 LATE_S: Final = 4.0
 """What is late comes when its sender has been taken for dead, and is back."""
+
+CHANGED_S: Final = 8.0
+"""A change of the settings is in force by then (`node.liveness.waits`)."""
 
 WORD_S: Final = 0.05
 """So long after the first message of a word, the same word may still be on its way out."""
@@ -38,6 +41,19 @@ class Ambushes:
             self._world.at(self._world.now_s + 0.01 * fault.much, lambda: blow(leader.me, fault.for_s))
 
         self._cluster.traps["taken", Claim] = strike
+
+    def old_leader(self, fault: Fault) -> None:
+        """Who leads is cut off together with another member, and grants it leases for as long as it may, which is
+        long: the others have had the next leader by then.
+        """
+
+        def strike() -> None:
+            if (leader := self._cluster.leader) is not None:
+                others = self._others(leader)
+                self._faults.cut_off({leader, others[fault.who % len(others)]}, 4.0 + fault.for_s)
+
+        self._operators.operate(fault.other, lambda at_us: Change(at_us, {"window_s": 3.0}))
+        self._world.at(self._world.now_s + CHANGED_S, strike)
 
     def late_word(self, fault: Fault) -> None:
         """A claim, a checkpoint or an end comes after its member was silent for too long, and has joined again."""

@@ -113,9 +113,10 @@ class Clients:
         self._ask(fault, lambda at_us: Pause(at_us, task, on=False))
 
     def lease(self, fault: Fault) -> None:
-        """Another length of leases."""
+        """Another length of leases, and another time for which a majority's echoes count."""
         lease_s = (1.0, 1.5, 2.0, 2.0, 3.0, 4.0)[fault.other % 6]
-        self._ask(fault, lambda at_us: Change(at_us, {"lease_s": lease_s}))
+        window_s = (0.5, 1.0, 1.0, 3.0)[fault.who % 4]
+        self._ask(fault, lambda at_us: Change(at_us, {"lease_s": lease_s, "window_s": window_s}))
 
     # -- how they ask
 

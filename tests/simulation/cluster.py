@@ -99,6 +99,7 @@ class Cluster:
             return False
         session, life = self.disks[name].session, self.disks[name].life
         self.disks[name] = Disk(tuple(self.names), life=life + 1)
+        self.counts["disks lost"] += 1
         self.world.tell(f"{name} has lost its disk (session {session})")
         return True
 

@@ -94,11 +94,17 @@ class Faults:
 
     def isolate(self, name: str, for_s: float) -> None:
         """A member reaches nobody."""
+        self.cut_off({name}, for_s)
+
+    def cut_off(self, names: set[str], for_s: float) -> None:
+        """Some members reach one another, and nobody else."""
         if self._healed:
             return
-        for other in self._others(name):
-            self._world.cut(name, other, for_s)
-            self._world.cut(other, name, for_s)
+        for one in sorted(names):
+            for other in self._cluster.names:
+                if other not in names:
+                    self._world.cut(one, other, for_s)
+                    self._world.cut(other, one, for_s)
 
     # -- processes
 
@@ -126,6 +132,7 @@ class Faults:
 
     def blackout(self, fault: Fault) -> None:
         """All at once, and one after the other back."""
+        self._cluster.counts["blackouts"] += 1
         for place, name in enumerate(list(self._cluster.names)):
             self.fell(name, fault.for_s + 0.2 * place)
 
@@ -163,6 +170,7 @@ class Faults:
         machine = self._world.machines[self._name(fault.who)]
         by_s = (3600.0, -3600.0, 30.0, -30.0, 3.0, -3.0, 0.5, -0.5)[fault.other % 8]
         machine.wall_off_s += by_s
+        self._cluster.counts["clocks moved"] += 1
 
         def right() -> None:
             if not self._healed:

@@ -68,6 +68,7 @@ FAULTS: dict[str, int] = {
     "late_join": 1,
     "late_verdict": 2,
     "late_lead": 2,
+    "old_leader": 3,
     "blackout": 1,
     "replace": 2,
     "join": 1,
@@ -94,7 +95,7 @@ CLIENTS: dict[str, int] = {
 def plan(seed: int) -> Plan:
     """The history of a seed."""
     rng = random.Random(seed * 1_000_003 + 17)
-    members = rng.choice([3, 3, 3, 3, 4, 5])
+    members = rng.choice([3, 3, 3, 3, 4, 5, 5])
     drift = rng.choice([0.0, 0.005, 0.005])
     lost, held = rng.choice([0.0, 0.002, 0.02]), rng.choice([0.0, 0.003, 0.02])
     # Each history has some kinds of faults often and others never: a mixture of all is the same every time.

@@ -38,6 +38,10 @@ ENOUGH: dict[str, float] = {
     "MarkDown refused": 0.05,
     "Claim refused": 0.5,
     "Change": 0.1,
+    "TakeLead": 3,
+    "disks lost": 0.05,
+    "blackouts": 0.05,
+    "clocks moved": 0.2,
 }
 """So much of each a history has on average at least: histories in which little happens prove little."""
 
