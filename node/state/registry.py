@@ -19,6 +19,9 @@ from tasks.spec import Spec, unpack
 PLACING: Final = ("key", "kind", "group", "pin", "sticky", "weight", "standbys")
 """The fields of a spec that placement depends on; a change of one of them bumps the epoch (section 4)."""
 
+_OF_RUNS: Final = ("kind", *(name for name in Spec.model_fields if name not in PLACING))
+"""The fields that a run is made by, and keeps as they were when it began."""
+
 _FAULT_CHARS_MAX: Final = 500
 
 
@@ -26,6 +29,7 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
     """Register or change tasks, all or none. Result as `PutTasks` says."""
     lines: list[list[Any]] = []
     names: set[str] = set()
+    begun_anew: list[str] = []
     with draft.tasks.mutate() as tasks:
         for put in entry.puts:
             spec = readable_spec(put.spec_packed)
@@ -41,8 +45,14 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
             if change != "unchanged":
                 tasks[spec.name] = _put(draft, row, put, spec, entry.at_us)
                 draft.touched.add(spec.name)
+                if row is not None and _begins_anew(row.spec, spec):
+                    begun_anew.append(spec.name)
             lines.append([spec.name, tasks[spec.name].version, change])
         draft.tasks = tasks.finish()
+    for task in begun_anew:
+        for run in draft.active(task):
+            if run.trigger == "schedule":
+                cancel_run(draft, run, "changed", entry.at_us)
     return Result("ok", {"tasks": lines})
 
 
@@ -103,6 +113,11 @@ def _put(draft: Draft, row: TaskRow | None, put: Put, spec: Spec, at_us: int) ->
     if (spec.schedule, spec.enabled) == (before.schedule, before.enabled):
         return changed
     return counting_from(changed, at_us, continuous=spec.continuous)
+
+
+def _begins_anew(before: Spec, spec: Spec) -> bool:
+    """Whether a task's run is to end for a change to take effect: one of a continuous task does not end by itself."""
+    return before.continuous and any(getattr(spec, name) != getattr(before, name) for name in _OF_RUNS)
 
 
 def counting_from(row: TaskRow, at_us: int, *, continuous: bool) -> TaskRow:

@@ -178,3 +178,49 @@ def test_a_scheduled_occurrence_is_not_the_one_started_by_hand_for_the_same_time
     run = history.claim("t", LATER_US)
     assert run.fire_at_us == LATER_US + 1
     assert history.state.tasks["t"].through_us == LATER_US + 1
+
+
+CONTINUOUS: dict[str, Any] = {"schedule": {"continuous": True}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"params": {"x": 1}}, {"schedule": {"every_s": 5}}, {"schedule": None}, {"enabled": False}, {"timeout_s": 9}],
+)
+def test_a_change_ends_a_continuous_tasks_run_which_would_not_end_by_itself(change: dict[str, Any]) -> None:
+    history = cluster("a")
+    history.put("t", **CONTINUOUS)
+    run = history.claim("t", history.state.tasks["t"].since_us)
+    history.must(PutTasks(LATER_US, (Put(packed("t", **(CONTINUOUS | change))),)))
+    assert history.state.runs[run.run_id].cancelling == "changed"
+    history.must(Finish(LATER_US, run.run_id, run.token, "cancelled"))
+    row = history.state.tasks["t"]
+    assert (row.since_us > row.through_us) == row.spec.continuous
+
+
+@pytest.mark.parametrize("change", [{"weight": 3}, {"pin": "a"}, {"group": {"disk": "ssd"}}, {"standbys": 1}])
+def test_a_change_of_where_it_runs_alone_ends_nothing(change: dict[str, Any]) -> None:
+    history = cluster("a")
+    history.put("t", **CONTINUOUS)
+    run = history.claim("t", history.state.tasks["t"].since_us)
+    history.must(PutTasks(LATER_US, (Put(packed("t", **(CONTINUOUS | change))),)))
+    assert history.state.runs[run.run_id].cancelling is None
+
+
+def test_a_change_of_any_other_task_leaves_its_runs_as_they_are() -> None:
+    history = cluster("a")
+    history.put("t", schedule=EVERY)
+    run = history.claim("t", NOW_US + 1_000_000)
+    history.must(PutTasks(LATER_US, (Put(packed("t", **CONTINUOUS)),)))
+    assert history.state.runs[run.run_id].cancelling is None
+
+
+def test_a_continuous_tasks_run_that_nobody_holds_ends_with_the_change() -> None:
+    history = cluster("a", "b")
+    history.put("t", **CONTINUOUS)
+    run = history.claim("t", history.state.tasks["t"].since_us)
+    history.must(Finish(LATER_US, run.run_id, run.token, "handed_over"))
+    history.must(PutTasks(LATER_US, (Put(packed("t", params={"x": 1}, **CONTINUOUS)),)))
+    assert [(one.state, one.error) for one in history.ended] == [("cancelled", "changed")]
+    row = history.state.tasks["t"]
+    assert row.since_us > row.through_us, "the next one is due"
