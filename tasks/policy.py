@@ -17,12 +17,23 @@ CatchUp = Literal["skip", "latest", "all"]
 KEPT: Final = 100
 """`queue` and `catch_up: all` keep this many waiting runs of a task at the most."""
 
-LATENESS_S: Final = 10
-"""`catch_up: skip` still runs what is late by no more than this.
+LATENESS_S: Final = 10.0
+"""`catch_up: skip` still runs what is late by no more than this, or by a little more than a failover takes.
 
-It is longer than a failover takes (section 7: 6 s at the worst), so that the loss of one member does not make
-a task miss its time, and shorter than a cluster that stood still.
+That is 6 s at the worst (section 7), unless leases are longer than by default: so the loss of one member does not make
+a task miss its time, and a cluster that stood still does.
 """
+
+_BEYOND_LEASES_S: Final = 6.5
+
+
+def lateness_s(lapse_s: float) -> float:
+    """What counts as late under `catch_up: skip`, where it takes `lapse_s` until a silent member's leases are over.
+
+    >>> lateness_s(3.5), lateness_s(60.0)
+    (10.0, 66.5)
+    """
+    return max(LATENESS_S, lapse_s + _BEYOND_LEASES_S)
 
 
 def retry_after_s(retry: "Retry", failures: int) -> float | None:
@@ -80,18 +91,20 @@ class Verdict:
 
 
 def settle(
-    overlap: Overlap, catch_up: CatchUp, due_us: Sequence[int], *, more: bool, active: int, waiting: int, now_us: int
+    overlap: Overlap, catch_up: CatchUp, due_us: Sequence[int], *, more: bool, active: int, waiting: int, late_us: int
 ) -> Verdict:
     """Decide what to do with the occurrences `due_us` of a task, all due by now and none dealt with, oldest first.
 
     `more` says that still later ones are due besides; then more than `KEPT` must be given. `active` counts the
-    task's active runs of any kind, `waiting` those of them that wait. What the verdict leaves unsaid is to be
-    asked again afterwards.
+    task's active runs of any kind, `waiting` those of them that wait. What was due before `late_us` is late: the
+    cluster stood still, or it has waited for something other than an active run or a place. What the verdict leaves
+    unsaid is to be asked again afterwards.
 
     - While a run is active, `overlap: skip` skips all of them, and `replace` all but the latest, for which it
-      makes room. Under `allow`, or where nothing is active, and before anything is queued, `catch_up` chooses:
+      makes room, unless that is late and `catch_up` is `skip`. Under `allow`, or where nothing is active, and
+      before anything is queued, `catch_up` chooses:
     - `latest`: the latest is run, those before it are missed;
-    - `skip`: likewise, but what is late by more than `LATENESS_S` is missed;
+    - `skip`: likewise, but what is late is missed;
     - `all`: each is run, in order; the newest `KEPT`, less those that wait already.
     """
     if not due_us:
@@ -99,13 +112,15 @@ def settle(
     if active and overlap == "skip":
         return Verdict(skipped=tuple(due_us))
     if active and overlap == "replace":
+        if catch_up == "skip" and not more and due_us[-1] < late_us:
+            return Verdict(missed=tuple(due_us))
         return Verdict(skipped=tuple(due_us)) if more else _replace(due_us)
     if catch_up == "all" and overlap != "replace":
         return _each(overlap, due_us, more, active, waiting)
     if more:
         return Verdict(missed=tuple(due_us))
     *before, latest = due_us
-    if catch_up == "skip" and latest < now_us - LATENESS_S * 1_000_000:
+    if catch_up == "skip" and latest < late_us:
         return Verdict(missed=tuple(due_us))
     if before:
         return Verdict(missed=tuple(before))

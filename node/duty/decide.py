@@ -8,7 +8,7 @@ from node.duty.agenda import UNCLAIMED, next_occurrence_us
 from node.state.entries import Cancel, Claim, Enqueue, Entry, PassOver
 from node.state.value import Member, Run, State, TaskRow
 from node.state.waiting import due_us
-from tasks.policy import Verdict, room_for_another, settle
+from tasks.policy import Verdict, lateness_s, room_for_another, settle
 from tasks.run import HELD
 from tasks.schedule import occurrences
 
@@ -18,11 +18,15 @@ WINDOW: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A claim that would be right now, if there is a place for it. `failover`: another member's loss waits on it."""
+    """A claim that would be right now, if there is a place for it. `failover`: another member's loss waits on it.
+
+    `queue_us`: what has no place by then is to be queued, or it would count as late (`catch_up: skip`).
+    """
 
     claim: Claim
     due_us: int
     failover: bool
+    queue_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +49,15 @@ def needs(state: State, task: str, me: Member, now_us: int) -> Needs:
     ready = list(_claimable(row, active))
     wishes = [_wish(run, me, now_us) for run in ready if due_us(run, now_us) <= now_us]
     times = [due for run in ready if (due := due_us(run, now_us)) > now_us]
-    entries, claim_us, look_us = _schedule(row, task, active, now_us)
+    late_s = lateness_s(state.settings.window_s + state.settings.lease_s + state.settings.margin_s)
+    entries, claim_us, look_us = _schedule(row, task, active, now_us, round(late_s * 1_000_000))
     if any(isinstance(entry, Cancel) for entry in entries):
         wishes = []  # what is being replaced is not taken up any more
     if claim_us is not None:
-        wishes.append(Wish(Claim(now_us, task, claim_us, me.id, me.incarnation), claim_us, failover=False))
+        claim = Claim(now_us, task, claim_us, me.id, me.incarnation)
+        skips = row.spec.catch_up == "skip" and not row.spec.continuous
+        queue_us = claim_us + round(late_s * 500_000) if skips else None
+        wishes.append(Wish(claim, claim_us, failover=False, queue_us=queue_us))
     if look_us is not None:
         times.append(look_us)
     return Needs(tuple(entries), tuple(wishes), min(times, default=None))
@@ -75,7 +83,9 @@ def _wish(run: Run, me: Member, now_us: int) -> Wish:
     return Wish(claim, run.due_us or run.created_at_us, failover=run.state == "orphaned")
 
 
-def _schedule(row: TaskRow, task: str, active: list[Run], now_us: int) -> tuple[list[Entry], int | None, int | None]:
+def _schedule(
+    row: TaskRow, task: str, active: list[Run], now_us: int, lateness_us: int
+) -> tuple[list[Entry], int | None, int | None]:
     """What the schedule asks for: entries, the occurrence to claim, and when to look again."""
     next_us = next_occurrence_us(row, row.through_us)
     if next_us is None:
@@ -94,9 +104,18 @@ def _schedule(row: TaskRow, task: str, active: list[Run], now_us: int) -> tuple[
         more=following_us is not None and following_us <= now_us,
         active=len(active),
         waiting=sum(run.state == "waiting" for run in active),
-        now_us=now_us,
+        late_us=0 if _makes_room(row, active, now_us - lateness_us) else now_us - lateness_us,
     )
     return _entries(verdict, task, active, now_us), _claim_us(verdict, active), following_us
+
+
+def _makes_room(row: TaskRow, active: list[Run], since_us: int) -> bool:
+    """Whether an occurrence has had to wait for the end of what it replaces, which may take its time to end."""
+    if row.spec.overlap != "replace":
+        return False
+    if active:
+        return any(run.cancelling is not None for run in active)
+    return row.last is not None and row.last.state == "cancelled" and row.last.finished_at_us >= since_us
 
 
 def _due(row: TaskRow, now_us: int) -> tuple[list[int], int | None]:

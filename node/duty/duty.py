@@ -14,7 +14,7 @@ from node.duty.flight import Flight, key_of
 from node.duty.handover import AT_A_TIME, hand_overs
 from node.duty.index import RunIndex
 from node.duty.step import Held, LeaseView, Order, Owners, Step, WaitsForRoom
-from node.state.entries import Cancel, Entry, Finish
+from node.state.entries import Cancel, Enqueue, Entry, Finish
 from node.state.value import Member, Result, State
 from node.state.waiting import due_us
 from tasks.schedule import unreadable
@@ -210,7 +210,13 @@ class Duty:
         wishes.sort(key=_rank)
         entries += [wish.claim for wish in wishes[: max(0, free)]]
         for wish in wishes[max(0, free) :]:
-            self._starve(wish.claim.task, (*self._starved.get(wish.claim.task, ()), wish))
+            task = wish.claim.task
+            if wish.queue_us is not None and wish.queue_us <= now_us:
+                entries.append(Enqueue(now_us, task, (wish.claim.fire_at_us,)))
+                continue
+            if wish.queue_us is not None:
+                self._agenda.hasten(task, wish.queue_us)
+            self._starve(task, (*self._starved.get(task, ()), wish))
         return entries
 
     def _mine(self, count: int) -> list[str]:

@@ -92,12 +92,16 @@ def fault_of(state: State, entry: Settling) -> str | None:
     active = [state.runs[one] for one in state.runs_of.get(entry.task, ())]
     waiting = sum(run.state == "waiting" for run in active)
     later = len(due) - len(times)
-    late = row.spec.catch_up == "skip" and times[-1] < entry.at_us - LATENESS_S * 1_000_000
+    late = row.spec.catch_up == "skip" and times[-1] < entry.at_us - _lateness_us(state) and not _replaced(state, row)
     match entry:
         case PassOver(state="skipped"):
             return _fault_of_skipping(row, later, len(active), full=waiting + len(due) > KEPT)
         case PassOver():
             return _fault_of_missing(row, later, len(active), late=late)
+        case Enqueue() if not active and not _each(row):
+            # For want of a place, before it would be late.
+            starved = row.spec.catch_up == "skip" and not later and times[-1] <= entry.at_us - _lateness_us(state) // 2
+            return None if starved and not late else "it waits, and nothing is active"
         case _:
             return _fault_of_running(row, entry, later, len(active), late=late)
 
@@ -106,9 +110,24 @@ def fault_of_replacing(state: State, entry: Cancel) -> str | None:
     """What speaks against ending a run for the sake of a later one."""
     run = state.runs.get(entry.run_id)
     row = state.tasks.get(run.task) if run is not None else None
-    if row is None or row.spec.overlap != "replace" or not _due(row, entry.at_us):
+    due = _due(row, entry.at_us) if row is not None and row.spec.overlap == "replace" else ()
+    if row is None or not due:
         return "a run is ended for another that is not due, or need not"
-    return None
+    late = row.spec.catch_up == "skip" and due[-1] < entry.at_us - _lateness_us(state)
+    return "a run is ended for another that is too late to be run" if late and not _replaced(state, row) else None
+
+
+def _lateness_us(state: State) -> int:
+    settings = state.settings
+    return round(1e6 * max(LATENESS_S, settings.window_s + settings.lease_s + settings.margin_s + 6.5))
+
+
+def _replaced(state: State, row: TaskRow) -> bool:
+    """Whether what is due may have waited for the end of what it replaces."""
+    active = [state.runs[one] for one in state.runs_of.get(row.placing.name, ())]
+    if active or row.spec.overlap != "replace":
+        return row.spec.overlap == "replace" and any(run.cancelling is not None for run in active)
+    return row.last is not None and row.last.state == "cancelled"
 
 
 def _due(row: TaskRow, at_us: int) -> tuple[int, ...]:
@@ -133,7 +152,7 @@ def _fault_of_skipping(row: TaskRow, later: int, active: int, *, full: bool) -> 
 
 
 def _fault_of_missing(row: TaskRow, later: int, active: int, *, late: bool) -> str | None:
-    if active and row.spec.overlap in ("skip", "replace"):
+    if active and row.spec.overlap in ("skip", "replace") and not (late and row.spec.overlap == "replace"):
         return "what finds another active is skipped, not missed"
     fits = later >= KEPT if _each(row) else later > 0 or late
     return None if fits else f"it is missed under catch_up {row.spec.catch_up}, with {later} later ones due"
@@ -145,6 +164,4 @@ def _fault_of_running(row: TaskRow, entry: Settling, later: int, active: int, *,
         return f"it is run beside {active} others under {spec.overlap}"
     if not _each(row) and (later or late):
         return f"it is run under catch_up {spec.catch_up}, with {later} later ones due, late: {late}"
-    if isinstance(entry, Enqueue) and not active and not _each(row):
-        return "it waits, and nothing is active"
     return None

@@ -13,6 +13,7 @@ from tasks.policy import (
     Overlap,
     Verdict,
     after_orphaning,
+    lateness_s,
     rest_s,
     retry_after_s,
     room_for_another,
@@ -26,9 +27,9 @@ CATCH_UPS: tuple[CatchUp, ...] = ("skip", "latest", "all")
 
 
 def decide(
-    overlap: Overlap, catch_up: CatchUp, due_us: Sequence[int], *, active: int = 0, waiting: int = 0, now_us: int = 0
+    overlap: Overlap, catch_up: CatchUp, due_us: Sequence[int], *, active: int = 0, waiting: int = 0, late_us: int = 0
 ) -> Verdict:
-    return settle(overlap, catch_up, due_us, more=False, active=active, waiting=waiting, now_us=now_us or due_us[-1])
+    return settle(overlap, catch_up, due_us, more=False, active=active, waiting=waiting, late_us=late_us)
 
 
 def test_retries_are_backoff_times_factor_apart_and_end_after_the_attempts() -> None:
@@ -85,16 +86,27 @@ def test_after_downtime_latest_runs_the_latest_and_the_others_are_missed(overlap
 
 
 def test_after_downtime_skip_runs_what_is_hardly_late_and_nothing_older() -> None:
-    assert decide("skip", "skip", [1, 2], now_us=2 + LATENESS_S * S + 1) == Verdict(missed=(1, 2))
-    assert decide("skip", "skip", [1, 2], now_us=2 + LATENESS_S * S) == Verdict(missed=(1,))
-    assert decide("skip", "skip", [2], now_us=2 + LATENESS_S * S) == Verdict(claim=2)
+    assert decide("skip", "skip", [1, 2], late_us=3) == Verdict(missed=(1, 2))
+    assert decide("skip", "skip", [1, 2], late_us=2) == Verdict(missed=(1,))
+    assert decide("skip", "skip", [2], late_us=2) == Verdict(claim=2)
+
+
+def test_what_is_late_ends_no_other_run_for_its_own_sake() -> None:
+    assert decide("replace", "skip", [5], active=1, late_us=6) == Verdict(missed=(5,))
+    assert decide("replace", "skip", [5], active=1, late_us=5) == Verdict(claim=5, replace=True)
+    assert decide("replace", "latest", [5], active=1, late_us=6) == Verdict(claim=5, replace=True)
+
+
+def test_a_failover_makes_nothing_late_however_long_leases_are() -> None:
+    assert lateness_s(0.5) == lateness_s(3.5) == LATENESS_S
+    assert lateness_s(600.0) > 600.0 + 3.0
 
 
 def test_after_downtime_all_keeps_the_newest_hundred() -> None:
     due_us = list(range(1, KEPT + 51))
     assert decide("skip", "all", due_us) == Verdict(missed=tuple(range(1, 51)))
     assert decide("skip", "all", due_us[50:]) == Verdict(enqueue=tuple(due_us[50:]))
-    assert settle("skip", "all", due_us, more=True, active=0, waiting=0, now_us=999).missed == tuple(range(1, 51))
+    assert settle("skip", "all", due_us, more=True, active=0, waiting=0, late_us=0).missed == tuple(range(1, 51))
 
 
 def test_a_full_queue_takes_no_more() -> None:
@@ -105,7 +117,7 @@ def test_a_full_queue_takes_no_more() -> None:
 def test_replace_runs_the_latest_only() -> None:
     assert decide("replace", "all", [1, 2, 3], active=1) == Verdict(skipped=(1, 2))
     assert decide("replace", "all", [1, 2, 3]) == Verdict(missed=(1, 2))
-    assert settle("replace", "all", [1, 2], more=True, active=1, waiting=0, now_us=9) == Verdict(skipped=(1, 2))
+    assert settle("replace", "all", [1, 2], more=True, active=1, waiting=0, late_us=0) == Verdict(skipped=(1, 2))
 
 
 @given(
@@ -114,7 +126,7 @@ def test_replace_runs_the_latest_only() -> None:
     st.integers(1, 350),
     st.integers(0, 3),
     st.integers(0, KEPT),
-    st.integers(0, 30 * S),
+    st.integers(0, 400 * S),
 )
 @settings(max_examples=100, deadline=None)
 def test_asked_again_and_again_every_occurrence_is_settled_once_and_in_order(
@@ -133,7 +145,7 @@ def test_asked_again_and_again_every_occurrence_is_settled_once_and_in_order(
             more=len(left) > len(window),
             active=active,
             waiting=waiting,
-            now_us=due_us[-1] + late_us,
+            late_us=late_us,
         )
         if verdict.replace:
             active = waiting = 0

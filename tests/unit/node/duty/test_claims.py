@@ -123,6 +123,30 @@ def test_without_a_place_nothing_is_claimed_and_the_step_says_what_waits() -> No
     assert one.step(NOW, LEASE, {}, 1).entries == (), "a claim under way needs the place"
 
 
+def test_what_finds_no_place_and_may_not_come_late_is_queued_before_it_is_late() -> None:
+    row = task("t", since_us=NOW - 10 * S, schedule={"at": "1970-01-12T13:46:40Z"}, catch_up="skip")
+    one = duty(world(row))
+    step = one.step(NOW, LEASE, {}, 0)
+    assert (step.entries, step.wake_us) == ((), NOW + 5 * S)
+    assert one.step(NOW + 5 * S, LEASE, {}, 0).entries == (Enqueue(NOW + 5 * S, "t", (NOW,)),)
+
+
+def test_what_may_come_late_waits_for_a_place_as_it_is() -> None:
+    row = task("t", since_us=NOW - 10 * S, schedule={"at": "1970-01-12T13:46:40Z"}, catch_up="latest")
+    one = duty(world(row))
+    assert one.step(NOW, LEASE, {}, 0).entries == ()
+    step = one.step(NOW + 60 * S, LEASE, {}, 0)
+    assert (step.entries, step.waiting_for_room) == ((), (WaitsForRoom("t", None, NOW),))
+
+
+def test_what_is_late_by_a_failover_under_long_leases_is_run() -> None:
+    row = task("t", since_us=NOW - 70 * S, schedule={"every_s": 50}, catch_up="skip")
+    state = world(row)
+    assert first_step(state).entries == (PassOver(NOW, "t", "missed", (NOW - 20 * S,)),)
+    state = replace(state, settings=replace(state.settings, lease_s=15.0))
+    assert first_step(state).entries == (Claim(NOW, "t", NOW - 20 * S, "a", 1),)
+
+
 def test_a_lost_members_runs_come_before_what_else_is_due() -> None:
     orphan = task("z")
     rows = [task(name, since_us=NOW - 15 * S, schedule=EVERY) for name in "bcd"]
@@ -171,6 +195,20 @@ def test_replace_cancels_what_is_active_first_and_takes_nothing_of_it_up() -> No
     assert first_step(world(row, run(row, "running", node="b"))).entries == (Cancel(NOW, "t~1", "replaced"),)
     assert first_step(world(row, run(row, "waiting"))).entries == (Cancel(NOW, "t~1", "replaced"),)
     assert first_step(world(row, run(row, "running", node="b", cancelling="asked"))).entries == ()
+
+
+def test_what_waited_for_the_end_of_what_it_replaces_is_not_late() -> None:
+    row = task("t", since_us=NOW - 30 * S, schedule={"every_s": 18}, overlap="replace", catch_up="skip")
+    passed = (PassOver(NOW, "t", "missed", (NOW - 12 * S,)),)
+    assert first_step(world(row, run(row, "running", node="b"))).entries == passed, "nothing is ended for what is late"
+    dying = run(row, "running", node="b", cancelling="replaced")
+    assert first_step(world(row, dying)).entries == ()
+    for ended_us, expected in (
+        (NOW - S, (Claim(NOW, "t", NOW - 12 * S, "a", 1),)),
+        (NOW - 11 * S, passed),
+    ):
+        ended = replace(row, last=Outcome("t~1", "cancelled", NOW - 90 * S, ended_us))
+        assert first_step(world(ended)).entries == expected
 
 
 def test_thousands_of_missed_occurrences_are_passed_over_in_bounded_entries() -> None:
