@@ -6,8 +6,9 @@ Three nodes on this machine, so all of them at once: every core busy eight times
 memory being written to in turns, and a disk being written flat out with syncs; meanwhile short tasks fall due every
 few seconds, and long ones run. Then, without the load, the leader's event loop is blocked for 500 ms once a second, by
 a kind whose params are checked by a model that waits. Not one member may be marked down, no task moved and no attempt
-lost: then the exit code is 0. Start delays are from when an occurrence was due until its worker said that it begins;
-how late threads and answers were is the nodes' own account (/metrics).
+lost, while all of the load was there all the time and short tasks began: then the exit code is 0. Start delays are from
+when an occurrence was due until its worker said that it begins; how late threads and answers were is the nodes' own
+account (/metrics).
 """
 
 import argparse
@@ -16,12 +17,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event, Thread
-from typing import Any, Final, NamedTuple, TypeVar
+from threading import Event
+from typing import Any, Final, TypeVar
 
+from bench.loading.burden import BurdenGone, Look, meanwhile, nothing
+from bench.loading.judgement import BLOCKED_MS, Phase, Standing, wrong
 from bench.loading.pressure import MEMORY_MIB, TIMES_OVER, pressure
 from bench.loading.work import install
 from bench.sizing.figures import Late, fresh_window, late, percentiles
@@ -35,13 +38,6 @@ LONG: Final = 6
 LOOK_S: Final = 20.0
 BLOCK_S: Final = 0.5
 BASE_S: Final = 30.0
-
-
-class Standing(NamedTuple):
-    """What must not change: each member's incarnation, and each task's owner."""
-
-    incarnations: dict[str, int]
-    owners: dict[str, str]
 
 
 class Load:
@@ -69,17 +65,25 @@ class Load:
 
         wait_for("the long ones run", at_work)
 
-    def phase(self, what: str, seconds: float, burden: AbstractContextManager[Any]) -> None:
-        """Let the cluster work under a burden for so long, then tell what became of it."""
+    def phase(
+        self, what: str, seconds: float, burden: AbstractContextManager[Look], loop_ms_least: float = 0.0
+    ) -> None:
+        """Let the cluster work under a burden for so long, then tell what became of it.
+
+        Raises `BurdenGone` if the burden does not last until the end. Some node's loop must be found `loop_ms_least`
+        late, for the burden to have been felt.
+        """
         before, terms, since = self._standing(), self._term(), datetime.now(UTC)
         worst: dict[str, Late] = {}
-        with burden:
+        with burden as look:
             for until in _spans(seconds):
                 time.sleep(until)
                 for name in self.cluster.names:
                     told = _patiently(lambda name=name: late(self.cluster, name))  # type: ignore[misc]
                     worst[name] = Late(*map(max, told, worst.get(name, told)))
+                look()
             term = self._term()
+            look()
         after = self._standing()
         print(f"{what}, {seconds:.0f} s (terms {terms} to {term}):", flush=True)
         for name, told in worst.items():
@@ -88,10 +92,18 @@ class Load:
                 f"{told.heartbeat_ms:.0f} ms, a heartbeat's answer after {told.answer_ms:.0f} ms",
                 flush=True,
             )
-        self._delays(since)
-        self._judge(what, before, after)
+        said = [line for name in self.cluster.names for line in self._said(name) if "is taken to be down" in line]
+        loop_ms = max((told.loop_ms for told in worst.values()), default=0.0)
+        seen = Phase(before, after, said, self._lost(), self._delays(since), loop_ms, loop_ms_least)
+        print(
+            f"  marked down: {len(seen.down)}; taken to be down: {len(said)}; tasks moved: {len(seen.moved)}; "
+            f"attempts lost: {len(seen.lost)}",
+            flush=True,
+        )
+        self.found += [f"{what}: {line}" for line in wrong(seen)]
 
-    def _delays(self, since: datetime) -> None:
+    def _delays(self, since: datetime) -> int:
+        """How many short ones began since then, after printing how late."""
         delays_ms = []
         for run in self.cluster.client.items("/v1/runs"):
             if run["claimed_at"] and datetime.fromisoformat(run["claimed_at"]) < since:
@@ -99,31 +111,24 @@ class Load:
             if run["task"].startswith("short-") and run["started_at"]:
                 begun, due = datetime.fromisoformat(run["started_at"]), datetime.fromisoformat(run["fire_at"])
                 delays_ms.append(1000 * (begun - due).total_seconds())
-        median, p99, worst = percentiles(delays_ms)
-        print(
-            f"  {len(delays_ms)} starts: delay p50 {median:.0f} ms, p99 {p99:.0f} ms, worst {worst:.0f} ms", flush=True
-        )
+        if delays_ms:
+            median, p99, worst = percentiles(delays_ms)
+            told = f": delay p50 {median:.0f} ms, p99 {p99:.0f} ms, worst {worst:.0f} ms"
+        else:
+            told = ""
+        print(f"  {len(delays_ms)} starts{told}", flush=True)
+        return len(delays_ms)
 
-    def _judge(self, what: str, before: Standing, after: Standing) -> None:
-        down = [name for name, number in after.incarnations.items() if number != before.incarnations[name]]
-        moved = [name for name, owner in after.owners.items() if owner != before.owners.get(name, owner)]
-        said = [line for name in self.cluster.names for line in self._said(name) if "is taken to be down" in line]
-        lost = [
+    def _lost(self) -> list[str]:
+        return [
             run["run_id"]
             for run in self.cluster.client.items("/v1/runs")
             if any(attempt["state"] == "orphaned" for attempt in run["attempts"])
         ]
-        print(
-            f"  marked down: {len(down)}; taken to be down: {len(said)}; tasks moved: {len(moved)}; "
-            f"attempts lost: {len(lost)}",
-            flush=True,
-        )
-        for name, things in (("marked down", down), ("moved", moved), ("lost", lost), ("said", said)):
-            self.found += [f"{what}: {name}: {thing}" for thing in things]
 
-    def blocked(self) -> AbstractContextManager[None]:
+    def blocked(self) -> AbstractContextManager[Look]:
         """The leader's loop stands still for `BLOCK_S` once a second."""
-        return _meanwhile(self._block)
+        return meanwhile("the leader's loop is blocked", self._block)
 
     def _block(self, over: Event) -> None:
         for number in itertools.count():
@@ -172,20 +177,8 @@ def _patiently(ask: Callable[[], T]) -> T:
                 raise
 
 
-@contextmanager
-def _meanwhile(work: Callable[[Event], None]) -> Iterator[None]:
-    over = Event()
-    thread = Thread(target=work, args=(over,), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Measure and print; 1 if a member was marked down, a task moved or an attempt lost."""
+    """Measure and print; 1 if a member was marked down, a task moved or an attempt lost, or the load was not there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10, help="of load")
     parser.add_argument("--blocked", type=float, default=60, help="seconds with a loop that is blocked again and again")
@@ -195,12 +188,16 @@ def main(arguments: list[str] | None = None) -> int:
         load = Load(Path(folder))
         with load.cluster:
             load.begin()
-            load.phase("at rest", BASE_S, nullcontext())
-            burden = pressure(Path(folder), memory_mib=options.memory)
-            fresh_window()
-            load.phase(f"every core busy {TIMES_OVER} times over", 60 * options.minutes, burden)
-            fresh_window()
-            load.phase("the leader's loop blocked for 500 ms, again and again", options.blocked, load.blocked())
+            try:
+                load.phase("at rest", BASE_S, nothing())
+                fresh_window()
+                burden = pressure(Path(folder), memory_mib=options.memory)
+                load.phase(f"every core busy {TIMES_OVER} times over", 60 * options.minutes, burden)
+                fresh_window()
+                blocked = "the leader's loop blocked for 500 ms, again and again"
+                load.phase(blocked, options.blocked, load.blocked(), BLOCKED_MS)
+            except BurdenGone as gone:
+                load.found.append(f"the load was not there: {gone}")
     for line in load.found:
         print(f"WRONG {line}", flush=True)
     return 1 if load.found else 0

@@ -12,6 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
+from bench.loading.burden import BurdenGone, Look
+
 TIMES_OVER: Final = 8
 """So many processes that only compute for each core."""
 
@@ -49,27 +51,36 @@ def pressure(
     times_over: int = TIMES_OVER,
     memory_mib: int = MEMORY_MIB,
     disk_mib: int = DISK_MIB,
-) -> Iterator[int]:
+) -> Iterator[Look]:
     """Every core busy `times_over` times, so much memory written to in turns, and a file of so many MiB written flat
-    out, with a sync for each 8 MiB. Gives how many processes that takes. All of them are gone at the end.
+    out, with a sync for each 8 MiB. The look raises `BurdenGone` unless all processes live; they are gone at the end.
     """
     computing = times_over * len(os.sched_getaffinity(0))
-    programs: list[tuple[str, ...]] = [(_COMPUTE,)] * computing
+    programs: list[tuple[str, tuple[str, ...]]] = [("computes", (_COMPUTE,))] * computing
     if memory_mib:
-        programs.append((_TOUCH, str(memory_mib)))
+        programs.append(("writes to memory", (_TOUCH, str(memory_mib))))
     if disk_mib:
-        programs.append((_WRITE, str(folder / "written-flat-out"), str(disk_mib)))
+        programs.append(("writes to the disk", (_WRITE, str(folder / "written-flat-out"), str(disk_mib))))
     with ExitStack() as stack:
-        for program in programs:
-            stack.enter_context(_running(program))
-        yield len(programs)
+        processes = [(what, stack.enter_context(_running(program))) for what, program in programs]
+
+        def look() -> None:
+            ended = [
+                f"process {process.pid}, which {what}, has ended with {process.returncode}"
+                for what, process in processes
+                if process.poll() is not None
+            ]
+            if ended:
+                raise BurdenGone("; ".join(ended))
+
+        yield look
 
 
 @contextmanager
-def _running(program: Sequence[str]) -> Iterator[None]:
+def _running(program: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen([sys.executable, "-I", "-S", "-c", *program], start_new_session=True)
     try:
-        yield
+        yield process
     finally:
         process.kill()
         process.wait()

@@ -65,7 +65,7 @@ def nobody_is_taken_for_dead(cluster: Cluster) -> Iterator[list[str]]:
 
 @pytest.mark.alone
 def test_nobody_is_marked_down_while_every_core_is_busy_eight_times_over(cluster: Cluster, tmp_path: Path) -> None:
-    with nobody_is_taken_for_dead(cluster) as short, pressure(tmp_path, memory_mib=256, disk_mib=64):
+    with nobody_is_taken_for_dead(cluster) as short, pressure(tmp_path, memory_mib=256, disk_mib=64) as look:
         already = {task: len(cluster.all(path("v1", "tasks", task, "runs"))) for task in short}
 
         def begun() -> bool:
@@ -74,6 +74,7 @@ def test_nobody_is_marked_down_while_every_core_is_busy_eight_times_over(cluster
             )
 
         wait_for("work goes on under load", begun, deadline_s=60)
+        look()  # all of it was there until the end
 
 
 @pytest.mark.parametrize("which", ["leader", "follower"])
