@@ -5,7 +5,6 @@
 They share the machine with whatever else it does: its load is printed before each, and again at the end.
 """
 
-import argparse
 import os
 import platform
 import subprocess
@@ -13,6 +12,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+
+from bench.beginning import options_of
 
 NAMES: Final = {
     "placement": "owners of 25,000 and a million tasks, all members up and one down",
@@ -28,7 +29,7 @@ NAMES: Final = {
 
 def main() -> int:
     """Run them; 1 if one failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     names = parser.parse_args().names or list(NAMES)
     if unknown := set(names) - NAMES.keys():

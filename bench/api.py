@@ -6,18 +6,15 @@ A PUT is answered once its entry is committed and applied; `owner` is read with 
 client itself needs for a request (/healthz, which touches nothing) is printed beside it and is in every figure.
 """
 
-import argparse
 import http.client
 import json
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from node.cli.local import LocalCluster
+from bench.beginning import options_of, ready_cluster
 from node.client import path
 
 LIST = 1_000
@@ -59,14 +56,12 @@ def spec(name: str) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--puts", type=int, default=400)
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--reads", type=int, default=1_000)
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder, LocalCluster(Path(folder), 3) as cluster:
-        cluster.start()
-        cluster.wait_until_ready()
+    with ready_cluster() as cluster:
         leader = cluster.client.get("/v1/cluster")["leader"]
         follower = next(name for name in cluster.names if name != leader)
         ways = {

@@ -7,7 +7,6 @@ with a number that only grows. After each blackout every node must become ready,
 task, the number that was last acknowledged, or a later one that was asked for. The exit code is 1 if one did not.
 """
 
-import argparse
 import random
 import secrets
 import shutil
@@ -18,6 +17,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.beginning import options_of
 from node.cli.local import LocalCluster, NotInTime, wait_for
 from node.client import Client, Problem, Unreachable, path
 
@@ -145,7 +145,7 @@ class Blackout:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run it; the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--seed", type=int)

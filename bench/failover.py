@@ -7,15 +7,13 @@ be claimed anew; node and observer are on one machine. The lost node is started 
 one is chosen: every other time the leader, else the member that holds most runs.
 """
 
-import argparse
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
+from bench.beginning import options_of, ready_cluster
 from node.cli.local import LocalCluster, wait_for
 from node.client import path
 
@@ -24,13 +22,11 @@ TASKS = 6
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--pauses", type=int, default=6)
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder, LocalCluster(Path(folder), 3) as cluster:
-        cluster.start()
-        cluster.wait_until_ready()
+    with ready_cluster() as cluster:
         _register(cluster)
         for what, count, lose, mend in (
             ("kill -9", options.kills, cluster.kill, cluster.start),

@@ -6,14 +6,12 @@ Processor time is the kernel's account of each process (user and system), as a s
 resident (RSS), and the proportional share (PSS), which counts pages that processes share once.
 """
 
-import argparse
 import os
-import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-from node.cli.local import LocalCluster
+from bench.beginning import options_of, ready_cluster
 
 
 class Cost(NamedTuple):
@@ -44,13 +42,11 @@ def children_of(pid: int) -> list[int]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--tasks", type=int, default=100)
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder, LocalCluster(Path(folder), 3) as cluster:
-        cluster.start()
-        cluster.wait_until_ready()
+    with ready_cluster() as cluster:
         yearly = {"cron": "0 0 1 1 *"}
         specs = [
             {"name": f"idle-{number}", "kind": "command", "params": {"argv": ["true"]}, "schedule": yearly}

@@ -11,7 +11,6 @@ when an occurrence was due until its worker said that it begins; how late thread
 account (/metrics).
 """
 
-import argparse
 import itertools
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final, TypeVar
 
+from bench.beginning import options_of
 from bench.loading.burden import BurdenGone, Look, meanwhile, nothing
 from bench.loading.judgement import BLOCKED_MS, Phase, Standing, wrong
 from bench.loading.pressure import MEMORY_MIB, TIMES_OVER, pressure
@@ -179,7 +179,7 @@ def _patiently(ask: Callable[[], T]) -> T:
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print; 1 if a member was marked down, a task moved or an attempt lost, or the load was not there."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--minutes", type=float, default=10, help="of load")
     parser.add_argument("--blocked", type=float, default=60, help="seconds with a loop that is blocked again and again")
     parser.add_argument("--memory", type=int, default=MEMORY_MIB, help="MiB to be written to in turns")

@@ -9,18 +9,16 @@ has succeeded, once (`bench.each_once`); the figure is how long after it was due
 is 1. Clocks are one: all is on one machine.
 """
 
-import argparse
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
 from bench import each_once
+from bench.beginning import options_of, ready_cluster
 from node.cli.local import LocalCluster, wait_for
 from node.client import path
 
@@ -63,13 +61,11 @@ def wrong(hand_overs: Sequence[HandOver], nodes: Sequence[str]) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print; 1 if a hand-over took too long, or an occurrence was lost or came twice."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--nodes", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder, LocalCluster(Path(folder), options.nodes, env=ROOM) as cluster:
-        cluster.start()
-        cluster.wait_until_ready()
+    with ready_cluster(options.nodes, ROOM) as cluster:
         _register(cluster)
         figures = [one for _ in range(options.rounds) for name in cluster.names for one in _restart(cluster, name)]
         for led, who in ((False, "a follower"), (True, "the leader")):

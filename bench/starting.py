@@ -8,20 +8,18 @@ when the worker said that it begins. Node, program and client are on one machine
 is busy: two programs that only compute for each core, and a client that registers tasks one after another.
 """
 
-import argparse
 import os
 import statistics
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from time import time
 from typing import Any, NamedTuple
 
 from bench.api import Connection, spec
+from bench.beginning import options_of, ready_cluster
 from node.cli.local import LocalCluster, wait_for
 from node.client import path
 
@@ -39,12 +37,10 @@ class Times(NamedTuple):
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--runs", type=int, default=50)
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder, LocalCluster(Path(folder), 3) as cluster:
-        cluster.start()
-        cluster.wait_until_ready()
+    with ready_cluster() as cluster:
         for number in range(TASKS):
             _put(cluster, f"date-{number}", ["date", "+%s.%N"])
         _report("idle", [_once(cluster, number) for number in range(options.runs)])
