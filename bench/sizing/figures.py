@@ -4,7 +4,7 @@ import os
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -115,10 +115,12 @@ def fresh_window() -> None:
 
 
 def percentiles(values: Iterable[float]) -> tuple[float, float, float]:
-    """The median, the 99th percentile and the greatest."""
+    """The median, the 99th percentile and the greatest. Raises `ValueError` if there is none: that is not 0."""
     ordered = sorted(values)
-    if len(ordered) < 2:
-        return (ordered[0],) * 3 if ordered else (0.0, 0.0, 0.0)
+    if not ordered:
+        raise ValueError("nothing was measured")
+    if len(ordered) == 1:
+        return (ordered[0],) * 3
     cuts = statistics.quantiles(ordered, n=100, method="inclusive")
     return cuts[49], cuts[98], ordered[-1]
 
@@ -130,5 +132,13 @@ def timed(what: str, items: Iterable[Any], ask: Callable[[Any], Any]) -> None:
         begun = time.perf_counter()
         ask(item)
         took_ms.append((time.perf_counter() - begun) * 1000)
-    median, p99, worst = percentiles(took_ms)
-    print(f"  {what:50} n={len(took_ms):4}  p50 {median:7.2f} ms  p99 {p99:7.2f} ms  worst {worst:7.2f} ms", flush=True)
+    show(what, took_ms, digits=2)
+
+
+def show(what: str, figures_ms: Collection[float], digits: int = 1) -> None:
+    """Print how many milliseconds something took, each time."""
+    if not figures_ms:
+        print(f"  {what:50} n=   0", flush=True)
+        return
+    median, p99, worst = (f"{figure:7.{digits}f} ms" for figure in percentiles(figures_ms))
+    print(f"  {what:50} n={len(figures_ms):4}  p50 {median}  p99 {p99}  worst {worst}", flush=True)
