@@ -4,6 +4,15 @@ Every heartbeat bears its sender's wall clock, every answer the median of them; 
 clocks of its nodes and ends the one that is off, except that here it goes by the others' clock instead. As long as
 more than half of the members' clocks are right, a wrong one makes nothing early, late or missed.
 
+Most is more than half of all members, heard or not: with one of three down and one of three wrong, the two that are
+heard say different times, and nobody can tell which is right. Then there is no answer, and each member goes on with
+what was agreed last. That is kept against CLOCK_BOOTTIME, so it stays right whatever happens to wall clocks, and is
+replaced as soon as most agree again. Two things follow from it:
+
+- A member that starts while no answer can be had has nothing to go on with, and goes by its own clock, right or wrong.
+- Where the clocks that agreed were wrong, and are set right one after the other, the first to be set right counts as
+  off until most are. If most cannot be had, it does so until they can.
+
 Wall clocks are in microseconds since the epoch. `now_s`, and all other seconds, are the own CLOCK_BOOTTIME.
 """
 
@@ -35,12 +44,16 @@ class Clocks:
             self._ahead_us[member] = (wall_us - round(now_s * _US), now_s)
 
     def agreed_us(self, members: Collection[str], now_s: float) -> int | None:
-        """The wall clock that most go by: the median, the lower of two; None where less than half are known.
+        """The wall clock that most of all members go by, known or not: the median of those that are known, if it is
+        within `TOLERATED_US` of more than half of the members' clocks; else None.
+
+        So it is never further than that from a right clock, where more than half are right: any two majorities have a
+        member in common.
 
         >>> clocks = Clocks()
         >>> for member, wall_us in [("a", 5_000_000), ("b", 5_000_007), ("c", 3_605_000_000)]:
         ...     clocks.heard(member, wall_us, 1.0, 1.0)
-        >>> clocks.agreed_us(["a", "b", "c"], 2.0), clocks.agreed_us(["a", "b", "c", "d", "e", "f"], 2.0)
+        >>> clocks.agreed_us(["a", "b", "c"], 2.0), clocks.agreed_us(["a", "b", "c", "d"], 2.0)
         (6000007, None)
         """
         known = [
@@ -48,11 +61,19 @@ class Clocks:
             for member, (ahead_us, heard_s) in self._ahead_us.items()
             if member in members and now_s - heard_s <= FRESH_S
         ]
-        return round(now_s * _US) + median_low(known) if 2 * len(known) > len(members) else None
+        if not known:
+            return None
+        median_us = median_low(known)
+        agreeing = sum(abs(ahead_us - median_us) <= TOLERATED_US for ahead_us in known)
+        return round(now_s * _US) + median_us if 2 * agreeing > len(members) else None
 
 
 class Correction:
-    """A member's side: the own wall clock, or where that is off, the one agreed on."""
+    """A member's side: the own wall clock, or where that is off, the one agreed on, however long ago that was.
+
+    Before anything is agreed on, the own one. One that was off and is set right counts again, by itself, as soon as it
+    is near what was agreed on last: nobody needs to be heard for that.
+    """
 
     def __init__(self) -> None:
         self._ahead_us: int | None = None

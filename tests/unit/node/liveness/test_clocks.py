@@ -1,5 +1,7 @@
 """A wall clock that is wrong is outvoted by the others', and what says little of now has no vote."""
 
+from itertools import product
+
 import pytest
 
 from node.liveness.clocks import FRESH_S, ROUND_S, TOLERATED_US, Clocks, Correction
@@ -25,6 +27,9 @@ def heard(ahead_us: dict[str, int], now_s: float = 10.0) -> Clocks:
         ({"a": HOUR_US, "b": HOUR_US, "c": 20, "d": 30, "e": 40}, 40),
         ({"a": 0, "b": 10, "c": 20}, 10),
         ({"a": 0, "b": 10}, None),
+        ({"a": 0, "b": 10, "c": -HOUR_US}, None),
+        ({"a": 0, "b": 10, "c": 20, "d": -HOUR_US}, 0),
+        ({"a": 0, "b": TOLERATED_US + 1, "c": 2 * TOLERATED_US + 2}, None),
     ],
 )
 def test_the_time_is_what_most_clocks_say(ahead_us: dict[str, int], agreed_us: int | None) -> None:
@@ -41,6 +46,73 @@ def test_what_was_said_goes_on_with_the_leaders_own_clock_and_grows_old() -> Non
 def test_those_who_are_no_members_any_more_have_no_vote() -> None:
     clocks = heard({"a": 0, "b": 0, "gone": HOUR_US, "long gone": HOUR_US, "e": HOUR_US})
     assert clocks.agreed_us(("a", "b", "e"), 10.0) == WALL_US
+
+
+HALF_US = TOLERATED_US // 2
+WRONG_US = (-HOUR_US, -2 * TOLERATED_US, 2 * TOLERATED_US, HOUR_US)
+
+
+@pytest.mark.parametrize(
+    ("count", "wrong_us"), [(1, WRONG_US), (2, WRONG_US), (3, WRONG_US), (4, WRONG_US), (5, WRONG_US[2:])]
+)
+def test_whoever_is_heard_the_time_is_right_or_not_known_while_most_members_clocks_are_right(
+    count: int, wrong_us: tuple[int, ...]
+) -> None:
+    """Every cluster of so many members, and every part of it that is heard."""
+    members = FIVE[:count]
+    right_us = (-HALF_US, 0, HALF_US)
+    for each_us in product(right_us + wrong_us, repeat=count):
+        right = [ahead_us for ahead_us in each_us if ahead_us in right_us]
+        if 2 * len(right) <= count:
+            continue
+        for ears in product((False, True), repeat=count):
+            known = {member: us for member, us, hears in zip(members, each_us, ears, strict=True) if hears}
+            found = heard(known).agreed_us(members, 10.0)
+            near = found is not None and any(abs(found - WALL_US - us) <= TOLERATED_US for us in right)
+            assert near or found is None, (each_us, known)
+            heard_right = [us for us in known.values() if us in right_us]
+            assert near or 2 * len(heard_right) <= count, "most are heard, and say the same"
+
+
+@pytest.mark.parametrize("wrong_us", [-HOUR_US, HOUR_US])
+def test_with_one_of_three_wrong_and_one_down_each_goes_on_with_what_was_agreed(wrong_us: int) -> None:
+    three = FIVE[:3]
+    clocks, right, wrong = Clocks(), Correction(), Correction()
+    for second in range(10, 40):
+        now_s, wall_us = float(second), WALL_US + second * 1_000_000
+        told = {"a": wall_us, "b": wall_us, "c": wall_us + wrong_us}
+        if second > 15:
+            del told["a"]
+        for member, own_us in told.items():
+            clocks.heard(member, own_us, now_s - 0.25, now_s)
+        agreed_us = clocks.agreed_us(three, now_s)
+        assert (agreed_us is None) == (second > 15 + FRESH_S)
+        if agreed_us is not None:
+            for correction in (right, wrong):
+                correction.agree(agreed_us, now_s, now_s)
+        assert right.now_us(told["b"], now_s) == wall_us
+        assert wrong.now_us(told["c"], now_s) == wall_us
+    assert wrong.now_us(WALL_US + 40_000_000, 40.0) == WALL_US + 40_000_000
+    assert not wrong.off, "one that is set right counts again though there is no agreement"
+
+
+def test_one_that_starts_where_nothing_can_be_agreed_on_goes_by_its_own_clock() -> None:
+    assert heard({"b": 0, "c": -HOUR_US}).agreed_us(FIVE[:3], 10.0) is None
+    started = Correction()
+    assert started.now_us(WALL_US - HOUR_US, 10.0) == WALL_US - HOUR_US
+    started.agree(WALL_US + 1_000_000, 11.0, 11.0)
+    assert started.now_us(WALL_US + 1_000_000 - HOUR_US, 11.0) == WALL_US + 1_000_000
+
+
+def test_clocks_that_were_all_wrong_are_followed_as_soon_as_most_are_set_right() -> None:
+    three = FIVE[:3]
+    correction = corrected(WALL_US - HOUR_US)
+    for right, agreed_us in ((0, -HOUR_US), (1, -HOUR_US), (2, 0), (3, 0)):
+        known = {member: 0 if number < right else -HOUR_US for number, member in enumerate(three)}
+        found = heard(known).agreed_us(three, 10.0)
+        assert found == WALL_US + agreed_us
+        correction.agree(found, 10.0, 10.0)
+        assert correction.now_us(WALL_US, 10.0) == WALL_US + agreed_us
 
 
 @pytest.mark.parametrize("echo_s", [None, 10.0 - ROUND_S - 0.01, 10.1])
