@@ -90,9 +90,12 @@ class Proposing:
             )
         if result.code != "stale":
             self._known = True
-        elif not self._known and (session := result.value.get("session", 0)) >= self._numbers[0]:
+        elif (not self._known or result.value.get("forgotten")) and (
+            session := result.value.get("session", 0)
+        ) >= self._numbers[0]:
             # The folder was lost, and with it the last session, which was named by a clock that was ahead of this one:
-            # without a later one nothing from here would be taken until that time has come.
+            # without a later one nothing from here would be taken until that time has come. Or this member was
+            # removed and let in again, and so long after that its window was forgotten.
             self._numbers = session + 1, itertools.count(1)
 
     async def _placed(self, proposal: Proposal, timeout_s: float) -> Result:

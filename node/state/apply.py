@@ -112,7 +112,7 @@ def _apply(state: State, proposal: Proposal) -> Applied:
     if not windows.known(state.windows, len(state.members), one.proposer, member=one.proposer in state.members):
         strangers = refused("no-such-member", f"{one.proposer!r} is no member, and too many others have proposed")
         return Applied(replace(state, index=state.index + 1), strangers)
-    first = windows.recall(state.windows, one)
+    first = windows.forgotten(state.windows, one, state.forgotten) or windows.recall(state.windows, one)
     if first is not None:
         return Applied(replace(state, index=state.index + 1), first)
     draft = Draft(state)
@@ -120,6 +120,8 @@ def _apply(state: State, proposal: Proposal) -> Applied:
     remembered = windows.remember(state.windows, one, result)
     if not result.ok:
         return Applied(replace(state, index=state.index + 1, windows=remembered), result)
+    if len(draft.members) < len(state.members):
+        remembered, draft.forgotten = windows.forget(remembered, draft.members, state.forgotten)
     return Applied(draft.state(remembered), result, tuple(draft.ended), frozenset(draft.touched))
 
 

@@ -37,6 +37,7 @@ class Draft:
         self.tasks = state.tasks
         self.runs = state.runs
         self.runs_of = state.runs_of
+        self.forgotten = state.forgotten
         self.ended: list[Ended] = []
         self.touched: set[str] = set()
         self.placing_changed = False
@@ -58,6 +59,7 @@ class Draft:
             runs=self.runs,
             runs_of=self.runs_of,
             windows=windows,
+            forgotten=self.forgotten,
         )
 
     def put_member(self, member: Member) -> None:

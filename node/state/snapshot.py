@@ -27,9 +27,11 @@ _COUNT_MAX: Final = 2**63
 
 def records(state: State) -> Iterator[list[Any]]:
     """The state, record by record, in an order that does not depend on how maps happen to be laid out."""
+    counts = [state.cluster_id, state.index, state.epoch, state.token, state.orders]
     yield [
         _HEAD,
-        [state.cluster_id, state.index, state.epoch, state.token, state.orders],
+        # Left out while nothing is forgotten: versions that do not know it can read the snapshot then.
+        [*counts, state.forgotten] if state.forgotten else counts,
         shape(Settings).wire(state.settings),
         shape(Lead).wire(state.lead),
         list(state.slots),
@@ -100,8 +102,9 @@ class _Restored:
     def state(self) -> State:
         """The whole."""
         counts, settings, lead, slots = self._head
-        cluster_id, *numbers = counts
-        index, epoch, token, orders = map(_count, numbers)
+        cluster_id, index, epoch, token, orders, *later = counts
+        index, epoch, token, orders = map(_count, (index, epoch, token, orders))
+        [forgotten] = map(_count, later or [0])
         seated = {member.id: member.slot for member in self._members.values()}
         if type(cluster_id) is not str or seated != {name: i for i, name in enumerate(slots) if name is not None}:
             raise Misfit("its members do not sit in its slots")
@@ -124,6 +127,7 @@ class _Restored:
             runs=_map(self._runs),
             runs_of=Map({task: tuple(ids) for task, ids in self._runs_of.items()}),
             windows=Map(self._windows),
+            forgotten=forgotten,
         )
 
 

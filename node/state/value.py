@@ -231,6 +231,8 @@ class State:
     runs_of: Map[str, tuple[str, ...]] = field(default_factory=Map)
     """Active runs by task, oldest first; a task without any is not in it."""
     windows: Map[str, Window] = field(default_factory=Map)
+    forgotten: int = 0
+    """The greatest session whose window was forgotten (`node.state.windows.forget`)."""
 
     def seats(self) -> tuple[Slot, ...]:
         """The slots as placement sees them."""

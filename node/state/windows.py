@@ -4,8 +4,13 @@ Client sessions, Ongaro 2014, "Consensus: Bridging Theory and Practice", section
 each client, its serial numbers with their results; a number that it knows is answered with the first result. The
 thesis lets each client say which results it needs no more. Here the newest are kept instead, and the number of the
 newest that was forgotten: a proposal not newer than that is refused, since it may have been applied.
+
+A member that was removed leaves its window, for what it may still have under way. Of such windows the latest are kept
+as well, and of all that were forgotten the greatest session: who has no window, and a session not greater than that,
+may be one of them.
 """
 
+from collections.abc import Container
 from typing import Final
 
 from immutables import Map
@@ -38,6 +43,30 @@ def recall(windows: Map[str, Window], proposal: ProposalId) -> Result | None:
     if proposal.sequence <= window.floor:
         return Result("stale", detail=STALE)
     return window.results.get(proposal.sequence)
+
+
+def forgotten(windows: Map[str, Window], proposal: ProposalId, greatest: int) -> Result | None:
+    """What a proposal is to be answered whose proposer's window may have been forgotten; None: it was not.
+
+    `greatest` is the greatest session that was. It is told, so that who comes anew, or is let in again, goes on in a
+    later one.
+    """
+    if proposal.proposer in windows or proposal.session > greatest:
+        return None
+    return Result("stale", {"session": greatest, "forgotten": True}, STALE)
+
+
+def forget(windows: Map[str, Window], members: Container[str], greatest: int) -> tuple[Map[str, Window], int]:
+    """The windows with `STRANGERS` of others than `members` at most, and the greatest session forgotten so far.
+
+    The smallest sessions go, since they are the oldest: a session is named by the time of a start.
+    """
+    strangers = sorted((window.session, proposer) for proposer, window in windows.items() if proposer not in members)
+    left = windows.mutate()
+    for session, proposer in strangers[: max(0, len(strangers) - STRANGERS)]:
+        del left[proposer]
+        greatest = max(greatest, session)
+    return left.finish(), greatest
 
 
 def remember(windows: Map[str, Window], proposal: ProposalId, result: Result) -> Map[str, Window]:

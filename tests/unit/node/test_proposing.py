@@ -140,3 +140,20 @@ def test_a_session_that_was_never_known_gives_way_to_a_later_one() -> None:
         assert [(one.session, one.sequence) for one in ids] == [(7, 1), (3_601, 1), (3_601, 2), (3_601, 3)]
 
     serving(scenario())
+
+
+def test_a_session_that_was_forgotten_gives_way_to_a_later_one_though_it_was_known() -> None:
+    """This member was removed, and let in again after so many others had come and gone."""
+
+    async def scenario() -> None:
+        gone = Result("stale", {"session": 40, "forgotten": True})
+        log = Log(OK, gone, OK, gone)
+        proposing = Proposing("a", 7, log.send)
+        for _ in range(4):
+            await proposing.propose(ENTRY, 1)
+        # What else was under way in the old session is answered so too: that ends nothing of the new one.
+        await proposing.propose(ENTRY, 1)
+        ids = [proposal.id for proposal in log.sent]
+        assert [(one.session, one.sequence) for one in ids] == [(7, 1), (7, 2), (41, 1), (41, 2), (41, 3)]
+
+    serving(scenario())

@@ -118,6 +118,16 @@ def test_a_snapshot_comes_back_equal_from_small_pieces() -> None:
     assert from_pieces(iter(snapshot_pieces(State()))) == State()
 
 
+def test_a_snapshot_without_forgotten_sessions_is_what_it_was_before_there_were_any() -> None:
+    def counts(state: State) -> list[Any]:
+        head: list[Any] = next(iter(records(state)))[1]
+        return head
+
+    assert len(counts(LIVELY)) == 5
+    assert counts(replace(LIVELY, forgotten=7)) == [*counts(LIVELY), 7]
+    assert from_pieces(snapshot_pieces(replace(LIVELY, forgotten=7))) == replace(LIVELY, forgotten=7)
+
+
 def test_equal_states_give_equal_pieces() -> None:
     assert list(snapshot_pieces(from_pieces(PIECES))) == PIECES
 

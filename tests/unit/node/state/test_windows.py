@@ -5,10 +5,11 @@ from dataclasses import replace
 from immutables import Map
 
 from node.state.apply import apply
-from node.state.entries import Proposal, ProposalId, Start
+from node.state.codec import from_pieces, snapshot_pieces
+from node.state.entries import AddMember, Entry, MarkDown, Proposal, ProposalId, RemoveMember, Start
 from node.state.value import Result, State, Window
-from node.state.windows import HEAVY, KEPT, SLACK, STALE, STRANGERS, recall, remember, weigh
-from tests.unit.node.state.given import NOW_US, cluster
+from node.state.windows import HEAVY, KEPT, SLACK, STALE, STRANGERS, forget, recall, remember, weigh
+from tests.unit.node.state.given import NOW_US, cluster, joining, seed
 
 
 def cluster_with_task() -> State:
@@ -71,3 +72,90 @@ def test_strangers_have_few_windows() -> None:
     assert len(state.windows) <= len(state.members) + STRANGERS
     assert codes[-1] == "no-such-member"
     assert apply(state, Proposal(ProposalId("b", 1, 1), Start(NOW_US, "t"))).result.ok
+
+
+class Passing:
+    """A cluster of `a` and `b` that others come to and leave, each in a session of its own: 1001, 1002 and so on."""
+
+    def __init__(self) -> None:
+        self.state = cluster_with_task()
+        self._sequence = 1000
+
+    def must(self, entry: Entry) -> None:
+        self._sequence += 1
+        applied = apply(self.state, Proposal(ProposalId("a", 1, self._sequence), entry))
+        assert applied.result.ok, applied.result
+        self.state = applied.state
+
+    def propose(self, member: str, session: int, sequence: int, entry: Entry) -> Result:
+        applied = apply(self.state, Proposal(ProposalId(member, session, sequence), entry))
+        self.state = applied.state
+        return applied.result
+
+    def comes(self, number: int) -> None:
+        """`m-<number>` joins, and starts a run, with its first two proposals."""
+        member = f"m-{number}"
+        self.must(AddMember(NOW_US, seed(member)))
+        assert self.propose(member, 1000 + number, 1, joining(member)).ok
+        assert self.propose(member, 1000 + number, 2, Start(NOW_US, "t")).ok
+
+    def goes(self, number: int) -> None:
+        self.must(MarkDown(NOW_US, f"m-{number}", 1, "stopped", 0))
+        self.must(RemoveMember(NOW_US, f"m-{number}"))
+
+
+def passed_by(count: int) -> Passing:
+    passing = Passing()
+    for number in range(1, count + 1):
+        passing.comes(number)
+        passing.goes(number)
+    return passing
+
+
+def test_of_the_windows_of_removed_members_the_latest_are_kept() -> None:
+    state = passed_by(STRANGERS + 10).state
+    kept = {f"m-{number}" for number in range(11, STRANGERS + 11)}
+    assert set(state.windows) == {"a", *kept}, "b has proposed nothing"
+    assert state.forgotten == 1010
+    assert from_pieces(snapshot_pieces(state)) == state
+
+
+def test_what_a_removed_member_had_applied_is_not_applied_again_after_its_window_is_forgotten() -> None:
+    passing = passed_by(STRANGERS + 10)
+    runs = passing.state.runs
+    late = ("m-1", 1001, 2, Start(NOW_US, "t"))
+    stale = Result("stale", {"session": 1010, "forgotten": True}, STALE)
+    assert passing.propose(*late) == stale, "there is a place for a window: b has none yet"
+    assert passing.propose("b", 2000, 1, Start(NOW_US, "nothing")).code == "no-such-task"
+    assert passing.propose(*late).code == "no-such-member"
+    passing.must(AddMember(NOW_US, seed("m-1")))
+    assert passing.propose(*late) == stale, "it is a member again"
+    assert passing.state.runs == runs
+
+
+def test_who_is_let_in_again_after_its_window_was_forgotten_is_heard_in_a_later_session() -> None:
+    passing = passed_by(STRANGERS + 10)
+    passing.must(AddMember(NOW_US, seed("m-1")))
+    assert passing.propose("m-1", 1010, 1, joining("m-1")).code == "stale"
+    assert passing.propose("m-1", 1011, 1, joining("m-1")).ok
+    assert passing.propose("m-1", 1011, 2, Start(NOW_US, "t")).ok
+    late = passing.propose("m-1", 1001, 3, Start(NOW_US, "t"))
+    assert (late.code, late.value) == ("stale", {"session": 1011})
+
+
+def test_nobody_is_forgotten_while_few_have_gone() -> None:
+    passing = passed_by(STRANGERS)
+    assert passing.state.forgotten == 0
+    again = passing.propose("m-1", 1001, 2, Start(NOW_US, "t"))
+    assert again.ok, "answered with its first result"
+    assert len(passing.state.runs) == STRANGERS
+
+
+def test_the_smallest_sessions_are_forgotten_and_of_equal_ones_the_first_by_name() -> None:
+    names = [f"s-{number:02}" for number in range(STRANGERS + 2)]
+    windows = Map({name: Window(7) for name in reversed(names)}).set("s-30", Window(6)).set("member", Window(1))
+    left, greatest = forget(windows, {"member"}, 3)
+    assert set(names) - set(left) == {"s-30", "s-00"}
+    assert "member" in left
+    assert greatest == 7
+    assert forget(left, {"member"}, 9) == (left, 9)
