@@ -85,6 +85,7 @@ class Conduct:
         self._closed = False
         self._failing = False
         self._unreadable: dict[str, str] = {}
+        self._undecided: frozenset[str] = frozenset()
         self.progress: dict[str, Progressed] = {}
         self.waiting: dict[str, WaitsForRoom] = {}
 
@@ -197,8 +198,7 @@ class Conduct:
             return
         try:
             wake_s = self._do()
-        except Exception:  # noqa: BLE001 - see below
-            # One task that cannot be decided on must not keep the others from being done.
+        except Exception:  # noqa: BLE001 - whatever it is, the next step may do better
             if not self._failing:
                 _log.exception("deciding what to do next failed, which is a mistake in Rota")
             self._failing, wake_s = True, AFTER_FAULT_S
@@ -209,14 +209,15 @@ class Conduct:
 
     @property
     def failing(self) -> bool:
-        """Whether the last step failed: then this member may leave undone what it owns."""
-        return self._failing
+        """Whether the last step failed, or left tasks undecided: then this member may leave undone what it owns."""
+        return self._failing or bool(self._undecided)
 
     def _do(self) -> float | None:
         """One step. In how many seconds the next one is due, if nothing happens before."""
         now = now_us()
         step = self._duty.step(now, self._lease(), self._held, self._max_runs - len(self._held))
         self._tell_of_unreadable()
+        self._tell_of_undecided(step.undecided)
         self.waiting = {wait.task: wait for wait in step.waiting_for_room}
         for entry in step.entries:
             task = self._spawn(self._propose_for_duty(entry))
@@ -232,6 +233,12 @@ class Conduct:
                 if self._unreadable.get(task) != why:
                     _log.error("%s never falls due on this member: %s; install a newer tzdata here", task, why)
             self._unreadable = dict(self._duty.unreadable)
+
+    def _tell_of_undecided(self, undecided: tuple[tuple[str, Exception], ...]) -> None:
+        for task, error in undecided:
+            if task not in self._undecided:
+                _log.error("%s cannot be decided on, which is a mistake in Rota", task, exc_info=error)
+        self._undecided = frozenset(task for task, _ in undecided)
 
     def _obey(self, order: DutyOrder) -> None:
         match order:

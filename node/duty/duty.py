@@ -32,6 +32,9 @@ cron line that no task before it has takes as long as twenty others."""
 PUT_BACK_US: Final = 1_000_000
 """A clock that goes back by less puts nothing off for long."""
 
+UNDECIDED_US: Final = 1_000_000
+"""Until a task is tried again that could not be decided on."""
+
 
 class Duty:
     """One member's duty. The caller keeps to this:
@@ -60,6 +63,8 @@ class Duty:
         """Tasks with something due that another member owns: looked at again when ownership changes."""
         self._starved: dict[str, tuple[Wish, ...]] = {}
         """Tasks of mine whose claims wait for a place."""
+        self._undecided: dict[str, Exception] = {}
+        """Tasks of mine that could not be decided on, the last time that was tried."""
         self._waiting: tuple[WaitsForRoom, ...] | None = ()
         self._hand_overs: tuple[list[str], int] | None = None
         """The runs to be handed over, and until when that holds if nothing changes."""
@@ -93,7 +98,7 @@ class Duty:
         self._index = RunIndex(self._me)
         self._index.feed(self._state, self._state.runs_of)
         self._agenda = Agenda()
-        for known in (self._ready, self._others, self._starved, self.unreadable):
+        for known in (self._ready, self._others, self._starved, self._undecided, self.unreadable):
             known.clear()
         self._waiting = None
         # The state is a value: it can be gone through as slowly as need be. What changes meanwhile is named again.
@@ -115,9 +120,15 @@ class Duty:
                 self._unseen.popleft()
         for task in sorted(tasks):
             self._forget(task)
-            self._agenda.put(task, first_look_us(self._state, task))
             row = self._state.tasks.get(task)
-            if row is not None and (why := unreadable(row.timing.schedule)) is not None:
+            try:
+                why = None if row is None else unreadable(row.timing.schedule)
+                look_us = first_look_us(self._state, task)
+            except Exception:  # noqa: BLE001 - a mistake in Rota, which the decision will show
+                why, look_us = None, 0
+            # One that could not be decided on counts as such until it can be.
+            self._agenda.put(task, 0 if task in self._undecided else look_us)
+            if why is not None:
                 self.unreadable[task] = why
             else:
                 self.unreadable.pop(task, None)
@@ -138,7 +149,8 @@ class Duty:
             self._look_at_some()
         orders: list[Order] = [*self._attempts.local(self._state, held)]
         if lease is None:
-            return Step((), tuple(orders), now_us if self._unseen else None, ())
+            undecided = tuple(self._undecided.items())
+            return Step((), tuple(orders), now_us if self._unseen else None, (), undecided)
         launches, entries = self._attempts.missing(self._state, self._index.mine, held, lease, now_us)
         orders += launches
         me = self._state.members.get(self._me)
@@ -150,6 +162,7 @@ class Duty:
             for task in list(self._starved):
                 self._starve(task, ())
                 self._ready[task] = None
+            self._undecided.clear()
         else:
             absent = sum(run_id not in held for run_id in self._index.mine)
             entries += self._claims(me, now_us, room - self._flight.claims - absent)
@@ -175,7 +188,8 @@ class Duty:
             self._attempts.wake_us(now_us),
         ]
         earliest_us = min((time for time in times if time is not None), default=None)
-        return Step(tuple(entries), tuple(orders), earliest_us, self._waiting_for_room())
+        undecided = tuple(self._undecided.items())
+        return Step(tuple(entries), tuple(orders), earliest_us, self._waiting_for_room(), undecided)
 
     def _task_of(self, entry: Entry) -> str:
         if isinstance(entry, Finish | Cancel):
@@ -202,8 +216,14 @@ class Duty:
         entries: list[Entry] = []
         wishes: list[Wish] = []
         for task in self._mine(TASKS_A_STEP):
-            found = needs(self._state, task, me, now_us)
             self._starve(task, ())
+            try:
+                found = needs(self._state, task, me, now_us)
+            except Exception as error:  # noqa: BLE001 - one mistake in Rota must not keep the other tasks from being done
+                self._undecided[task] = error
+                self._agenda.put(task, now_us + UNDECIDED_US)
+                continue
+            self._undecided.pop(task, None)
             self._agenda.put(task, found.look_us)
             entries += [entry for entry in found.entries if self._may_propose(entry, task, now_us)]
             wishes += [wish for wish in found.wishes if self._may_propose(wish.claim, task, now_us)]
@@ -229,6 +249,7 @@ class Duty:
                 tasks.append(task)
             else:
                 self._starve(task, ())
+                self._undecided.pop(task, None)
                 self._others[task] = None
         return tasks
 

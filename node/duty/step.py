@@ -82,13 +82,15 @@ class WaitsForRoom:
 class Step:
     """What to do now: entries to propose (each to be answered), orders to the runner, and when to step again.
 
-    `wake_us` None: when something changes.
+    `wake_us` None: when something changes. `undecided`: tasks of mine that could not be decided on, which is a mistake
+    in Rota, and what was raised; they are tried again and again.
     """
 
     entries: tuple[Entry, ...] = ()
     orders: tuple[Order, ...] = ()
     wake_us: int | None = None
     waiting_for_room: tuple[WaitsForRoom, ...] = ()
+    undecided: tuple[tuple[str, Exception], ...] = ()
 
 
 Held = Mapping[str, LocalAttempt]

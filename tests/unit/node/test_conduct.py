@@ -10,7 +10,7 @@ from node.conduct import AFTER_FAULT_S
 from node.duty.step import LeaseView
 from node.execution.order import Progressed
 from node.raft.errors import NoQuorum, OutcomeUnknown
-from node.state.entries import Began, Cancel, Checkpoint, Claim, Finish, MarkDown
+from node.state.entries import Began, Cancel, Checkpoint, Claim, Finish, MarkDown, Start
 from node.wall_clock import now_us
 from tests.unit.node.loop import Naps, serving, turns, until
 from tests.unit.node.working import Work, ended
@@ -264,6 +264,38 @@ def test_a_step_that_fails_is_said_once_and_tried_again(
         await work.conduct.close()
 
     assert AFTER_FAULT_S > 0
+    serving(scenario())
+
+
+def test_a_task_that_cannot_be_decided_on_is_said_once_and_the_others_are_done(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        work = Work()
+        for name in ("before", "wrong", "zebra"):
+            work.history.put(name)
+            work.history.must(Start(now_us(), name))
+        state = work.history.state
+        row = state.tasks["wrong"]
+        spoilt = replace(row, spec_packed=row.spec_packed.replace(b"\xa4skip", b"\xa4what"))
+        work.history.state = replace(state, tasks=state.tasks.set("wrong", spoilt))
+        with caplog.at_level(logging.ERROR, "rota.conduct"):
+            work.conduct.look(work.history.state, work.owners, None)
+            await until(lambda: len(work.runner.launched) == 2)
+            assert {order.task for order in work.runner.launched} == {"before", "zebra"}
+            for _ in range(2):
+                work.conduct.look(work.history.state, work.owners, frozenset({"wrong"}))
+                await turns(3)
+                assert failing(work), "it owns what it does not do"
+        [record] = caplog.records
+        assert record.getMessage() == "wrong cannot be decided on, which is a mistake in Rota"
+        assert record.exc_info
+        work.history.state = replace(work.history.state, tasks=work.history.state.tasks.set("wrong", row))
+        work.conduct.look(work.history.state, work.owners, frozenset({"wrong"}))
+        await until(lambda: len(work.runner.launched) == 3)
+        assert not failing(work)
+        await work.conduct.close()
+
     serving(scenario())
 
 
