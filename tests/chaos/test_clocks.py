@@ -1,5 +1,6 @@
 """A machine's wall clock is moved by an hour while its node runs: nothing is early, late or missed."""
 
+import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from bench.chaos.clocks import Clocks, why_not
 from node.cli.local import wait_for
+from node.liveness.clocks import FRESH_S
 from tests.cluster import Cluster
 
 pytestmark = pytest.mark.chaos
@@ -69,3 +71,33 @@ def test_a_clock_that_is_an_hour_off_changes_nothing(cluster: ClockedCluster, ho
     assert cluster.get(f"/v1/tasks/{name}")["missed"] == 0
     for made in (name, f"{name}-new"):
         assert cluster.ask("DELETE", f"/v1/tasks/{made}").status == 204
+
+
+def test_with_a_clock_an_hour_behind_and_another_node_down_nothing_is_missed(cluster: ClockedCluster) -> None:
+    """Of three two are heard then, which say different times."""
+    wrong, right, away = cluster.names
+    tasks = {owner: f"clock-beside-{owner}" for owner in (wrong, right)}
+    before = {name: len(cluster.said(name)) for name in cluster.names}
+    cluster.clocks.move(wrong, -3600.0)
+    wait_for("the node says so", lambda: "3600.0 s behind" in cluster.said(wrong)[before[wrong] :])
+    for owner, name in tasks.items():
+        cluster.register(name, node=right, pin=owner, schedule={"every_s": EVERY_S}, overlap="allow")
+    cluster.kill(away)
+    cluster.wait_for_status(away, "down", node=right)
+    # So long that what the one that is down has said of its clock does not count any more.
+    time.sleep(FRESH_S + 1.0)
+    alone = datetime.now(UTC)
+    for name in tasks.values():
+
+        def run_since(name: str = name) -> int:
+            runs = cluster.get("/v1/runs", right, task=name, limit=50)["items"]
+            return sum(datetime.fromisoformat(run["fire_at"]) >= alone for run in runs if run["state"] == "succeeded")
+
+        wait_for("it runs on", lambda: run_since() >= 4)
+    assert "ahead of" not in cluster.said(right)[before[right] :], "the one that is right is taken for wrong"
+    cluster.restart(away)
+    cluster.wait_until_whole()
+    for name in tasks.values():
+        assert cluster.get(f"/v1/tasks/{name}", right)["missed"] == 0
+        assert cluster.ask("DELETE", f"/v1/tasks/{name}").status == 204
+    cluster.clocks.move(wrong, 0.0)
