@@ -92,6 +92,8 @@ def _terminate(group: int, log: logging.Logger) -> None:
         os.killpg(group, signal.SIGTERM)
     except ProcessLookupError:
         log.info("it had ended already")
+    except PermissionError:
+        log.warning("it may not be signalled: it runs as another user")
 
 
 def _ended(code: int) -> str:

@@ -119,6 +119,13 @@ class Froze:
 
 
 @dataclass(frozen=True, slots=True)
+class OutOfReach:
+    """Supervisor to node: it may not signal these processes, and can neither freeze nor kill them."""
+
+    pids: str
+
+
+@dataclass(frozen=True, slots=True)
 class Thawed:
     """Supervisor to node: the lease is back, everything goes on."""
 
@@ -153,6 +160,7 @@ Frame = (
     | Done
     | Failed
     | Froze
+    | OutOfReach
     | Thawed
     | Ending
 )

@@ -24,10 +24,13 @@ RUN_MARK: Final = "NURSERY_RUN"
 """The variable that names the attempt: run and token."""
 
 WAIT_S: Final = 10.0
+LOOK_S: Final = 0.01
+LOOK_S_MAX: Final = 0.5
+"""Between two looks at what was killed: ever longer, since each is at all processes, and some take hours to end."""
 
 
 class LeftoversRemain(Exception):
-    """Processes of an earlier node could not be killed: joining now could let two attempts work at once."""
+    """Processes of an attempt could not be killed: joining now could let two attempts work at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +132,29 @@ def _kill(records: list[Record], entry: bytes, wait_s: float) -> int:
     """Kill all of them, and wait until they are gone. How many there were."""
     killed: set[int] = set()
     until_s = time.monotonic() + wait_s
+    pause_s = LOOK_S
     while pids := _find(records, entry):
         if time.monotonic() > until_s:
-            raise LeftoversRemain(
-                f"processes {', '.join(map(str, pids))} of an earlier start of this node do not end when killed "
-                "(a hanging disk or network mount?); end them, or restart the machine, and start the node again"
-            )
+            raise LeftoversRemain(_remaining(pids))
         for pid in pids:
             tree.send(pid, signal.SIGKILL)
         killed.update(pids)
-        time.sleep(0.01)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, LOOK_S_MAX)
     return len(killed)
+
+
+def _remaining(pids: list[int]) -> str:
+    """What is left, why, and what to do about it."""
+    if beyond := tree.out_of_reach(pids):
+        return (
+            f"processes {', '.join(map(str, beyond))} of an attempt are another user's (sudo?), and this node may not "
+            f"signal them; end them as root (kill -9 {' '.join(map(str, beyond))}), or restart the machine or container"
+        )
+    return (
+        f"processes {', '.join(map(str, pids))} of an attempt do not end when killed (a hanging disk or network "
+        "mount?); end them, or restart the machine"
+    )
 
 
 def kill_leftovers(folder: Path, wait_s: float = WAIT_S) -> int:
@@ -148,7 +163,10 @@ def kill_leftovers(folder: Path, wait_s: float = WAIT_S) -> int:
     Blocks until they are gone; raises `LeftoversRemain` after `wait_s`. To be called by the one process that
     holds the folder's lock, before it joins and before its nursery starts.
     """
-    count = _kill(_records(folder), f"{MARK}={mark(folder)}".encode(), wait_s)
+    try:
+        count = _kill(_records(folder), f"{MARK}={mark(folder)}".encode(), wait_s)
+    except LeftoversRemain as error:
+        raise LeftoversRemain(f"an earlier start of this node left work behind: {error}; then start it again") from None
     shutil.rmtree(folder / "groups", ignore_errors=True)
     shutil.rmtree(folder / "scratch", ignore_errors=True)
     return count

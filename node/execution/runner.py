@@ -97,7 +97,10 @@ class Runner:
                 await self._all_gone.wait()
         except TimeoutError:
             left = ", ".join(sorted({attempt.order.run_id for attempt in self._open.values()}))
-            raise LeftoversRemain(f"attempts cannot be killed, they hang in the kernel: {left}") from None
+            raise LeftoversRemain(
+                "attempts cannot be killed: they hang in the kernel, or have processes that this node may not signal "
+                f"(its log says which): {left}"
+            ) from None
 
     def launch(self, what: Order) -> None:
         """Make an attempt. Raises `ValueError` if this very claim is being worked on already, `OSError` if there are
@@ -187,6 +190,13 @@ class Runner:
                 self._on_event(order.CheckpointAsked(run_id, token, sequence, data))
             case frames.Froze():
                 self._on_event(order.Frozen(run_id, token))
+            case frames.OutOfReach(pids=pids):
+                log.error(
+                    "run %s: processes of it are another user's (sudo?), and this node may not signal them: they go on "
+                    "whether or not the lease does, and the run lasts until they end. To end them, as root: kill -9 %s",
+                    run_id,
+                    pids,
+                )
             case frames.Thawed():
                 self._on_event(order.Thawed(run_id, token))
             case frames.Ending():

@@ -53,6 +53,7 @@ class Supervisor:
         self._worker_pid = 0
         self._worker_status: int | None = None
         self._stopped: set[int] = set()
+        self._out_of_reach: set[int] = set()
         self._frozen = False
         self._childless = False
         self._log: LogPump | None = None
@@ -167,7 +168,9 @@ class Supervisor:
         for act in acts:
             match act:
                 case life.Act.FREEZE:
-                    self._stopped |= tree.freeze(os.getpid(), self._group())
+                    stopped = tree.freeze(os.getpid(), self._group())
+                    self._stopped |= stopped
+                    self._tell_of_reach(stopped)
                     if not self._frozen:
                         self._frozen = True
                         self._say(frames.Froze())
@@ -179,7 +182,7 @@ class Supervisor:
                 case life.Act.ASK:
                     self._tell_worker(frames.Stop(str(self._life.why)))
                 case life.Act.KILL:
-                    tree.kill(os.getpid(), self._group())
+                    self._tell_of_reach(tree.kill(os.getpid(), self._group()))
 
     def _group(self) -> int | None:
         # Once the worker is reaped its number may be given to a group of somebody else's.
@@ -187,7 +190,14 @@ class Supervisor:
 
     def _kill(self) -> None:
         self._life = life.killing(self._life, boottime_s())
-        tree.kill(os.getpid(), self._group())
+        self._tell_of_reach(tree.kill(os.getpid(), self._group()))
+
+    def _tell_of_reach(self, pids: set[int]) -> None:
+        """Tell the node, once of each, which of the processes just signalled were not: only root can end them."""
+        beyond = tree.out_of_reach(pids - self._out_of_reach)
+        if beyond:
+            self._out_of_reach.update(beyond)
+            self._say(frames.OutOfReach(" ".join(map(str, beyond))))
 
     def _reap(self) -> None:
         while True:

@@ -6,6 +6,7 @@ daemon). Because the supervisor adopts orphans, everything that the work has sta
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,9 +38,20 @@ def process(pid: int) -> Process | None:
             os.close(descriptor)
     except (FileNotFoundError, ProcessLookupError):
         return None
+    except PermissionError:
+        return _unreadable(pid)
     # The name, in parentheses, may hold spaces and parentheses itself.
     values = line[line.rindex(b")") + 2 :].split()
     return Process(pid, int(values[1]), int(values[2]), int(values[3]), values[0].decode(), int(values[19]))
+
+
+def _unreadable(pid: int) -> Process | None:
+    """What the kernel tells anybody of a process whose line is kept from us (a /proc with hidepid)."""
+    try:
+        # No start is taken for a late one: what is in an attempt's session is rather believed to be the attempt's.
+        return Process(pid, 0, os.getpgid(pid), os.getsid(pid), "?", sys.maxsize)
+    except OSError:
+        return None
 
 
 def processes() -> list[Process]:
@@ -64,25 +76,51 @@ def descendants(roots: Iterable[int], table: Iterable[Process]) -> list[Process]
 
 
 def send(pid: int, number: int) -> bool:
-    """Send a signal to a process. False if it is gone."""
+    """Send a signal to a process. False if it is gone.
+
+    One that we may not signal (sudo) is still there, like one that hangs in the kernel: whoever waits for it to
+    stop or to end waits on, and must not end over it.
+    """
     try:
         os.kill(pid, number)
     except ProcessLookupError:
         return False
+    except PermissionError:
+        return True
     return True
 
 
 def send_group(group: int, number: int) -> bool:
-    """Send a signal to a process group, all at once. False if it is gone."""
+    """Send a signal to a process group, all at once. False if it is gone; as `send` where we may signal none of it."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def out_of_reach(pids: Iterable[int]) -> list[int]:
+    """Those of `pids` that run and that we may not signal."""
+    return sorted(pid for pid in pids if not _may_signal(pid))
+
+
+def _may_signal(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
         return False
     return True
 
 
 def freeze(root: int, group: int | None, table: Callable[[], list[Process]] = processes) -> set[int]:
-    """Stop everything below `root`, the process group `group` first and at once. The pids that it stopped."""
+    """Stop everything below `root`, the process group `group` first and at once. The pids that it stopped.
+
+    Those that are out of reach are among them: they are tried again at the next look, and not at the next pass.
+    """
     if group is not None:
         send_group(group, signal.SIGSTOP)
     stopped: set[int] = set()
@@ -111,13 +149,18 @@ def thaw(root: int, group: int | None, stopped: set[int]) -> None:
         send_group(group, signal.SIGCONT)
 
 
-def kill(root: int, group: int | None) -> None:
-    """Kill everything below `root`. It is stopped first: what is stopped starts nothing new behind our back."""
+def kill(root: int, group: int | None) -> set[int]:
+    """Kill everything below `root`, and say what there was.
+
+    It is stopped first: what is stopped starts nothing new behind our back.
+    """
     freeze(root, group)
     if group is not None:
         send_group(group, signal.SIGKILL)
-    for one in descendants([root], processes()):
+    found = descendants([root], processes())
+    for one in found:
         send(one.pid, signal.SIGKILL)
+    return {one.pid for one in found}
 
 
 def boot_id() -> str:

@@ -1,0 +1,180 @@
+"""Attempts with processes that their node may not signal: another user's, as `sudo` makes them (DESIGN.md, section 7).
+
+The node is a process without CAP_KILL; the test, as root, can end what it cannot.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from node.execution import tree
+from node.execution.leftovers import kill_leftovers
+from tests.integration.attempts import until
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or shutil.which("setpriv") is None,
+        reason="needs root, and setpriv of util-linux: it gives rights away and ends other users' processes",
+    ),
+]
+
+ROOT = Path(__file__).parents[2]
+SETPRIV = shutil.which("setpriv") or ""
+WITHOUT_CAP_KILL = (SETPRIV, "--bounding-set=-kill")
+NOBODY = 65534
+WAIT_S = 30.0
+ANOTHER_USERS = ("setpriv", f"--reuid={NOBODY}", "sleep", "600")
+
+START = """
+import functools, sys
+from node import serving
+from node.config import load
+
+serving.kill_leftovers = functools.partial(serving.kill_leftovers, wait_s=0.2)
+try:
+    serving.serve(load({
+        "ROTA_NODE": "node-1", "ROTA_MEMBERS": "node-1=127.0.0.1:1:2", "ROTA_DATA": sys.argv[1],
+        "ROTA_SECRET": "between members of a test",
+    }))
+except serving.CannotStart as error:
+    print(error)
+"""
+
+
+class Node:
+    """A runner with one attempt, in a process of its own, and what it says."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self._out, self._err = folder / "out", folder / "err"
+
+    @property
+    def said(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def logged(self) -> str:
+        return self._err.read_text()
+
+    @property
+    def nursery(self) -> int:
+        return int(self.said.split()[1])
+
+    def wait_for(self, word: str) -> None:
+        asyncio.run(until(lambda: word in self.said, WAIT_S))
+
+    def wait_for_log(self, word: str) -> None:
+        asyncio.run(until(lambda: word in self.logged, WAIT_S))
+
+    def below(self) -> list[tree.Process]:
+        return tree.descendants([self.process.pid], tree.processes())
+
+    def another_users(self) -> tree.Process:
+        """The process that the command has become, once it is another user's."""
+        found: list[tree.Process] = []
+
+        def there() -> bool:
+            found[:] = [one for one in self.below() if _name(one.pid) == "sleep"]
+            return len(found) == 1
+
+        asyncio.run(until(there, WAIT_S))
+        return found[0]
+
+    def supervisor(self) -> int:
+        [found] = [one.pid for one in self.below() if one.parent == self.nursery]
+        return found
+
+
+def _name(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+@contextmanager
+def a_node(folder: Path, *argv: str, rights: tuple[str, ...] = WITHOUT_CAP_KILL, lease_s: float = 60) -> Iterator[Node]:
+    """All that it has started is ended with it: as root, whoever's it is."""
+    data = folder / "data"
+    script = str(ROOT / "tests/integration/node_for_tests.py")
+    with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+        process = subprocess.Popen(
+            [*rights, sys.executable, script, str(data), str(lease_s), *argv],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=out,
+            stderr=err,
+        )
+    made = Node(folder, process)
+    try:
+        yield made
+    finally:
+        below = made.below()
+        process.kill()
+        process.wait()
+        for one in below:
+            # By its start too: another may have its number by now.
+            if (now := tree.process(one.pid)) is not None and now.started == one.started:
+                tree.send(one.pid, signal.SIGKILL)
+        kill_leftovers(data)
+
+
+def test_a_lapse_leaves_the_supervisor_at_its_post_and_the_run_ends_when_its_work_does(tmp_path: Path) -> None:
+    with a_node(tmp_path, *ANOTHER_USERS, lease_s=1) as node:
+        beyond = node.another_users()
+        node.process.send_signal(signal.SIGSTOP)
+        worker = beyond.session
+        # Frozen; or ended, with a supervisor that ended over what it may not signal.
+        asyncio.run(until(lambda: _state(worker) in {"T", "", "Z"}, WAIT_S))
+        node.process.send_signal(signal.SIGCONT)
+        node.wait_for("Frozen(")
+        node.wait_for("Thawed(")
+        node.wait_for_log(f"kill -9 {beyond.pid}\n")
+        assert "Ended(" not in node.said
+        os.kill(beyond.pid, signal.SIGKILL)
+        node.wait_for("Ended(")
+        assert "end='failed'" in node.said
+        assert "'setpriv' was ended by SIGKILL" in node.said
+
+
+def _state(pid: int) -> str:
+    found = tree.process(pid)
+    return "" if found is None else found.state
+
+
+def test_what_a_killed_supervisor_left_out_of_reach_ends_the_run_when_it_ends(tmp_path: Path) -> None:
+    with a_node(tmp_path, *ANOTHER_USERS) as node:
+        beyond, nursery = node.another_users(), node.nursery
+        os.kill(node.supervisor(), signal.SIGKILL)
+        node.wait_for_log(f"run task~1: processes {beyond.pid} of an attempt are another user's")
+        assert "Ended(" not in node.said, "others may not be told that it is over while it goes on"
+        assert _state(nursery) not in {"", "Z"}, "it tried too, and lives on"
+        os.kill(beyond.pid, signal.SIGKILL)
+        node.wait_for("Ended(")
+        assert "its supervisor was killed" in node.said
+
+
+def test_a_start_that_finds_what_it_may_not_signal_says_which_and_what_to_do(tmp_path: Path) -> None:
+    with a_node(tmp_path, *ANOTHER_USERS) as node:
+        beyond = node.another_users()
+        node.process.kill()
+        node.process.wait()
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        start = [*WITHOUT_CAP_KILL, sys.executable, "-c", START, str(tmp_path / "data")]
+        done = subprocess.run(start, env=environment, capture_output=True, text=True, check=False, timeout=30)
+        try:
+            assert done.stdout == (
+                f"an earlier start of this node left work behind: processes {beyond.pid} of an attempt are another "
+                f"user's (sudo?), and this node may not signal them; end them as root (kill -9 {beyond.pid}), or "
+                "restart the machine or container; then start it again\n"
+            ), done.stderr
+        finally:
+            os.kill(beyond.pid, signal.SIGKILL)

@@ -1,0 +1,24 @@
+"""What a command is asked."""
+
+import logging
+import os
+
+import pytest
+
+from tasks.command import _terminate
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [(ProcessLookupError(), "it had ended already"), (PermissionError(), "it runs as another user")],
+)
+def test_a_command_that_cannot_be_asked_to_stop_is_waited_for(
+    refusal: OSError, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: int, __: int) -> None:
+        raise refusal
+
+    monkeypatch.setattr(os, "killpg", refuse)
+    with caplog.at_level(logging.INFO):
+        _terminate(7, logging.getLogger("rota.run"))
+    assert said in caplog.text
