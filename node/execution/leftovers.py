@@ -5,6 +5,7 @@ something that the work had started lived on. An attempt's record in the data fo
 every process below the nursery has the data folder in its environment, unless it took that away itself.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -73,8 +74,9 @@ def _records(folder: Path) -> list[Record]:
     for path in sorted((folder / "groups").glob("*.json")):
         try:
             record = Record(**json.loads(path.read_text()))
-        except (ValueError, TypeError):
-            # Cut short by a crash. Its processes are still found by the mark in their environment.
+        except (ValueError, TypeError, OSError):
+            # Cut short by a crash, or removed since it was listed: another attempt has just ended. Where processes
+            # of it are left, they are still found by the mark in their environment.
             continue
         if record.boot == boot:
             found.append(record)
@@ -180,5 +182,7 @@ def kill_attempt(folder: Path, supervisor: int, run_mark: str, scratch: Path, wa
     records = [record for record in _records(folder) if record.supervisor == supervisor]
     count = _kill(records, f"{RUN_MARK}={run_mark}".encode(), wait_s)
     shutil.rmtree(scratch, ignore_errors=True)
-    record_path(folder, supervisor).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        # Nothing of it is left: that is what counts, and not a disk that can no longer be written.
+        record_path(folder, supervisor).unlink()
     return count

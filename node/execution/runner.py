@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 CLOSE_S: Final = 15.0
 """How long `close` waits for supervisors. What they cannot kill in that time hangs in the kernel."""
 
+CLEAR_AGAIN_S: Final = 1.0
+"""Between two tries to clear away what a killed supervisor left, where the first could not even look."""
+
 READS_MAX: Final = 16
 """Frames taken from one attempt before others, and the rest of the node, have their turn."""
 
@@ -227,7 +230,10 @@ class Runner:
             task.add_done_callback(self._clearing.discard)
 
     async def _clear(self, attempt: _Attempt, supervisor: int) -> None:
-        """A supervisor has ended without a word: it was killed. The attempt ends when what it left is gone."""
+        """A supervisor has ended without a word: it was killed. The attempt ends when what it left is gone.
+
+        It does not give up: a launch that no `Ended` follows would be a run that never ends.
+        """
         run_id, token = attempt.id
         scratch = order.scratch_path(self._folder, attempt.order)
         while True:
@@ -236,6 +242,9 @@ class Runner:
                 break
             except LeftoversRemain as error:
                 log.error("run %s: %s", run_id, error)  # noqa: TRY400  the message says it all
+            except Exception:
+                log.exception("run %s: what its supervisor left cannot be cleared away; trying again", run_id)
+                await asyncio.sleep(CLEAR_AGAIN_S)
         self._gone(attempt)
         self._end(attempt, "failed", None, "its supervisor was killed")
 

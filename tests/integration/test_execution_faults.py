@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -11,11 +12,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from node.execution import frames, tree
-from node.execution.leftovers import LeftoversRemain, kill_leftovers
+from node.execution import frames, runner, tree
+from node.execution.leftovers import LeftoversRemain, kill_attempt, kill_leftovers, record_path
 from node.execution.linux import boottime_s
 from node.execution.order import Frozen, Limits, Started, Thawed
 from tests.integration.attempts import Attempts, attempts, pids, pids_path, states, until, written
@@ -190,6 +192,35 @@ def test_a_killed_supervisor_takes_its_attempt_along(tmp_path: Path) -> None:
         ended = await made.ended(order)
         assert (ended.end, ended.error) == ("failed", "its supervisor was killed")
         await until(lambda: states(family) == "")
+
+    play(tmp_path, scene)
+
+
+def test_an_attempt_whose_supervisor_was_killed_ends_whatever_is_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its run would never end. A record of another attempt is removed meanwhile; a descriptor lacks."""
+    refused: list[OSError] = [OSError(errno.EMFILE, "Too many open files")]
+
+    def clear(*words: Any) -> int:
+        if refused:
+            raise refused.pop()
+        return kill_attempt(*words)
+
+    async def scene(made: Attempts) -> None:
+        monkeypatch.setattr(runner, "kill_attempt", clear)
+        order = made.act("family")
+        family = await made.family(order)
+        gone = record_path(tmp_path, 1)
+        gone.symlink_to(tmp_path / "gone")  # listed, and not to be read
+        worker = tree.process(family[-1])
+        assert worker is not None
+        os.kill(worker.parent, signal.SIGKILL)
+        assert (await made.ended(order)).error == "its supervisor was killed"
+        assert not refused
+        assert not made.runner.held
+        await until(lambda: states(family) == "")
+        gone.unlink()
 
     play(tmp_path, scene)
 

@@ -1,10 +1,25 @@
 """What is recorded of attempts, and what is said of those that cannot be ended."""
 
+import json
 import os
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
-from node.execution.leftovers import _remaining
+from node.execution import tree
+from node.execution.leftovers import Record, _records, _remaining, record_path
+
+
+def test_a_record_that_is_removed_while_they_are_read_is_left_out(tmp_path: Path) -> None:
+    """Another attempt ends meanwhile. A link to nowhere is listed, and cannot be read, too."""
+    record = Record(tree.boot_id(), 50, 100, 51, 101, "r:1")
+    path = record_path(tmp_path, 50)
+    path.parent.mkdir()
+    path.write_text(json.dumps(asdict(record)))
+    record_path(tmp_path, 40).symlink_to(tmp_path / "gone")
+    record_path(tmp_path, 60).write_text("{")
+    assert _records(tmp_path) == [record]
 
 
 def test_what_is_another_users_is_told_from_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
