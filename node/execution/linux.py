@@ -1,4 +1,4 @@
-"""What Linux offers and Python 3.11 does not: prctl, and a timer on CLOCK_BOOTTIME.
+"""What Linux offers and Python 3.11 does not: prctl, capabilities, and a timer on CLOCK_BOOTTIME.
 
 CLOCK_BOOTTIME goes on while the machine is suspended. A poll's time-out does not: after a resume it would
 let work go on that another member has taken over meanwhile.
@@ -13,10 +13,13 @@ from typing import Final
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_CAP_KILL = 5
 _TFD_NONBLOCK = os.O_NONBLOCK
 _TFD_CLOEXEC = os.O_CLOEXEC
 _TFD_TIMER_ABSTIME = 1
 
+_STATUS: Final = Path("/proc/self/status")
 _AUTOGROUP: Final = Path("/proc/self/autogroup")
 _AUTOGROUP_AGAIN_S: Final = 0.15
 
@@ -51,6 +54,17 @@ def die_with_parent(signal_number: int) -> None:
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends: none of them can leave the tree."""
     _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def may_signal_everybody(status: Path = _STATUS) -> bool:
+    """Whether this process has CAP_KILL: whoever a process of its has become, it may stop and kill it."""
+    effective = next(line for line in status.read_text().splitlines() if line.startswith("CapEff:"))
+    return bool(int(effective.split()[1], 16) & 1 << _CAP_KILL)
+
+
+def gain_no_rights() -> None:
+    """Let no program that this process starts have rights that this process has not: sudo, or file capabilities."""
+    _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
 
 
 def lower_session(nice: int, file: Path = _AUTOGROUP, tries: int = 50) -> None:

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from node.execution import frames
 from node.execution.ctx import Ctx, Wire
 from node.execution.leftovers import RUN_MARK
-from node.execution.linux import die_with_parent, lower_session
+from node.execution.linux import die_with_parent, gain_no_rights, lower_session, may_signal_everybody
 from node.execution.order import Brief
 from tasks.fields import field_errors
 from tasks.kind import Failed, MissingSecret, Unretryable
@@ -61,6 +61,9 @@ def _leave_supervisor(supervisor: int, keep: Collection[int], output: int, brief
     die_with_parent(signal.SIGKILL)
     if os.getppid() != supervisor:
         os._exit(1)
+    if not may_signal_everybody():
+        # What becomes another user could be neither frozen when the lease lapses nor killed: it does not start.
+        gain_no_rights()
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGINT):

@@ -8,6 +8,7 @@ import contextlib
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,11 @@ SETPRIV = shutil.which("setpriv") or ""
 WITHOUT_CAP_KILL = (SETPRIV, "--bounding-set=-kill")
 NOBODY = 65534
 WAIT_S = 30.0
+AS_NOBODY = (
+    *(SETPRIV, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
+    # The interpreter and the test's folder may lie where only root gets at them.
+    *("--inh-caps=-all,+dac_override,+dac_read_search", "--ambient-caps=-all,+dac_override,+dac_read_search"),
+)
 ANOTHER_USERS = ("setpriv", f"--reuid={NOBODY}", "sleep", "600")
 
 START = """
@@ -178,3 +184,26 @@ def test_a_start_that_finds_what_it_may_not_signal_says_which_and_what_to_do(tmp
             ), done.stderr
         finally:
             os.kill(beyond.pid, signal.SIGKILL)
+
+
+def test_where_not_everybody_may_be_signalled_no_program_gains_rights(tmp_path: Path) -> None:
+    """A setuid program would leave the node's reach, as sudo does: here it fails, and its log says why."""
+    sudo = tmp_path / "sudo"
+    shutil.copy(SETPRIV, sudo)
+    sudo.chmod(0o755 | stat.S_ISUID)
+    if os.statvfs(tmp_path).f_flag & os.ST_NOSUID:
+        pytest.skip("needs a temporary folder that is not mounted nosuid")
+    with a_node(tmp_path, str(sudo), "--reuid=0", "sleep", "600", rights=AS_NOBODY) as node:
+        node.wait_for("Ended(")
+        assert f"'{sudo}' ended with exit code" in node.said
+        assert "setresuid failed: Operation not permitted" in (tmp_path / "data/logs/task~1/1.log").read_text()
+
+
+@pytest.mark.parametrize(("rights", "kept"), [(WITHOUT_CAP_KILL, "1"), ((SETPRIV,), "0")])
+def test_a_node_that_may_signal_everybody_withholds_nothing(tmp_path: Path, rights: tuple[str, ...], kept: str) -> None:
+    with a_node(tmp_path, "setpriv", f"--reuid={NOBODY}", "cat", "/proc/self/status", rights=rights) as node:
+        node.wait_for("Ended(")
+        assert "end='succeeded'" in node.said
+        lines = (tmp_path / "data/logs/task~1/1.log").read_text().splitlines()
+        assert f"NoNewPrivs:\t{kept}" in lines
+        assert f"Uid:\t{NOBODY}\t{NOBODY}\t{NOBODY}\t{NOBODY}" in lines, "root can become another user all the same"

@@ -1,4 +1,4 @@
-"""The priority of a session, where the kernel schedules by sessions."""
+"""The priority of a session, where the kernel schedules by sessions, and what a process may do."""
 
 import errno
 import threading
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node.execution.linux import lower_session
+from node.execution.linux import lower_session, may_signal_everybody
 
 
 def test_the_priority_is_written(tmp_path: Path) -> None:
@@ -36,3 +36,13 @@ def test_what_comes_too_soon_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> 
     lower_session(10, Path("autogroup"))
     assert done.wait(10)
     assert asked == ["10", "10", "10"]
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "may"),
+    [("000001ffffffffff", True), ("000001ffffffffdf", False), ("0000000000000020", True), ("0000000000000000", False)],
+)
+def test_who_has_cap_kill_may_signal_everybody(tmp_path: Path, capabilities: str, may: bool) -> None:
+    file = tmp_path / "status"
+    file.write_text(f"Name:\tpython3\nCapPrm:\t0000000000000000\nCapEff:\t{capabilities}\nCapBnd:\t000001ffffffffff\n")
+    assert may_signal_everybody(file) is may
