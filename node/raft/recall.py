@@ -117,7 +117,7 @@ def hopeless(me: str, cluster: frozenset[str], answers: Mapping[str, Answer]) ->
 
 @dataclass(slots=True)
 class Ballot:
-    """The votes that a candidate was given in its term, by the lives of those who gave them.
+    """The votes that a candidate was given in its latest term, by the lives of those who gave them.
 
     A member that has lost its log begins another life, with a greater number, and whoever answers it knows of that. A
     vote of the life before, which was under way for long, must not count beside one of somebody who knows.
@@ -128,9 +128,18 @@ class Ballot:
     lives: dict[str, int] = field(default_factory=dict)
 
     def take(self, term: int, member: str, life: int, lives: Mapping[str, int]) -> bool:
-        """Whether a vote counts; `lives` are the lives of others that the voter knows of."""
-        if term != self.term:
+        """Whether a vote counts; `lives` are the lives of others that the voter knows of.
+
+        A member has one vote in a term, however often it arrives, and one of an earlier term says nothing any more.
+
+        >>> ballot = Ballot()
+        >>> [ballot.take(7, "b", 1, {}), ballot.take(7, "b", 1, {}), ballot.take(6, "c", 1, {})]
+        [True, False, False]
+        """
+        if term > self.term:
             self.term, self.votes, self.lives = term, {}, {}
+        if term < self.term or member in self.votes:
+            return False
         known = {**self.lives, **lives}
         votes = {**self.votes, member: life}
         if any(votes.get(other, now) < now for other, now in known.items()):

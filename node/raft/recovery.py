@@ -178,5 +178,6 @@ class Recovery:
         return {**vote, "life": self._life, "lives": dict(self._lives), "candidate": self._candidates.get(node.id, 0)}
 
     def counts(self, node: Node, vote: Message) -> bool:
-        """Whether a vote that has come counts: none that was asked for with the log of a life before."""
-        return vote["candidate"] == self._life and self._ballot.take(vote["term"], node.id, vote["life"], vote["lives"])
+        """Whether a vote that has come counts: one a member, in this term, asked for with the log of this life."""
+        asked_for = vote["candidate"] == self._life and vote["term"] == self._consensus.raftCurrentTerm
+        return asked_for and self._ballot.take(vote["term"], node.id, vote["life"], vote["lives"])

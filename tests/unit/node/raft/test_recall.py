@@ -77,3 +77,12 @@ def test_a_vote_of_a_life_before_does_not_count_beside_one_of_somebody_who_knows
     assert late.take(8, "lost", 2, {})
     assert late.take(8, "knows", 1, {"lost": 2})
     assert late.take(8, "knew", 1, {"lost": 1}), "that it knows of an earlier life only does no harm"
+
+
+def test_a_member_has_one_vote_in_a_term_and_an_earlier_term_none() -> None:
+    ballot = Ballot()
+    assert ballot.take(7, "knows", 1, {"lost": 2})
+    assert not ballot.take(7, "knows", 1, {"lost": 2}), "it has come again"
+    assert not ballot.take(6, "else", 1, {}), "it is late"
+    assert not ballot.take(7, "lost", 1, {}), "and what was known before it came is known still"
+    assert ballot.take(8, "knows", 1, {})

@@ -208,11 +208,35 @@ def test_a_vote_that_was_asked_for_before_it_lost_its_log_does_not_count(world: 
     _, lost, other = names(world)
     member = asking_anew(world, lost)
     recovery, node = member.consensus.recovery, member.node(other)
-    vote = {"term": 9, "life": 0, "lives": {}}
+    vote = {"term": member.consensus.raftCurrentTerm, "life": 0, "lives": {}}
     asked_now = recovery.question({"type": "request_vote"})["life"]
     assert asked_now > 0
     assert not recovery.counts(node, {**vote, "candidate": 0})
     assert recovery.counts(node, {**vote, "candidate": asked_now})
+
+
+def test_a_member_has_one_vote_and_one_of_another_term_says_nothing(tmp_path: Path) -> None:
+    """The library adds one for each that comes: of five, a vote sent again on the way would make a leader of two."""
+    world = World(tmp_path, "abcde")
+    with world.clock():
+        world.start()
+        world.connect_all()
+        world.agree(b"before")
+        leader = world.until(world.leader)
+        follower, one, other = [member for member in world.running.values() if member is not leader][:3]
+        term = follower.consensus.raftCurrentTerm
+        follower.take(leader.me, {"type": "timeout_now", "term": term})
+        follower.tick()
+        assert follower.consensus.raftCurrentTerm == term + 1
+        life = follower.consensus.recovery.question({"type": "request_vote"})["life"]
+        vote = {"type": "response_vote", "term": term + 1, "life": 1, "lives": {}, "candidate": life}
+        follower.take(one.me, vote)
+        follower.take(one.me, vote)
+        for elsewhere in (term, term + 9):
+            follower.take(other.me, {**vote, "term": elsewhere})
+        assert not follower.consensus.is_leader, "two of five"
+        follower.take(other.me, vote)
+        assert follower.consensus.is_leader
 
 
 def test_a_vote_names_the_life_that_it_was_asked_for_in(world: World) -> None:
