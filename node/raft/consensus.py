@@ -217,8 +217,12 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
 
     def is_committed(self, there: bool, member: str) -> bool:
         """Whether the log has made somebody a member (or not one), and all changes in it are committed."""
-        changing = any(entry[0][0] == membership.MEMBERSHIP for entry in self.journal.after(self.raftCommitIndex))
-        return bool(not changing and self.applied_in_term and (member in self.members()) == there)
+        return bool(not self._changing and self.applied_in_term and (member in self.members()) == there)
+
+    @property
+    def _changing(self) -> bool:
+        """Whether a change of membership is in the log that is not committed yet, as far as is known here."""
+        return membership.changes(self.journal.after(self.raftCommitIndex))
 
     def wake(self) -> None:
         """End the present tick's waiting. May be called from any thread."""
@@ -323,9 +327,16 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         return index
 
     def _SyncObj__changeCluster(self, request: list[str]) -> bool:
-        """A leader that is to go hands over first: the next one will remove it."""
+        """Take a change as leader. One that is to go itself hands over first: the next one will remove it.
+
+        The majorities of two configurations have a member in common only if they differ by one. So a change waits until
+        the one before is committed; and until an entry of this term is, which the library sees to: before that, a
+        change of an earlier leader may count elsewhere (Ongaro's correction of 2015 to section 4.1 of his thesis).
+        """
         if request[0] == "rem" and self._book.node(request[1]).id == self.me:
             self.transferLeadership()
+            return False
+        if self._changing:
             return False
         return bool(SyncObj._SyncObj__changeCluster(self, request))
 

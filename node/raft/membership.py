@@ -22,6 +22,11 @@ def unpack(command: bytes) -> tuple[str, str]:
     return what, member
 
 
+def changes(entries: Iterable[Entry]) -> bool:
+    """Whether there is a change of membership among these entries."""
+    return any(command[0] == MEMBERSHIP for command, _, _ in entries)
+
+
 def after(cluster: Iterable[str], entries: Iterable[Entry]) -> tuple[str, ...]:
     """The members after these entries, each as "id host port", given those before them."""
     members = {_id(member): member for member in cluster}

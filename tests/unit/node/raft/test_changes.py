@@ -1,0 +1,108 @@
+"""Members are added and removed one at a time (Ongaro 2014, section 4.1)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pysyncobj.config import FAIL_REASON
+
+from node.raft import membership
+from node.raft.changes import Change, Changes
+from tests.wired import Wired, World
+
+
+@pytest.fixture
+def five(tmp_path: Path) -> Iterator[World]:
+    """Five members that have a leader, and have agreed on one entry."""
+    made = World(tmp_path, "abcde")
+    with made.clock():
+        made.start()
+        made.connect_all()
+        made.agree(b"before")
+        made.run(0.2)
+        yield made
+
+
+def part(world: World, side: set[str]) -> None:
+    """Cut these off from the others."""
+    for one in side:
+        for other in set(world.names) - side:
+            world.cut(one, other)
+
+
+def ask(leader: Wired, what: str, member: str) -> list[int]:
+    """Ask for a change. What comes of it."""
+    answers: list[int] = []
+    assert what in ("add", "rem")
+    packed = membership.pack("rem" if what == "rem" else "add", member)
+    leader.consensus.change(packed, lambda _result, reason: answers.append(reason))
+    return answers
+
+
+def test_of_two_changes_the_second_waits_until_the_first_is_committed(five: World) -> None:
+    """Else two of five are a majority at once, of the three that they would be; and the three others of the five."""
+    leader: Wired = five.until(five.leader)
+    others = [name for name in five.names if name != leader.me]
+    with_it, let_go = others[0], others[1:]
+    part(five, {leader.me, with_it})
+    first, second = (ask(leader, "rem", name) for name in let_go[:2])
+    leader.tick()
+    assert (first, second) == ([], [FAIL_REASON.REQUEST_DENIED])
+    leader.consensus.put(b"here")
+    five.run(3)
+    new: Wired = five.until(five.leader)
+    assert new.me in let_go
+    five.agree(b"there", of=let_go)
+    part_of_five = five.running[with_it]
+    assert (leader.applied, part_of_five.applied) == ([b"before"], [b"before"])
+    if new.me == let_go[0]:
+        new.consensus.transferLeadership()  # the two do not let it in; nor would it lead on, being no member any more
+        five.run(1)
+    five.connect_all()
+    five.run(3)
+    assert all(member.applied == [b"before", b"there"] for member in five.running.values())
+    assert all(member.consensus.members() == set(five.names) for member in five.running.values())
+
+
+def test_a_change_is_taken_once_the_one_before_is_committed(five: World) -> None:
+    leader: Wired = five.until(five.leader)
+    one, other, *_ = (name for name in five.names if name != leader.me)
+    for gone in (one, other):
+        answers = ask(leader, "rem", gone)
+        five.until(answers.copy)
+        assert answers == [FAIL_REASON.SUCCESS]
+    assert leader.consensus.members() == set(five.names) - {one, other}
+
+
+def test_a_new_leader_takes_no_change_before_an_entry_of_its_own_is_committed(five: World) -> None:
+    """A change of an earlier leader, which it has not got, may yet be committed beside its own (Ongaro, 2015)."""
+    before: Wired = five.until(five.leader)
+    five.crash(before.me)
+    leader: Wired = five.until(five.leader)
+    part(five, {leader.me})
+    gone = next(name for name in five.running if name != leader.me)
+    refused = ask(leader, "rem", gone)
+    leader.tick()
+    assert leader.consensus.is_leader
+    assert leader.consensus.raftCommitIndex < leader.consensus.journal.last_index, "its first entry"
+    assert refused == [FAIL_REASON.REQUEST_DENIED]
+    assert gone in leader.consensus.members()
+
+
+def test_who_is_refused_since_another_change_is_under_way_asks_again_until_it_is_made(five: World) -> None:
+    leader: Wired = five.until(five.leader)
+    one, other, gone, also = (five.running[name] for name in five.names if name != leader.me)
+    asking = {one.me: (Changes(), gone.me), other.me: (Changes(), also.me)}
+    changes = {name: Change("rem", member, member, five.now_s + 10) for name, (_, member) in asking.items()}
+    for name, (queue, _) in asking.items():
+        queue.add(changes[name])
+        queue.step(five.running[name].consensus, five.now_s)
+    denied = False
+    while not all(change.future.done() for change in changes.values()):
+        five.run(0.01)
+        for name, (queue, _) in asking.items():
+            queue.step(five.running[name].consensus, five.now_s)
+        denied = denied or any(change.denied for change in changes.values())
+    assert denied, "they came at the same time"
+    assert [change.future.exception() for change in changes.values()] == [None, None]
+    assert leader.consensus.members() == {leader.me, one.me, other.me}
