@@ -63,14 +63,23 @@ def _first(piece: bytes, pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield from pieces
 
 
-def put(written: Path, place: Path) -> None:
-    """Rename a written snapshot into its place, for good."""
+def put(written: Path, place: Path, *, synced: bool = False) -> None:
+    """Rename a snapshot into its place, for good: what is in it first, unless that is on the disk (`write`).
+
+    Else a power cut may leave the name of the new one, without its content, and nothing of the one before.
+    """
+    if not synced:
+        _sync(written)
     written.replace(place)
-    folder = os.open(place.parent, os.O_RDONLY)
+    _sync(place.parent)
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(opened)
     finally:
-        os.close(folder)
+        os.close(opened)
 
 
 def check(path: Path) -> Header:

@@ -7,6 +7,7 @@ whole, and only then installed.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 CLOSING_S = 5.0
 PIECE_BYTES = 256 << 10
+SYNCED_BYTES = 8 << 20
+"""What is received is synced whenever so much more is there: all of it at the end would stop Raft's thread for long."""
 RESTS = 3.0
 SENDING_S = 60.0
 """A new snapshot waits for so long while the one before is being sent."""
@@ -70,6 +73,7 @@ class Snapshots:
         self._took_s = 0.0
         self._sending: dict[object, tuple[float, BinaryIO]] = {}
         self._receiving: BinaryIO | None = None
+        self._unsynced_bytes = 0
 
     # -- made here
 
@@ -111,7 +115,7 @@ class Snapshots:
         if self.header is not None and self.header.index >= header.index:
             self._written.unlink()
             return SERIALIZER_STATE.FAILED, header.prev[1]
-        snapshot.put(self._written, self.place)
+        snapshot.put(self._written, self.place, synced=True)
         self.header = header
         self._close_sending()
         logger.info("snapshot of %d bytes, up to entry %d, written in %.1f s", self.bytes, header.index, self._took_s)
@@ -155,9 +159,15 @@ class Snapshots:
         if first:
             self._drop_incoming()
             self._receiving = self._incoming.open("wb")
+            self._unsynced_bytes = 0
         if self._receiving is None:
             return None
         self._receiving.write(data)
+        self._unsynced_bytes += len(data)
+        if self._unsynced_bytes >= SYNCED_BYTES:
+            self._receiving.flush()
+            os.fsync(self._receiving.fileno())
+            self._unsynced_bytes = 0
         if not last:
             return None
         self._receiving.close()
@@ -170,7 +180,7 @@ class Snapshots:
             return None
 
     def install(self, header: Header) -> None:
-        """Put the received one in place."""
+        """Put the received one in place. It is on the disk then, and may be acknowledged."""
         self._close_sending()
         self.bytes = self._incoming.stat().st_size
         snapshot.put(self._incoming, self.place)

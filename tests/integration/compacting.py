@@ -34,7 +34,7 @@ def main(path: Path, kept: int) -> None:
         cut = (last - 5) - journal.first_index
         header = Header(journal[cut + 1], journal[cut], CLUSTER)
         snapshot.write(path / "snapshot.written.tmp", header, [bytes(10_000)])
-        snapshot.put(path / "snapshot.written.tmp", folder.snapshot)
+        snapshot.put(path / "snapshot.written.tmp", folder.snapshot, synced=True)
         journal.deleteEntriesTo(cut)
         journal.flush()
         print("cut", last, flush=True)

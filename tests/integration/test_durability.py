@@ -1,7 +1,7 @@
 """Entry, term and vote are on the disk before anything says so: seen in the system calls of real members.
 
 Not what the product says of itself, but what the kernel was asked: between an entry's arrival and the message that
-acknowledges it there is a write to the journal's files and a sync of them that has returned.
+acknowledges it there is a write to the journal's files and a sync of them that has returned; of a snapshot, too.
 """
 
 import json
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.integration
 
 JOURNAL = "raft.sqlite"
 JOURNAL_FILES = (f"{JOURNAL}-wal", JOURNAL)
+INCOMING = "snapshot.incoming.tmp"
 
 
 @dataclass
@@ -31,6 +32,7 @@ class Disk:
     """What a trace shows of one member: what is in memory only, what is written, and what was said too early.
 
     A fact is ("entry", index) or ("vote", term). `proven` counts what was said of facts that had been synced.
+    `incoming` is how it stands with a snapshot from the leader.
     """
 
     in_memory: set[tuple[str, int]] = field(default_factory=set)
@@ -38,6 +40,7 @@ class Disk:
     early: list[str] = field(default_factory=list)
     proven: dict[str, int] = field(default_factory=dict)
     synced: set[tuple[str, int]] = field(default_factory=set)
+    incoming: Literal["none", "written", "synced"] = "none"
 
     def follow(self, calls: Iterable[Call]) -> "Disk":
         """Go through a trace."""
@@ -49,6 +52,10 @@ class Disk:
             elif call.name in ("fsync", "fdatasync") and place in JOURNAL_FILES and call.result == 0:
                 self.synced |= self.written
                 self.written.clear()
+            elif call.name == "write" and place == INCOMING:
+                self.incoming = "written"
+            elif call.name in ("fsync", "fdatasync") and place == INCOMING and call.result == 0:
+                self.incoming = "synced"
             elif call.name == "write" and place == NOTES:
                 for line in call.data.splitlines():
                     self._note(json.loads(line))
@@ -64,6 +71,11 @@ class Disk:
                 self._says(kind, "vote", term)
             case {"what": "says", "kind": "next_node_idx", "index": index}:
                 self._says("acknowledgement", "entry", index)
+                if index and self.incoming == "written":
+                    self.early.append(f"acknowledgement of {index}, and the snapshot is not on the disk")
+                elif index and self.incoming == "synced":
+                    self.proven["snapshot"] = self.proven.get("snapshot", 0) + 1
+                    self.incoming = "none"
             case {"what": "applies", "index": index, "leads": True}:
                 self._says("answer to a client", "entry", index)
 
@@ -116,6 +128,23 @@ def test_entries_term_and_vote_are_synced_before_anything_says_so(cluster: Clust
     assert proven(disks.values(), "answer to a client") > 20
     assert proven(disks.values(), "request_vote") > 0
     assert proven(disks.values(), "response_vote") > 0
+
+
+def test_a_snapshot_from_the_leader_is_synced_before_it_is_acknowledged(cluster: Cluster) -> None:
+    cluster.timing = {"batch_bytes": 1, "log_entries": 200}
+    cluster.start()
+    lagging = cluster.followers()[0].me
+    cluster.kill(lagging)
+    leader = cluster.leader()
+    leader.do("push", start=0, count=600, window=20, size=2_000)
+    wait_for("the log to be compacted", lambda: leader.do("state")["first_index"] > 100)
+    cluster.more = {"awaits_tracer": True}
+    cluster.start(lagging)
+    tracer = trace(cluster, lagging)
+    cluster.same(600)
+    disks = seen(cluster, {lagging: tracer})
+    assert disks[lagging].early == []
+    assert proven(disks.values(), "snapshot") > 0
 
 
 def test_a_flush_that_is_left_out_is_noticed(cluster: Cluster) -> None:

@@ -1,7 +1,7 @@
 """A `raft_member` that writes down what it takes, proposes, says and applies, for a tracer that sees the disk as well.
 
 Each note is one write to a file of its own, by Raft's thread, at the moment: before a message leaves, after one came.
-`unsynced` in the settings leaves out what the tests are there to notice.
+`unsynced` in the settings leaves out what the tests are there to notice; with `awaits_tracer` nothing is done unseen.
 """
 
 import json
@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from node.cli.local import wait_for
 from node.raft.adapter import Raft
 from node.raft.consensus import Consensus
 from node.raft.intake import Intake
@@ -22,7 +23,7 @@ from tests.integration import raft_member
 NOTES = "notes"
 
 
-def watch(notes: Path) -> None:
+def watch(notes: Path, *, awaits_tracer: bool = False) -> None:
     """Have the parts say what they do."""
     file = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     take, put, add, apply, tick = Intake.take, Transport._put, SqliteJournal.add, Raft._apply, Consensus.tick
@@ -61,6 +62,8 @@ def watch(notes: Path) -> None:
             told.append(threading.get_native_id())
             sys.stdout.write(json.dumps({"thread": told[0]}) + "\n")
             sys.stdout.flush()
+            if awaits_tracer:
+                wait_for("a tracer", lambda: "TracerPid:\t0\n" not in Path("/proc/thread-self/status").read_text())
         tick(self, wait_s)
 
     Intake.take, Transport._put, SqliteJournal.add = noting_take, noting_put, noting_add  # type: ignore[method-assign]
@@ -84,7 +87,7 @@ if __name__ == "__main__":
     settings = json.loads(sys.argv[1])
     folder = Path(settings["folder"])
     folder.mkdir(parents=True, exist_ok=True)
-    watch(folder / NOTES)
+    watch(folder / NOTES, awaits_tracer=settings.get("awaits_tracer", False))
     if settings.get("unsynced"):
         leave_out_the_flush()
     raft_member.main()

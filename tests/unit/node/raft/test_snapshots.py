@@ -1,5 +1,6 @@
 """What PySyncObj 0.3.17 does wrong with snapshots, and what is done here instead (node/DESIGN.md)."""
 
+import os
 import pickle
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +12,8 @@ import pytest
 from node.raft import snapshot
 from node.raft.errors import Broken
 from node.raft.machine import Timing
-from node.raft.snapshots import Snapshots, unhurried
+from node.raft.snapshot import Header
+from node.raft.snapshots import PIECE_BYTES, Snapshots, unhurried
 from tests.wired import Wired, World
 
 
@@ -152,6 +154,45 @@ def test_a_snapshot_that_arrives_damaged_is_not_used(short: World) -> None:
     assert not member.consensus.snapshots.place.exists()
     short.connect_all()
     short.until(lambda: member.applied == leader.applied)
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The files and folders that are synced, by their numbers."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda opened: synced.append(os.fstat(opened).st_ino))
+    return synced
+
+
+def test_what_is_received_is_synced_before_it_takes_its_place(tmp_path: Path, synced: list[int]) -> None:
+    """The library renames it, and acknowledges: after a power cut neither this one nor the one before is there."""
+    made, place = tmp_path / "made", tmp_path / "snapshot"
+    snapshot.write(made, Header((b"", 9, 1), (b"", 8, 1), ()), [bytes(PIECE_BYTES)] * 40)
+    place.write_bytes(b"the one before")
+    snapshots = Snapshots(place, lambda: lambda: iter(()), lambda _index: (), lambda index: index)
+    del synced[:]
+    with made.open("rb") as file:
+        parts = list(iter(lambda: file.read(PIECE_BYTES), b""))
+    assert [snapshots.receive((part, not number, False)) for number, part in enumerate(parts)] == [None] * len(parts)
+    assert len(synced) == 1, "some of it as it comes, so that what is left at the end does not take long"
+    header = snapshots.receive((b"", False, True))
+    assert header is not None
+    del synced[:]
+    assert place.read_bytes() == b"the one before"
+    snapshots.install(header)
+    assert synced == [place.stat().st_ino, tmp_path.stat().st_ino]
+    assert snapshot.check(place) == header
+
+
+def test_what_is_written_here_is_synced_once_and_not_in_rafts_thread(tmp_path: Path, synced: list[int]) -> None:
+    place = tmp_path / "snapshot"
+    snapshots = Snapshots(place, lambda: lambda: iter([b"state"]), lambda _index: (), lambda index: index)
+    snapshots.serialize((None, (b"", 9, 1), (b"", 8, 1), None), 8)
+    assert snapshots._writer is not None
+    snapshots._writer.join()
+    written = list(synced)
+    snapshots.checkSerializing()
+    assert (written, synced[1:]) == ([place.stat().st_ino], [tmp_path.stat().st_ino])
 
 
 def test_a_whole_snapshot_of_no_state_is_not_taken_for_an_empty_one(short: World) -> None:
