@@ -22,6 +22,7 @@ import pysyncobj.transport
 from pysyncobj.tcp_connection import CONNECTION_STATE
 
 import node.raft.consensus
+import node.raft.elections
 import node.raft.folder
 import node.raft.intake
 import node.raft.recovery
@@ -167,11 +168,12 @@ class World:
                 mock.patch.object(pysyncobj.syncobj, "monotonicTime", self._now),
                 mock.patch.object(pysyncobj.syncobj, "random", self.rng),
                 mock.patch.object(pysyncobj.transport, "monotonicTime", self._now),
-                mock.patch.object(node.raft.consensus, "random", self.rng),
+                mock.patch.object(node.raft.elections, "random", self.rng),
                 mock.patch.object(node.raft.consensus, "Transport", WiredTransport),
                 mock.patch.object(node.raft.folder, "SqliteJournal", QuickJournal),
             ]
-            modules = (node.raft.consensus, node.raft.intake, node.raft.recovery, node.raft.transport)
+            raft = node.raft
+            modules = (raft.consensus, raft.elections, raft.intake, raft.recovery, raft.transport)
             patches += [mock.patch.object(module, "monotonic", self._now) for module in modules]
             for patch in patches:
                 patch.start()

@@ -8,7 +8,6 @@ library has not got them.
 
 import logging
 import os
-import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,11 +20,12 @@ from node.cluster_id import ClusterId
 from node.raft import membership, snapshot
 from node.raft.addresses import Book
 from node.raft.deflate import mend_connections
+from node.raft.elections import Elections
 from node.raft.errors import Broken
 from node.raft.folder import CLUSTER_ID, Folder
 from node.raft.intake import Intake
 from node.raft.machine import Timing
-from node.raft.prevote import Poll, Standing
+from node.raft.prevote import Standing
 from node.raft.recovery import Recovery
 from node.raft.sealing import mend_encryptor
 from node.raft.snapshots import Capture, Snapshots
@@ -44,8 +44,6 @@ start there are thousands, and this thread answers nobody meanwhile."""
 APART = 0.5
 """So much longer than that of the first member may be the log of one after the last."""
 
-_SOON_S = 0.01
-_ASKING_S = 0.3
 _FOLLOWER, _CANDIDATE = 0, 1
 
 _NEVER = 1 << 62  # `tick` says when
@@ -90,7 +88,6 @@ def configuration(timing: Timing, secret: str, bind: str, journal: Journal) -> S
 class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
     """One member's part in the consensus. All of it is used in one thread, once it is made."""
 
-    _SyncObj__raftElectionDeadline: float
     _SyncObj__raftCommitIndex: int
 
     def __init__(
@@ -114,8 +111,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         self.snapshots = Snapshots(folder.snapshot, capture, self._cluster_at, self._cut_at)
         self.snapshots.header = folder.header
         self.behind = False
-        self.poll = Poll(random.getrandbits(62))
-        self._asked_s = float("-inf")
+        self.elections = Elections(self)
         self.recovery = Recovery(self, folder.journal, self._SyncObj__setCurrentTerm)
         self.intake = Intake(self)
         self.transport: Transport
@@ -139,6 +135,11 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
     def is_leader(self) -> bool:
         """Whether the library says so."""
         return bool(self._isLeader())
+
+    @property
+    def is_candidate(self) -> bool:
+        """Whether this member has asked for votes, and has not heard what came of it."""
+        return bool(self._SyncObj__raftState == _CANDIDATE)
 
     def leader_node(self) -> Node | None:
         """The leader that was heard last in this term."""
@@ -204,8 +205,12 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         """A member's connection has ended. If it was the leader, it may be dead: ask for an election soon."""
         if node == self.leader_node() and not self.is_leader:
             self.intake.leader_heard_s = float("-inf")
-            soon = monotonic() + random.uniform(0.2, 1.0) * self.timing.hasty_s
-            self._SyncObj__raftElectionDeadline = min(soon, self._SyncObj__raftElectionDeadline)
+            self.elections.hasten()
+
+    def tell_all(self, message: dict[str, Any]) -> None:
+        """Send a message to all other members."""
+        for node in self._SyncObj__otherNodes:
+            self.transport.send(node, message)
 
     def put(self, data: bytes) -> None:
         """Propose an entry; whether it gets anywhere shows when it is applied."""
@@ -231,7 +236,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
     def tick(self, wait_s: float) -> None:
         """Do what is due, then wait for messages for so long at most."""
         self.recovery.step()
-        self._before_election()
+        self.elections.step()
         self.doTick(0.0 if self.behind else wait_s)
         if self._log_is_long() and not self.snapshots.writing:
             self.forceLogCompaction()
@@ -255,43 +260,17 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         os.close(notifier._PipeNotifier__pipeR)
         os.close(notifier._PipeNotifier__pipeW)
 
-    # -- elections
-
-    def _before_election(self) -> None:
-        """Put off an election that is due until a majority would have it."""
-        now = monotonic()
-        if self.is_leader or self._SyncObj__transferInProgress:
-            return
-        if self._SyncObj__raftElectionDeadline <= now + _SOON_S:
-            self._SyncObj__raftElectionDeadline = now + random.uniform(0.5, 1.0) * self.timing.election_min_s
-            if self.recovery.may_stand:
-                self._ask_beforehand()
-        if self.poll.won(self.members()) and self.recovery.may_stand:
-            self.recovery.now_votes()
-            self._SyncObj__raftElectionDeadline = 0
-
-    def gives_way(self, asking: str) -> bool:
-        """Two that ask at the same time would split the votes: the one with the lesser id goes first."""
-        if monotonic() - self._asked_s > _ASKING_S:
-            return True
-        if self._SyncObj__raftState == _CANDIDATE or (self.poll.open and asking > self.me):
-            return False
-        self.poll.open = False
-        return True
-
-    def _ask_beforehand(self) -> None:
-        self._asked_s = monotonic()
-        standing = self.standing()
-        question = {"type": "pre_vote", "number": self.poll.begin(self.me)}
-        question |= {"last_log_term": standing.last_term, "last_log_index": standing.last_index}
-        self.tell_all(question)
-
-    def tell_all(self, message: dict[str, Any]) -> None:
-        """Send a message to all other members."""
-        for node in self._SyncObj__otherNodes:
-            self.transport.send(node, message)
-
     # -- put in the place of the library's own
+
+    @property
+    def _SyncObj__raftElectionDeadline(self) -> float:
+        return self.elections.deadline_s
+
+    @_SyncObj__raftElectionDeadline.setter
+    def _SyncObj__raftElectionDeadline(self, deadline_s: float) -> None:
+        """What puts the deadline off ends a handing over, too: the library would heed no heartbeat, and stand later."""
+        self.elections.deadline_s = deadline_s
+        self._SyncObj__transferInProgress = False
 
     def _SyncObj__doApplyCommand(self, command: bytes) -> None:
         """Apply entries as bytes. Changes of membership count from the moment they are in the log, not from here."""

@@ -70,7 +70,7 @@ class Intake:
         # Before any of it is acknowledged: two leaders of two clusters must not both count on this member.
         here.belong_to(here.transport.cluster_of(node))
         self.leader_heard_s = monotonic()
-        here.poll.open = False
+        here.elections.poll.open = False
         if "prevLogIdx" not in message:
             self._part(node, message)
             return
@@ -154,7 +154,7 @@ class Intake:
     def _asked_beforehand(self, node: Node, message: Message) -> None:
         here = self._consensus
         able = may_vote(here.recovery.votes, here.recovery.first_election, here.standing(), _standing(message))
-        granted = able and not self._has_leader(node) and here.gives_way(node.id)
+        granted = able and not self._has_leader(node) and here.elections.gives_way(node.id)
         answer = {"type": "pre_vote_answer", "number": message["number"], "granted": granted}
         here.transport.send(node, {**answer, "term": here.raftCurrentTerm})
 
@@ -168,7 +168,7 @@ class Intake:
     def _answered_beforehand(self, node: Node, message: Message) -> None:
         self._late(node, message)
         if message["granted"]:
-            self._consensus.poll.answer(message["number"], node.id)
+            self._consensus.elections.poll.answer(message["number"], node.id)
 
     def _late(self, node: Node, message: Message) -> None:
         """A member knows a later term: a leader of an earlier one steps down."""

@@ -67,11 +67,11 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         if message["type"] == "next_node_idx":
             self._acknowledgements.append((node, {**message, "term": self._consensus.raftCurrentTerm}))
             return True
-        if message["type"] in ("request_vote", "response_vote"):
-            self._consensus.recovery.now_votes()
         if message["type"] == "request_vote":
+            assert self._consensus.recovery.votes, "nobody stands who may not vote"
             message = self._consensus.recovery.question(message)
         if message["type"] == "response_vote":
+            self._consensus.recovery.now_votes()
             message = self._consensus.recovery.stamped(node, message)
         return self._put(node, message)
 

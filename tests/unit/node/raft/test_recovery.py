@@ -163,7 +163,7 @@ def asking_anew(world: World, name: str) -> Wired:
     shutil.rmtree(world.folder / name)
     world.start(name)
     member = world.running[name]
-    world.until(lambda: member.consensus.poll.open)
+    world.until(lambda: member.consensus.elections.poll.open)
     return member
 
 
@@ -198,7 +198,7 @@ def test_who_learns_meanwhile_that_there_is_a_log_does_not_stand(world: World) -
             "lost": False,
         },
     )
-    grant(member, other, member.consensus.poll.number)
+    grant(member, other, member.consensus.elections.poll.number)
     world.run(0.5)
     assert not member.consensus.recovery.votes
 

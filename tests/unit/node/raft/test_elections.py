@@ -1,0 +1,89 @@
+"""When a member stands for election, and when the library would have it stand (node/DESIGN.md)."""
+
+import pytest
+
+from node.raft.folder import JOURNAL, LOST
+from tests.wired import Wired, World
+
+
+def slow_write(world: World, member: Wired) -> None:
+    """The next thing that a member writes by itself takes longer than any deadline; then its turn comes."""
+    write = member.consensus.journal.onOneSecondTimer
+
+    def slow() -> None:
+        world.now_s += 5.0
+        write()
+
+    world.now_s += 0.01
+    member.consensus._SyncObj__numOneSecondDumps = 0  # it is due
+    member.consensus.journal.onOneSecondTimer = slow  # type: ignore[method-assign]
+    heard = len(member.terms)
+    before_s = world.now_s
+    member.tick()
+    assert world.now_s - before_s == pytest.approx(5.0)
+    assert member.terms[heard:] == [], "no new term"
+    member.consensus.journal.onOneSecondTimer = write  # type: ignore[method-assign]
+
+
+def test_a_write_that_takes_long_begins_no_election(world: World) -> None:
+    """The library looks at the deadline right after it, and asks nobody beforehand."""
+    leader, follower, other = world.lead()
+    slow_write(world, follower)
+    for asked in (leader, other):
+        assert follower.sent_to(asked.me, "request_vote") == []
+    follower.tick()
+    assert len(follower.sent_to(leader.me, "pre_vote")) == 1, "it asks, and is told that there is a leader"
+    world.run(1)
+    assert max(member.consensus.raftCurrentTerm for member in world.running.values()) == leader.terms[-1]
+
+
+def test_who_has_lost_its_log_does_not_stand_after_a_write_that_takes_long(world: World) -> None:
+    """It would take its own vote for that of somebody who remembers."""
+    _, lost, other = (member.me for member in world.lead())
+    world.crash(lost)
+    (world.folder / lost / JOURNAL).write_bytes(b"no database")
+    world.start(lost)
+    member = world.running[lost]
+    world.connect(lost, other)
+    slow_write(world, member)
+    assert member.sent_to(other, "request_vote") == []
+    assert not member.consensus.recovery.votes
+    assert member.consensus.journal.note(LOST)
+
+
+def test_who_may_not_vote_sends_no_request_for_votes_whatever_the_library_does(world: World) -> None:
+    _, lost, other = (member.me for member in world.lead())
+    world.crash(lost)
+    (world.folder / lost / JOURNAL).write_bytes(b"no database")
+    world.start(lost)
+    member = world.running[lost]
+    world.connect(lost, other)
+    with pytest.raises(AssertionError, match="may not vote"):
+        member.transport.send(member.node(other), {"type": "request_vote", "term": 9})
+    assert not member.consensus.recovery.votes
+
+
+def test_who_is_handed_the_lead_stands_at_once(world: World) -> None:
+    leader, _, _ = world.lead()
+    began_s = world.now_s
+    leader.consensus.transferLeadership()
+    world.until(lambda: world.leader() not in (leader, None))
+    assert world.now_s - began_s < 0.1
+
+
+def test_who_votes_for_another_meanwhile_does_not_take_over_the_lead(world: World) -> None:
+    """For the library it is still to do so: it heeds no heartbeat of the new leader, and stands against it."""
+    leader, follower, other = world.lead()
+    term = leader.consensus.raftCurrentTerm
+    follower.take(leader.me, {"type": "timeout_now", "term": term})
+    standing = other.consensus.standing()
+    log = {"last_log_term": standing.last_term, "last_log_index": standing.last_index}
+    follower.take(other.me, {"type": "request_vote", "term": term + 1, "life": 0, **log})
+    assert len(follower.sent_to(other.me, "response_vote")) == 1
+    heartbeat = {"type": "append_entries", "term": term + 1, "commit_index": 1, "entries": []}
+    for _ in range(20):
+        follower.take(other.me, {**heartbeat, "prevLogIdx": standing.last_index, "prevLogTerm": standing.last_term})
+        follower.tick()
+        world.now_s += 0.1
+    assert follower.sent_to(other.me, "request_vote") == []
+    assert follower.sent_to(other.me, "pre_vote") == []
