@@ -32,11 +32,25 @@ NAMED: Final[dict[str, str]] = {
 }
 """The names that cron knows for common lines (crontab(5)); `@reboot` has no meaning in a cluster."""
 
+LAST_FIRE_US: Final = 253_370_764_800_000_000
+"""The beginning of the year 9999: what is due later has no place in the calendar for a second attempt."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _CHECKED_FROM_US: Final = 946_684_800_000_000
 """2000-01-01: a line that is not due in the fifty years from here (cronsim's horizon) never is. A 29 February
 on a given day of the week comes every 28 years, or 40 where the turn of a century is no leap year."""
+
+
+def check_at(at: datetime) -> None:
+    """Raise `ValueError`, with a sentence for people, if nothing can be due so late.
+
+    >>> check_at(datetime(9999, 1, 1, 0, 0, 1, tzinfo=UTC))
+    Traceback (most recent call last):
+    ValueError: must not be later than the beginning of the year 9999 (UTC), where the calendar ends
+    """
+    if (at - _EPOCH) // _MICROSECOND > LAST_FIRE_US:
+        raise ValueError("must not be later than the beginning of the year 9999 (UTC), where the calendar ends")
 
 
 def check_timezone(name: str) -> None:

@@ -5,6 +5,7 @@ replicated. A spec that was accepted is complete: every default is written out, 
 version's defaults do not change what is already registered.
 """
 
+from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -23,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from tasks.schedule import check_cron, check_timezone
+from tasks.schedule import check_at, check_cron, check_timezone
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
@@ -34,8 +35,9 @@ Weight = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 _ACCEPTED: Final = {"accepted": True}
-"""The context in which a packed spec is read. Its cron line and time zone were checked when it came in; they are
-not checked again, since what is replicated must not depend on the time zones that one machine happens to know."""
+"""The context in which a packed spec is read. Its cron line, time zone and `at` were checked when it came in; they are
+not checked again, since what is replicated must not depend on the time zones that one machine happens to know, nor
+become unreadable where an earlier version took more."""
 
 
 class _Model(BaseModel):
@@ -72,6 +74,13 @@ class At(_Model):
     """Due once."""
 
     at: AwareDatetime
+
+    @field_validator("at")
+    @classmethod
+    def _in_the_calendar(cls, value: datetime, info: ValidationInfo) -> datetime:
+        if info.context is not _ACCEPTED:
+            check_at(value)
+        return value
 
 
 class Continuous(_Model):

@@ -2,16 +2,22 @@
 
 from datetime import UTC, datetime, timedelta
 
+from node.state.shape import LATEST_US
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def rfc3339(at_us: int) -> str:
-    """A time in UTC; the fraction only where there is one.
+    """A time in UTC; the fraction only where there is one. What is after the calendar is told as its last moment.
+
+    A definition that an earlier version took may be due so late, and must not keep all others from being told.
 
     >>> rfc3339(1_794_000_000_000_000), rfc3339(1_500_000)
     ('2026-11-06T21:20:00Z', '1970-01-01T00:00:01.500000Z')
+    >>> rfc3339(LATEST_US + 1)
+    '9999-12-31T23:59:59.999999Z'
     """
-    return (_EPOCH + timedelta(microseconds=at_us)).isoformat().replace("+00:00", "Z")
+    return (_EPOCH + timedelta(microseconds=min(at_us, LATEST_US))).isoformat().replace("+00:00", "Z")
 
 
 def rfc3339_or_none(at_us: int | None) -> str | None:

@@ -8,6 +8,7 @@ from node.state.draft import Draft, free_moment, refused, stem
 from node.state.entries import Enqueue, PassOver, Start
 from node.state.registry import no_such_task
 from node.state.value import Result, Run, TaskRow
+from tasks import schedule
 from tasks.policy import KEPT
 from tasks.spec import Spec
 
@@ -20,8 +21,8 @@ ACTIVE_MAX: Final = 1000
 PASSED_MAX: Final = 10_000
 """So many occurrences one entry passes over at most."""
 
-LAST_FIRE_US: Final = 253_370_764_800_000_000
-"""The beginning of the year 9999: what is due later has no place in the calendar for a second attempt."""
+LAST_FIRE_US: Final = schedule.LAST_FIRE_US
+"""Nothing is due later: tasks are checked for it when they come in, and entries here."""
 
 _KEY_CHARS_MAX: Final = 255
 

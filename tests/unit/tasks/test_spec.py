@@ -1,6 +1,7 @@
 """What is read off a packed spec in short is what the whole of it says."""
 
 import pytest
+from pydantic import ValidationError
 
 from tasks.spec import Spec, timing, unpack
 
@@ -29,3 +30,13 @@ def test_a_time_zone_that_is_not_known_here_is_taken_as_it_is() -> None:
     packed = Spec.model_validate({"name": "t", "kind": "command", "schedule": {"cron": "@daily"}}).pack()
     elsewhere = packed.replace(b"\xa3UTC", b"\xa3XYZ")
     assert timing(elsewhere).schedule == unpack(elsewhere).schedule
+
+
+@pytest.mark.parametrize("at", ["9999-12-31T23:59:59-14:00", "9999-01-01T00:00:00.000001Z"])
+def test_a_time_after_the_calendar_is_refused_but_read_where_it_was_taken_once(at: str) -> None:
+    with pytest.raises(ValidationError, match="the year 9999"):
+        Spec.model_validate({"name": "t", "kind": "command", "schedule": {"at": at}})
+    last = "9999-01-01T00:00:00Z"
+    packed = Spec.model_validate({"name": "t", "kind": "command", "schedule": {"at": last}}).pack()
+    earlier = packed.replace(b"\xb4" + last.encode(), bytes([0xA0 + len(at)]) + at.encode())
+    assert timing(earlier).schedule == unpack(earlier).schedule

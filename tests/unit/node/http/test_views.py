@@ -1,6 +1,10 @@
 """The state as it is told (DESIGN.md, section 9)."""
 
+from dataclasses import replace
+from typing import Any
+
 import msgpack
+import pytest
 
 from node.duty.ownership import Ownership
 from node.http.surface import Progress
@@ -16,7 +20,9 @@ from node.http.views import (
     task_view,
 )
 from node.state.entries import Checkpoint, Finish, Pause, Start
+from node.state.shape import LATEST_US
 from node.state.value import Settings
+from tasks.schedule import LAST_FIRE_US
 from tests.unit.node.http.given import NOW_US, World
 
 RUN_FIELDS = (
@@ -89,6 +95,34 @@ def test_the_next_due_time_is_to_come_unless_all_is_past() -> None:
     world.do(Pause(NOW_US + 1, "often", on=True))
     assert next_fire_us(world.state.tasks["often"], later) is None
     assert not overdue(world.state, "often", later)
+
+
+LAST_YEAR = "9999-12-31T23:59:59.999999Z"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "since_us", "told"),
+    [
+        ({"at": "9999-12-31T23:59:59-14:00"}, NOW_US, LAST_YEAR),  # as an earlier version took it
+        ({"every_s": 366 * 86_400}, LATEST_US, LAST_YEAR),
+        ({"every_s": 366 * 86_400}, LAST_FIRE_US, LAST_YEAR),
+        ({"cron": "0 0 1 1 *", "timezone": "Pacific/Kiritimati"}, LATEST_US - 1, None),
+        ({"cron": "59 23 31 12 *", "timezone": "Pacific/Niue"}, LATEST_US - 86_400_000_000, None),
+        ({"cron": "* * * * * *", "timezone": "Europe/Paris"}, LATEST_US, None),
+    ],
+)
+def test_what_is_due_when_the_calendar_is_over_is_told_and_keeps_nothing_else_from_being_told(
+    schedule: dict[str, Any], since_us: int, told: str | None
+) -> None:
+    world = World()
+    world.task("a", schedule={"at": "2027-01-01T00:00:00Z"})
+    row = world.state.tasks["a"]
+    raw = msgpack.unpackb(row.spec_packed) | {"schedule": schedule}
+    row = replace(row, spec_packed=msgpack.packb(raw), since_us=since_us)
+    state = replace(world.state, tasks=world.state.tasks.set("a", row))
+    assert task_view(row, "node-1", NOW_US)["next_fire_at"] == told
+    assert owner_view(state, Ownership.of(state), "a", NOW_US)["next_fire_at"] == told
+    assert not overdue(state, "a", NOW_US)
 
 
 def test_a_task_tells_its_whole_definition() -> None:
