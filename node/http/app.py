@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Final
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from node.http.auth import check_content_type, check_host, member_credential, same, shown_token
+from node.http.auth import check_content_type, check_host, check_target, member_credential, same, shown_token
 from node.http.call import COMMON_QUERY, Call, Limits
 from node.http.endpoint import Endpoint, serve
 from node.http.events import Hub
@@ -57,10 +57,10 @@ def build_app(
     app[SERVICE] = service
     for endpoint in ENDPOINTS:
         handler = _handler(endpoint, service)
-        app.router.add_route(endpoint.method, endpoint.path, handler)
+        app.router.add_route(endpoint.method, endpoint.path, handler, expect_handler=_expected)
         if endpoint.method == "GET" and endpoint.path not in _STREAMS:
             # RFC 9110, section 9.1: what answers GET answers HEAD; load balancers ask so.
-            app.router.add_route("HEAD", endpoint.path, handler)
+            app.router.add_route("HEAD", endpoint.path, handler, expect_handler=_expected)
     app.on_response_prepare.append(_bear_index)
     app.on_startup.append(_listen)
     app.on_shutdown.append(_end_streams)
@@ -95,7 +95,7 @@ async def serve_on(app: web.Application, host: str, port: int) -> tuple[web.AppR
 
 def _worth_a_line(record: logging.LogRecord) -> bool:
     """Not what is no HTTP at all: whoever scans ports must not fill the log with tracebacks."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | web.RequestPayloadError))
 
 
 def _handler(endpoint: Endpoint, service: Service) -> Answering:
@@ -118,6 +118,17 @@ def _handler(endpoint: Endpoint, service: Service) -> Answering:
                 service.metrics.request(endpoint.method, endpoint.path, status, perf_counter() - begun)
 
     return handle
+
+
+async def _expected(request: web.Request) -> web.StreamResponse | None:
+    """Answer an Expect header, as aiohttp does, but refuse with a problem document."""
+    if request.version < HttpVersion11:
+        return None
+    if request.headers["Expect"].strip().lower() != "100-continue":
+        return Problem("bad-request", "the header Expect is understood as 100-continue").response()
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    request.writer.output_size = 0  # the answer proper has not begun
+    return None
 
 
 async def _admit(endpoint: Endpoint, call: Call) -> None:
@@ -160,9 +171,8 @@ def _check_token(endpoint: Endpoint, call: Call) -> None:
 
 def _check_cluster(call: Call) -> None:
     """What is asked by a member of another cluster was meant for somebody else."""
-    request = call.request
-    who = f"{request.headers.get(MEMBER, 'a node')} at {request.remote}"
-    if (why := call.service.peers.cluster.stranger(who, request.headers.get(CLUSTER, ""))) is not None:
+    who = f"{call.header(MEMBER) or 'a node'} at {call.request.remote}"
+    if (why := call.service.peers.cluster.stranger(who, call.header(CLUSTER) or "")) is not None:
         raise Problem("other-cluster", why)
 
 
@@ -185,6 +195,7 @@ async def _problems(request: web.Request, handler: Answering) -> web.StreamRespo
     """Turn whatever is raised into a problem document; check first that the request is meant for this node."""
     service = request.app[SERVICE]
     try:
+        check_target(request.raw_path)
         check_host(request.headers.get("Host", ""), _Names(service.node))
         return await handler(request)
     except Problem as problem:

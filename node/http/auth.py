@@ -6,7 +6,6 @@ this machine afterwards (DNS rebinding) arrives in `Host`.
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 import ipaddress
@@ -27,7 +26,8 @@ def member_credential(secret: str) -> str:
 
 def same(shown: str, expected: str) -> bool:
     """Whether two tokens are equal, in a time that does not tell how much of them is."""
-    return hmac.compare_digest(shown.encode(), expected.encode())
+    # As headers are decoded: one that is not UTF-8 is a wrong token, like any other.
+    return hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), expected.encode("utf-8", "surrogateescape"))
 
 
 def shown_token(authorization: str | None, *, basic: bool = False) -> str | None:
@@ -38,7 +38,7 @@ def shown_token(authorization: str | None, *, basic: bool = False) -> str | None
     if basic and scheme.lower() == "basic":
         try:
             return base64.b64decode(rest, validate=True).decode().partition(":")[2] or None
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # also where it is not even ASCII
             return None
     return None
 
@@ -56,6 +56,15 @@ def check_host(host: str, names: Container[str]) -> None:
         f"the Host header says {host!r}, which is no name of this node or of a member; "
         "call it by its address or by a member's host name, or add the name to ROTA_HOSTS",
     )
+
+
+def check_target(target: str) -> None:
+    """Refuse a path or a query that is not ASCII, as aiohttp's fast parser does, and the other one does not.
+
+    Raises `Problem` bad-request.
+    """
+    if not target.isascii():
+        raise Problem("bad-request", f"{target[:200]!r} is not ASCII: percent-encode it (RFC 3986)")
 
 
 def check_content_type(request: web.BaseRequest) -> None:

@@ -15,6 +15,7 @@ from node.http.auth import JSON
 from node.http.problems import Problem, field_errors, invalid, invalid_field
 from node.http.surface import Node
 from node.raft.errors import ChangeRefused, EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded, RaftError, Stopped
+from node.state.codec import BadEntry
 from node.state.entries import Entry
 from node.state.value import Result, State
 
@@ -38,6 +39,7 @@ REFUSALS: Final[dict[str, str]] = {
 
 COMMON_QUERY: Final = "consistent"
 CONSISTENT: Final = "a consistent read needs a majority; without ?consistent=true this node tells what it knows"
+UNKEPT: Final = "something that cannot be kept, such as a number of more than 64 bits"
 GRACE_S: Final = 0.5
 """How much longer than the limit it was given the node is waited for."""
 
@@ -82,8 +84,15 @@ class Call:
         return self.request.match_info[name]
 
     def header(self, name: str) -> str | None:
-        """A header, without the blanks around it; None if it is not there or empty."""
-        return (self.request.headers.get(name) or "").strip() or None
+        """A header, without the blanks around it; None if it is not there or empty. Raises `Problem` bad-request."""
+        value = (self.request.headers.get(name) or "").strip()
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                # Bytes that are no text can neither be kept nor be told.
+                raise Problem("bad-request", f"the header {name} is not UTF-8: send it as ASCII or UTF-8") from None
+        return value or None
 
     def query(self, model: type[M]) -> M:
         """The query, checked. A parameter without a value is as good as none. Raises `Problem` invalid."""
@@ -100,7 +109,7 @@ class Call:
                 raise invalid_field(name, "there is no such parameter", "the query")
 
     async def body(self) -> bytes:
-        """What was sent. Raises `Problem` too-large, request-timeout."""
+        """What was sent. Raises `Problem` bad-request, too-large, request-timeout."""
         limit = self.service.limits.body_bytes
         if (self.request.content_length or 0) > limit:
             raise self._too_large()
@@ -115,6 +124,8 @@ class Call:
                     pieces.append(piece)
         except TimeoutError:
             raise Problem("request-timeout", "the body did not arrive in time: send it again") from None
+        except web.RequestPayloadError:
+            raise Problem("bad-request", "the body cannot be read: it is not what its Content-Encoding says") from None
         return b"".join(pieces)
 
     async def json(self) -> Any:
@@ -149,7 +160,7 @@ class Call:
             try:
                 async with asyncio.timeout(self.service.limits.write_s + GRACE_S):
                     result = await asyncio.shield(going_on)
-            except (RaftError, TimeoutError) as error:
+            except (RaftError, BadEntry, TimeoutError) as error:
                 problem = unanswered(error)
                 outcome.code = problem.kind
                 raise problem from None
@@ -215,6 +226,8 @@ def unanswered(error: Exception) -> Problem:
         return Problem("overloaded", "too many proposals are under way here, and nothing was proposed: try again")
     if isinstance(error, ChangeRefused):
         return Problem("conflict", str(error) or "another change of membership is under way: try again")
+    if isinstance(error, BadEntry):
+        return Problem("invalid", f"nothing was proposed: it holds {UNKEPT} ({error})")
     if isinstance(error, Stopped):
         return Problem("stopping", "this node is stopping, nothing was proposed: ask another member")
     return Problem(

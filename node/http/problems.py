@@ -4,13 +4,14 @@ A handler raises a `Problem`; the app turns it into an answer. `CATALOGUE` names
 /openapi.json is written from it.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 from aiohttp import web
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails, to_json
+from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
 from tasks.fields import FieldError, dotted, message
 from tasks.spec import NAME_PATTERN
@@ -87,7 +88,13 @@ class Problem(Exception):
         headers = dict(self.headers)
         if self.status == 503:
             headers.setdefault("Retry-After", "1")
-        return web.Response(body=to_json(self.document()), status=self.status, content_type=MEDIA_TYPE, headers=headers)
+        document = self.document()
+        try:
+            body = to_json(document)
+        except PydanticSerializationError:
+            # It quotes what is not UTF-8. It is to be told all the same, with those characters escaped.
+            body = json.dumps(document).encode()
+        return web.Response(body=body, status=self.status, content_type=MEDIA_TYPE, headers=headers)
 
 
 def invalid(errors: Sequence[FieldError], what: str = "the body") -> Problem:

@@ -9,6 +9,7 @@ import pytest
 
 from node.http.auth import member_credential
 from node.raft.errors import ChangeRefused, EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded, Stopped
+from node.state.codec import BadEntry
 from node.state.entries import Join
 from tests.fake_node import SECRET, FakeRole
 from tests.integration.http_cluster import on_loop, servers
@@ -173,6 +174,7 @@ async def test_a_write_without_a_quorum_says_whether_it_may_yet_be() -> None:
             (Overloaded(), 503, "overloaded"),
             (Stopped(), 503, "stopping"),
             (EntryTooLarge(), 413, "too-large"),
+            (BadEntry("cannot be packed"), 422, "invalid"),
         ):
             served.cluster.fault = fault
             for reply in (await served.put_task("b"), await served.ask("DELETE", "/v1/tasks/a")):

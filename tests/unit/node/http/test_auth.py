@@ -1,10 +1,11 @@
 """Tokens, and the names that a node goes by (DESIGN.md, sections 9 and 10)."""
 
 import base64
+import json
 
 import pytest
 
-from node.http.auth import check_host, member_credential, shown_token
+from node.http.auth import check_host, check_target, member_credential, same, shown_token
 from node.http.problems import Problem
 
 
@@ -34,6 +35,16 @@ def test_a_name_that_somebody_points_here_is_not(host: str) -> None:
     assert caught.value.status == 421
 
 
+def test_an_address_is_ascii() -> None:
+    check_target("/v1/runs?task=%ff&node=%C3%A9")
+    for target in ("/v1/runs/\udcff", "/v1/runs?task=é"):
+        with pytest.raises(Problem, match="percent-encode") as caught:
+            check_target(target)
+        body = caught.value.response().body
+        assert isinstance(body, bytes)
+        assert json.loads(body.decode())["status"] == 400
+
+
 def test_the_members_credential_is_not_the_secret_and_hangs_on_it() -> None:
     assert "secret" not in member_credential("secret")
     assert member_credential("secret") == member_credential("secret") != member_credential("secret2")
@@ -46,3 +57,11 @@ def test_a_token_is_taken_from_the_header_and_from_a_password_only_for_pages() -
     assert shown_token(password) is None
     assert shown_token(password, basic=True) == "t0ken"
     assert shown_token("Basic %%%", basic=True) is None
+
+
+def test_what_is_no_text_is_no_token() -> None:
+    # As aiohttp decodes bytes that are not UTF-8.
+    assert not same("\udcff", "t0ken")
+    assert same("\udcff", "\udcff")
+    assert shown_token("Basic \udcff", basic=True) is None
+    assert shown_token("Basic ²", basic=True) is None

@@ -32,6 +32,7 @@ def _spec(**fields: Any) -> dict[str, Any]:
         ({"every_s": "soon"}, "schedule.every_s", "number"),
         ({"at": "yesterday"}, "schedule.at", "datetime"),
         ({"at": "2026-12-01T00:00:00"}, "schedule.at", "timezone"),
+        ({"at": "9999-12-31T23:59:59-14:00"}, "schedule.at", "the year 9999"),
         ({"continuous": False}, "schedule.continuous", "True"),
         ({"often": True}, "schedule", "must be one of"),
         ({}, "schedule", "must be one of"),
@@ -67,6 +68,12 @@ def test_a_problem_document_says_what_rfc_9457_asks_for() -> None:
         "detail": "in the body: a.b: is missing",
         "errors": [{"field": "a.b", "message": "is missing"}],
     }
+
+
+def test_a_problem_is_told_even_if_it_quotes_what_is_no_text() -> None:
+    response = Problem("bad-request", "If-Match is \udcff").response()
+    assert isinstance(response.body, bytes)
+    assert json.loads(response.body.decode())["detail"] == "If-Match is \udcff"
 
 
 def test_a_list_of_errors_has_an_end() -> None:
