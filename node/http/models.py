@@ -1,17 +1,28 @@
 """What is asked: query parameters and bodies, checked by these models and described from them."""
 
+from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, field_validator
 
+from node.http.times import EPOCH
+from node.state.restoring import COUNT_MAX
 from node.state.settings import HISTORY_DAYS_MAX, SECONDS, SLACK_MILLI_MAX
+from node.state.shape import LATEST_US
 from node.state.value import Settings
 from tasks.run import RunState
+from tasks.schedule import LAST_FIRE_US, check_at
 from tasks.spec import EXAMPLE, Name, Spec
 
 After = Annotated[str | None, Field(max_length=1000, description="`next` of the page before")]
 Limit = Annotated[int, Field(ge=1, le=1000, description="How many at most")]
+
+
+Count = Annotated[int, Field(ge=0, lt=COUNT_MAX)]
+Due = Annotated[int, Field(ge=0, le=LAST_FIRE_US)]
+Moment = Annotated[int, Field(ge=0, le=LATEST_US)]
+"""What is counted, what a schedule goes on from, and any other time in microseconds: with room to be counted on."""
 
 
 class _Asked(BaseModel):
@@ -81,8 +92,8 @@ class PeerLogQuery(_Asked):
 class PeerHistoryQuery(_Asked):
     """Which finished runs: those that ended under the indexes after < i <= through."""
 
-    after: Annotated[int, Field(ge=0)]
-    through: Annotated[int, Field(ge=0)]
+    after: Count
+    through: Count
 
 
 class PeerProgressBody(_Asked):
@@ -99,18 +110,36 @@ class PeerCheckBody(_Asked):
     params: list[dict[str, JsonValue]]
 
 
+def _in_the_calendar(at: datetime) -> datetime:
+    check_at(at)
+    if at < EPOCH:
+        raise ValueError("must not be earlier than 1970")
+    return at
+
+
 class StartBody(_Asked):
     """How to run a task by hand. `params` replaces the task's own for this run, all of them."""
 
     params: dict[str, JsonValue] | None = None
-    fire_at: AwareDatetime | None = Field(default=None, description="The time it stands for; now unless given")
+    fire_at: Annotated[AwareDatetime, AfterValidator(_in_the_calendar)] | None = Field(
+        default=None, description="The time it stands for; now unless given"
+    )
+
+
+def _can_be_looked_up(host: str) -> str:
+    # As whoever connects to it will do; it raises no OSError, as other names do that are not there.
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ValueError("is no name of a host: between two dots are 1 to 63 characters") from None
+    return host
 
 
 class MemberBody(_Asked):
     """A member that is to come."""
 
     id: Name
-    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,253}$")]
+    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,253}$"), AfterValidator(_can_be_looked_up)]
     raft_port: Annotated[int, Field(ge=1, le=65_535)]
     http_port: Annotated[int, Field(ge=1, le=65_535)]
 
@@ -154,8 +183,8 @@ class OutcomeBody(_Asked):
 
     run_id: str
     state: RunState
-    fire_at_us: int
-    finished_at_us: int
+    fire_at_us: Moment
+    finished_at_us: Moment
     error: str | None = None
 
 
@@ -163,15 +192,15 @@ class SavedTask(_Asked):
     """A task as `GET /v1/cluster/saved` tells it."""
 
     task: dict[str, JsonValue]
-    order: Annotated[int, Field(ge=1)]
-    version: Annotated[int, Field(ge=1)]
-    registered_at_us: int
-    since_us: int
-    through_us: int
+    order: Annotated[Count, Field(ge=1)]
+    version: Annotated[Count, Field(ge=1)]
+    registered_at_us: Moment
+    since_us: Due
+    through_us: Due
     paused: bool = False
     incumbent: str | None = None
-    skipped: int = 0
-    missed: int = 0
+    skipped: Count = 0
+    missed: Count = 0
     last: OutcomeBody | None = None
     requests: list[tuple[str, str]] = []
 
@@ -179,9 +208,9 @@ class SavedTask(_Asked):
 class PutBackBody(_Asked):
     """A part of a saved cluster state; the parts in order, and `settings` with the first."""
 
-    beside: Annotated[int, Field(ge=0, description="How many of its tasks are there already; others may not be")]
-    token: Annotated[int, Field(ge=0)]
-    orders: Annotated[int, Field(ge=0)]
+    beside: Annotated[Count, Field(description="How many of its tasks are there already; others may not be")]
+    token: Count
+    orders: Count
     settings: SettingsBody | None = None
     tasks: list[SavedTask]
 

@@ -1,12 +1,12 @@
 """Specs as they arrive: from JSON to entries, with every field that is not right named."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from node.http.call import Call, string_list
+from node.http.call import UNKEPT, Call, string_list
 from node.http.problems import MAX_ERRORS, Problem, field_errors, invalid, invalid_field
 from node.peers import PeerAway
 from node.state.entries import Put
@@ -144,8 +144,12 @@ def _puts(specs: Sequence[Spec]) -> tuple[Put, ...]:
 
 
 def _put(spec: Spec, prefix: tuple[int, ...]) -> Put:
+    return Put(kept(spec.pack, (*prefix, "params")))
+
+
+def kept(pack: Callable[[], bytes], field: tuple[str | int, ...]) -> bytes:
+    """What `pack` makes, to be kept. Raises `Problem` invalid for the field, if it holds what cannot be."""
     try:
-        return Put(spec.pack())
+        return pack()
     except (OverflowError, ValueError, TypeError) as error:
-        message = f"holds something that cannot be kept, such as a number of more than 64 bits ({error})"
-        raise invalid_field(dotted((*prefix, "params")), message) from None
+        raise invalid_field(dotted(field), f"holds {UNKEPT} ({error})") from None

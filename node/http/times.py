@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from node.state.shape import LATEST_US
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def rfc3339(at_us: int) -> str:
@@ -17,7 +17,7 @@ def rfc3339(at_us: int) -> str:
     >>> rfc3339(LATEST_US + 1)
     '9999-12-31T23:59:59.999999Z'
     """
-    return (_EPOCH + timedelta(microseconds=min(at_us, LATEST_US))).isoformat().replace("+00:00", "Z")
+    return (EPOCH + timedelta(microseconds=min(at_us, LATEST_US))).isoformat().replace("+00:00", "Z")
 
 
 def rfc3339_or_none(at_us: int | None) -> str | None:
@@ -31,4 +31,4 @@ def micros(at: datetime) -> int:
     >>> micros(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
     1000000
     """
-    return (at - _EPOCH) // timedelta(microseconds=1)
+    return (at - EPOCH) // timedelta(microseconds=1)

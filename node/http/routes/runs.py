@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
+import msgpack
 from aiohttp import web
 
 from node.history.store import Before
@@ -14,7 +15,7 @@ from node.http.models import RunsQuery, StartBody, TaskRunsQuery
 from node.http.pages import cursor_of, cut, run_before
 from node.http.problems import Problem, invalid
 from node.http.routes.tasks import known_task, task_to_change
-from node.http.specs import check_params
+from node.http.specs import check_params, kept
 from node.http.surface import Progress
 from node.http.times import micros
 from node.http.views import ended_view, run_view
@@ -47,9 +48,12 @@ async def start_run(call: Call) -> web.Response:
     if key is not None and len(key) > MAX_KEY:
         raise Problem("bad-request", f"an Idempotency-Key has {MAX_KEY} characters at most")
     if given.params is not None:
-        [errors] = await check_params(call, call.state.tasks[name].spec.kind, [given.params])
+        # Looked up again: it may have been deleted while the body was on its way.
+        kind = call.state.tasks[known_task(call)].spec.kind
+        [errors] = await check_params(call, kind, [given.params])
         if errors:
             raise invalid(errors)
+        kept(lambda: msgpack.packb(given.params), ("params",))
     fire_at_us = micros(given.fire_at) if given.fire_at is not None else None
     result = await call.propose(Start(call.service.now_us(), name, given.params, fire_at_us, key))
     run_id = result.value["run_id"]

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
 from node.http.models import PutBackBody, SavedTask
+from node.http.specs import kept
 from node.http.streaming import stream
 from node.state.entries import Kept, PutBack
 from node.state.saved import lines
@@ -51,7 +52,7 @@ async def put_back(call: Call) -> web.Response:
     """Put back a part of what was saved, into a cluster that has no other tasks. All of the part or none."""
     body = await call.model(PutBackBody)
     settings = body.settings.changed() if body.settings is not None else {}
-    tasks = tuple(_kept(task) for task in body.tasks)
+    tasks = tuple(_kept(task, position) for position, task in enumerate(body.tasks))
     entry = PutBack(call.service.now_us(), body.beside, body.token, body.orders, settings, tasks)
     result = await call.propose(entry)
     return call.answer(result.value)
@@ -62,10 +63,10 @@ async def _pieces(made: Iterator[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-def _kept(saved: SavedTask) -> Kept:
+def _kept(saved: SavedTask, position: int) -> Kept:
     given = saved.model_dump(exclude={"task", "last", "requests"})
     return Kept(
-        spec_packed=msgpack.packb(saved.task),
+        spec_packed=kept(lambda: msgpack.packb(saved.task), ("tasks", position, "task")),
         last=None if saved.last is None else Outcome(**saved.last.model_dump()),
         requests=tuple(saved.requests),
         **given,

@@ -38,7 +38,7 @@ def lived() -> History:
 
 
 def kept(saved: Saved) -> tuple[Kept, ...]:
-    return tuple(_kept(SavedTask.model_validate(row)) for row in saved.tasks)
+    return tuple(_kept(SavedTask.model_validate(row), position) for position, row in enumerate(saved.tasks))
 
 
 def put_back(saved: Saved, tasks: tuple[Kept, ...], beside: int = 0, at_us: int = NOW_US) -> PutBack:
