@@ -8,6 +8,7 @@ member, or after a restart, it is sent what is there from that index on (some of
 """
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ KEPT: Final = 10_000
 COMES_BACK_S: Final = 120.0
 """How long events are kept after the last listener has left."""
 AT_ONCE: Final = 500
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+"""What may be read as a number: `int` would take, and stumble over, more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +191,10 @@ class Hub:
             return self._next
         index, _, rest = last_id.partition("-")
         boot, _, number = rest.rpartition("-")
-        if boot == self._boot and number.isdigit():
+        if boot == self._boot and _NUMBER.fullmatch(number):
             place = int(number) + 1
             return place if self._first() <= place <= self._next else None
-        if not index.isdigit() or not self._ring or self._ring[0].event.index >= int(index):
+        if not _NUMBER.fullmatch(index) or not self._ring or self._ring[0].event.index >= int(index):
             return None
         return next((sent.number for sent in self._ring if sent.event.index >= int(index)), self._next)
 

@@ -1,12 +1,16 @@
 """The kinds of task that are installed on this member, loaded when first asked about."""
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
+from traceback import extract_tb
 from typing import Any, Final
 
 from tasks.fields import FieldError
 from tasks.kind import Kind
 from tasks.kinds import KindEntry, check_params, installed, load, params_schema
+
+_log = logging.getLogger(__name__)
 
 _INDEX: Final = re.compile(r"\.(\d+)(?=\.|$)")
 
@@ -34,7 +38,14 @@ class InstalledKinds:
 
     def check(self, kind: str, params: Mapping[str, Any]) -> Sequence[FieldError]:
         """What is wrong with params. Raises `KeyError`, or `KindError` if the kind does not load."""
-        found = check_params(self._kind(kind), params)
+        model = self._kind(kind)
+        try:
+            found = check_params(model, params)
+        except Exception as error:  # noqa: BLE001 - a kind is anybody's code
+            # What it stumbles over is most likely not right; what else is in the error may be a secret's.
+            what, where = type(error).__name__, extract_tb(error.__traceback__)[-1]
+            _log.warning("the kind %s failed to check params: %s at %s:%s", kind, what, where.filename, where.lineno)
+            found = [FieldError("params", f"{kind} failed to check them ({what}): this node's log says where")]
         return [FieldError(_INDEX.sub(r"[\1]", error.field), error.message) for error in found]
 
     def _kind(self, kind: str) -> type[Kind[Any]]:

@@ -1,7 +1,6 @@
 """Pages of lists: cursors, which are opaque to clients, and the cut."""
 
 import base64
-import binascii
 import json
 from collections.abc import Sequence
 from typing import TypeVar
@@ -25,10 +24,12 @@ def key_of(cursor: str, *types: type) -> list[str | int]:
     """The key in a cursor. Raises `Problem` invalid if it is not one that we made for such a list."""
     try:
         key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (binascii.Error, ValueError):
+        if not isinstance(key, list) or [type(part) for part in key] != list(types):
+            raise _bad()
+        for part in key:
+            str(part).encode()  # an escaped half of a character is JSON, and no text that could be looked for
+    except (ValueError, RecursionError):
         raise _bad() from None
-    if not isinstance(key, list) or [type(part) for part in key] != list(types):
-        raise _bad()
     return key
 
 

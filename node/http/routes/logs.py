@@ -55,7 +55,7 @@ async def log(call: Call, query: LogQuery) -> web.StreamResponse:
 async def local(call: Call, run_id: str, attempt: int, *, follow: bool) -> web.StreamResponse:
     """The log of an attempt that ran on this member. Raises `Problem` not-found."""
     path = call.node.log_path(run_id, attempt)
-    if not await asyncio.to_thread(path.is_file) and not _held(call, run_id, attempt):
+    if not await asyncio.to_thread(_is_file, path) and not _held(call, run_id, attempt):
         raise _no_log(call.node.facts.node)
     return await _stream(call, _pieces(call, path, run_id, attempt, follow=follow))
 
@@ -95,6 +95,13 @@ async def _pieces(call: Call, path: Path, run_id: str, attempt: int, *, follow: 
     finally:
         if file is not None:
             file.close()
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False  # a name that is longer than a file's can be
 
 
 def _opened(path: Path) -> BinaryIO | None:

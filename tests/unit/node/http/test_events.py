@@ -131,6 +131,18 @@ def test_who_comes_back_too_late_or_with_a_strange_id_is_told_so() -> None:
     _run(test())
 
 
+def test_an_id_that_holds_no_number_is_a_strange_one() -> None:
+    async def test() -> None:
+        telling = _Telling()
+        with telling.hub.listener(None, 5):
+            telling.change()
+        for last_id in ("1-b00t-²", "²-other-1", "1-b00t-" + "9" * 5000, "9" * 5000 + "-other-1"):
+            [(_, name)] = await _events(telling.hub, last_id, 1)
+            assert name == "reset", last_id
+
+    _run(test())
+
+
 def test_another_member_goes_on_from_the_index() -> None:
     async def test() -> None:
         here, there = _Telling("here"), _Telling("there")

@@ -1,5 +1,7 @@
 """Cursors of lists."""
 
+import base64
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +23,14 @@ def test_a_cursor_gives_its_key_back(name: str, number: int) -> None:
 def test_whatever_a_client_makes_up_is_refused_by_name(text: str) -> None:
     with pytest.raises(Problem) as caught:
         run_before(text)
+    assert [error.field for error in caught.value.errors] == ["after"]
+
+
+@pytest.mark.parametrize("made_up", ['[1, "\\ud800"]', "[" * 750, '[1, "a", NaN]', "9" * 700, "[²]"])
+def test_json_that_is_no_key_is_refused_by_name(made_up: str) -> None:
+    cursor = base64.urlsafe_b64encode(made_up.encode()).decode()
+    with pytest.raises(Problem) as caught:
+        run_before(cursor)
     assert [error.field for error in caught.value.errors] == ["after"]
 
 

@@ -1,0 +1,65 @@
+"""Kinds that are installed here, asked about params."""
+
+import logging
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, field_validator
+from pydantic_core import from_json
+
+from node.http.kinds import InstalledKinds
+from tasks.kinds import KindEntry
+from tests.integration.hostile import spoilt
+
+FOLDER = {"type": "folder", "path": "/srv"}
+BACKUP = {"source": FOLDER, "destination": "s3://a/b", "options": {"key": {"env": "KEY"}}, "level": 3, "keep": 7}
+RIGHT: list[tuple[str, dict[str, Any]]] = [
+    ("command", {"argv": ["true"], "env": {"A": "b"}, "cwd": "/"}),
+    ("backup", BACKUP),
+    ("backup", {**BACKUP, "destination": "/mnt/backups"}),
+    ("backup", {**BACKUP, "source": {"type": "sqlite", "path": "/a.db"}}),
+    ("backup", {**BACKUP, "source": {"type": "postgres", "url": "postgresql://a@b/c", "password": {"secret": "p"}}}),
+    ("ingest", {"source": "/a/*.csv", "format": "csv", "table": "/b"}),
+]
+
+
+class Hasty:
+    """A kind whose check stumbles."""
+
+    class Params(BaseModel):
+        source: str
+
+        @field_validator("source")
+        @classmethod
+        def _known(cls, value: str) -> str:
+            return {"x": "y"}[value]
+
+    def run(self, ctx: Any) -> None:
+        return None
+
+
+def test_a_kind_whose_check_fails_has_found_the_params_wrong(caplog: pytest.LogCaptureFixture) -> None:
+    kinds = InstalledKinds({"hasty": KindEntry("hasty", "tests.unit.node.http.test_kinds:Hasty")})
+    assert not kinds.check("hasty", {"source": "x"})
+    [error] = kinds.check("hasty", {"source": "a secret"})
+    assert (error.field, "KeyError" in error.message) == ("params", True)
+    [line] = caplog.messages
+    assert "test_kinds.py" in line
+    assert "a secret" not in line
+    with pytest.raises(KeyError):
+        kinds.check("absent", {})
+
+
+@pytest.mark.parametrize(("kind", "params"), RIGHT)
+def test_our_own_kinds_stumble_over_nothing(
+    kind: str, params: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    kinds = InstalledKinds()
+    for body in spoilt(params):
+        try:
+            given = from_json(body, allow_inf_nan=False)
+        except ValueError:
+            continue
+        kinds.check(kind, given)
+    assert not caplog.messages
