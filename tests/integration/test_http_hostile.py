@@ -1,0 +1,278 @@
+"""Every route, sent what nobody means to send: no answer is a failure of the node's, and each says what is wrong."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgpack
+import pytest
+
+from node.http.auth import member_credential
+from node.http.openapi import described
+from node.http.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
+from node.http.routes import ENDPOINTS
+from node.state.codec import from_pieces, snapshot_pieces
+from node.state.entries import AddMember, Began, Checkpoint, Claim, Finish, Put, PutTasks, Seed, Start
+from tasks.spec import Spec
+from tests.fake_node import NOW_US, SECRET
+from tests.integration.hostile import BODIES, EVERYWHERE, HEADERS, IDS, PATHS, QUERIES, Heard, say, spoilt
+from tests.integration.http_cluster import Servers, on_loop, servers
+
+pytestmark = pytest.mark.integration
+
+DOCUMENT: Final = described(ENDPOINTS, secured=True)
+TAGS: Final = [tag["name"] for tag in DOCUMENT["tags"]]
+CLIENT: Final = {b"Authorization": b"Bearer t0ken"}
+MEMBER: Final = {b"Authorization": b"Bearer " + member_credential(SECRET).encode()}
+JSON: Final = {b"Content-Type": b"application/json"}
+
+SPEC: Final[dict[str, Any]] = {
+    "kind": "copy",
+    "params": {"source": "x", "times": 2, "also": ["y"]},
+    "schedule": {"every_s": 60},
+    "key": "k",
+    "group": {"disk": "ssd"},
+    "pin": "node-1",
+    "sticky": True,
+    "weight": 2,
+    "standbys": 1,
+    "overlap": "allow",
+    "catch_up": "all",
+    "timeout_s": 5,
+    "retry": {"attempts": 3, "backoff_s": 10, "factor": 2, "max_s": 900},
+    "failover": {"grace_s": 0, "resume": "checkpoint", "max": 3},
+    "enabled": True,
+}
+AT: Final = {"name": "at", "kind": "copy", "params": {"source": "x"}, "schedule": {"at": "2027-01-01T00:00:00Z"}}
+CRON: Final = {**AT, "name": "cron", "schedule": {"cron": "0 3 * * *", "timezone": "Europe/Paris"}}
+KEPT: Final = {
+    "task": {**AT, "name": "kept", "schedule": {"continuous": True}},
+    "order": 7,
+    "version": 2,
+    "registered_at_us": 5,
+    "since_us": 6,
+    "through_us": 7,
+    "paused": False,
+    "incumbent": None,
+    "skipped": 1,
+    "missed": 2,
+    "last": {"run_id": "r", "state": "succeeded", "fire_at_us": 1, "finished_at_us": 2, "error": "no"},
+    "requests": [["key", "run"]],
+}
+SENT: Final[dict[str, Any]] = {
+    "PUT /v1/tasks/{name}": SPEC,
+    "POST /v1/tasks": [AT, CRON],
+    "POST /v1/tasks/{name}/runs": {"params": {"source": "z", "more": 1}, "fire_at": "2027-01-01T00:00:00Z"},
+    "PATCH /v1/settings": {
+        "balance_slack": 0.5,
+        "lease_s": 2,
+        "window_s": 1,
+        "margin_s": 0.5,
+        "refusal_is_death": True,
+        "history_days": 3,
+    },
+    "POST /v1/members": {"id": "node-4", "host": "host-4", "raft_port": 7001, "http_port": 8101},
+    "POST /v1/cluster/saved": {
+        "beside": 2,
+        "token": 1,
+        "orders": 7,
+        "settings": {"balance_slack": 0.1, "lease_s": 2, "history_days": 3},
+        "tasks": [KEPT],
+    },
+    "POST /peer/progress": {"runs": ["r"], "tasks": ["a"]},
+    "POST /peer/check": {"kind": "copy", "params": [{"source": "x"}]},
+}
+"""A right body for each route that takes one."""
+
+
+class Ground:
+    """A cluster with something of everything, which is put back as it was before each request."""
+
+    def __init__(self, served: Servers) -> None:
+        self.port = served.ports["node-1"]
+        self._cluster = cluster = served.cluster
+        puts = tuple(Put(Spec.model_validate({**SPEC, "name": name}).pack()) for name in ("a", "b"))
+        cluster.ok(PutTasks(NOW_US, puts))
+        cluster.ok(AddMember(NOW_US, Seed("node-3", "host-3", 7003, 8103)))
+        [over, run_id] = [self._running(name) for name in ("b", "a")]
+        cluster.ok(Finish(NOW_US, over, cluster.machine.state.runs[over].attempts[-1].token, "succeeded", {"rows": 7}))
+        self._state, self._ownership = cluster.machine.state, cluster.ownership
+        log = served.node.log_path(run_id, 1)
+        log.parent.mkdir(parents=True)
+        log.write_text("said")
+        self.names = {"name": b"a", "id": b"node-2", "run_id": run_id.encode(), "kind": b"copy", "asset": b"start.js"}
+        self.asked: dict[str, dict[str, bytes]] = {
+            "GET /v1/plan": {"without": b"node-2"},
+            "GET /peer/log": {"run_id": run_id.encode(), "attempt": b"1"},
+            "GET /peer/history": {"after": b"0", "through": b"0"},
+        }
+
+    def _running(self, task: str) -> str:
+        cluster = self._cluster
+        run_id = str(cluster.ok(Start(NOW_US, task))["run_id"])
+        fire_at_us = cluster.machine.state.runs[run_id].fire_at_us
+        token = cluster.ok(Claim(NOW_US, task, fire_at_us, "node-1", 1, run_id))["token"]
+        cluster.ok(Began(NOW_US, run_id, token))
+        cluster.ok(Checkpoint(NOW_US, run_id, token, bytes(msgpack.packb({"row": 7}))))
+        return run_id
+
+    def restore(self) -> None:
+        """As it was."""
+        self._cluster.machine.state, self._cluster.ownership = self._state, self._ownership
+
+    async def sound(self) -> bool:
+        """Whether what is there now can be told, and kept."""
+        state, before = self._cluster.machine.state, self._state
+        if (state.tasks, state.runs) == (before.tasks, before.runs):
+            return True
+        told = [await say(self.port, "GET", path, CLIENT) for path in (b"/v1/tasks", b"/v1/runs", b"/v1/cluster/saved")]
+        return [each.status for each in told] == [200] * 3 and from_pieces(snapshot_pieces(state)) == state
+
+
+@dataclass(frozen=True)
+class Case:
+    """What of a right request is otherwise."""
+
+    names: dict[str, bytes] = field(default_factory=dict)
+    asked: dict[str, bytes] = field(default_factory=dict)
+    headers: dict[bytes, bytes] = field(default_factory=dict)
+    body: bytes | None = None
+
+
+class Route:
+    """A route as it is described."""
+
+    def __init__(self, method: str, path: str, ground: Ground) -> None:
+        self.method, self.path, self.name = method, path, f"{method} {path}"
+        self._told: dict[str, Any] = DOCUMENT["paths"][path][method.lower()]
+        self._ground = ground
+        self._headers = MEMBER if path.startswith("/peer/") else CLIENT
+        self._body = b""
+        if "requestBody" in self._told:
+            self._headers = self._headers | JSON
+            self._body = json.dumps(SENT[self.name]).encode()
+
+    @property
+    def cases(self) -> Iterator[Case]:
+        """All that it may be sent, each with one hostile value."""
+        for name in self._named("path"):
+            yield from (Case(names={name: value}) for value in PATHS)
+        for name in self._named("query"):
+            yield from (Case(asked={name: value}) for value in QUERIES)
+        yield from (Case(asked={"strange": value}) for value in (b"%ff", b"\xff", b"%00"))
+        for name in self._named("header"):
+            yield from (Case(headers={name.encode(): value}) for value in HEADERS)
+        if "Last-Event-ID" in self._named("header"):
+            yield from (Case(headers={b"Last-Event-ID": value}) for value in IDS)
+        yield from (Case(headers={name: value}) for name, values in EVERYWHERE.items() for value in values)
+        if self._body:
+            yield from (Case(body=body) for body in (*BODIES, *spoilt(SENT[self.name])))
+
+    async def ask(self, case: Case) -> Heard:
+        """Ask as one should, but for what is otherwise in the case."""
+        target = self.path.encode()
+        for name, value in (self._ground.names | case.names).items():
+            target = target.replace(b"{%b}" % name.encode(), value)
+        asked = self._ground.asked.get(self.name, {}) | case.asked
+        if asked:
+            target += b"?" + b"&".join(b"%b=%b" % (name.encode(), value) for name, value in asked.items())
+        body = self._body if case.body is None else case.body
+        return await say(self._ground.port, self.method, target, self._headers | case.headers, body)
+
+    def fault(self, case: Case, heard: Heard) -> str | None:
+        """What is wrong with an answer."""
+        if heard.status < 400:
+            return None
+        if "Rota-Index" not in heard.headers:
+            # What is no HTTP comes no further than to aiohttp.
+            return None if heard.status == 400 else "no answer of ours"
+        if heard.headers["Content-Type"] != MEDIA_TYPE or heard.body is None:
+            return "no problem document"
+        document = json.loads(heard.body.decode())
+        kind = document["type"].removeprefix(TYPE_PREFIX)
+        if (document["status"], document["title"]) != (heard.status, CATALOGUE[kind][1]) or not document["detail"]:
+            return f"not a {kind}"
+        # Another path is another route.
+        documented = str(heard.status) in self._told["responses"] or bool(case.names)
+        return None if documented and kind != "internal" else f"{kind}: {document['detail']}"
+
+    def _named(self, where: str) -> list[str]:
+        return [one["name"] for one in self._told["parameters"] if one["in"] == where]
+
+
+async def _faults(tag: str) -> list[str]:
+    """What is wrong with the answers of a topic's routes."""
+    found: list[str] = []
+    async with servers(("node-1", "node-2"), token="t0ken") as served:
+        ground = Ground(served)
+        for endpoint in (each for each in ENDPOINTS if each.tag == tag):
+            route = Route(endpoint.method, endpoint.path, ground)
+            for case in (Case(), *route.cases):
+                ground.restore()
+                heard = await route.ask(case)
+                fault = route.fault(case, heard)
+                if fault is None and case == Case() and heard.status >= 400:
+                    fault = f"refused as it should be asked: {heard.body!r}"
+                if fault is None and heard.status < 400 and not await ground.sound():
+                    fault = "what is there now cannot be told or kept"
+                if fault is not None:
+                    found.append(f"{route.name}, {case!r:.200}: {heard.status}, {fault:.200}")
+    return found
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_whatever_is_sent_is_answered_and_changes_nothing_that_cannot_be_told(
+    tag: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = asyncio.run(asyncio.wait_for(_faults(tag), 60))
+    assert not faults, f"{len(faults)} answers: " + "\n".join(faults[:20])
+    assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@on_loop
+async def test_a_task_that_is_deleted_while_a_runs_params_are_on_their_way_is_not_found() -> None:
+    async with servers() as served:
+        await served.put_task("a")
+        body = b'{"params": {"source": "z"}}'
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.ports["node-1"])
+        head = "POST /v1/tasks/a/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:5])
+        await writer.drain()
+        assert (await served.ask("DELETE", "/v1/tasks/a")).status == 204
+        writer.write(body[5:])
+        answer = await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 404")
+
+
+@on_loop
+async def test_a_header_that_is_no_text_is_refused_by_its_name() -> None:
+    async with servers(token="t0ken") as served:
+        ground = Ground(served)
+        for method, path, header, headers in (
+            ("PUT", "/v1/tasks/{name}", b"If-Match", CLIENT),
+            ("PUT", "/v1/tasks/{name}", b"If-None-Match", CLIENT),
+            ("POST", "/v1/tasks/{name}/runs", b"Idempotency-Key", CLIENT),
+            ("GET", "/v1/events", b"Last-Event-ID", CLIENT),
+            ("GET", "/peer/members", b"Rota-Cluster", MEMBER),
+            ("GET", "/peer/members", b"Rota-Member", MEMBER),
+        ):
+            heard = await Route(method, path, ground).ask(Case(headers={**headers, header: b"\xff"}))
+            assert heard.status == 400, header
+            assert heard.body is not None
+            assert f"{header.decode()} is not UTF-8" in json.loads(heard.body)["detail"]
+
+
+@on_loop
+async def test_a_number_that_cannot_be_kept_is_told_by_the_field_it_is_in() -> None:
+    async with servers() as served:
+        await served.put_task("a")
+        params = {"source": "x", "big": 2**70}
+        started = await served.ask("POST", "/v1/tasks/a/runs", json={"params": params})
+        assert (started.status, list(started.fields)) == (422, ["params"])
+        kept = [KEPT, {**KEPT, "task": {**AT, "params": params}}]
+        back = await served.ask("POST", "/v1/cluster/saved", json={"beside": 1, "token": 1, "orders": 7, "tasks": kept})
+        assert (back.status, list(back.fields)) == (422, ["tasks[1].task"])
