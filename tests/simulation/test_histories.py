@@ -4,15 +4,19 @@ ROTA_HISTORIES=5000 tells that many, ROTA_SEED=1000 begins with that seed.
 """
 
 import os
+import subprocess
+import sys
 from collections import Counter
 from itertools import chain
+from pathlib import Path
 
 from tests.simulation.history import tell
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.plan import plan
 from tests.simulation.pool import SEARCHED, share
-from tests.simulation.shrink import shortened
+from tests.simulation.shrink import report, shortened
 
+ROOT = Path(__file__).parents[2]
 HISTORIES = int(os.environ.get("ROTA_HISTORIES", "500"))
 SEED = int(os.environ.get("ROTA_SEED", "0"))
 
@@ -64,6 +68,13 @@ def test_every_rule_that_is_switched_off_is_missed() -> None:
 
 def test_a_seed_is_a_history() -> None:
     assert tell(plan(3)) == tell(plan(3))
+
+
+def test_the_command_that_is_printed_tells_the_story_again() -> None:
+    told = report(plan(0).only(set()), MUTANTS["epoch"], "epoch")
+    violation, command = told.splitlines()[0].removeprefix("seed 0: "), told.rpartition("replay: ")[2].split()
+    again = subprocess.run([sys.executable, *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (again.returncode, again.stdout.splitlines()[-1:]) == (1, [violation]), again.stderr
 
 
 def test_a_story_is_shortened_and_still_goes_wrong() -> None:
