@@ -82,9 +82,9 @@ class LogQuery(_Asked):
 
 
 class PeerLogQuery(_Asked):
-    """Which log of this member's."""
+    """Which log of this member's. The run's name is one of a folder there, and of no other."""
 
-    run_id: str
+    run_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,254}$")]
     attempt: Annotated[int, Field(ge=1)]
     follow: bool = False
 

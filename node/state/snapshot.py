@@ -22,7 +22,8 @@ _MEMBER: Final = 1
 _TASK: Final = 2
 _RUN: Final = 3
 _WINDOW: Final = 4
-_COUNT_MAX: Final = 2**63
+_COUNT_MAX: Final = 2**64
+"""As much as an entry may hold: what was accepted can be read again."""
 
 
 def records(state: State) -> Iterator[list[Any]]:

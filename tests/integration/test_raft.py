@@ -229,3 +229,12 @@ def test_a_leader_that_stops_in_good_order_hands_over(make: Make) -> None:
     cluster.leader().do("once", sequence=1, timeout_s=10)
     assert all(process.role["leader"] != leader.me for process in others)
     assert time.monotonic() > began
+
+
+def test_a_port_that_is_taken_is_told_in_a_sentence_and_not_in_a_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    [taken] = free_ports(1)
+    with socket.create_server(("127.0.0.1", taken)), pytest.raises(PortInUse, match=str(taken)):
+        Raft("n1", {"n1": ("127.0.0.1", taken)}, tmp_path / "n1", "secret", Ledger(), pack).start()
+    assert not [record for record in caplog.records if record.exc_info]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from node.http.models import MemberBody, PutBackBody, StartBody
+from node.http.models import MemberBody, PeerLogQuery, PutBackBody, StartBody
 from node.state.restoring import COUNT_MAX
 from node.state.shape import LATEST_US
 
@@ -50,3 +50,10 @@ def test_the_counts_of_a_saved_task_are_too(name: str) -> None:
 @pytest.mark.parametrize("name", ["since_us", "through_us"])
 def test_a_schedule_does_not_go_on_from_the_end_of_the_calendar(name: str) -> None:
     assert _refused(PutBackBody, {**SAVED, "tasks": [{**KEPT, name: LATEST_US}]}) == [name]
+
+
+@pytest.mark.parametrize("run_id", ["..", "../../x", "a/b", "", "x" * 256, "a\0b"])
+def test_a_log_is_asked_for_by_a_run_and_by_no_path(run_id: str) -> None:
+    assert PeerLogQuery(run_id="a.b-c~20261121T055500.000000Z~7", attempt=1).attempt == 1
+    with pytest.raises(ValidationError):
+        PeerLogQuery(run_id=run_id, attempt=1)

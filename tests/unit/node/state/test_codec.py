@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from node.state import codec, entries
+from node.state.apply import apply
 from node.state.codec import (
     CODES,
     PIECE_BYTES_MAX,
@@ -126,6 +127,12 @@ def test_a_snapshot_without_forgotten_sessions_is_what_it_was_before_there_were_
     assert len(counts(LIVELY)) == 5
     assert counts(replace(LIVELY, forgotten=7)) == [*counts(LIVELY), 7]
     assert from_pieces(snapshot_pieces(replace(LIVELY, forgotten=7))) == replace(LIVELY, forgotten=7)
+
+
+def test_whatever_session_was_accepted_can_be_read_again() -> None:
+    [proposal] = unpack_batch(pack_batch([Proposal(ProposalId("a", 2**64 - 1, 2**64 - 1), Start(1, "t"))]))
+    state = apply(State(), proposal).state
+    assert from_pieces(snapshot_pieces(state)) == state
 
 
 def test_equal_states_give_equal_pieces() -> None:
