@@ -1,6 +1,7 @@
-"""A cluster of three in one thread, which has agreed on something."""
+"""Clusters in one thread, which have agreed on something."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -8,13 +9,27 @@ import pytest
 from tests.wired import World
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """Three members that have a leader, and have agreed on one entry."""
-    made = World(tmp_path, "abc")
+@contextmanager
+def agreed(folder: Path, names: str) -> Iterator[World]:
+    """These members have a leader, and have agreed on one entry."""
+    made = World(folder, names)
     with made.clock():
         made.start()
         made.connect_all()
         made.agree(b"before")
         made.run(0.2)
+        yield made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Three members."""
+    with agreed(tmp_path, "abc") as made:
+        yield made
+
+
+@pytest.fixture
+def five(tmp_path: Path) -> Iterator[World]:
+    """Five members."""
+    with agreed(tmp_path, "abcde") as made:
         yield made

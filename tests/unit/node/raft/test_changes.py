@@ -1,26 +1,10 @@
 """Members are added and removed one at a time (Ongaro 2014, section 4.1)."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 from pysyncobj.config import FAIL_REASON
 
 from node.raft import membership
 from node.raft.changes import Change, Changes
 from tests.wired import Wired, World
-
-
-@pytest.fixture
-def five(tmp_path: Path) -> Iterator[World]:
-    """Five members that have a leader, and have agreed on one entry."""
-    made = World(tmp_path, "abcde")
-    with made.clock():
-        made.start()
-        made.connect_all()
-        made.agree(b"before")
-        made.run(0.2)
-        yield made
 
 
 def part(world: World, side: set[str]) -> None:

@@ -37,14 +37,19 @@ def test_a_write_that_takes_long_begins_no_election(world: World) -> None:
     assert max(member.consensus.raftCurrentTerm for member in world.running.values()) == leader.terms[-1]
 
 
-def test_who_has_lost_its_log_does_not_stand_after_a_write_that_takes_long(world: World) -> None:
-    """It would take its own vote for that of somebody who remembers."""
+def who_has_lost_its_log(world: World) -> tuple[Wired, str]:
+    """A follower that is back with a journal that is none, and the one other that it reaches, which does not lead."""
     _, lost, other = (member.me for member in world.lead())
     world.crash(lost)
     (world.folder / lost / JOURNAL).write_bytes(b"no database")
     world.start(lost)
-    member = world.running[lost]
     world.connect(lost, other)
+    return world.running[lost], other
+
+
+def test_who_has_lost_its_log_does_not_stand_after_a_write_that_takes_long(world: World) -> None:
+    """It would take its own vote for that of somebody who remembers."""
+    member, other = who_has_lost_its_log(world)
     slow_write(world, member)
     assert member.sent_to(other, "request_vote") == []
     assert not member.consensus.recovery.votes
@@ -52,12 +57,7 @@ def test_who_has_lost_its_log_does_not_stand_after_a_write_that_takes_long(world
 
 
 def test_who_may_not_vote_sends_no_request_for_votes_whatever_the_library_does(world: World) -> None:
-    _, lost, other = (member.me for member in world.lead())
-    world.crash(lost)
-    (world.folder / lost / JOURNAL).write_bytes(b"no database")
-    world.start(lost)
-    member = world.running[lost]
-    world.connect(lost, other)
+    member, other = who_has_lost_its_log(world)
     with pytest.raises(AssertionError, match="may not vote"):
         member.transport.send(member.node(other), {"type": "request_vote", "term": 9})
     assert not member.consensus.recovery.votes
