@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from bench.chaos.background import Background
 from bench.chaos.tasks import BY_HAND, COUNTER, LONG, note
 from node.client import Client, Problem, Unreachable, path
 
@@ -36,6 +37,8 @@ class Promises:
     """Runs by hand, by Idempotency-Key."""
     keys: int = 0
     """How many keys were used."""
+    long: int = 0
+    """How many long runs were begun."""
     broken: list[str] = field(default_factory=list)
     """What was answered and must not be."""
 
@@ -49,8 +52,7 @@ class Clients:
         self._records = records
         self._rng = rng
         self._number = 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="clients", daemon=True)
+        self._thread = Background("clients", self._run)
 
     def start(self) -> None:
         """Begin."""
@@ -58,14 +60,17 @@ class Clients:
 
     def stop(self) -> None:
         """End, if it has begun; returns when what was under way has been answered."""
-        self._over.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._thread.stop()
 
-    def _run(self) -> None:
+    @property
+    def found(self) -> list[str]:
+        """What ended the thread, if an error did: nothing was asked for since."""
+        return self._thread.found
+
+    def _run(self, over: threading.Event) -> None:
         acts = [self._register, self._register, self._count, self._count, self._run_by_hand, self._delete]
         turn = 0
-        while not self._over.wait(PAUSE_S):
+        while not over.wait(PAUSE_S):
             turn += 1
             (self._long if turn % 5 == 0 else self._rng.choice(acts))()
 
@@ -125,12 +130,14 @@ class Clients:
             if answer is not None:
                 told.runs[key] = answer["run_id"]
                 return
-            if self._over.is_set():
+            if self._thread.over.is_set():
                 return
             time.sleep(PAUSE_S)
 
     def _long(self) -> None:
         task = self._rng.choice(LONG)
         answer = self._ask("POST", path("v1", "tasks", task, "runs"), {})
-        if isinstance(answer, Problem) and answer.status != 409:  # 409: it runs
+        if not isinstance(answer, Problem):
+            self.promises.long += answer is not None
+        elif answer.status != 409:  # 409: it runs
             self.promises.broken.append(f"POST runs of {task}: {answer}")

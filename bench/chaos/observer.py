@@ -4,8 +4,10 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
+from bench.chaos.background import Background
 from node.cli.local import LocalCluster
 from node.client import Client, Problem, Unreachable
 
@@ -31,9 +33,8 @@ class Observer:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.sights: dict[str, list[Sight]] = {name: [] for name in cluster.names}
-        self._over = threading.Event()
         self._threads = [
-            threading.Thread(target=self._watch, args=(name, cluster.client_of(name, PATIENCE_S)), daemon=True)
+            Background(f"observer of {name}", partial(self._watch, name, cluster.client_of(name, PATIENCE_S)))
             for name in cluster.names
         ]
 
@@ -44,13 +45,18 @@ class Observer:
 
     def stop(self) -> None:
         """End."""
-        self._over.set()
         for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
+            thread.over.set()
+        for thread in self._threads:
+            thread.stop()
 
-    def _watch(self, name: str, client: Client) -> None:
-        while not self._over.wait(LOOK_S):
+    @property
+    def found(self) -> list[str]:
+        """The threads that ended by an error: nobody saw what they were there for."""
+        return [line for thread in self._threads for line in thread.found]
+
+    def _watch(self, name: str, client: Client, over: threading.Event) -> None:
+        while not over.wait(LOOK_S):
             self.sights[name].append(look(name, client))
 
 

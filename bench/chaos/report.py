@@ -60,7 +60,7 @@ def _counts(trial: Trial) -> list[str]:
         f"{told.tried}, {len(told.runs)} runs by hand; unknown: {len(told.perhaps)} tasks",
     ]
     if trial.caretaker.ended:
-        ended = Counter(name for name, _ in trial.caretaker.ended)
+        ended = Counter(one.node for one in trial.caretaker.ended)
         times = ", ".join(f"{name} {count} times" for name, count in sorted(ended.items()))
         lines.append(f"- ended by themselves, and started again: {times}")
     return lines + [f"- log, as expected: {count} x `{pattern}`" for pattern, count in trial.expected.most_common()]

@@ -160,6 +160,7 @@ class Trial:
         self.found += work.tokens(runs.values())
         there = {task["name"]: task for task in client.items("/v1/tasks")}
         self.found += promises.promises(self.clients.promises, there, runs)
+        self.found += promises.nothing_promised(self.clients.promises, self.over_s - self.ready_s)
         worked, troubles = self.records.by_run, self.troubles
         for task in there.values():
             if task["schedule"] is not None:
@@ -187,8 +188,9 @@ class Trial:
         self.caretaker.stop()
         self.cluster.stop()
         self.found += [
-            f"{name} has ended by itself, with {code}" for name, code in self.caretaker.ended if code != SAID_WHY
+            f"{one.node} has ended by itself, with {one.code}" for one in self.caretaker.ended if one.code != SAID_WHY
         ]
+        self.found += self.clients.found + self.observer.found + self.caretaker.found
         self.records.read(self.folder)
         self.found += asking.leftovers(self.cluster.folder)
         patterns = [*asking.EXPECTED, *asking.DAMAGE]

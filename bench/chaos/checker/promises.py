@@ -1,10 +1,27 @@
 """What was acknowledged to clients, beside what is there in the end."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from bench.chaos.clients import Promises
 from bench.chaos.tasks import BY_HAND, COUNTER
+
+LENGTH_S: Final = 60.0
+"""In a trial of this length clients are promised something of each kind."""
+
+
+def nothing_promised(told: Promises, length_s: float) -> list[str]:
+    """The kinds of which nothing was promised in a trial of `length_s`: nothing of them could be broken."""
+    had = {
+        "registrations": len(told.there) + len(told.gone),
+        "deletions": len(told.gone),
+        "changes of the counter": told.counted,
+        "runs by hand": len(told.runs),
+        "long runs": told.long,
+    }
+    return [f"nothing was judged: no {what} were promised" for what, many in had.items() if not many] * (
+        length_s >= LENGTH_S
+    )
 
 
 def promises(told: Promises, tasks: Mapping[str, Any], runs: Mapping[str, Any]) -> list[str]:

@@ -197,6 +197,18 @@ def test_a_broken_promise_is_found(tasks: dict[str, Any], runs: dict[str, Any], 
     assert says in " ".join(promises.promises(promised(), tasks, runs))
 
 
+def test_a_client_that_was_promised_nothing_has_judged_nothing() -> None:
+    whole = promised(long=1)
+    assert promises.nothing_promised(whole, promises.LENGTH_S) == []
+    assert promises.nothing_promised(Promises(), promises.LENGTH_S - 1) == []
+    assert len(promises.nothing_promised(Promises(), promises.LENGTH_S)) == 5
+    nothing: dict[str, Any] = {"gone": set(), "counted": 0, "runs": {}, "long": 0}
+    for name, none in nothing.items():
+        found = promises.nothing_promised(promised(**{"long": 1, name: none}), promises.LENGTH_S)
+        assert len(found) == 1
+        assert found[0].startswith("nothing was judged: no ")
+
+
 def test_what_was_answered_and_must_not_be_is_found() -> None:
     assert promises.promises(promised(broken=["PUT note-3: 500"]), KEPT, MADE) == ["PUT note-3: 500"]
 
