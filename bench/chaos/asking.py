@@ -1,13 +1,18 @@
 """What is asked of the members and of the machine when the faults are over."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from bench.chaos.caretaker import Ended
 from bench.chaos.checker import members
+from bench.chaos.recovery import Struck
 from node.cli.local import LocalCluster, NotInTime, wait_for
+
+SAID_WHY: Final = 1
+"""What a node ends with that cannot go on; its log says why."""
 
 EXPECTED: Final = (
     r"rota\.member: \S+ is taken to be down: (gone|silent)",
@@ -18,38 +23,75 @@ EXPECTED: Final = (
 )
 """Warnings that the faults themselves bring about."""
 
-CLOCK: Final = (r"rota\.clock: this machine's wall clock is \S+ s (ahead of|behind) most members' clocks: ",)
-"""What a node says whose clock is off."""
+_CLOCK: Final = (r"rota\.clock: this machine's wall clock is \S+ s (ahead of|behind) most members' clocks: ",)
 
-DISK: Final = (
+_DISK: Final = (
     r"rota: this node cannot go on: its data folder \S+ cannot be used: ",
     r"node\.raft\.adapter: Raft has stopped on this member: database or disk is full",
     r"node\.raft\.adapter: Raft's files could not be closed in good order: ",
     r"rota\.history: .*: database or disk is full",
     r"node\.http\.app: answering GET \S+ failed: database or disk is full",
 )
-"""What a node says whose disk is full."""
 
-DAMAGE: Final = (
+_DAMAGE: Final = (
     r"node\.raft\.folder: .* kept as ",
     r"node\.raft\.recovery: \S+ has caught up with the others, and votes again",
     r"rota\.history: \S+ is damaged \(.*\): kept as ",
     r"rota: this node cannot go on: \S+ is damaged \(.*\), and is kept as ",
-    r"node\.http\.app: answering GET \S+ failed: ",  # it read what is damaged just then
+    # It read what is damaged just then.
+    r"node\.http\.app: answering GET \S+ failed: "
+    r"(database disk image is malformed|file is not a database|malformed database schema|disk I/O error)",
 )
-"""What a node says of whose folder files were damaged."""
+
+SAID_OF: Final = {
+    "clock an hour ahead": _CLOCK,
+    "clock an hour back": _CLOCK,
+    "full disk": _DISK,
+    "damaged files": _DAMAGE,
+}
+"""What a node says that such a fault has struck, from then on, and no other node."""
+
+ENDS_OF: Final = {"full disk", "damaged files"}
+"""Kinds of fault after which a node may end by itself, with 1, having said why."""
 
 
-def logs(cluster: LocalCluster, patterns: Sequence[str]) -> tuple[Counter[str], list[str]]:
-    """How often each expected warning was given, and all lines that nothing explains."""
+def patterns(node: str, struck: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    """What is expected in a node's log, each with the number of lines after which it is. `struck`: by kind of fault and
+    victim, how many lines there were when it was first struck so.
+    """
+    said = dict.fromkeys(EXPECTED, 0)
+    for (kind, victim), lines in sorted(struck.items(), key=lambda item: -item[1]):
+        if victim == node:
+            said.update(dict.fromkeys(SAID_OF.get(kind, ()), lines))
+    return said
+
+
+def unasked(ended: Iterable[Ended], struck: Iterable[Struck]) -> list[str]:
+    """The nodes that ended by themselves, other than those which a fault that may do so had struck before."""
+    excuses = [(victim, one.struck_s) for one in struck if one.kind in ENDS_OF for victim in one.victims]
+    return [
+        f"{one.node} has ended by itself, with {one.code}"
+        for one in ended
+        if one.code != SAID_WHY or not any(one.node == victim and one.at_s > at_s for victim, at_s in excuses)
+    ]
+
+
+def logs(cluster: LocalCluster, struck: Mapping[tuple[str, str], int]) -> tuple[Counter[str], list[str]]:
+    """How often each expected warning was given, and all lines that nothing explains. `struck` as in `patterns`."""
     expected: Counter[str] = Counter()
     unexplained = []
     for name in cluster.names:
-        lines = cluster.log_file(name).read_text(errors="replace").splitlines()
-        known, unknown = members.alarms(f"{name}.log", lines, patterns)
+        log = cluster.log_file(name).read_text(errors="replace").splitlines()
+        known, unknown = members.alarms(f"{name}.log", log, patterns(name, struck))
         expected += known
         unexplained += unknown
     return expected, unexplained
+
+
+def lines(cluster: LocalCluster, name: str) -> int:
+    """How many lines a node's log has."""
+    log = cluster.log_file(name)
+    return log.read_bytes().count(b"\n") if log.exists() else 0
 
 
 def settled(cluster: LocalCluster, deadline_s: float = 60) -> list[str]:

@@ -22,9 +22,6 @@ from node.client import Client, path
 WHOLE_S: Final = 120.0
 """The cluster is whole so long after its mending at the latest, on a machine that is busy with other things too."""
 
-SAID_WHY: Final = 1
-"""What a node ends with that cannot go on; its log says why."""
-
 
 class Trial:
     """One cluster, its tasks and clients, and what was found wrong so far."""
@@ -45,6 +42,8 @@ class Trial:
         self.found: list[str] = []
         self.runs: dict[str, Any] = {}
         self._pause = random.Random(seed + 2)
+        self._lines: dict[tuple[str, str], int] = {}
+        """By kind of fault and victim: how long its log was when that first struck it."""
 
     def begin(self) -> None:
         """Start the nodes, register the tasks, let the clients go. Raises `NotInTime`."""
@@ -112,6 +111,8 @@ class Trial:
 
     def _begin(self, each: Planned, one: Struck) -> None:
         one.struck_s = now_s()
+        for victim in each.fault.victims:
+            self._lines.setdefault((one.kind, victim), asking.lines(self.cluster, victim))
         self._try(each, one, each.fault.strike)
 
     def _end(self, each: Planned, one: Struck) -> None:
@@ -187,17 +188,10 @@ class Trial:
         self.observer.stop()
         self.caretaker.stop()
         self.cluster.stop()
-        self.found += [
-            f"{one.node} has ended by itself, with {one.code}" for one in self.caretaker.ended if one.code != SAID_WHY
-        ]
+        self.found += asking.unasked(self.caretaker.ended, self.struck)
         self.found += self.clients.found + self.observer.found + self.caretaker.found
         self.records.read(self.folder)
         self.found += asking.leftovers(self.cluster.folder)
-        patterns = [*asking.EXPECTED, *asking.DAMAGE]
-        if self.cluster.clocks is not None:
-            patterns += asking.CLOCK
-        if self.cluster.small_disk is not None:
-            patterns += asking.DISK
-        self.expected, unexplained = asking.logs(self.cluster, patterns)
+        self.expected, unexplained = asking.logs(self.cluster, self._lines)
         self.found += unexplained
         self.cluster.close()

@@ -33,16 +33,20 @@ def stuck(runs: Iterable[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def alarms(log: str, lines: Sequence[str], patterns: Iterable[str]) -> tuple[Counter[str], list[str]]:
-    """How often each expected warning was given in a log, and all its warnings that nothing explains."""
-    compiled = [re.compile(pattern) for pattern in patterns]
+def alarms(log: str, lines: Sequence[str], patterns: Mapping[str, int]) -> tuple[Counter[str], list[str]]:
+    """How often each expected warning was given in a log, and all its warnings that nothing explains. `patterns`: each
+    with the number of lines after which it is expected.
+    """
+    compiled = {re.compile(pattern): after for pattern, after in patterns.items()}
     expected: Counter[str] = Counter()
     unexplained = []
     explained = 0
     for number, line in enumerate(lines, 1):
         if not _ALARM.search(line):
             continue
-        known = next((pattern.pattern for pattern in compiled if pattern.search(line)), None)
+        known = next(
+            (pattern.pattern for pattern, after in compiled.items() if number > after and pattern.search(line)), None
+        )
         if known is not None:
             expected[known] += 1
             explained = number

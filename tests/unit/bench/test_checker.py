@@ -240,8 +240,18 @@ OSError: full
 
 
 def test_what_is_expected_in_a_log_is_counted_with_its_traceback() -> None:
-    expected, unexplained = members.alarms("node-2.log", LOG.splitlines(), ["is taken to be down", "it is full"])
+    patterns = {"is taken to be down": 0, "it is full": 2}
+    expected, unexplained = members.alarms("node-2.log", LOG.splitlines(), patterns)
     assert (expected.total(), unexplained) == (2, [])
+
+
+def test_what_is_expected_only_after_a_fault_is_found_before_it() -> None:
+    patterns = {"is taken to be down": 0, "it is full": 3}
+    unexplained = members.alarms("node-2.log", LOG.splitlines(), patterns)[1]
+    assert [line.partition(" 2026")[0] for line in unexplained] == [
+        "unexplained: node-2.log:3:",
+        "unexplained: node-2.log:4: Traceback (most recent call last):",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -253,6 +263,6 @@ def test_what_is_expected_in_a_log_is_counted_with_its_traceback() -> None:
     ],
 )
 def test_what_nobody_expects_in_a_log_is_found(line: str, number: int) -> None:
-    patterns = ["is taken to be down", "it is full"]
+    patterns = {"is taken to be down": 0, "it is full": 0}
     found = members.alarms("node-2.log", [*LOG.splitlines(), line], patterns)[1]
     assert found == [f"unexplained: node-2.log:{number}: {line}"]

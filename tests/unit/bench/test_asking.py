@@ -1,0 +1,72 @@
+"""What explains a log line or a node's end, and what does not."""
+
+import pytest
+
+from bench.chaos import asking
+from bench.chaos.asking import patterns, unasked
+from bench.chaos.caretaker import Ended
+from bench.chaos.checker import members
+from bench.chaos.deck import CARDS, Deck
+from bench.chaos.recovery import Struck
+
+DAMAGED = {("damaged files", "node-2"): 1}
+FULL = {("full disk", "node-2"): 1}
+
+
+def unexplained(line: str, node: str, struck: dict[tuple[str, str], int], before: int = 1) -> bool:
+    log = ["2026-11-21 10:47:34,000 INFO    rota: it serves"] * before + [f"2026-11-21 10:47:35,000 ERROR   {line}"]
+    return bool(members.alarms(f"{node}.log", log, patterns(node, struck))[1])
+
+
+@pytest.mark.parametrize(
+    ("line", "struck"),
+    [
+        ("rota.history: h.db is damaged (file is not a database): kept as h.db.damaged-1", DAMAGED),
+        ("node.http.app: answering GET /v1/runs failed: database disk image is malformed", DAMAGED),
+        ("rota.history: finished runs cannot be written to h.db: database or disk is full; trying again", FULL),
+        (
+            "rota.clock: this machine's wall clock is 3600.0 s ahead of most members' clocks: theirs is used here",
+            {("clock an hour ahead", "node-2"): 1},
+        ),
+    ],
+)
+def test_what_a_fault_explains_it_explains_of_its_victim_from_then_on(
+    line: str, struck: dict[tuple[str, str], int]
+) -> None:
+    assert not unexplained(line, "node-2", struck)
+    assert unexplained(line, "node-2", {})
+    assert unexplained(line, "node-1", struck)
+    assert unexplained(line, "node-2", struck, before=0)
+
+
+@pytest.mark.parametrize("error", ["'owner'", "KeyError('owner')", "list index out of range"])
+def test_damage_does_not_explain_every_error(error: str) -> None:
+    assert unexplained(f"node.http.app: answering GET /v1/tasks failed: {error}", "node-2", DAMAGED)
+
+
+def struck(kind: str, at_s: float) -> Struck:
+    return Struck(1, kind, kind, ("node-2",), at_s)
+
+
+@pytest.mark.parametrize(
+    ("faults", "code", "well"),
+    [
+        ([struck("damaged files", 10.0)], 1, True),
+        ([struck("full disk", 10.0)], 1, True),
+        ([struck("full disk", 10.0)], -11, False),
+        ([struck("full disk", 30.0)], 1, False),
+        ([struck("kill -9 one", 10.0)], 1, False),
+        ([], 1, False),
+    ],
+)
+def test_a_node_ends_by_itself_only_because_of_what_struck_it(faults: list[Struck], code: int, well: bool) -> None:
+    found = unasked([Ended("node-2", 20.0, code)], faults)
+    assert found == ([] if well else [f"node-2 has ended by itself, with {code}"])
+    assert unasked([Ended("node-1", 20.0, code)], faults)
+
+
+def test_the_faults_that_explain_something_are_faults_that_there_are() -> None:
+    deck = Deck(1, ("spaces", "clocks", "small disk"))
+    names = tuple(f"node-{number}" for number in range(1, 6))
+    kinds = {each.fault.kind for number in range(len(CARDS)) for each in deck.deal(number, names, "node-1")}
+    assert kinds >= asking.SAID_OF.keys() | asking.ENDS_OF
