@@ -12,6 +12,9 @@ from node.cli.local import LocalCluster
 from node.client import Client
 
 TOKEN: Final = "a-token-of-the-clients"
+PLACES: Final = 40
+"""So many attempts all nodes together run at once: few enough that one of them has no room now and then."""
+
 DISK: Final = "64m"
 """So large is the small disk: a few times what a node keeps in half an hour."""
 
@@ -34,7 +37,11 @@ class HarmedCluster(LocalCluster):
         self._acting = threading.RLock()
         self._down: set[str] = set()
         """The nodes that do not run because they were killed or stopped here."""
-        super().__init__(folder, nodes, env={**env, **({"ROTA_TOKEN": TOKEN} if spaces else {})})
+        self.places = -(-PLACES // nodes)
+        """So many attempts one node runs at once."""
+        super().__init__(
+            folder, nodes, env={"ROTA_MAX_RUNS": str(self.places), **env, **({"ROTA_TOKEN": TOKEN} if spaces else {})}
+        )
         self.small_disk = self.names[-1] if small_disk else None
         """The node whose data folder is a disk of its own."""
         try:

@@ -26,6 +26,8 @@ class Sight:
     term: int = 0
     quorum: bool = False
     statuses: Mapping[str, str] = field(default_factory=dict)
+    ready: bool = False
+    """It had caught up, and had a leader and a lease: it could begin what was its own."""
 
 
 class Observer:
@@ -64,10 +66,19 @@ def look(name: str, client: Client) -> Sight:
     """Ask one member."""
     try:
         told = client.get("/v1/cluster")
+        ready = _ready(client)
     except (Unreachable, Problem):
         return Sight(now_s(), name, answered=False)
     statuses = {member["id"]: str(member["status"]) for member in told["members"]}
-    return Sight(now_s(), name, True, told["leader"], told["term"], told["quorum"], statuses)
+    return Sight(now_s(), name, True, told["leader"], told["term"], told["quorum"], statuses, ready)
+
+
+def _ready(client: Client) -> bool:
+    try:
+        client.call("GET", "/readyz")
+    except Problem:
+        return False
+    return True
 
 
 def now_s() -> float:

@@ -3,6 +3,10 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Final
+
+STILL_S: Final = 1.0
+"""Work writes a line twenty times a second; what writes none for so long stands still, frozen or starved."""
 
 
 @dataclass
@@ -27,6 +31,8 @@ class Attempt:
     """The highest step that it was told is saved."""
     ended: bool = False
     """It came to the end of its work."""
+    works: list[tuple[float, float]] = field(default_factory=list)
+    """From when to when it was at work: one stretch, unless it stood still for longer than `STILL_S` in between."""
 
 
 @dataclass
@@ -70,6 +76,10 @@ class Records:
             due = None if fire_at == "-" else datetime.fromisoformat(fire_at)
             attempt = Attempt(task, run, int(token), node, due, position, position, at_s, at_s)
             self.attempts[key] = attempt
+        if attempt.works and at_s - attempt.last_s <= STILL_S:
+            attempt.works[-1] = (attempt.works[-1][0], at_s)
+        else:
+            attempt.works.append((at_s, at_s))
         attempt.last, attempt.last_s = position, at_s
         self.lines += 1
         match what:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from bench.chaos.checker.excuses import unexcused_s
 from bench.chaos.recovery import recoveries
 from bench.chaos.table import table
 from bench.chaos.trial import Trial
@@ -63,4 +64,8 @@ def _counts(trial: Trial) -> list[str]:
         ended = Counter(one.node for one in trial.caretaker.ended)
         times = ", ".join(f"{name} {count} times" for name, count in sorted(ended.items()))
         lines.append(f"- ended by themselves, and started again: {times}")
+    length_s = trial.over_s - trial.ready_s
+    without_s = unexcused_s(trial.ready_s, trial.over_s, trial.excuses.cluster)
+    lines.append(f"- excused, because nobody could do what was due: {length_s - without_s:.0f} of {length_s:.0f} s")
+    lines += [f"- {line}" for line in trial.verdict.counts()]
     return lines + [f"- log, as expected: {count} x `{pattern}`" for pattern, count in trial.expected.most_common()]

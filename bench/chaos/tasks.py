@@ -11,8 +11,29 @@ BY_HAND: Final = "by-hand"
 LONG: Final = ("long-1", "long-2", "long-3", "long-4", "long-grace", "long-again")
 """Started by clients whenever they do not run: minutes of work, saved now and then."""
 
+FAILING: Final = "failing"
+"""The one whose first attempts are told to fail."""
+
 COUNTER: Final = "counter"
 """Changed by clients again and again; its params say how often."""
+
+
+ENDS: Final[dict[str, frozenset[str]]] = {
+    **dict.fromkeys(("skip", "queue", "allow", "all", "cron", FAILING, "program", "always"), frozenset({"succeeded"})),
+    "replace": frozenset({"succeeded", "cancelled"}),
+    "slow": frozenset({"timed_out"}),
+    **dict.fromkeys(("abandon", "twice"), frozenset({"succeeded", "abandoned"})),
+    BY_HAND: frozenset({"succeeded"}),
+    **dict.fromkeys(LONG, frozenset({"succeeded", "cancelled"})),
+}
+"""How the runs of each task may end, besides those that are skipped or missed. The others are never run."""
+
+NEEDED: Final[dict[str, frozenset[str]]] = {
+    **{name: frozenset({"succeeded"}) for name in ENDS if name not in ("slow", *LONG)},
+    "replace": frozenset({"cancelled"}),
+    "slow": frozenset({"timed_out"}),
+}
+"""And how some of them do end in every trial of some length."""
 
 
 def tasks(records: Path) -> dict[str, dict[str, Any]]:
@@ -32,8 +53,8 @@ def tasks(records: Path) -> dict[str, dict[str, Any]]:
         "slow": {**work("slow", 4.0), "schedule": {"every_s": 9}, "timeout_s": 1, "retry": {"attempts": 1}, **often},
         "abandon": {**work("abandon", 4.0), "schedule": {"every_s": 6}, "failover": {"resume": "abandon"}},
         "twice": {**work("twice", 6.0), "schedule": {"every_s": 11}, "failover": {"max": 2, "resume": "restart"}},
-        "failing": {
-            **work("failing", 1.0, fail_attempts=2),
+        FAILING: {
+            **work(FAILING, 1.0, fail_attempts=2),
             "schedule": {"every_s": 8},
             "retry": {"attempts": 4, "backoff_s": 0.5, "factor": 2},
             **often,

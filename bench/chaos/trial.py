@@ -2,12 +2,14 @@
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from bench.chaos import asking
 from bench.chaos.caretaker import Caretaker
-from bench.chaos.checker import occurrences, promises, work
+from bench.chaos.checker import attempts, endings, excuses, occurrences, promises, work
+from bench.chaos.checker.verdict import Verdict, nothing_judged
 from bench.chaos.clients import Clients
 from bench.chaos.cluster import HarmedCluster
 from bench.chaos.deck import Deck, Planned
@@ -15,12 +17,16 @@ from bench.chaos.faults.fault import DidNotStop, ask
 from bench.chaos.observer import Observer, now_s
 from bench.chaos.records import Records
 from bench.chaos.recovery import Struck
-from bench.chaos.tasks import LONG, tasks
+from bench.chaos.tasks import ENDS, LONG, NEEDED, tasks
 from node.cli.local import NotInTime, wait_for
 from node.client import Client, path
 
 WHOLE_S: Final = 120.0
 """The cluster is whole so long after its mending at the latest, on a machine that is busy with other things too."""
+
+CALM_EVERY: Final = 5
+CALM_S: Final = 20.0
+"""Every so many rounds nothing is done for so long: whatever goes wrong then has no fault to be excused by."""
 
 
 class Trial:
@@ -41,6 +47,8 @@ class Trial:
         self.struck: list[Struck] = []
         self.found: list[str] = []
         self.runs: dict[str, Any] = {}
+        self.verdict = Verdict()
+        self.excuses = excuses.Excuses()
         self._pause = random.Random(seed + 2)
         self._lines: dict[tuple[str, str], int] = {}
         """By kind of fault and victim: how long its log was when that first struck it."""
@@ -77,7 +85,7 @@ class Trial:
         whole_s = now_s()
         for one in struck:
             one.whole_s = whole_s
-        time.sleep(self._pause.uniform(0.5, 3.0))
+        time.sleep(CALM_S if number % CALM_EVERY == 0 else self._pause.uniform(0.5, 3.0))
         self.records.read(self.folder)
         wrong = [line for line in self._overlaps() if line not in self.found]
         self.found += wrong
@@ -160,13 +168,41 @@ class Trial:
         self.found += work.against(self.records, runs, claimed)
         self.found += work.tokens(runs.values())
         there = {task["name"]: task for task in client.items("/v1/tasks")}
+        length_s = self.over_s - self.ready_s
         self.found += promises.promises(self.clients.promises, there, runs)
-        self.found += promises.nothing_promised(self.clients.promises, self.over_s - self.ready_s)
-        worked, troubles = self.records.by_run, self.troubles
-        for task in there.values():
-            if task["schedule"] is not None:
-                self.found += occurrences.occurrences(task, runs.values(), paused)
-                self.found += occurrences.in_time(task, runs.values(), worked, self.clock, troubles)
+        self.found += promises.nothing_promised(self.clients.promises, length_s)
+        self.verdict = self._judge(there, runs.values(), paused)
+        self.found += self.verdict.found
+        scheduled = {name: spec["schedule"] for name, spec in self.specs.items() if "schedule" in spec}
+        steady = [name for name, schedule in scheduled.items() if "continuous" in schedule]
+        self.found += nothing_judged(self.verdict, scheduled.keys() - steady, steady, length_s)
+        self.found += endings.never(runs.values(), NEEDED, length_s)
+
+    def _judge(self, there: Mapping[str, Any], runs: Collection[Mapping[str, Any]], paused: datetime) -> Verdict:
+        """Whether all was done that was due, when it was. `there`: the tasks by name."""
+        sights = {name: list(seen) for name, seen in self.observer.sights.items()}
+        worked, end_s = self.records.by_run, now_s()
+        troubled = [(self.begun_s, self.ready_s), *excuses.troubles(self.struck, end_s)]
+        self.excuses = spans = excuses.Excuses(
+            excuses.excused(sights, troubled, self.begun_s, end_s),
+            excuses.full(self.records.attempts.values(), self.cluster.places),
+            excuses.slow(self.struck),
+            excuses.full_disks(self.struck),
+        )
+        verdict = endings.endings(runs, ENDS, LONG, self.clock, spans)
+        for name in self.specs:
+            task = there.get(name)
+            if task is None:
+                verdict.found.append(f"{name} was registered, and is not there")
+                continue
+            verdict += attempts.in_time(task, runs, worked, self.clock, spans)
+            if task["schedule"] is None:
+                continue
+            verdict += occurrences.occurrences(task, runs, paused, self.clock, spans)
+            if "continuous" in task["schedule"]:
+                begin_s = self.clock.told(task, "registered_at")
+                verdict += attempts.continuous(name, self.records.attempts.values(), begin_s, self.over_s, spans)
+        return verdict
 
     def _cancel_long(self) -> bool:
         client = self.cluster.client
@@ -175,12 +211,6 @@ class Trial:
                 if run["finished_at"] is None:
                     client.call("DELETE", path("v1", "runs", run["run_id"]))
         return True
-
-    @property
-    def troubles(self) -> occurrences.Troubles:
-        """When something was wrong: while it all began, and from each fault until all was whole."""
-        over_s = now_s()
-        return [(self.begun_s, self.ready_s), *((one.struck_s, one.whole_s or over_s) for one in self.struck)]
 
     def close(self) -> None:
         """Stop the clients and the nodes, and look for what they left."""

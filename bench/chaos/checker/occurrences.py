@@ -1,27 +1,30 @@
-"""Every due time of a schedule is there once, and was dealt with when it was due, or as soon as the faults let it.
+"""Every due time of a schedule is there once, and was run, or passed over with reason.
 
 In the manner of Jepsen's checker for Chronos: what was due is worked out here, by hand, from the schedule alone, and
-matched to the runs that there are and to the work that was seen. Times of work are CLOCK_BOOTTIME; `Clock` turns the
-wall clock's into them. How late is too late is counted in calm time: time in which nothing was done to the cluster
-and it was whole.
+matched to the runs that there are. Whether a run was begun in time is `attempts`'s. Times of the wall clock are made
+those of CLOCK_BOOTTIME, in which the observer's and the work's are.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final
 
-from bench.chaos.records import Attempt
+from bench.chaos.checker.excuses import Excuses, Spans, unexcused_s
+from bench.chaos.checker.verdict import MISSED, SKIPPED, Verdict
 
-LATE_S: Final = 15.0
-"""What is due is begun within so much calm time; the last occurrence is no older than its interval and this."""
+PROMPT_S: Final = 1.5
+"""An owner that can act has dealt with what is due after so much, however busy the machine is."""
 
-EARLY_S: Final = 0.5
-"""Nothing begins so long before it is due. The machine's clock is slewed, and was read once."""
+SKEW_S: Final = 0.5
+"""When a run ended is stamped by who proposes that, and it is active until that is committed: so much later, where
+nothing is wrong but that the machine is busy.
+"""
 
-NEAR_S: Final = 5.0
-"""What is decided on this long before or after a fault may be so because of it."""
+QUEUED_MAX: Final = 100
+"""So many runs of a task wait at the most; what finds the queue full is skipped (DESIGN.md, section 8)."""
 
 
 @dataclass(frozen=True)
@@ -35,48 +38,41 @@ class Clock:
         """A time of the wall clock on CLOCK_BOOTTIME."""
         return self.boot_s + (at - self.wall).total_seconds()
 
-
-Troubles = Sequence[tuple[float, float]]
-"""From the strike of each fault until the cluster was whole again, in order; CLOCK_BOOTTIME."""
-
-
-def calm_s(begin_s: float, end_s: float, troubles: Troubles) -> float:
-    """How much of that time nothing was wrong.
-
-    >>> calm_s(0, 10, [(2, 4), (3, 5), (9, 20)])
-    6.0
-    """
-    calm, at_s = 0.0, begin_s
-    for from_s, to_s in sorted(troubles):
-        calm += max(0.0, min(from_s, end_s) - at_s)
-        at_s = max(at_s, to_s)
-    return calm + max(0.0, end_s - at_s)
+    def told(self, run: Mapping[str, Any], what: str) -> float:
+        """A time that a member tells of a run."""
+        return self.boot_of(datetime.fromisoformat(run[what]))
 
 
-def troubled(begin_s: float, end_s: float, troubles: Troubles) -> bool:
-    """Whether there was something wrong near that time."""
-    return any(from_s - NEAR_S <= end_s and to_s + NEAR_S >= begin_s for from_s, to_s in troubles)
-
-
-def occurrences(task: Mapping[str, Any], runs: Iterable[Mapping[str, Any]], until: datetime) -> list[str]:
-    """Every due time of a schedule, up to the last, is there once: run, skipped or missed. `until`: it was paused."""
+def occurrences(
+    task: Mapping[str, Any], runs: Iterable[Mapping[str, Any]], until: datetime, clock: Clock, excuses: Excuses
+) -> Verdict:
+    """Every due time of a schedule is there once: run, skipped or missed. `until`: it was paused."""
     name, schedule = task["name"], task["schedule"]
-    mine = [run for run in runs if run["task"] == name and run["trigger"] == "schedule"]
-    times = sorted(datetime.fromisoformat(run["fire_at"]) for run in mine)
-    found = [f"{name}: {time} is there {count} times" for time, count in Counter(times).items() if count > 1]
+    own = [run for run in runs if run["task"] == name]
+    mine = sorted((run for run in own if run["trigger"] == "schedule"), key=lambda run: str(run["fire_at"]))
+    times = [datetime.fromisoformat(run["fire_at"]) for run in mine]
+    verdict = Verdict([f"{name}: {time} is there {count} times" for time, count in Counter(times).items() if count > 1])
     for state in ("skipped", "missed"):
         there = sum(run["state"] == state for run in mine)
         if there != task[state]:
-            found.append(f"{name}: {task[state]} {state} by its count, {there} in history")
+            verdict.found.append(f"{name}: {task[state]} {state} by its count, {there} in history")
     if "continuous" in schedule:
-        return found
+        return verdict
     since = datetime.fromisoformat(task["registered_at"])
-    due = list(_due(schedule, since, max([since, *times])))
-    found += [f"{name}: {time} was due, and there is no trace of it" for time in sorted(set(due) - set(times))]
-    found += [f"{name}: {time} was not due, and is there" for time in sorted(set(times) - set(due))]
-    if max([since, *times]) < until - timedelta(seconds=LATE_S + _interval_s(schedule)):
-        found.append(f"{name}: nothing is there after {max([since, *times])}, and it was paused at {until}")
-    return found
+    due = list(_due(schedule, since, max([since, until, *times])))
+    verdict.found += [f"{name}: {time} was not due, and is there" for time in sorted(set(times) - set(due))]
+    spans = excuses.anywhere
+    for time in sorted(set(due) - set(times)):
+        # The last ones may not have been dealt with when it was paused.
+        if time < max([since, *times]) or unexcused_s(clock.boot_of(time), clock.boot_of(until), spans) > PROMPT_S:
+            verdict.found.append(f"{name}: {time} was due, and there is no trace of it")
+    following = dict(pairwise(due))
+    for run, time in zip(mine, times, strict=True):
+        next_s = clock.boot_of(following.get(time, time + timedelta(seconds=_interval_s(schedule))))
+        _missed(verdict, run, clock.boot_of(time), next_s, spans)
+        if run["state"] == "skipped":
+            _skipped(verdict, run, task["overlap"], own, next_s, clock, excuses)
+    return verdict
 
 
 def _due(schedule: Mapping[str, Any], since: datetime, last: datetime) -> Iterable[datetime]:
@@ -93,54 +89,49 @@ def _interval_s(schedule: Mapping[str, Any]) -> float:
     return float(schedule.get("every_s", 7))
 
 
-def in_time(
-    task: Mapping[str, Any],
-    runs: Iterable[Mapping[str, Any]],
-    worked: Mapping[str, Sequence[Attempt]],
+def _missed(verdict: Verdict, run: Mapping[str, Any], due_s: float, next_s: float, excuses: Spans) -> None:
+    """An occurrence is missed where nobody could deal with it before the next one was due, and nowhere else."""
+    had_s = unexcused_s(due_s, next_s, excuses)
+    excuse = had_s < min(PROMPT_S, next_s - due_s)
+    wrong = None
+    if run["state"] == "missed" and not excuse:
+        wrong = f"{_said(run)} was missed, and for {had_s:.1f} s its owner could have dealt with it"
+    verdict.judge(MISSED, run["task"], wrong, excuse=excuse)
+
+
+def _skipped(
+    verdict: Verdict,
+    run: Mapping[str, Any],
+    overlap: str,
+    own: Sequence[Mapping[str, Any]],
+    next_s: float,
     clock: Clock,
-    troubles: Troubles,
-) -> list[str]:
-    """Whether each occurrence was begun when it was due, or passed over with reason. `worked`: attempts by run."""
-    name, schedule, overlap = task["name"], task["schedule"], task["overlap"]
-    mine = [run for run in runs if run["task"] == name and run["trigger"] == "schedule"]
-    found: list[str] = []
-    free_s = 0.0
-    for run in sorted(mine, key=lambda run: str(run["fire_at"])):
-        due_s = clock.boot_of(datetime.fromisoformat(run["fire_at"]))
-        said = f"{name}: {run['fire_at']} ({run['run_id']})"
-        attempts = worked.get(run["run_id"], ())
-        if run["state"] in ("missed", "skipped"):
-            found += _passed_over(said, run["state"], overlap, due_s, due_s + _interval_s(schedule), free_s, troubles)
-        elif attempts:
-            begun_s = attempts[0].begun_s
-            # Where runs do not work side by side, each waits for those before it.
-            late_s = calm_s(due_s if overlap == "allow" else max(due_s, free_s), begun_s, troubles)
-            if begun_s < due_s - EARLY_S:
-                found.append(f"{said} was begun {due_s - begun_s:.1f} s before it was due")
-            if late_s > LATE_S:
-                found.append(f"{said} was begun {late_s:.1f} s of calm time after it was due")
-        if run["finished_at"] is not None and run["state"] not in ("missed", "skipped"):
-            # An attempt that was lost leaves its last line; its run ends with the one that took over.
-            ended_s = max((attempt.last_s for attempt in attempts), default=due_s)
-            free_s = max(free_s, ended_s, _finished_s(run, clock, troubles))
-    return found
+    excuses: Excuses,
+) -> None:
+    """An occurrence is skipped beside an active run of its task, as history has it: what is due is dealt with in its
+    order, so that one which was due before it had begun to wait or to run by then.
+    """
+    at_s, due_s = clock.told(run, "finished_at"), clock.told(run, "fire_at")
+    others = [
+        clock.told(other, "finished_at") if other["finished_at"] is not None else at_s
+        for other in own
+        if other["state"] not in ("skipped", "missed")
+        and clock.told(other, "fire_at") < (due_s if other["trigger"] == "schedule" else at_s)
+    ]
+    # What ended when nobody could commit it was active until somebody could.
+    late_s = SKEW_S + excuses.committed_s(at_s)
+    beside = [end_s for end_s in others if end_s >= at_s or unexcused_s(end_s, at_s, excuses.cluster) <= late_s]
+    wrong = None
+    if overlap in ("queue", "allow"):
+        if len(beside) < QUEUED_MAX:
+            wrong = f"{_said(run)} was skipped, and overlap is {overlap}"
+    elif not beside:
+        ended = f"the last had ended {at_s - max(others):.1f} s before" if others else "none was there before it"
+        wrong = f"{_said(run)} was skipped, and no other run was active: {ended}"
+    elif overlap == "replace" and at_s < next_s - SKEW_S:
+        wrong = f"{_said(run)} was skipped, and was the latest: it was to replace the one before"
+    verdict.judge(SKIPPED, run["task"], wrong, excuse=max(beside, default=at_s) < at_s - SKEW_S)
 
 
-def _finished_s(run: Mapping[str, Any], clock: Clock, troubles: Troubles) -> float:
-    """When history says that a run ended: stamped by a member, whose clock may have been moved just then."""
-    at_s = clock.boot_of(datetime.fromisoformat(run["finished_at"]))
-    return at_s if not troubled(at_s, at_s, troubles) else 0.0
-
-
-def _passed_over(
-    said: str, state: str, overlap: str, due_s: float, next_s: float, free_s: float, troubles: Troubles
-) -> list[str]:
-    if troubled(due_s, next_s, troubles):
-        return []
-    if state == "missed":
-        return [f"{said} was missed, and nothing was wrong then"]
-    if overlap == "allow":
-        return [f"{said} was skipped, and it may work beside others"]
-    if free_s + NEAR_S < due_s:
-        return [f"{said} was skipped, and nothing of its task was at work then"]
-    return []
+def _said(run: Mapping[str, Any]) -> str:
+    return f"{run['task']}: {run['fire_at']} ({run['run_id']})"

@@ -33,8 +33,8 @@ def promises(told: Promises, tasks: Mapping[str, Any], runs: Mapping[str, Any]) 
         elif tasks[name]["params"]["marker"] != marker:
             found.append(f"{name} was acknowledged with marker {marker}, and is {tasks[name]['params']}")
     found += [f"{name} was deleted, and is there" for name in sorted(told.gone & tasks.keys())]
-    counter = tasks[COUNTER]["params"]["marker"]
-    if not told.counted <= counter <= told.tried:
+    counter = tasks[COUNTER]["params"]["marker"] if COUNTER in tasks else None
+    if counter is None or not told.counted <= counter <= told.tried:
         found.append(f"{COUNTER} was acknowledged up to {told.counted} of {told.tried}, and is at {counter}")
     for key, run in told.runs.items():
         if run not in runs:

@@ -1,17 +1,12 @@
 """The checker finds what it is there for: each kind of violation is fed to it once, and what is well is not one."""
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from bench.chaos.checker import members, occurrences, promises, work
+from bench.chaos.checker import members, promises, work
 from bench.chaos.clients import Promises
 from bench.chaos.records import Records
-
-BEGIN = datetime(2026, 11, 21, 6, 0, 0, 500_000, tzinfo=UTC)
-CLOCK = occurrences.Clock(BEGIN, 1000.0)
-"""The registration was at 1000.0 of CLOCK_BOOTTIME."""
 
 GOOD = (
     "a~1 1 begin 0",
@@ -89,78 +84,6 @@ def test_tokens_grow_from_attempt_to_attempt() -> None:
     assert "the tokens [3, 1]" in work.tokens([{"run_id": "a~1", "attempts": [{"token": 3}, {"token": 1}]}])[0]
 
 
-def task(**more: Any) -> dict[str, Any]:
-    spec = {"schedule": {"every_s": 2.0}, "registered_at": BEGIN.isoformat(), "skipped": 0, "missed": 0}
-    return {"name": "a", "overlap": "skip", **spec, **more}
-
-
-def due(*seconds: float, state: str = "succeeded", lasts_s: float = 1.0) -> list[dict[str, Any]]:
-    return [
-        {
-            "run_id": f"a~{each:g}",
-            "task": "a",
-            "trigger": "schedule",
-            "fire_at": (BEGIN + timedelta(seconds=each)).isoformat(),
-            "finished_at": (BEGIN + timedelta(seconds=each + lasts_s)).isoformat(),
-            "state": state,
-        }
-        for each in seconds
-    ]
-
-
-@pytest.mark.parametrize(
-    ("runs", "says"),
-    [
-        (due(2, 4, 6), None),
-        (due(2, 6), "was due, and there is no trace of it"),
-        (due(2, 4, 4, 6), "is there 2 times"),
-        (due(2, 3, 4, 6), "was not due, and is there"),
-        (due(2), "nothing is there after"),
-        (due(2, 4) + due(6, state="missed"), "0 missed by its count, 1 in history"),
-    ],
-)
-def test_every_due_time_is_there_once(runs: list[dict[str, Any]], says: str | None) -> None:
-    paused = BEGIN + timedelta(seconds=6 + occurrences.LATE_S)
-    found = occurrences.occurrences(task(), runs, paused)
-    assert found == [] if says is None else says in " ".join(found)
-
-
-def begun(*seconds: tuple[str, float]) -> dict[str, Any]:
-    """Attempts, one for each run, begun so long after the registration; each works for a second."""
-    records = Records()
-    for position, (run, at_s) in enumerate(seconds):
-        records.take("a", 2 * position, f"{run} {position} node-1 - {1000 + at_s} begin 0")
-        records.take("a", 2 * position + 1, f"{run} {position} node-1 - {1001 + at_s} end 1")
-    return records.by_run
-
-
-@pytest.mark.parametrize(
-    ("runs", "worked", "troubles", "says"),
-    [
-        (due(2, 4), begun(("a~2", 2.1), ("a~4", 4.2)), [], None),
-        (due(2), begun(("a~2", 20.0)), [], "was begun 18.0 s of calm time after it was due"),
-        (due(2), begun(("a~2", 20.0)), [(1001.0, 1018.0)], None),
-        (due(2, 4, lasts_s=28), begun(("a~2", 2.1), ("a~4", 32.0)), [], None),
-        (due(3600), begun(("a~3600", 2.0)), [], "was begun 3598.0 s before it was due"),
-        (due(2, state="missed"), {}, [], "was missed, and nothing was wrong then"),
-        (due(2, state="missed"), {}, [(1003.0, 1004.0)], None),
-        (due(2, state="missed"), {}, [(1030.0, 1040.0)], "was missed, and nothing was wrong then"),
-        (due(2, lasts_s=30) + due(20, state="skipped"), begun(("a~2", 2.1)), [], None),
-        (due(2) + due(20, state="skipped"), begun(("a~2", 2.1)), [], "nothing of its task was at work then"),
-    ],
-)
-def test_what_is_due_is_begun_in_time_or_passed_over_with_reason(
-    runs: list[dict[str, Any]], worked: dict[str, Any], troubles: list[tuple[float, float]], says: str | None
-) -> None:
-    found = occurrences.in_time(task(), runs, worked, CLOCK, troubles)
-    assert found == [] if says is None else says in " ".join(found)
-
-
-def test_what_may_work_beside_others_is_not_skipped() -> None:
-    found = occurrences.in_time(task(overlap="allow"), due(2, state="skipped"), {}, CLOCK, [])
-    assert "and it may work beside others" in found[0]
-
-
 def promised(**more: Any) -> Promises:
     told = Promises(there={"note-1": 1}, gone={"note-2"}, counted=5, tried=7, runs={"key": "by-hand~1"}, keys=1)
     for name, value in more.items():
@@ -188,6 +111,7 @@ def test_what_was_promised_and_kept_is_well() -> None:
         (KEPT | there("note-2", 2), MADE, "note-2 was deleted, and is there"),
         (KEPT | there("counter", 4), MADE, "counter was acknowledged up to 5 of 7, and is at 4"),
         (KEPT | there("counter", 8), MADE, "counter was acknowledged up to 5 of 7, and is at 8"),
+        (there("note-1", 1), MADE, "counter was acknowledged up to 5 of 7, and is at None"),
         (KEPT, {}, "by-hand~1 was promised (key key), and nobody knows of it"),
         (KEPT, {"by-hand~1": told("failed", 1)}, "by-hand~1 was promised, and failed"),
         (KEPT, MADE | {"by-hand~2": told("succeeded", 2)}, "1 runs of by-hand were asked for, and 2 made"),
