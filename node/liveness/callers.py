@@ -1,5 +1,6 @@
 """Those who call: the heartbeat port, and the connections that members have made to it."""
 
+import errno
 import selectors
 import socket
 from typing import Final
@@ -13,6 +14,8 @@ IDLE_S: Final = 30.0
 """A member's connection that has been silent for so long is closed; it dials again when it has something to say."""
 
 CALLERS_MAX: Final = 256
+
+_CROWDED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class PortInUseError(Exception):
@@ -66,22 +69,28 @@ class Callers:
         self._listener.close()
 
     def _accept(self) -> None:
-        """One caller. If there is no room for it, not even a file descriptor, calls wait for the next tick."""
+        """One caller. If there is no room for it, a stranger gives way; without one, calls wait for the next tick."""
         try:
             sock, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:
+            if error.errno in _CROWDED and (strangers := self._strangers()):
+                strangers[0].part()
+                return
             self._owner.refused("anybody", f"{error}; trying again")
             self._selector.unregister(self._listener)
             self._hears = False
             return
         if len(self._links) >= CALLERS_MAX:
-            strangers = [link for link in self._links if link.member is None]
-            (strangers or self._links)[0].part()
+            (self._strangers() or self._links)[0].part()
         link = Link(sock, self._selector, self._passport, self._owner, dialled=False)
         link.since_s = self._now_s
         self._links.append(link)
+
+    def _strangers(self) -> list[Link]:
+        """The oldest first: a member shows soon that it is one."""
+        return [link for link in self._links if link.member is None]
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,21 @@ def test_something_else_on_its_port_is_not_death(trio: Trio) -> None:
     trio["c"].process.wait()
     with socket.create_server(("127.0.0.1", trio.ports["c"]), backlog=128):
         assert _verdict(trio["a"]) == ("c", "silent", 1, 1)
+
+
+def test_whoever_answers_at_a_members_address_is_not_taken_for_it(trio: Trio) -> None:
+    """As when its container's address has been given to another member's."""
+    _working(trio)["c"].process.kill()
+    trio["c"].process.wait()
+    trio.ports["c"] = trio.ports["a"]
+    trio.lead("c", 2)
+    time.sleep(0.3)  # what was under way has come
+    since_s = boottime_s()
+    time.sleep(1.5)
+    assert trio["b"].leases_since(since_s) == [], "from a, as if it were c"
+    trio.lead("a", 3)
+    assert _verdict(trio["a"]) == ("c", "silent", 1, 3), "not gone: somebody answers there"
+    trio["b"].wait("lease", after_s=since_s)
 
 
 def test_an_end_in_good_order_is_not_death(trio: Trio) -> None:

@@ -1,0 +1,153 @@
+"""Who calls the heartbeat port and is no member gets in no member's way (DESIGN.md, section 7, "Load is not death")."""
+
+import errno
+import selectors
+from typing import Any
+
+import pytest
+
+from node.cluster_id import ClusterId
+from node.liveness import callers
+from node.liveness.callers import CALLERS_MAX, STRANGER_S, Callers
+from node.liveness.link import Link, Passport
+from node.liveness.wire import MAGIC, Message
+
+ENDLESS = bytes(1 << 20)
+
+
+class Socket:
+    """One that listens for `calls`, or one on which so much has come."""
+
+    def __init__(self, incoming: bytes = b"") -> None:
+        self.incoming = incoming
+        self.calls: list[Any] = []
+        self.closed = False
+
+    def accept(self) -> tuple["Socket", object]:
+        call = self.calls.pop(0) if self.calls else BlockingIOError()
+        if isinstance(call, Exception):
+            raise call
+        assert isinstance(call, Socket)
+        return call, None
+
+    def recv(self, size: int) -> bytes:
+        if not self.incoming:
+            raise BlockingIOError
+        data, self.incoming = self.incoming[:size], self.incoming[size:]
+        return data
+
+    def send(self, data: bytes) -> int:
+        return len(data)
+
+    def getsockname(self) -> tuple[str, int]:
+        return "127.0.0.1", 1
+
+    getpeername = getsockname
+
+    def close(self) -> None:
+        self.closed = True
+
+    def ignored(self, *_: object) -> None:
+        pass
+
+    setblocking = setsockopt = ignored
+
+
+class Port:
+    """The callers of a node, without sockets. It is the selector and the owner of the links, too."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.listener = Socket()
+        self.heard: dict[Any, Any] = {}
+        self.links: list[Link] = []
+        self.why: list[str] = []
+        monkeypatch.setattr(callers, "_listen", lambda *_: self.listener)
+        selector: Any = self
+        self.callers = Callers("127.0.0.1", 1, selector, Passport(b"s", "a", ClusterId()), self)
+        self.callers.tick(10.0)
+
+    def call(self, call: object) -> None:
+        """Somebody calls, as the selector tells it."""
+        self.listener.calls.append(call)
+        self.heard[self.listener](selectors.EVENT_READ)
+
+    def ready(self, sock: Socket) -> None:
+        """Something has come."""
+        self.heard[sock](selectors.EVENT_READ)
+
+    def register(self, sock: Socket, _events: int, callback: Any) -> None:
+        self.heard[sock] = callback
+
+    modify = register
+
+    def unregister(self, sock: Socket) -> None:
+        del self.heard[sock]
+
+    def opened(self, link: Link) -> None:
+        self.links.append(link)
+
+    def came(self, link: Link, message: Message) -> None:
+        raise AssertionError((link, message))
+
+    def ended(self, link: Link, *, by_peer: bool) -> None:
+        assert not by_peer
+        self.callers.ended(link)
+
+    def refused(self, _address: str, why: str) -> None:
+        self.why.append(why)
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Port:
+    return Port(monkeypatch)
+
+
+def full() -> OSError:
+    return OSError(errno.EMFILE, "too many open files")
+
+
+def test_a_stranger_gives_way_to_a_call_for_which_there_is_no_file_descriptor(port: Port) -> None:
+    first, second, late = Socket(), Socket(), Socket()
+    port.call(first)
+    port.call(second)
+    port.call(full())
+    assert (first.closed, second.closed) == (True, False)
+    port.call(late)
+    assert (late.closed, port.why) == (False, [])
+
+
+def test_without_a_file_descriptor_calls_wait_for_the_next_tick(port: Port) -> None:
+    port.call(full())
+    assert port.heard == {}, "the selector would tell of the call again and again"
+    assert len(port.why) == 1
+    port.callers.tick(10.25)
+    assert list(port.heard) == [port.listener]
+
+
+def test_of_too_many_callers_the_oldest_stranger_goes(port: Port) -> None:
+    strangers = [Socket(MAGIC + bytes(16)) for _ in range(CALLERS_MAX)]
+    for stranger in strangers:
+        port.call(stranger)
+    port.ready(strangers[0])
+    assert port.callers.is_of(port.links[0], "b")
+    port.call(Socket())
+    assert [stranger.closed for stranger in strangers] == [False, True] + [False] * (CALLERS_MAX - 2)
+
+
+def test_who_does_not_show_that_it_is_a_member_is_hung_up_on(port: Port) -> None:
+    silent = Socket(MAGIC)
+    port.call(silent)
+    port.ready(silent)
+    port.callers.tick(10.0 + STRANGER_S - 0.1)
+    assert not silent.closed
+    port.callers.tick(10.0 + STRANGER_S)
+    assert silent.closed
+
+
+@pytest.mark.parametrize("begins", [b"", MAGIC, MAGIC + bytes(16)])
+def test_who_sends_without_end_is_read_once_and_hung_up_on(port: Port, begins: bytes) -> None:
+    sender = Socket(begins + ENDLESS)
+    port.call(sender)
+    port.ready(sender)
+    assert sender.closed
+    assert len(begins + ENDLESS) - len(sender.incoming) <= 65536
