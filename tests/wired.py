@@ -72,7 +72,7 @@ class WiredTransport(Transport):
     """The transport, without its sockets."""
 
     def _createServer(self) -> None:  # noqa: N802 - the library's names, here and below
-        self._server = SimpleNamespace(_TcpServer__fileno=0, unbind=lambda: None)
+        self._server = SimpleNamespace(attend=lambda: None, unbind=lambda: None)
         self._ready = True
 
     def _connectIfNecessary(self) -> None:  # noqa: N802

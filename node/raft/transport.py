@@ -1,6 +1,7 @@
 # ruff: noqa: N802, N803 - the library calls its transport by these names
 """The library's TCP transport, mended: connections that are given up in time, and messages that pass `Intake`."""
 
+import socket
 from typing import TYPE_CHECKING, Any
 
 from pysyncobj.monotonic import monotonic
@@ -8,11 +9,17 @@ from pysyncobj.node import Node
 from pysyncobj.tcp_connection import CONNECTION_STATE
 from pysyncobj.transport import TCPTransport
 
+from node.raft.connections import MESSAGE_BYTES, Connection, mend_dialled
+from node.raft.listener import Listener
+
 if TYPE_CHECKING:
     from node.raft.consensus import Consensus
 
 PING_S = 1.0
 UNKNOWN_S = 5.0
+UNKNOWN_MAX = 64
+"""Callers that have not said who they are, at a time. The oldest goes for one more: a member says it within
+milliseconds, so a newcomer may be one, and the oldest hardly; who only waits must not keep members out."""
 STRANGER_S = 2.0
 """Between two calls of a member's port at which a node of another cluster answers."""
 BACKLOG_BYTES = 8 << 20
@@ -20,6 +27,8 @@ BACKLOG_BYTES = 8 << 20
 PIECE_BACKLOG_BYTES = 4 << 20
 
 Message = dict[str, Any]
+
+mend_dialled()
 
 
 class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no types
@@ -30,7 +39,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
     both again once they know.
     """
 
-    _ready: bool
+    _server: Any
 
     def __init__(self, syncObj: "Consensus", selfNode: Node, otherNodes: set[Node]) -> None:
         self.heard: dict[str, float] = {}
@@ -130,6 +139,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         connection = self._connections[node]
         if self._consensus.cluster.stranger(node.id, theirs) is None:
             self._clusters[connection] = theirs
+            connection.limit_bytes = MESSAGE_BYTES
         else:
             self._lastConnectAttempt[node] = monotonic() + STRANGER_S
             connection.disconnect()
@@ -143,8 +153,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         """Called by the library before it waits for events."""
         self._consensus.journal.flush()
         self._acknowledge()
-        if self._ready and self._server._TcpServer__fileno is None:
-            self._ready = False  # the library closes its listener for good when an accept fails: bind it again
+        self._server.attend()
         super()._onTick()
         now = monotonic()
         for node, connection in list(self._connections.items()):
@@ -156,14 +165,32 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
             elif now - self._sent.get(node, 0.0) > PING_S:
                 self._put(node, {"type": "ping"})
         for connection, since in list(self._unknown_since.items()):
-            if connection not in self._unknownConnections:
-                del self._unknown_since[connection]
-            elif now - since > UNKNOWN_S:
+            if now - since > UNKNOWN_S:
                 connection.disconnect()
+
+    def _createServer(self) -> None:
+        conf, poller = self._consensus.conf, self._consensus._poller
+        host, port = conf.bindAddress.rsplit(":", 1)
+        sizes = {"sendBufferSize": conf.sendBufferSize, "recvBufferSize": conf.recvBufferSize}
+
+        def called(caller: socket.socket) -> None:
+            connection = Connection(poller, socket=caller, timeout=conf.connectionTimeout, **sizes)
+            self._onNewIncomingConnection(connection)
+
+        self._server = Listener(poller, host, int(port), conf.recvBufferSize, called, self._hang_up_on_oldest)
 
     def _onNewIncomingConnection(self, conn: Any) -> None:
         super()._onNewIncomingConnection(conn)
         self._unknown_since[conn] = monotonic()
+        if len(self._unknown_since) > UNKNOWN_MAX:
+            self._hang_up_on_oldest()
+
+    def _hang_up_on_oldest(self) -> bool:
+        """Of those who have not said who they are, if there are any."""
+        oldest = next(iter(self._unknown_since), None)
+        if oldest is not None:
+            oldest.disconnect()
+        return oldest is not None
 
     def _onIncomingMessageReceived(self, conn: Any, message: Any) -> None:
         if not conn.sendRandKey:
@@ -181,13 +208,16 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
             return
         before = self._connections.get(node)
         super()._onIncomingMessageReceived(conn, name)
+        self._unknown_since.pop(conn, None)
         self._clusters[conn] = theirs
+        conn.limit_bytes = MESSAGE_BYTES
         conn.send(self._ours())
         if before is not None and before is not conn:
             before.disconnect()  # the member has dialled anew: the library would leave the old one open
 
     def _onDisconnected(self, conn: Any) -> None:
         self._clusters.pop(conn, None)
+        self._unknown_since.pop(conn, None)
         super()._onDisconnected(conn)
 
     def _onNodeDisconnected(self, node: Node) -> None:

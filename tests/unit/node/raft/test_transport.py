@@ -2,15 +2,14 @@
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pysyncobj.tcp_connection import CONNECTION_STATE
-from pysyncobj.transport import TCPTransport
 
+from node.raft.connections import HANDSHAKE_BYTES, MESSAGE_BYTES
 from node.raft.machine import Timing
-from node.raft.transport import BACKLOG_BYTES, PIECE_BACKLOG_BYTES, PING_S, UNKNOWN_S
+from node.raft.transport import BACKLOG_BYTES, PIECE_BACKLOG_BYTES, PING_S, UNKNOWN_MAX, UNKNOWN_S
 from tests.wired import Wire, Wired, World
 
 
@@ -22,18 +21,22 @@ class Caller:
         self.sendRandKey: Any = b"a key"
         self.sent: list[Any] = []
         self.on_message: Any = None
+        self.on_disconnected: Any = None
+        self.limit_bytes = HANDSHAKE_BYTES
 
     def setOnMessageReceivedCallback(self, callback: Any) -> None:  # noqa: N802 - the library's names
         self.on_message = callback
 
-    def setOnDisconnectedCallback(self, _callback: Any) -> None:  # noqa: N802
-        pass
+    def setOnDisconnectedCallback(self, callback: Any) -> None:  # noqa: N802
+        self.on_disconnected = callback
 
     def send(self, message: Any) -> None:
         self.sent.append(message)
 
     def disconnect(self) -> None:
-        self.state = CONNECTION_STATE.DISCONNECTED
+        was_open, self.state = self.open, CONNECTION_STATE.DISCONNECTED
+        if was_open and self.on_disconnected:
+            self.on_disconnected()
 
     @property
     def open(self) -> bool:
@@ -114,14 +117,25 @@ def test_an_idle_connection_is_kept_alive(world: World) -> None:
     assert world.now_s - one.transport.heard[other.me] <= PING_S + 0.1
 
 
-def test_a_listener_that_the_library_has_closed_is_bound_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It closes it for good when an accept fails, as it does when there are too many open files."""
-    leader, _, _ = world.lead()
-    bound: list[object] = []
-    monkeypatch.setattr(leader.transport, "_server", SimpleNamespace(_TcpServer__fileno=None, unbind=lambda: None))
-    monkeypatch.setattr(TCPTransport, "_maybeBind", lambda self: None if self._ready else bound.append(self))
-    leader.transport._onTick()
-    assert bound == [leader.transport]
+def test_of_too_many_callers_that_do_not_say_who_they_are_the_oldest_goes(world: World) -> None:
+    """Each holds a file descriptor. A member that calls among them is let in."""
+    leader, follower, _ = world.lead()
+    callers = [call(leader) for _ in range(UNKNOWN_MAX)]
+    assert all(caller.open for caller in callers)
+    member = call(leader)
+    assert [caller.open for caller in callers] == [False] + [True] * (UNKNOWN_MAX - 1)
+    leader.transport._onIncomingMessageReceived(member, f"{follower.me} ")
+    more = [call(leader) for _ in range(2 * UNKNOWN_MAX)]
+    assert sum(caller.open for caller in callers + more) == UNKNOWN_MAX
+    assert member.open
+
+
+def test_only_members_may_send_what_is_large(world: World) -> None:
+    leader, follower, _ = world.lead()
+    caller = call(leader)
+    assert caller.limit_bytes == HANDSHAKE_BYTES
+    leader.transport._onIncomingMessageReceived(caller, f"{follower.me} ")
+    assert caller.limit_bytes == MESSAGE_BYTES
 
 
 def test_a_member_that_reads_nothing_does_not_fill_the_memory(world: World) -> None:

@@ -1,0 +1,125 @@
+"""Whoever has not the secret gets in nobody's way: real members, real connections."""
+
+import contextlib
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from node.cli.local import wait_for
+from tests.integration.raft_cluster import Cluster, Process
+
+pytestmark = pytest.mark.integration
+
+PATIENCE_S = 0.25
+"""A barrier takes 10 ms or so; a tick that does nothing else 50 ms."""
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster of one."""
+    made = Cluster(tmp_path, 1)
+    made.start()
+    yield made
+    made.close()
+
+
+def mean_s(member: Process) -> float:
+    """What a barrier takes, of some that are asked for within about three seconds."""
+    took = []
+    for _ in range(12):
+        begun = time.monotonic()
+        member.do("barrier", timeout_s=10.0)
+        took.append(time.monotonic() - begun)
+        time.sleep(0.2)
+    return sum(took) / len(took)
+
+
+def call(cluster: Cluster, member: str) -> socket.socket:
+    return socket.create_connection(cluster.addresses[member], timeout=5)
+
+
+class Callers(threading.Thread):
+    """So many who call, say nothing, and call again when they are hung up on."""
+
+    def __init__(self, cluster: Cluster, count: int) -> None:
+        super().__init__()
+        self._cluster, self._count = cluster, count
+        self._over = threading.Event()
+        self.hung_up_on = 0
+
+    def run(self) -> None:
+        callers: list[socket.socket] = []
+        while not self._over.wait(0.02):
+            for caller in [caller for caller in callers if _ended(caller)]:
+                caller.close()
+                callers.remove(caller)
+                self.hung_up_on += 1
+            while len(callers) < self._count:
+                callers.append(socket.socket())
+                callers[-1].setblocking(False)
+                callers[-1].connect_ex(self._cluster.addresses["n1"])
+        for caller in callers:
+            caller.close()
+
+    def end(self) -> None:
+        self._over.set()
+        self.join()
+
+
+def _ended(caller: socket.socket) -> bool:
+    try:
+        return caller.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def test_without_file_descriptors_raft_goes_on_and_strangers_give_way(alone: Cluster) -> None:
+    """The library closes its listener then, and does nothing at all until it can listen again."""
+    member = alone.leader()
+    before_s = mean_s(member)
+    limit = len(list(Path(f"/proc/{member.popen.pid}/fd").iterdir())) + 8
+    resource.prlimit(member.popen.pid, resource.RLIMIT_NOFILE, (limit, limit))
+    callers = Callers(alone, 60)
+    callers.start()
+    try:
+        wait_for("strangers to give way", lambda: callers.hung_up_on)
+        assert mean_s(member) < before_s + PATIENCE_S
+        with call(alone, "n1") as late:
+            late.sendall(b"\x07\x00\x00\x00another")
+            assert late.recv(1) == b"", "it was let in, and hung up on for what it said"
+    finally:
+        callers.end()
+    assert member.do("state")["failure"] == ""
+
+
+def test_who_sends_without_end_holds_nobody_up(alone: Cluster) -> None:
+    """The library reads it for as long as it sends, and keeps all of it."""
+    member = alone.leader()
+    before_s = mean_s(member)
+    until_s = time.monotonic() + 3.0
+
+    def flood() -> None:
+        while time.monotonic() < until_s:
+            with contextlib.suppress(OSError), call(alone, "n1") as caller:
+                caller.sendall(b"\xff\xff\xff\x7f")
+                while time.monotonic() < until_s:
+                    caller.sendall(bytes(1 << 18))
+
+    flooding = threading.Thread(target=flood)
+    flooding.start()
+    time.sleep(0.1)
+    took = []
+    while time.monotonic() < until_s:
+        begun = time.monotonic()
+        member.do("barrier", timeout_s=10.0)
+        took.append(time.monotonic() - begun)
+    flooding.join()
+    assert max(took) < before_s + 1.0, "once it has read on"
+    assert sorted(took)[len(took) // 2] < before_s + PATIENCE_S

@@ -1,0 +1,132 @@
+"""A call that cannot be taken must not keep members from anything (node/DESIGN.md)."""
+
+import errno
+import socket
+from typing import Any
+
+import pytest
+from pysyncobj.poller import POLL_EVENT_TYPE
+
+import node.raft.listener
+from node.raft.listener import REST_S, Listener
+
+
+class Socket:
+    """One that listens, or one that was accepted."""
+
+    def __init__(self, *_: object) -> None:
+        self.calls: list[object] = []
+        self.closed = False
+
+    def fileno(self) -> int:
+        return 5
+
+    def accept(self) -> tuple[object, object]:
+        call = self.calls.pop(0) if self.calls else BlockingIOError()
+        if isinstance(call, Exception):
+            raise call
+        return call, ("somewhere", 1)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def ignored(self, *_: object) -> None:
+        pass
+
+    setsockopt = setblocking = bind = listen = ignored
+
+
+class Port:
+    """A listener without sockets, on a clock that stands still."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        self.made: list[Socket] = []
+        self.heard: dict[int, Any] = {}
+        self.calls: list[object] = []
+        self.strangers = 0
+        monkeypatch.setattr(node.raft.listener, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(socket, "socket", self._socket)
+        self.listener = Listener(self, "127.0.0.1", 1, 1 << 18, self.calls.append, self._make_room)
+        self.listener.bind()
+
+    def _socket(self, *_: object) -> Socket:
+        self.made.append(Socket())
+        return self.made[-1]
+
+    def _make_room(self) -> bool:
+        self.strangers -= 1
+        return self.strangers >= 0
+
+    def subscribe(self, descriptor: int, callback: Any, _events: int) -> None:
+        self.heard[descriptor] = callback
+
+    def unsubscribe(self, descriptor: int) -> None:
+        self.heard.pop(descriptor, None)
+
+    def call(self, *calls: object, event: int = POLL_EVENT_TYPE.READ) -> None:
+        """Somebody calls, as the poller tells it."""
+        self.made[-1].calls += calls
+        self.heard[5](5, event)
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Port:
+    return Port(monkeypatch)
+
+
+def full() -> OSError:
+    return OSError(errno.EMFILE, "too many open files")
+
+
+def test_without_a_file_descriptor_the_listener_rests_and_is_not_closed(
+    port: Port, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The library closes it, and its thread then waits for another."""
+    for _ in range(3):
+        port.call(full())
+        assert port.heard == {}, "the poller would tell of the call again and again"
+        port.listener.attend()
+        assert port.heard == {}
+        port.now_s += REST_S
+        port.listener.attend()
+    caller = Socket()
+    port.call(caller)
+    assert port.calls == [caller]
+    assert (len(port.made), port.made[0].closed) == (1, False)
+    assert caplog.text.count("no calls of members can be taken") == 1
+
+
+def test_a_stranger_gives_way_to_a_call_for_which_there_is_no_file_descriptor(port: Port) -> None:
+    port.strangers = 1
+    caller = Socket()
+    port.call(full(), caller)
+    assert (port.strangers, list(port.heard)) == (0, [5])
+    port.call()
+    assert port.calls == [caller]
+    port.call(full())
+    assert port.heard == {}, "nobody is left to give way"
+
+
+@pytest.mark.parametrize("error", [BlockingIOError(), ConnectionAbortedError()])
+def test_a_call_that_is_over_already_is_passed_over(port: Port, error: OSError) -> None:
+    port.call(error)
+    assert list(port.heard) == [5]
+
+
+def test_a_listening_socket_that_has_failed_is_replaced(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    port.call(event=POLL_EVENT_TYPE.ERROR)
+    assert port.made[0].closed
+    with monkeypatch.context() as patch:
+        patch.setattr(Socket, "bind", lambda *_: (_ for _ in ()).throw(full()))
+        port.now_s += REST_S
+        port.listener.attend()
+        assert port.heard == {}
+    port.now_s += REST_S
+    port.listener.attend()
+    assert list(port.heard) == [5]
+    port.listener.unbind()
+    assert port.made[-1].closed
+    port.now_s += REST_S
+    port.listener.attend()
+    assert port.heard == {}
