@@ -1,7 +1,9 @@
 # ruff: noqa: N802, N803 - the library calls its transport by these names
 """The library's TCP transport, mended: connections that are given up in time, and messages that pass `Intake`."""
 
+import logging
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pysyncobj.monotonic import monotonic
@@ -21,12 +23,14 @@ UNKNOWN_MAX = 64
 """Callers that have not said who they are, at a time. The oldest goes for one more: a member says it within
 milliseconds, so a newcomer may be one, and the oldest hardly; who only waits must not keep members out."""
 STRANGER_S = 2.0
-"""Between two calls of a member's port at which a node of another cluster answers."""
+"""Between two calls of a member's port at which somebody else answers."""
 BACKLOG_BYTES = 8 << 20
 """More than this is not put into a connection's buffer: what is left out is sent again when it is missed."""
 PIECE_BACKLOG_BYTES = 4 << 20
 
 Message = dict[str, Any]
+
+logger = logging.getLogger(__name__)
 
 mend_dialled()
 
@@ -34,9 +38,10 @@ mend_dialled()
 class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no types
     """Differences: acknowledgements wait for the journal, once for all that came in together, and name their term;
     a dial or a handshake that hangs is given up; idle connections are kept alive, and their age known; nobody but
-    members is let in, and no administration by message. Each side says first which cluster it is of, and nothing of
-    another cluster's is taken (`node.cluster_id`): the dialler with its name, the listener in its first message, and
-    both again once they know.
+    members is let in, and no administration by message. Each side says first who it is and which cluster it is of, and
+    nothing of another cluster's is taken (`node.cluster_id`): the dialler with the name of whom it calls, the listener
+    in its first message, and both again once they know. A member counts as connected from then on, not before: at the
+    address of one that is gone another may answer.
     """
 
     _server: Any
@@ -50,7 +55,9 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         self._sent: dict[Node, float] = {}
         self._unknown_since: dict[Any, float] = {}
         self._clusters: dict[object, str] = {}
-        """By connection, which cluster the other side says that it is of; empty: of none yet."""
+        """By connection whose other side is known: which cluster that says it is of; empty: of none yet."""
+        self._mistaken: dict[str, str] = {}
+        """By member: who answered in its place."""
         super().__init__(syncObj, selfNode, otherNodes)
 
     def setOnUtilityMessageCallback(self, message: str, callback: Any) -> None:
@@ -62,7 +69,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         if node not in self._nodes or not isinstance(message, dict):
             return
         if message.get("type") == "cluster":
-            self._said(node, str(message["id"]))
+            self._introduced(node, str(message["id"]), str(message.get("member")))
         elif self._connections.get(node) in self._clusters:
             self.heard[node.id] = monotonic()
             self._consensus.intake.take(node, message)
@@ -86,7 +93,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
 
     def _put(self, node: Node, message: Message) -> bool:
         connection = self._connections.get(node)
-        if connection is None or connection.sendRandKey is None:  # the handshake is not over
+        if connection not in self._clusters:  # nobody is there, or who it is has not been said
             return False
         if message["type"] == "append_entries" and self.backlog(node) > BACKLOG_BYTES:
             return False
@@ -119,7 +126,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         same = message == told and connection is self._connections.get(node)
         return same and monotonic() - at_s < self._consensus.timing.heartbeat_s / 2
 
-    # -- which cluster
+    # -- who is there, and of which cluster
 
     def cluster_of(self, node: Node) -> str:
         """The cluster that a connected member says it is of; empty while it is of none."""
@@ -128,24 +135,50 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
     def announce(self) -> None:
         """This member knows now which cluster it is of: tell the others, and part from those of another."""
         for node, connection in list(self._connections.items()):
-            self._put(node, self._ours())
+            if connection.sendRandKey is not None:
+                super().send(node, self._ours())
             if connection in self._clusters:
-                self._said(node, self._clusters[connection])
+                self._part_from_stranger(node, self._clusters[connection])
 
     def _ours(self) -> Message:
-        return {"type": "cluster", "id": self._consensus.cluster.known}
+        return {"type": "cluster", "id": self._consensus.cluster.known, "member": self._consensus.me}
 
-    def _said(self, node: Node, theirs: str) -> None:
+    def _introduced(self, node: Node, theirs: str, member: str) -> None:
+        """Whoever is at the other end of a member's connection has said who it is."""
+        if self._part_from_stranger(node, theirs):
+            return
+        if member != node.id:
+            if self._mistaken.get(node.id) != member:
+                self._mistaken[node.id] = member
+                logger.warning("%s answers at the address of %s, which is not connected therefore", member, node.id)
+            self._part(node)
+            return
+        self._mistaken.pop(node.id, None)
         connection = self._connections[node]
+        known = connection in self._clusters
+        self._clusters[connection] = theirs
+        connection.limit_bytes = MESSAGE_BYTES
+        if not known:
+            self._onNodeConnected(node)
+
+    def _part_from_stranger(self, node: Node, theirs: str) -> bool:
         if self._consensus.cluster.stranger(node.id, theirs) is None:
-            self._clusters[connection] = theirs
-            connection.limit_bytes = MESSAGE_BYTES
-        else:
-            self._lastConnectAttempt[node] = monotonic() + STRANGER_S
-            connection.disconnect()
+            return False
+        self._part(node)
+        return True
+
+    def _part(self, node: Node) -> None:
+        self._lastConnectAttempt[node] = monotonic() + STRANGER_S
+        self._connections[node].disconnect()
 
     def _sendSelfAddress(self, conn: Any) -> None:
-        conn.send(f"{self._selfNode.address} {self._consensus.cluster.known}")
+        conn.send(f"{self._consensus.me} {self._consensus.cluster.known} {self._connToNode(conn).id}")
+
+    def _onOutgoingMessageReceived(self, conn: Any, message: Any) -> None:
+        """Whoever was dialled has sent its key. The library takes it for the member from here on."""
+        conn.sendRandKey = message
+        conn.setOnMessageReceivedCallback(partial(self._onMessageReceived, self._connToNode(conn)))
+        self._sendSelfAddress(conn)
 
     # -- connections
 
@@ -159,7 +192,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         for node, connection in list(self._connections.items()):
             if connection.state == CONNECTION_STATE.DISCONNECTED:
                 continue
-            if connection.sendRandKey is None:
+            if connection not in self._clusters:
                 if now - self._lastConnectAttempt.get(node, now) > self._consensus.timing.dial_s:
                     connection.disconnect()
             elif now - self._sent.get(node, 0.0) > PING_S:
@@ -196,9 +229,10 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         if not conn.sendRandKey:
             super()._onIncomingMessageReceived(conn, message)
             return
-        name, _, theirs = message.partition(" ") if isinstance(message, str) else ("", "", "")
-        if name and self._consensus.cluster.stranger(name, theirs) is not None:
-            # It is told, so that it can say so where it runs. It hangs up then, or is hung up on with the unknown.
+        name, theirs, called = _introduction(message)
+        stranger = name and self._consensus.cluster.stranger(name, theirs) is not None
+        if stranger or (name and called != self._consensus.me):
+            # It is told who is here, so that it can say so where it runs. It hangs up, or is hung up on as unknown.
             conn.setOnMessageReceivedCallback(lambda _message: conn.disconnect())
             conn.send(self._ours())
             return
@@ -228,3 +262,9 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
 
 def _plain(message: Message) -> bool:
     return bool(message["success"]) and not message["reset"]
+
+
+def _introduction(message: object) -> tuple[str, str, str]:
+    """What a caller has said: its name, its cluster (empty: of none), and whom it wants. All empty: no such thing."""
+    parts = message.split(" ") if isinstance(message, str) else []
+    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else ("", "", "")

@@ -1,4 +1,4 @@
-"""Whoever has not the secret gets in nobody's way: real members, real connections."""
+"""Whoever has not the secret, or not the right address, gets in nobody's way: real members, real connections."""
 
 import contextlib
 import resource
@@ -123,3 +123,26 @@ def test_who_sends_without_end_holds_nobody_up(alone: Cluster) -> None:
     flooding.join()
     assert max(took) < before_s + 1.0, "once it has read on"
     assert sorted(took)[len(took) // 2] < before_s + PATIENCE_S
+
+
+def test_at_the_address_of_one_that_is_gone_another_is_not_taken_for_it(tmp_path: Path) -> None:
+    """As when its container's address has been given to another member's: the name still leads there."""
+    cluster = Cluster(tmp_path, 3)
+    try:
+        cluster.start()
+        cluster.leader().do("push", start=0, count=10, window=5)
+        cluster.stop()
+        cluster.start("n1")
+        cluster.more = {"addresses": cluster.addresses | {"n2": cluster.addresses["n1"]}}
+        cluster.start("n3")
+        cluster.leader().do("push", start=100, count=10, window=5)
+        cluster.same(20)
+        log = tmp_path / "members.log"
+        wait_for("n3 to say so", lambda: "n1 answers at the address of n2" in log.read_text())
+        roles = {name: len(process.roles) for name, process in cluster.running.items()}
+        time.sleep(3.0)  # n3 has dialled once more
+        assert roles == {name: len(process.roles) for name, process in cluster.running.items()}
+        cluster.leader().do("push", start=200, count=10, window=5)
+        cluster.same(30)
+    finally:
+        cluster.close()

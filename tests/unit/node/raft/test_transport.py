@@ -9,7 +9,7 @@ from pysyncobj.tcp_connection import CONNECTION_STATE
 
 from node.raft.connections import HANDSHAKE_BYTES, MESSAGE_BYTES
 from node.raft.machine import Timing
-from node.raft.transport import BACKLOG_BYTES, PIECE_BACKLOG_BYTES, PING_S, UNKNOWN_MAX, UNKNOWN_S
+from node.raft.transport import BACKLOG_BYTES, PIECE_BACKLOG_BYTES, PING_S, STRANGER_S, UNKNOWN_MAX, UNKNOWN_S
 from tests.wired import Wire, Wired, World
 
 
@@ -76,17 +76,18 @@ def test_a_member_that_dials_anew_has_its_old_connection_closed(world: World) ->
     leader, follower, _ = world.lead()
     before = leader.wire_to(follower.me)
     caller = call(leader)
-    leader.transport._onIncomingMessageReceived(caller, f"{follower.me} ")
+    leader.transport._onIncomingMessageReceived(caller, f"{follower.me}  {leader.me}")
     assert caller.open
     assert leader.transport._connections[leader.node(follower.me)] is caller
     assert before.state == CONNECTION_STATE.DISCONNECTED
 
 
-def test_a_dial_that_hangs_is_given_up(world: World) -> None:
+@pytest.mark.parametrize("key", [None, b"a key"])
+def test_a_dial_that_hangs_is_given_up(world: World, key: bytes | None) -> None:
     """The library waits for the kernel, which takes minutes."""
     leader, follower, _ = world.lead()
     wire = Wire(world, leader.me, follower.me)
-    wire.state, wire.sendRandKey = CONNECTION_STATE.CONNECTING, None  # type: ignore[assignment]
+    wire.state, wire.sendRandKey = CONNECTION_STATE.CONNECTING, key  # type: ignore[assignment]
     leader.transport._connections[leader.node(follower.me)] = wire
     leader.transport._lastConnectAttempt[leader.node(follower.me)] = world.now_s
     world.now_s += Timing().dial_s / 2
@@ -124,7 +125,7 @@ def test_of_too_many_callers_that_do_not_say_who_they_are_the_oldest_goes(world:
     assert all(caller.open for caller in callers)
     member = call(leader)
     assert [caller.open for caller in callers] == [False] + [True] * (UNKNOWN_MAX - 1)
-    leader.transport._onIncomingMessageReceived(member, f"{follower.me} ")
+    leader.transport._onIncomingMessageReceived(member, f"{follower.me}  {leader.me}")
     more = [call(leader) for _ in range(2 * UNKNOWN_MAX)]
     assert sum(caller.open for caller in callers + more) == UNKNOWN_MAX
     assert member.open
@@ -134,8 +135,63 @@ def test_only_members_may_send_what_is_large(world: World) -> None:
     leader, follower, _ = world.lead()
     caller = call(leader)
     assert caller.limit_bytes == HANDSHAKE_BYTES
-    leader.transport._onIncomingMessageReceived(caller, f"{follower.me} ")
+    leader.transport._onIncomingMessageReceived(caller, f"{follower.me}  {leader.me}")
     assert caller.limit_bytes == MESSAGE_BYTES
+
+
+def dial(member: Wired, other: str) -> Caller:
+    """The member's connection to the address of another, as soon as the keys are exchanged there."""
+    made = Caller()
+    made.sendRandKey = None
+    node = member.node(other)
+    member.transport._onNodeDisconnected(node)
+    member.transport._connections[node] = made
+    made.on_disconnected = lambda: member.transport._onDisconnected(made)
+    member.transport._onOutgoingMessageReceived(made, b"its key")
+    return made
+
+
+def test_whoever_answers_at_a_members_address_is_that_member_or_nobody(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The library takes whoever answers for whom it dialled: acknowledgements of one would count for two."""
+    leader, one, other = world.lead()
+    world.cut(leader.me, one.me)
+    node, intake = leader.node(one.me), leader.consensus.intake
+    made = dial(leader, one.me)
+    assert made.sent == [f"{leader.me}  {one.me}"]
+    acknowledged: Any = {"type": "next_node_idx", "next_node_idx": 10**6, "success": True, "reset": False}
+    acknowledged["term"] = leader.consensus.raftCurrentTerm
+    taken: list[object] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intake, "take", lambda *what: taken.append(what))
+        made.on_message(acknowledged)
+        assert not leader.consensus.isNodeConnected(node), "nobody has said yet who it is"
+        assert not leader.transport.send(node, {"type": "ping"})
+        for _ in range(2):
+            made.on_message({"type": "cluster", "id": "", "member": other.me})
+            made.on_message(acknowledged)
+    assert (made.open, taken, leader.consensus.isNodeConnected(node)) == (False, [], False)
+    assert leader.transport._lastConnectAttempt[node] == world.now_s + STRANGER_S
+    assert caplog.text.count(f"{other.me} answers at the address of {one.me}") == 1
+
+    made = dial(leader, one.me)
+    made.on_message({"type": "cluster", "id": "", "member": one.me})
+    assert (made.open, made.limit_bytes) == (True, MESSAGE_BYTES)
+    assert leader.consensus.isNodeConnected(node)
+    assert leader.transport.send(node, {"type": "ping"})
+
+
+def test_a_caller_that_wants_another_is_told_who_is_here_and_replaces_nobody(world: World) -> None:
+    """It is connected here already, as itself: that connection must not be closed for this one."""
+    leader, follower, other = world.lead()
+    caller, before = call(leader), leader.wire_to(follower.me)
+    leader.transport._onIncomingMessageReceived(caller, f"{follower.me}  {other.me}")
+    assert caller.sent == [{"type": "cluster", "id": "", "member": leader.me}]
+    assert leader.wire_to(follower.me) is before
+    assert before.state == CONNECTION_STATE.CONNECTED
+    caller.on_message({"type": "ping"})
+    assert not caller.open
 
 
 def test_a_member_that_reads_nothing_does_not_fill_the_memory(world: World) -> None:
