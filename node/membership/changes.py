@@ -71,11 +71,15 @@ class Membership:
 
         To take it out of the state again could undo what somebody else who asked was told is done.
         """
-        members = {*self._state().members, seed.id}
+        before = {*self._state().members}
         if (fault := self._under_way(seed.id)) is not None:
             return Result("busy", detail=fault)
-        if (fault := self._without_majority(members, {seed.id} if await self._answers(seed) else set())) is not None:
-            return Result("busy", detail=f"{fault}. Start {seed.id} first (with ROTA_JOIN it asks by itself)")
+        if len(before) == 1 and not await self._answers(seed):
+            detail = f"{seed.id} does not answer, and without it there would be no majority of the two"
+            return Result("busy", detail=f"{detail}. Start it first (with ROTA_JOIN it asks by itself)")
+        # It counts for the majority at once, and has no vote before it has caught up (`node.raft.membership`).
+        if len(before) > 1 and (fault := self._without_majority({*before, seed.id})) is not None:
+            return Result("busy", detail=f"{fault}. Bring back who is down, or remove it, first")
         result = await self._propose(AddMember(now_us(), seed), timeout_s)
         if not result.ok and not (result.code == "exists" and self._awaited(seed)):
             return result
@@ -91,7 +95,7 @@ class Membership:
             return Result("self", detail="a member cannot remove itself: ask another one")
         if (fault := self._under_way(member)) is not None:
             return Result("busy", detail=fault)
-        if (fault := self._without_majority({*self._state().members} - {member}, set())) is not None:
+        if (fault := self._without_majority({*self._state().members} - {member})) is not None:
             return Result("busy", detail=fault)
         result = await self._propose(RemoveMember(now_us(), member), timeout_s)
         if not result.ok:
@@ -129,13 +133,13 @@ class Membership:
             return None
         return f"the change of {', '.join(sorted(other))} is not finished: ask again in a moment"
 
-    def _without_majority(self, members: set[str], besides: set[str]) -> str | None:
-        """Why a cluster of these `members` could decide nothing; None if it could.
+    def _without_majority(self, members: set[str]) -> str | None:
+        """Why a cluster of these `members` could decide nothing; None if it could: those that are not down take part.
 
-        Those that are not down take part, and `besides`. Of a change that leaves no majority nobody could come back.
+        Of a change that leaves no majority nobody could come back.
         """
         state = self._state()
-        takes_part = {name for name, member in state.members.items() if member.status != "down"} | besides
+        takes_part = {name for name, member in state.members.items() if member.status != "down"}
         missing = sorted(members - takes_part)
         if 2 * len(members & takes_part) > len(members):
             return None

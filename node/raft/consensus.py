@@ -315,9 +315,18 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         if request[0] == "rem" and self._book.node(request[1]).id == self.me:
             self.transferLeadership()
             return False
-        if self._changing:
+        if self._changing or not self._may_follow(request):
             return False
         return bool(SyncObj._SyncObj__changeCluster(self, request))
+
+    def _may_follow(self, request: list[str]) -> bool:
+        """Whether enough of the members know one another, by what they have acknowledged, for this change."""
+        before, other = self.members(), {self._book.node(request[1]).id}
+        after = before | other if request[0] == "add" else before - other
+        known = membership.latest(self.journal[:], self.journal.first_index)
+        matched = self._SyncObj__raftMatchIndex
+        knowing = {node.id for node in self._SyncObj__otherNodes if matched.get(node, 0) >= known}
+        return membership.may_follow(before, after, knowing | {self.me})
 
     def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:
         """Load the snapshot in place. The library's own takes a damaged one for an empty one."""

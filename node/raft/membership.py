@@ -1,7 +1,7 @@
 """Who is a member, by the log: the latest entry counts, committed or not (Ongaro 2014, section 4.1)."""
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 from node.raft.trimming import Entry
@@ -25,6 +25,25 @@ def unpack(command: bytes) -> tuple[str, str]:
 def changes(entries: Iterable[Entry]) -> bool:
     """Whether there is a change of membership among these entries."""
     return any(command[0] == MEMBERSHIP for command, _, _ in entries)
+
+
+def latest(entries: Iterable[Entry], otherwise: int) -> int:
+    """The index of the last change of membership among these entries; without one, `otherwise`."""
+    return max((index for command, index, _ in entries if command[0] == MEMBERSHIP), default=otherwise)
+
+
+def may_follow(before: Collection[str], after: Collection[str], knowing: Collection[str]) -> bool:
+    """Whether the members may be those of `after` next; `knowing` have all changes so far in their logs.
+
+    A member gives no vote to one that it does not know, and a new one none before it has caught up. So that somebody
+    can be elected whoever else is away, members of before that know one another must be a majority of those after. That
+    is stricter than Raft, and what etcd checks as `strict-reconfig-check`; as there, a member that is alone is free to
+    let another in, since it could not otherwise.
+
+    >>> may_follow("abc", "abcd", "ab"), may_follow("abc", "abcd", "abc"), may_follow("abc", "ab", "ab")
+    (False, True, True)
+    """
+    return len(before) == 1 or 2 * len(set(before) & set(after) & set(knowing)) > len(after)
 
 
 def after(cluster: Iterable[str], entries: Iterable[Entry]) -> tuple[str, ...]:

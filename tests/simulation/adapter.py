@@ -10,6 +10,7 @@ from typing import Protocol
 
 from node.raft.errors import ChangeRefused, NoQuorum, OutcomeUnknown
 from node.raft.machine import Role, Timing
+from node.raft.membership import may_follow
 from node.raft.proposals import Proposals, Waiting
 from node.state.codec import pack_batch
 from node.state.entries import Proposal, ProposalId
@@ -208,6 +209,9 @@ class Adapter:
             answer(True)
         elif add != (member in members):
             after = (*members, member) if add else tuple(name for name in members if name != member)
+            if not may_follow(members, after, raft.knowing):
+                answer(True)
+                return
             raft.put(Entry(0, "members", b"", after))
 
     def _changing(self) -> bool:

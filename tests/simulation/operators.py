@@ -191,6 +191,7 @@ class Operators:
         cluster, world = self._cluster, self._world
         if name in cluster.ledger.state.members:
             cluster.counts["let in"] += 1
+            self._seen.add(name)  # it may be removed before anybody looks again
             self.changing = None
             return
         others = [process for process in cluster.running if process.me in cluster.ledger.state.members]

@@ -71,6 +71,14 @@ class Raft:
         """Whether an entry of the present term is applied."""
         return self.applied >= self.disk.base and self.disk.term_at(self.applied) == self.disk.term > 0
 
+    @property
+    def knowing(self) -> set[str]:
+        """As leader, the members that have all changes of the members in their logs."""
+        disk = self.disk
+        changes = [index for index, entry in enumerate(disk.log, disk.base + 1) if entry.kind == "members"]
+        known = max(changes, default=disk.base)
+        return {self.me, *(name for name, matched in self._match.items() if matched >= known)}
+
     def put(self, entry: Entry) -> bool:
         """Append an entry, if this one leads; otherwise it is lost."""
         if not self.leading:
@@ -127,7 +135,7 @@ class Raft:
 
     def _ask(self) -> None:
         self._patience()
-        if not self._recovery.may_stand:
+        if not self._recovery.may_stand or self.me not in self.disk.members:
             return
         if self.disk.voter and not self._habits.prevote:
             self._campaign()

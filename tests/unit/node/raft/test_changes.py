@@ -58,6 +58,25 @@ def test_a_change_is_taken_once_the_one_before_is_committed(five: World) -> None
     assert leader.consensus.members() == set(five.names) - {one, other}
 
 
+def test_nobody_is_let_in_before_enough_members_know_one_another(five: World) -> None:
+    """Of four, three would have to vote, the newcomer has no vote yet, and who was away may not know a candidate that
+    came meanwhile: all would be there, and nobody elected (seed 61709 of the simulation).
+    """
+    leader: Wired = five.until(five.leader)
+    behind, one, other, _ = (name for name in five.names if name != leader.me)
+    part(five, {behind})
+    for gone in (one, other):
+        five.until(ask(leader, "rem", gone).copy)
+    refused = ask(leader, "add", "f")
+    leader.tick()
+    assert refused == [FAIL_REASON.REQUEST_DENIED]
+    five.connect(leader.me, behind)
+    five.run(0.5)
+    assert ask(leader, "add", "f") == []
+    leader.tick()
+    assert "f" in leader.consensus.members()
+
+
 def test_a_new_leader_takes_no_change_before_an_entry_of_its_own_is_committed(five: World) -> None:
     """A change of an earlier leader, which it has not got, may yet be committed beside its own (Ongaro, 2015)."""
     before: Wired = five.until(five.leader)
