@@ -71,8 +71,8 @@ class Membership:
 
         To take it out of the state again could undo what somebody else who asked was told is done.
         """
-        before = {*self._state().members}
-        if (fault := self._under_way(seed.id)) is not None:
+        before = {*self._state().members} - {seed.id}
+        if (fault := self._under_way(self._half_made - {seed.id})) is not None:
             return Result("busy", detail=fault)
         if len(before) == 1 and not await self._answers(seed):
             detail = f"{seed.id} does not answer, and without it there would be no majority of the two"
@@ -93,7 +93,8 @@ class Membership:
         """Let a member go: out of the state once it is down, then out of Raft."""
         if member == self._me:
             return Result("self", detail="a member cannot remove itself: ask another one")
-        if (fault := self._under_way(member)) is not None:
+        # Who is let in by half counts for no majority yet, and may not come to before this one has gone.
+        if (fault := self._under_way(self._half_made & self._raft.members - {member})) is not None:
             return Result("busy", detail=fault)
         if (fault := self._without_majority({*self._state().members} - {member})) is not None:
             return Result("busy", detail=fault)
@@ -123,15 +124,17 @@ class Membership:
                     self._raft.hand_over()
                 await self._finish(self._unfinished())
 
-    def _under_way(self, member: str) -> str | None:
-        """Why nothing may be changed of `member` now: another change is in one of the two only. None: it may.
+    @property
+    def _half_made(self) -> frozenset[str]:
+        """The members of the state that are none of Raft's yet, or the other way round."""
+        return self._raft.members ^ frozenset(self._state().members) if self._raft.members else frozenset()
+
+    def _under_way(self, others: frozenset[str]) -> str | None:
+        """Why nothing may be changed now: the changes of others are in one of the two only. None: it may.
 
         Of two that were removed from the state alone, both still count for Raft's majority, and are about to end.
         """
-        other = (self._raft.members ^ frozenset(self._state().members)) - {member}
-        if not self._raft.members or not other:
-            return None
-        return f"the change of {', '.join(sorted(other))} is not finished: ask again in a moment"
+        return f"the change of {', '.join(sorted(others))} is not finished: ask again in a moment" if others else None
 
     def _without_majority(self, members: set[str]) -> str | None:
         """Why a cluster of these `members` could decide nothing; None if it could: those that are not down take part.

@@ -79,5 +79,8 @@ class Changes:
 
 def _refused(change: Change) -> Exception:
     if change.denied:
-        return ChangeRefused(f"the change of {change.member} was not taken: another one may be under way; try again")
+        return ChangeRefused(
+            f"the change of {change.member} was not taken: another one may be under way, or a member that is "
+            "needed for it has not heard of the last one; try again"
+        )
     return verdict(change.sent)

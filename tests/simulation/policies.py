@@ -92,7 +92,11 @@ def fault_of(state: State, entry: Settling) -> str | None:
     active = [state.runs[one] for one in state.runs_of.get(entry.task, ())]
     waiting = sum(run.state == "waiting" for run in active)
     later = len(due) - len(times)
-    late = row.spec.catch_up == "skip" and times[-1] < entry.at_us - _lateness_us(state) and not _replaced(state, row)
+    late = (
+        row.spec.catch_up == "skip"
+        and times[-1] < entry.at_us - _lateness_us(state)
+        and not _replaced(state, row, entry.at_us)
+    )
     match entry:
         case PassOver(state="skipped"):
             return _fault_of_skipping(row, later, len(active), full=waiting + len(due) > KEPT)
@@ -114,7 +118,11 @@ def fault_of_replacing(state: State, entry: Cancel) -> str | None:
     if row is None or not due:
         return "a run is ended for another that is not due, or need not"
     late = row.spec.catch_up == "skip" and due[-1] < entry.at_us - _lateness_us(state)
-    return "a run is ended for another that is too late to be run" if late and not _replaced(state, row) else None
+    return (
+        "a run is ended for another that is too late to be run"
+        if late and not _replaced(state, row, entry.at_us)
+        else None
+    )
 
 
 def _lateness_us(state: State) -> int:
@@ -122,12 +130,12 @@ def _lateness_us(state: State) -> int:
     return round(1e6 * max(LATENESS_S, settings.window_s + settings.lease_s + settings.margin_s + 6.5))
 
 
-def _replaced(state: State, row: TaskRow) -> bool:
+def _replaced(state: State, row: TaskRow, at_us: int) -> bool:
     """Whether what is due may have waited for the end of what it replaces."""
     active = [state.runs[one] for one in state.runs_of.get(row.placing.name, ())]
     if active or row.spec.overlap != "replace":
         return row.spec.overlap == "replace" and any(run.cancelling is not None for run in active)
-    return row.last is not None and row.last.state == "cancelled"
+    return row.last is not None and row.last.finished_at_us >= at_us - _lateness_us(state)
 
 
 def _due(row: TaskRow, at_us: int) -> tuple[int, ...]:

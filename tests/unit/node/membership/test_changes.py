@@ -42,10 +42,11 @@ class Raft:
 class Here:
     """Member `a` of a, b and c, which leads."""
 
-    def __init__(self) -> None:
-        self.history = cluster("a", "b", "c")
+    def __init__(self, *members: str) -> None:
+        members = members or ("a", "b", "c")
+        self.history = cluster(*members)
         self.history.must(TakeLead(NOW_US, "a", 1))
-        self.raft = Raft("a", "b", "c")
+        self.raft = Raft(*members)
         self.role = Role(1, "a", True, True, True)
         self.naps = Naps(held=True)
         self.membership = Membership(
@@ -231,6 +232,36 @@ def test_one_change_is_finished_in_both_before_the_next_begins() -> None:
         assert (refused.code, "the change of b is not finished" in refused.detail) == ("busy", True)
         assert (await here.membership.remove("c", 1)).code == "busy"
         assert not here.history.state.members["c"].leaving
+
+    serving(scenario())
+
+
+def test_who_is_let_in_by_half_does_not_keep_a_lost_member_from_going() -> None:
+    """Raft may not take the one before the other has gone (`node.raft.membership.may_follow`)."""
+
+    async def scenario() -> None:
+        here = Here()
+        here.raft.refuses = True
+        assert (await here.membership.add(D, 1)).code == "busy"
+        here.raft.refuses = False
+        here.history.must(MarkDown(NOW_US, "b", 1, "gone", 1))
+        assert (await here.membership.remove("b", 1)).ok
+        assert here.raft.members == {"a", "c"}
+        assert (await here.membership.add(D, 1)).ok
+        assert here.members == here.raft.members == {"a", "c", "d"}
+
+    serving(scenario())
+
+
+def test_the_second_of_a_cluster_of_one_may_be_let_in_again_and_again() -> None:
+    async def scenario() -> None:
+        here = Here("a")
+        assert (await here.membership.add(D, 1)).code == "busy"
+        here.listening, here.raft.refuses = {"d"}, True
+        assert (await here.membership.add(D, 1)).code == "busy"
+        here.raft.refuses = False
+        assert (await here.membership.add(D, 1)).ok
+        assert here.raft.members == {"a", "d"}
 
     serving(scenario())
 
