@@ -73,7 +73,7 @@ class Belonging:
             return await self._others_say_so(state)
         if self._me in state.members:
             return False
-        joined = self._joining.incarnation > 0
+        joined = self._joining.has_joined  # not its incarnation: who is being removed has resigned by now
         if not joined and role.ready and not self._said:
             self._said = True
             _log.error(

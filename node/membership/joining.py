@@ -53,6 +53,8 @@ class Joining:
         self._changed = asyncio.Event()
         self._said: object = None
         self.incarnation = 0
+        self.has_joined = False
+        """Whether this process was a member once. It stays so when it resigns, or is removed."""
 
     def stir(self) -> None:
         """The state, or this member's readiness, has changed."""
@@ -100,6 +102,7 @@ class Joining:
             return PAUSE_S
         if result.ok:
             self.incarnation = result.value["incarnation"]
+            self.has_joined = True
             _log.info("joined, incarnation %d", self.incarnation)
             self._became()
             return PAUSE_S

@@ -39,6 +39,7 @@ def test_a_node_joins_a_running_cluster_works_and_is_let_go(tmp_path: Path) -> N
         assert cluster.run_of(run_id, FIRST)["node"] == FIRST
         wait_for("it ends by itself", lambda: cluster.exit_code(LATER) is not None)
         assert cluster.exit_code(LATER) == 0
+        assert "ERROR" not in cluster.said(LATER), cluster.said(LATER)
         assert [member["id"] for member in cluster.get("/v1/members", FIRST)["items"]] == [FIRST]
         notes.let_go()
         assert cluster.wait_for_run(run_id, node=FIRST)["state"] == "succeeded"

@@ -18,7 +18,7 @@ from tests.unit.node.state.given import NOW_US, cluster
 class Cut:
     """Member `b` of a and b; `a` answers with a roster, or not at all."""
 
-    def __init__(self, incarnation: int = 1) -> None:
+    def __init__(self, has_joined: bool = True) -> None:
         self.history = cluster("a", "b")
         self.known: State = self.history.state
         self.role = Role(1, None, False, False, True)
@@ -26,7 +26,7 @@ class Cut:
         self.asked = 0
         self.naps = Naps()
         joining = Joining.__new__(Joining)
-        joining.incarnation = incarnation
+        joining.incarnation, joining.has_joined = 0, has_joined  # who is being removed has resigned
         self.belonging = Belonging("b", lambda: self.known, lambda: self.role, joining, self, self.naps)
 
     async def roster(self, member: str, timeout_s: float) -> Roster:
@@ -104,7 +104,7 @@ def test_one_that_never_was_a_member_waits_to_become_one_and_says_so_once(caplog
     """ROTA_MEMBERS is not the same everywhere, most likely."""
 
     async def scenario() -> None:
-        cut = Cut(incarnation=0)
+        cut = Cut(has_joined=False)
         cut.known = cut.remove()
         cut.role = Role(1, "a", False, True, True)
         with caplog.at_level(logging.ERROR, "rota.membership"):

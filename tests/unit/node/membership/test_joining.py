@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from node.execution.leftovers import LeftoversRemain
+from node.membership.belonging import Belonging, Removed
 from node.membership.joining import PAUSE_S, PAUSE_S_MAX, Joining
 from node.raft.errors import NoQuorum
+from node.raft.machine import Role
 from node.state.entries import AddMember, Drain, Entry, Join, MarkDown, RemoveMember
 from node.state.value import Result
 from tests.unit.node.loop import Naps, serving, turns, until
@@ -167,6 +169,28 @@ def test_one_that_is_being_removed_or_has_been_does_not_join_again() -> None:
         await turns()
         assert "b" not in newcomer.history.state.members
         assert newcomer.did == []
+
+    served(newcomer, scenario)
+
+
+def test_one_that_resigned_and_was_removed_knows_that_it_has_been_removed(caplog: pytest.LogCaptureFixture) -> None:
+    """It resigns before it says that it is down, and that is what removes it."""
+    newcomer = Newcomer().added()
+    role = Role(1, "a", False, True, True)
+
+    async def scenario() -> None:
+        await until(lambda: newcomer.joining.standing)
+        newcomer.enter(RemoveMember(NOW_US, "b"))
+        newcomer.joining.resign()
+        newcomer.enter(MarkDown(NOW_US, "b", 1, "stopped", 0))
+        roll: Any = None  # nobody is asked: it knows by itself
+        belonging = Belonging("b", lambda: newcomer.history.state, lambda: role, newcomer.joining, roll, newcomer.naps)
+        service = asyncio.create_task(belonging.run())
+        await turns()
+        service.cancel()
+        [outcome] = await asyncio.gather(service, return_exceptions=True)
+        assert isinstance(outcome, Removed)
+        assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
     served(newcomer, scenario)
 
