@@ -13,7 +13,7 @@ from typing import Any, Final
 import aiohttp
 
 from node.cluster_id import ClusterId
-from node.history.store import Gap, Portion, unpack_portion
+from node.history.gaps import Gap, Portion, unpack_portion
 from node.http.auth import member_credential
 from node.http.surface import Progress
 from node.http.views import url_of
@@ -124,7 +124,7 @@ class Peers:
             raise PeerAway(member, "its answer does not make sense") from error
 
     async def history(self, member: str, gap: Gap, timeout_s: float = HISTORY_S) -> Portion | None:
-        """What ended under the indexes of a gap; None if that member has not got it all itself."""
+        """The first that a member has of what ended under the indexes of a gap; None if it has nothing of it."""
         path = f"/peer/history?after={gap.after}&through={gap.through}"
         async with self._asking("GET", member, path, aiohttp.ClientTimeout(total=timeout_s)) as response:
             if response.status == 409:

@@ -17,7 +17,7 @@ from node.config import Config, is_loopback
 from node.execution.leftovers import LeftoversRemain, kill_leftovers
 from node.execution.nursery_link import NurseryFailed
 from node.folder import Folder, FolderInUse, ForeignFolder
-from node.history.store import DamagedHistory
+from node.history.file import DamagedHistory
 from node.http.app import build_app, serve_on
 from node.http.auth import member_credential
 from node.liveness.callers import PortInUseError

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from node.history.store import Gap, Portion
+from node.history.gaps import Gap, Portion
 from node.peers import PeerAway
 from node.state.value import State
 
@@ -25,18 +25,21 @@ class Holes(Protocol):
         """What is missing."""
 
     def fill(self, gap: Gap, portion: Portion) -> None:
-        """Take a portion. Raises `ValueError`."""
+        """Take a portion of a gap. Raises `ValueError` if it is none."""
 
 
 class Others(Protocol):
     """What is needed of `node.peers.Peers`."""
 
     async def history(self, member: str, gap: Gap, /) -> Portion | None:
-        """What a member has of a gap. Raises `PeerAway`."""
+        """The first that a member has of a gap; None if it has nothing of it. Raises `PeerAway`."""
 
 
 class Backfill:
-    """Asks the other members, one after another, for the runs that ended in a gap of this one's history."""
+    """Asks the other members, one after another, for the runs that ended in a gap of this one's history.
+
+    What one of them has not, the next is asked for: that none has all of it keeps back nothing that they have.
+    """
 
     def __init__(
         self,
@@ -71,18 +74,20 @@ class Backfill:
     async def _fill(self, gap: Gap) -> None:
         others = [member for member in self._state().members if member != self._me]
         random.shuffle(others)
+        missing = [gap]
         for member in others:
-            try:
-                while gap.after < gap.through:
-                    portion = await self._others.history(member, gap)
-                    if portion is None:
-                        break  # it has a gap there itself
-                    if portion.through <= gap.after:
-                        raise ValueError(f"{member} sent nothing of what was asked for")
-                    await asyncio.to_thread(self._history.fill, gap, portion)
-                    gap = Gap(portion.through, gap.through)
-                else:
-                    _log.info("fetched the finished runs up to index %d from %s", gap.through, member)
-                    return
-            except (PeerAway, ValueError) as error:
-                _log.debug("cannot fetch finished runs: %s", error)
+            missing = [left for each in missing for left in await self._fetch(member, each)]
+
+    async def _fetch(self, member: str, gap: Gap) -> list[Gap]:
+        """Take all that a member has of a gap. What it has not."""
+        missing, asked = [], gap
+        try:
+            while gap.after < gap.through and (portion := await self._others.history(member, gap)) is not None:
+                await asyncio.to_thread(self._history.fill, gap, portion)
+                missing.append(Gap(gap.after, portion.after))
+                gap = Gap(portion.through, gap.through)
+        except (PeerAway, ValueError) as error:
+            _log.debug("cannot fetch finished runs: %s", error)
+        if gap != asked:
+            _log.info("fetched finished runs up to index %d from %s", gap.after, member)
+        return [one for one in (*missing, gap) if one.after < one.through]

@@ -49,7 +49,7 @@ class Retention:
         state = self._state()
         before_us = at_us - state.settings.history_days * _DAY_US
         try:
-            await asyncio.to_thread(self._history.forget, before_us)
+            await asyncio.to_thread(self._history.forget, at_us, before_us)
             await asyncio.to_thread(forget_logs, self._logs, before_us, state.runs)
         except (OSError, sqlite3.Error) as error:
             _log.error("what is too old cannot be deleted: %s; trying again later", error)

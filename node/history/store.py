@@ -2,8 +2,8 @@
 
 What ends is written as it is applied, each run under the index of the entry that ended it, together with the
 last index written; entries that are replayed after a restart change nothing. Where a member caught up by a
-snapshot, or lost its last writes in a crash, the indexes in between are a *gap*, which `node.peers` fills from
-another member.
+snapshot, or lost its last writes in a crash, the indexes in between are a *gap*, which `node.history.backfill` fills
+from other members.
 
 `record` may be called from any thread and never waits for the disk; a thread of the history's own writes.
 Readers see all that was recorded before they asked.
@@ -14,16 +14,16 @@ Each row has a checksum. A damaged file is set aside, at the start or before the
 import logging
 import sqlite3
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import msgpack
-
-from node.aside import is_damage, set_aside
-from node.history.filters import COMMON, terms
+from node.aside import is_damage
+from node.history import gaps
+from node.history.file import DamagedHistory, checked, crc, opened, put_aside
+from node.history.filters import terms
+from node.history.gaps import Gap, Portion, first_held, left_of
 from node.state.codec import DamagedSnapshot, pack_ended, unpack_ended
 from node.state.value import Ended
 
@@ -37,47 +37,6 @@ EXPORT_RUNS_MAX: Final = 500
 
 FORGET_AT_ONCE: Final = 1000
 """So many runs are deleted in one transaction: others read and write in between."""
-
-_SCHEMA: Final = f"""
-CREATE TABLE IF NOT EXISTS ended (
-  entry INTEGER NOT NULL, run_id TEXT NOT NULL, task TEXT NOT NULL, state TEXT NOT NULL, node TEXT,
-  created_at_us INTEGER NOT NULL, finished_at_us INTEGER NOT NULL, packed BLOB NOT NULL, crc INTEGER NOT NULL,
-  PRIMARY KEY (entry, run_id)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS ended_by_run ON ended (run_id, entry);
-CREATE INDEX IF NOT EXISTS ended_by_age ON ended (created_at_us, run_id);
-CREATE INDEX IF NOT EXISTS ended_by_task ON ended (task, created_at_us, run_id);
-CREATE INDEX IF NOT EXISTS ended_by_node ON ended (node, created_at_us, run_id);
-CREATE INDEX IF NOT EXISTS ended_by_state ON ended (state, created_at_us, run_id) WHERE state <> '{COMMON}';
-CREATE INDEX IF NOT EXISTS ended_by_finish ON ended (finished_at_us);
-CREATE TABLE IF NOT EXISTS gap (after INTEGER NOT NULL, through INTEGER NOT NULL, crc INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS written (entry INTEGER NOT NULL, crc INTEGER NOT NULL);
-"""
-
-_NEW_GAP: Final = "INSERT INTO gap VALUES (?, ?, ?)"
-
-_VERSION: Final = 2
-
-
-class DamagedHistory(Exception):
-    """The file of finished runs cannot be used."""
-
-
-class _WrongChecksum(sqlite3.DatabaseError):
-    """A row is not what was written."""
-
-
-class Gap(NamedTuple):
-    """The indexes `after < i <= through`, of which this member may have missed what ended."""
-
-    after: int
-    through: int
-
-
-class Portion(NamedTuple):
-    """Runs that ended under some indexes in a row, up to and including `through`, packed to be sent."""
-
-    runs: tuple[tuple[int, bytes], ...]
-    through: int
 
 
 class Before(NamedTuple):
@@ -102,12 +61,7 @@ class History:
         self._closed = False
         self._file = threading.Lock()
         self._damaged = False
-        try:
-            self._db, self._written = _opened(path)
-        except (sqlite3.Error, OSError) as error:
-            raise DamagedHistory(
-                f"{path} cannot be opened ({error}): see to the room on its disk, and to its permissions"
-            ) from error
+        self._db, self._written = opened(path)
         self._index = self._written
         self._thread = threading.Thread(target=self._write_on, name="history", daemon=True)
         self._thread.start()
@@ -143,8 +97,8 @@ class History:
                 return
             with self._transaction():
                 self._insert(one for one in pending if not isinstance(one, Gap))
-                self._db.executemany(_NEW_GAP, [(*one, _crc(*one)) for one in pending if isinstance(one, Gap)])
-                self._db.execute("UPDATE written SET entry = ?, crc = ?", (index, _crc(index)))
+                gaps.add(self._db, [one for one in pending if isinstance(one, Gap)])
+                self._db.execute("UPDATE written SET entry = ?, crc = ?", (index, crc(index)))
             self._written = index
             with self._wake:
                 del self._pending[: len(pending)]
@@ -173,48 +127,47 @@ class History:
         """What is still to be fetched from another member, oldest first."""
         with self._watching():
             self.flush()
-            with self._file, closing(self._db.execute("SELECT after, through, crc FROM gap ORDER BY after")) as rows:
-                return tuple(Gap(*_checked(row)) for row in rows)
+            with self._file:
+                return gaps.known(self._db)
 
-    def export(self, gap: Gap) -> Portion | None:
-        """The first runs of a gap of somebody else's; None if this member has not got them all itself."""
+    def export(self, asked: Gap) -> Portion | None:
+        """The first runs of a gap of somebody else's that this member knows all of; None if it knows nothing of it."""
         with self._watching():
             self.flush()
-        if gap.through > self._written or any(
-            own.after < gap.through and gap.after < own.through for own in self.gaps()
-        ):
+        written = self._written  # looked at before the gaps: what is missing up to there is among those
+        if (held := first_held(asked, written, self.gaps())) is None:
             return None
-        rows = self._packed(
-            "WHERE entry > ? AND entry <= ? ORDER BY entry LIMIT ?", gap.after, gap.through, EXPORT_RUNS_MAX + 1
-        )
+        rows = self._packed("WHERE entry > ? AND entry <= ? ORDER BY entry LIMIT ?", *held, EXPORT_RUNS_MAX + 1)
         if len(rows) <= EXPORT_RUNS_MAX:
-            return Portion(tuple(rows), gap.through)
+            return Portion(*held, tuple(rows))
         last = rows[-1][0]
         whole = [row for row in rows if row[0] < last]
         if not whole:  # one entry that ended more than a portion's runs: all of them, or it would never end
-            return Portion(tuple(self._packed("WHERE entry = ?", last)), last)
-        return Portion(tuple(whole), last - 1)
+            return Portion(held.after, last, tuple(self._packed("WHERE entry = ?", last)))
+        return Portion(held.after, last - 1, tuple(whole))
 
     def _packed(self, where: str, *values: int) -> list[tuple[int, bytes]]:
         with self._watching(), self._file:
             rows = self._db.execute(f"SELECT entry, packed, crc FROM ended {where}", values)
-            return [(entry, *_checked((packed, crc))) for entry, packed, crc in rows]
+            return [(entry, *checked((packed, crc))) for entry, packed, crc in rows]
 
     def fill(self, gap: Gap, portion: Portion) -> None:
         """Take a portion of a gap from another member. Raises `ValueError` if it is not one."""
+        left = left_of(gap, portion)
         try:
             runs = [(int(entry), unpack_ended(packed)) for entry, packed in portion.runs]
         except (DamagedSnapshot, TypeError) as error:
             raise ValueError(f"what a member sent as its finished runs is not that: {error}") from error
         with self._file, self._transaction():
             self._insert(runs)
-            self._db.execute("DELETE FROM gap WHERE after = ? AND through = ?", gap)
-            if portion.through < gap.through:
-                rest = (portion.through, gap.through)
-                self._db.execute(_NEW_GAP, (*rest, _crc(*rest)))
+            gaps.put_in_place(self._db, gap, left)
 
-    def forget(self, before_us: int) -> None:
-        """Delete the runs that finished before a time."""
+    def forget(self, at_us: int, before_us: int) -> None:
+        """At `at_us`, delete the runs that finished before `before_us`, and miss no longer what did."""
+        with self._watching():
+            self.flush()
+            with self._file, self._transaction():
+                gaps.give_up(self._db, at_us, before_us)
         old = "SELECT entry, run_id FROM ended WHERE finished_at_us < ? LIMIT ?"
         deleted = FORGET_AT_ONCE
         while deleted == FORGET_AT_ONCE:
@@ -261,7 +214,7 @@ class History:
                     ended.run.created_at_us,
                     ended.finished_at_us,
                     packed := pack_ended(ended),
-                    _crc(packed),
+                    crc(packed),
                 )
                 for entry, ended in runs
             ),
@@ -271,7 +224,7 @@ class History:
         with self._watching():
             self.flush()
             with self._file, closing(self._db.execute(query, values)) as rows:
-                return [unpack_ended(*_checked(row)) for row in rows]
+                return [unpack_ended(*checked(row)) for row in rows]
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
@@ -288,7 +241,7 @@ class History:
             if self._damaged:
                 return
             self._damaged = True
-        kept = _put_aside(self._path)
+        kept = put_aside(self._path)
         self._on_failure(
             DamagedHistory(
                 f"{self._path} is damaged ({error}), and is kept as {kept}: start this node again, and it fetches the "
@@ -316,70 +269,3 @@ class History:
                 if not failed:
                     _log.error("finished runs cannot be written to %s: %s; trying again", self._path, error)
                 failed = True
-
-
-def _opened(path: Path) -> tuple[sqlite3.Connection, int]:
-    """The file, and the last index written to it; a new one in the place of one that is damaged.
-
-    Raises `sqlite3.Error`, `OSError`, `DamagedHistory`.
-    """
-    try:
-        return _open(path)
-    except sqlite3.Error as error:
-        if not is_damage(error):
-            raise
-        kept = _put_aside(path)
-        _log.error("%s is damaged (%s): kept as %s; the other members are asked for what was in it", path, error, kept)
-        return _open(path)
-
-
-def _open(path: Path) -> tuple[sqlite3.Connection, int]:
-    db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-    try:
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=NORMAL")
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, _VERSION):
-            raise DamagedHistory(f"{path} was written by another version of Rota (format {version})")
-        db.executescript(_SCHEMA)
-        if version == 0:
-            db.execute("INSERT INTO written VALUES (0, ?)", (_crc(0),))
-            db.execute(f"PRAGMA user_version={_VERSION}")
-        found = db.execute("SELECT entry, crc FROM written").fetchall()
-        if not found:
-            raise _WrongChecksum("it does not say how far it reaches")
-        [written] = _checked(found[-1])
-        return db, int(written)
-    except BaseException:
-        db.close()
-        raise
-
-
-def _put_aside(path: Path) -> str:
-    files = [path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"), path]
-    return set_aside(files)[-1].name
-
-
-def _crc(*values: object) -> int:
-    return zlib.crc32(b" ".join(value if isinstance(value, bytes) else str(value).encode() for value in values))
-
-
-def _checked(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row without its checksum, which is the last value. Raises `_WrongChecksum`."""
-    *values, crc = row
-    if _crc(*values) != crc:
-        raise _WrongChecksum("a row is not what was written")
-    return tuple(values)
-
-
-def pack_portion(portion: Portion) -> bytes:
-    """A portion as msgpack."""
-    return bytes(msgpack.packb([portion.runs, portion.through]))
-
-
-def unpack_portion(packed: bytes) -> Portion:
-    """What `pack_portion` packed. Raises `ValueError`."""
-    runs, through = msgpack.unpackb(packed)
-    if not isinstance(through, int):
-        raise ValueError("a portion of history ends with an index")  # noqa: TRY004 - it came over the wire
-    return Portion(tuple((entry, run) for entry, run in runs), through)

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, Protocol
 from prometheus_client.registry import Collector
 
 from node.duty.ownership import Ownership
-from node.history.store import Before, Gap, Portion
+from node.history.gaps import Gap, Portion
+from node.history.store import Before
 from node.lateness import Lateness
 from node.machine import Change
 from node.state.entries import Entry, Seed
@@ -90,7 +91,7 @@ class History(Protocol):
         """One run, or None if it is not (or no longer) known."""
 
     def export(self, gap: Gap) -> Portion | None:
-        """What ended in a gap of another member's, or None if it is not all here."""
+        """The first that is here of what ended in a gap of another member's; None if nothing of it is."""
 
 
 class Kinds(Protocol):

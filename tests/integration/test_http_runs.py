@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from node.history.store import Gap, unpack_portion
+from node.history.gaps import Gap, unpack_portion
 from node.http.auth import member_credential
 from node.http.surface import Progress
 from node.peers import PeerAway, Peers
@@ -255,7 +255,8 @@ async def test_members_hand_on_finished_runs() -> None:
             portion = await peers.history("node-2", Gap(0, index))
             assert portion is not None
             assert ([entry for entry, _ in portion.runs], portion.through) == ([index], index)
-            assert await peers.history("node-2", Gap(0, index + 1)) is None
+            assert await peers.history("node-2", Gap(0, index + 1)) == portion, "as far as it knows"
+            assert await peers.history("node-2", Gap(index, index + 1)) is None
             for asking in (strangers.history("node-2", Gap(0, 1)), peers.history("node-9", Gap(0, 1))):
                 with pytest.raises(PeerAway):
                     await asking

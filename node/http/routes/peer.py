@@ -6,7 +6,7 @@ from dataclasses import asdict
 from aiohttp import web
 from typing_extensions import TypedDict
 
-from node.history.store import Gap, pack_portion
+from node.history.gaps import Gap, pack_portion
 from node.http.answers import FieldProblem, ProgressView
 from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
@@ -133,6 +133,6 @@ async def history(call: Call, query: PeerHistoryQuery) -> web.Response:
     """Finished runs, for a member that has skipped the entries that ended them."""
     portion = await asyncio.to_thread(call.node.history.export, Gap(query.after, query.through))
     if portion is None:
-        raise Problem("conflict", "this member has not got all of them either")
+        raise Problem("conflict", "this member has none of them either")
     packed = await asyncio.to_thread(pack_portion, portion)
     return web.Response(body=packed, content_type="application/vnd.msgpack")

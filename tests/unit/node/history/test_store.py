@@ -7,17 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from node.history.file import DamagedHistory
 from node.history.filters import terms
-from node.history.store import (
-    EXPORT_RUNS_MAX,
-    FORGET_AT_ONCE,
-    Before,
-    DamagedHistory,
-    Gap,
-    History,
-    pack_portion,
-    unpack_portion,
-)
+from node.history.gaps import Gap
+from node.history.store import FORGET_AT_ONCE, Before, History
 from node.state.value import Attempt, Ended, Run
 from tasks.spec import Spec
 
@@ -68,53 +61,11 @@ def test_replayed_entries_change_nothing(tmp_path: Path) -> None:
     history.close()
 
 
-def test_a_snapshot_ahead_leaves_a_gap_which_another_member_fills(tmp_path: Path) -> None:
-    whole, behind = History(tmp_path / "whole.db"), History(tmp_path / "behind.db")
-    everything = [(number, ended(number)) for number in range(1, 2 * EXPORT_RUNS_MAX)]
-    whole.record(len(everything), everything)
-    behind.record(10, everything[:10])
-    behind.jumped(len(everything))
-    portions = 0
-    while gaps := behind.gaps():
-        portion = whole.export(gaps[0])
-        assert portion is not None
-        behind.fill(gaps[0], unpack_portion(pack_portion(portion)))
-        portions += 1
-    assert portions > 1
-    assert ids(behind.runs(None, None, None, None, 5000)) == ids(whole.runs(None, None, None, None, 5000))
-    whole.close()
-    behind.close()
-
-
-def test_a_member_with_a_gap_of_its_own_does_not_answer_for_it(history: History) -> None:
-    history.jumped(5)
-    history.record(7, [(6, ended(6)), (7, ended(7))])
-    assert history.export(Gap(3, 7)) is None
-    assert history.export(Gap(5, 9)) is None
-    portion = history.export(Gap(5, 7))
-    assert portion is not None and portion.through == 7 and len(portion.runs) == 2
-
-
-def test_one_entry_that_ended_very_much_is_exported_whole(history: History) -> None:
-    much = [(4, ended(number)) for number in range(EXPORT_RUNS_MAX + 50)]
-    history.record(5, [*much, (5, ended(9_999))])
-    portion = history.export(Gap(0, 5))
-    assert portion is not None
-    assert (len(portion.runs), portion.through) == (EXPORT_RUNS_MAX + 50, 4)
-
-
 def test_what_is_too_old_is_forgotten(history: History) -> None:
     history.record(2, [(1, ended(1)), (2, ended(100))])
     history.flush()
-    history.forget(50)
+    history.forget(60, 50)
     assert ids(history.runs(None, None, None, None, 10)) == ["orders~100"]
-
-
-def test_what_a_member_sends_is_checked(history: History) -> None:
-    history.jumped(5)
-    with pytest.raises(ValueError, match="is not that"):
-        history.fill(Gap(0, 5), unpack_portion(pack_portion(unpack_portion(b"\x92\x91\x92\x01\xc4\x01x\x05"))))
-    assert history.gaps() == (Gap(0, 5),)
 
 
 def test_a_damaged_file_is_set_aside_and_what_was_in_it_is_a_gap(
@@ -260,5 +211,5 @@ def test_many_runs_are_forgotten_and_the_others_stay(history: History) -> None:
     count = 2 * FORGET_AT_ONCE + 5
     history.record(count, [(number, ended(number)) for number in range(1, count + 1)])
     history.flush()
-    history.forget(count - 1)  # what finished before then; each finishes a microsecond after it was made
+    history.forget(count, count - 1)  # what finished before then; each finishes a microsecond after it was made
     assert ids(history.runs(None, None, None, None, 10)) == [f"orders~{count - number}" for number in range(3)]

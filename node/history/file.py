@@ -1,0 +1,104 @@
+"""The file of finished runs: its tables, how it is opened, and the checksum that each row has.
+
+A file that is damaged is set aside when it is opened, and a new one put in its place.
+"""
+
+import logging
+import sqlite3
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+from node.aside import is_damage, set_aside
+from node.history.filters import COMMON
+
+_log = logging.getLogger("rota.history")
+
+_SCHEMA: Final = f"""
+CREATE TABLE IF NOT EXISTS ended (
+  entry INTEGER NOT NULL, run_id TEXT NOT NULL, task TEXT NOT NULL, state TEXT NOT NULL, node TEXT,
+  created_at_us INTEGER NOT NULL, finished_at_us INTEGER NOT NULL, packed BLOB NOT NULL, crc INTEGER NOT NULL,
+  PRIMARY KEY (entry, run_id)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS ended_by_run ON ended (run_id, entry);
+CREATE INDEX IF NOT EXISTS ended_by_age ON ended (created_at_us, run_id);
+CREATE INDEX IF NOT EXISTS ended_by_task ON ended (task, created_at_us, run_id);
+CREATE INDEX IF NOT EXISTS ended_by_node ON ended (node, created_at_us, run_id);
+CREATE INDEX IF NOT EXISTS ended_by_state ON ended (state, created_at_us, run_id) WHERE state <> '{COMMON}';
+CREATE INDEX IF NOT EXISTS ended_by_finish ON ended (finished_at_us);
+CREATE TABLE IF NOT EXISTS gap (
+  after INTEGER NOT NULL, through INTEGER NOT NULL, noted_us INTEGER NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS written (entry INTEGER NOT NULL, crc INTEGER NOT NULL);
+"""
+
+_VERSION: Final = 3
+
+
+class DamagedHistory(Exception):
+    """The file of finished runs cannot be used."""
+
+
+class WrongChecksum(sqlite3.DatabaseError):
+    """A row is not what was written."""
+
+
+def opened(path: Path) -> tuple[sqlite3.Connection, int]:
+    """The file, and the last index written to it; a new one in the place of one that is damaged.
+
+    Raises `DamagedHistory`.
+    """
+    try:
+        try:
+            return _open(path)
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise
+            kept = put_aside(path)
+            _log.error(
+                "%s is damaged (%s): kept as %s; the other members are asked for what was in it", path, error, kept
+            )
+            return _open(path)
+    except (sqlite3.Error, OSError) as error:
+        raise DamagedHistory(
+            f"{path} cannot be opened ({error}): see to the room on its disk, and to its permissions"
+        ) from error
+
+
+def _open(path: Path) -> tuple[sqlite3.Connection, int]:
+    db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    try:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, _VERSION):
+            raise DamagedHistory(f"{path} was written by another version of Rota (format {version})")
+        db.executescript(_SCHEMA)
+        if version == 0:
+            db.execute("INSERT INTO written VALUES (0, ?)", (crc(0),))
+            db.execute(f"PRAGMA user_version={_VERSION}")
+        found = db.execute("SELECT entry, crc FROM written").fetchall()
+        if not found:
+            raise WrongChecksum("it does not say how far it reaches")
+        [written] = checked(found[-1])
+        return db, int(written)
+    except BaseException:
+        db.close()
+        raise
+
+
+def put_aside(path: Path) -> str:
+    """Rename the file, and what SQLite keeps beside it: its new name. Raises `OSError`."""
+    files = [path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"), path]
+    return set_aside(files)[-1].name
+
+
+def crc(*values: object) -> int:
+    """The checksum of a row of these values."""
+    return zlib.crc32(b" ".join(value if isinstance(value, bytes) else str(value).encode() for value in values))
+
+
+def checked(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row without its checksum, which is the last value. Raises `WrongChecksum`."""
+    *values, found = row
+    if crc(*values) != found:
+        raise WrongChecksum("a row is not what was written")
+    return tuple(values)
