@@ -25,7 +25,7 @@ from node.execution.runner import Runner
 from node.folder import Folder
 from node.history.backfill import Backfill
 from node.history.retention import Retention
-from node.history.store import History
+from node.history.store import HISTORY, History
 from node.http.kinds import InstalledKinds
 from node.http.surface import Placed, Progress, Update
 from node.inbox import Inbox
@@ -83,7 +83,7 @@ class Member:
         self.kinds = InstalledKinds(kinds)
         configured, agreed = {seed.id: (seed.host, seed.raft_port) for seed in config.members}, folder.agreed()
         addresses = at_start(config.node, configured, agreed)
-        self.history = History(folder.path / "history.db", lambda error: self._on_loop(self._fail, error))
+        self.history = History(folder.path / HISTORY, lambda error: self._on_loop(self._fail, error))
         self._changes = Inbox[Change](self._on_loop, self._later, self._changed)
         self._machine = Machine(self._on_change)
         self._raft = Raft(

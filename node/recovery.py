@@ -3,14 +3,20 @@
 Its log is the truth from then on, all of it: what the lost majority had committed without it is gone with them, and
 what it has and they may not have committed counts, as it would under any leader. The new cluster has an id of its
 own, so that a member of the old one that comes back after all is refused (`node.cluster_id`).
+
+Its history ends where its log does: it may have more where the log was lost, and had not been sent again in full.
+What it holds of later entries did not happen in the new cluster, whose own entries have those indexes.
 """
 
 import secrets
+import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from node.folder import Folder, whose
+from node.history.file import DamagedHistory
+from node.history.store import HISTORY, History
 from node.machine import Machine
 from node.raft.folder import JOURNAL
 from node.raft.offline import OfflineLog
@@ -67,8 +73,24 @@ def _with(data: Path, now_us: int, cluster_id: str | None) -> Survivor:
             raise NotRecoverable(f"{node} has been removed from its cluster: take another one's folder")
         survivor = Survivor(node, state, log.term, log.last_index, log.caught_up)
         if cluster_id is not None:
+            _cut_history(folder.path / HISTORY, state.index)
             entry = Refound(now_us, cluster_id, node)
             log.end_with(pack_batch([Proposal(ProposalId(node, folder.session, 1), entry)]), cluster_id)
             agreed = folder.agreed()
             folder.keep_agreed({name: at for name, at in agreed.items() if name == node})
         return survivor
+
+
+def _cut_history(path: Path, index: int) -> None:
+    if not path.exists():
+        return
+    try:
+        with closing(History(path)) as history:
+            history.cut(index)
+    except DamagedHistory as error:
+        raise NotRecoverable(str(error)) from error
+    except sqlite3.Error as error:
+        raise NotRecoverable(
+            f"{path} cannot be cut where the log ends ({error}): move it away, with the finished runs that are in it, "
+            "and give the same command again"
+        ) from error

@@ -29,6 +29,9 @@ from node.state.value import Ended
 
 _log = logging.getLogger("rota.history")
 
+HISTORY: Final = "history.db"
+"""The name of the file in a node's data folder."""
+
 AGAIN_S: Final = 1.0
 """Between two tries to write, while the disk is full or fails."""
 
@@ -175,6 +178,19 @@ class History:
                 deleted = self._db.execute(
                     f"DELETE FROM ended WHERE (entry, run_id) IN ({old})", (before_us, FORGET_AT_ONCE)
                 ).rowcount
+
+    def cut(self, index: int) -> None:
+        """Forget what the entries after `index` ended: others come in their place. For a member that does not run.
+
+        Raises `sqlite3.Error`.
+        """
+        if index >= self._written:
+            return
+        with self._file, self._transaction():
+            self._db.execute("DELETE FROM ended WHERE entry > ?", (index,))
+            gaps.cut(self._db, index)
+            self._db.execute("UPDATE written SET entry = ?, crc = ?", (index, crc(index)))
+        self._written = self._index = index
 
     def close(self) -> None:
         """Write what is left and close the file. What cannot be written is fetched from another member later."""

@@ -1,11 +1,14 @@
 """A stopped member's folder is made that of a cluster of one (RECOVERY.md). No sockets: only the folder."""
 
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from node.folder import Folder, FolderInUse
+from node.history.gaps import Gap
+from node.history.store import HISTORY, History
 from node.membership.whereabouts import Agreed
 from node.raft import membership
 from node.raft.errors import DamagedData
@@ -13,6 +16,7 @@ from node.raft.folder import open_folder
 from node.recovery import NotRecoverable, look, recover
 from node.state.codec import pack_batch
 from node.state.entries import AddMember, Entry, Found, Proposal, ProposalId, Put, PutTasks
+from tests.unit.node.history.test_store import ended, ids
 from tests.unit.node.state.given import NOW_US, joining, packed, seed
 
 CLUSTER = tuple(f"{name} {name}.example 7001" for name in "abc")
@@ -38,6 +42,12 @@ def begin(data: Path, *entries: Entry, node: str = "a", term: int = 3) -> None:
     folder.close()
 
 
+def written(data: Path) -> tuple[int, list[str], int]:
+    """How far its history reaches, the runs in it, and how many gaps it has."""
+    with closing(History(data / HISTORY)) as history:
+        return history.written, ids(history.runs(None, None, None, None, 10)), len(history.gaps())
+
+
 def test_the_whole_log_counts_and_the_others_are_no_members_any_more(tmp_path: Path) -> None:
     begin(tmp_path, *ENTRIES)
     survivor, cluster_id = recover(tmp_path, NOW_US)
@@ -54,6 +64,57 @@ def test_the_whole_log_counts_and_the_others_are_no_members_any_more(tmp_path: P
     folder = Folder(tmp_path, "a", NOW_US)
     assert folder.agreed().keys() == {"a"}
     folder.close()
+
+
+def test_history_ends_where_the_log_does(tmp_path: Path) -> None:
+    """The log may be shorter: it was lost, and its member had not caught up."""
+    begin(tmp_path, *ENTRIES)
+    index = look(tmp_path, NOW_US).state.index
+    with closing(History(tmp_path / HISTORY)) as history:
+        history.record(index - 3, [(index - 3, ended(1))])
+        history.jumped(index - 1)
+        history.record(index, [(index, ended(2))])
+        history.jumped(index + 4)
+        history.jumped(index + 6)
+        history.record(index + 7, [(index + 7, ended(3))])
+    look(tmp_path, NOW_US)
+    assert written(tmp_path) == (index + 7, ["orders~3", "orders~2", "orders~1"], 3), "nothing is done yet"
+    recover(tmp_path, NOW_US)
+    assert written(tmp_path) == (index, ["orders~2", "orders~1"], 1)
+    with closing(History(tmp_path / HISTORY)) as history:
+        history.record(index + 1, [(index + 1, ended(4))])
+        assert history.run("orders~4") == ended(4)
+    recover(tmp_path, NOW_US)  # its log is longer than its history, now
+    assert written(tmp_path) == (index + 1, ["orders~4", "orders~2", "orders~1"], 1)
+
+
+def test_a_gap_that_reaches_past_the_log_ends_with_it(tmp_path: Path) -> None:
+    begin(tmp_path, *ENTRIES)
+    index = look(tmp_path, NOW_US).state.index
+    with closing(History(tmp_path / HISTORY)) as history:
+        history.jumped(index + 9)
+    recover(tmp_path, NOW_US)
+    with closing(History(tmp_path / HISTORY)) as history:
+        assert (history.gaps(), history.written) == ((Gap(0, index),), index)
+
+
+def test_a_history_that_cannot_be_opened_is_said_before_anything_is_done(tmp_path: Path) -> None:
+    begin(tmp_path, *ENTRIES)
+    (tmp_path / HISTORY).mkdir()
+    with pytest.raises(NotRecoverable, match="cannot be opened"):
+        recover(tmp_path, NOW_US)
+    assert look(tmp_path, NOW_US).state.cluster_id == "old"
+
+
+def test_a_history_that_is_damaged_is_said_too(tmp_path: Path) -> None:
+    begin(tmp_path, *ENTRIES)
+    with closing(History(tmp_path / HISTORY)) as history:
+        history.jumped(99)
+    with closing(sqlite3.connect(tmp_path / HISTORY)) as db:
+        db.execute("UPDATE gap SET after = 1")
+        db.commit()
+    with pytest.raises(NotRecoverable, match="a row is not what was written"):
+        recover(tmp_path, NOW_US)
 
 
 def test_it_is_told_what_there_is_and_nothing_done(tmp_path: Path) -> None:
