@@ -23,6 +23,11 @@ class WallClock:
         """What entries are stamped with, and schedules fire by."""
         return self._correction.now_us(machine_us(), time.clock_gettime(time.CLOCK_BOOTTIME))
 
+    @property
+    def agreed(self) -> bool:
+        """Whether most members' clocks have ever vouched for the time in this process; it is right since then."""
+        return self._correction.agreed
+
     def agree(self, agreed_us: int, sent_s: float, now_s: float) -> None:
         """The leader has said what most members' clocks say, in answer to a heartbeat of `sent_s`, at `now_s`."""
         self._correction.agree(agreed_us, sent_s, now_s)

@@ -11,7 +11,7 @@ from typing import Final
 from node.execution.order import logs_path
 from node.history.store import History
 from node.state.value import State
-from node.wall_clock import now_us
+from node.wall_clock import CLOCK, now_us
 
 _log = logging.getLogger("rota.history")
 
@@ -19,30 +19,41 @@ FIRST_S: Final = 60.0
 """After the start, which is to be quick."""
 
 ROUND_S: Final = 3600.0
+UNSURE_S: Final = 60.0
+"""Until the next round, where the time is not known for sure."""
+
 _DAY_US: Final = 86_400_000_000
 
 
 class Retention:
-    """Once an hour, and a minute after the start."""
+    """Once an hour, and a minute after the start; but only at a time that most members' clocks agree on.
+
+    A clock that is ahead by a month would have it delete all that there is. `agreed` tells whether they do; a member
+    that is alone in its cluster has only its own to go by.
+    """
 
     def __init__(
         self,
         folder: Path,
         history: History,
         state: Callable[[], State],
+        agreed: Callable[[], bool] = lambda: CLOCK.agreed,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._logs = logs_path(folder)
         self._history = history
         self._state = state
+        self._agreed = agreed
         self._sleep = sleep
 
     async def run(self) -> None:
         """Serve until cancelled."""
         await self._sleep(FIRST_S)
         while True:
-            await self.forget(now_us())
-            await self._sleep(ROUND_S)
+            sure = self._agreed() or len(self._state().members) == 1
+            if sure:
+                await self.forget(now_us())
+            await self._sleep(ROUND_S if sure else UNSURE_S)
 
     async def forget(self, at_us: int) -> None:
         """Forget what was too old at `at_us`."""

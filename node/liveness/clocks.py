@@ -80,6 +80,11 @@ class Correction:
         self.off = False
         """Whether the own wall clock was off when it was last looked at."""
 
+    @property
+    def agreed(self) -> bool:
+        """Whether anything has been agreed on yet. Before that, nobody vouches for the own wall clock."""
+        return self._ahead_us is not None
+
     def agree(self, agreed_us: int, sent_s: float, now_s: float) -> None:
         """An answer bears `agreed_us`, to a heartbeat of `sent_s`: it is that since half of the way."""
         if 0 <= now_s - sent_s <= ROUND_S:

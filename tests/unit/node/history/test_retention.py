@@ -1,16 +1,21 @@
 """Logs are kept for as long as the finished runs are: the setting `history_days`."""
 
+import asyncio
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from node.execution.order import log_path
-from node.history.retention import Retention
+from node.history.retention import FIRST_S, ROUND_S, UNSURE_S, Retention
 from node.history.store import History
 from node.state.value import Settings, State
 from tests.unit.node.duty.given import run, task, world
 from tests.unit.node.history.test_store import ended, ids
-from tests.unit.node.loop import serving
+from tests.unit.node.loop import Naps, serving
+from tests.unit.node.state.given import cluster
 
 DAY_US = 86_400_000_000
 NOW_US = 100 * DAY_US
@@ -51,4 +56,36 @@ def test_what_is_too_old_goes_and_what_is_active_stays(tmp_path: Path) -> None:
 def test_where_nothing_ever_ran_nothing_is_amiss(tmp_path: Path) -> None:
     history = History(tmp_path / "history.db")
     forget(tmp_path, history, State())
+    history.close()
+
+
+@pytest.mark.parametrize(
+    ("members", "agreed_at", "deleted_at"), [("abc", 3, 3), ("abc", 0, 0), ("a", 99, 0), ("", 3, 3)]
+)
+def test_nothing_is_deleted_by_a_clock_that_nobody_vouches_for(
+    tmp_path: Path, members: str, agreed_at: int, deleted_at: int
+) -> None:
+    """Round by round. One that is alone goes by its own clock; one that knows no member yet is not alone."""
+    folder, naps = tmp_path, Naps()
+    history = History(folder / "history.db")
+    history.record(1, [(1, ended(DAY_US))])
+    log = write(folder, "old", 1, NOW_US / DAY_US - 1)
+    state = cluster(*members).state if members else State()
+    there: list[bool] = []
+
+    async def sleep(seconds: float) -> None:
+        there.append(log.exists() and history.run(f"orders~{DAY_US}") is not None)
+        await naps(seconds)
+        if len(naps.asked) == 6:
+            raise asyncio.CancelledError
+
+    async def scenario() -> None:
+        retention = Retention(folder, history, lambda: state, lambda: len(there) > agreed_at, sleep)
+        with suppress(asyncio.CancelledError):
+            await retention.run()
+
+    serving(scenario())
+    first, *after = there
+    assert first and after == [number < deleted_at for number in range(5)]
+    assert naps.asked == [FIRST_S] + [UNSURE_S if number < deleted_at else ROUND_S for number in range(5)]
     history.close()

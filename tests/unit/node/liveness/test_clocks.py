@@ -43,6 +43,15 @@ def test_what_was_said_goes_on_with_the_leaders_own_clock_and_grows_old() -> Non
     assert clocks.agreed_us(FIVE, 10.0 + FRESH_S + 0.1) is None
 
 
+def test_before_anything_is_agreed_on_nobody_vouches_for_the_own_clock() -> None:
+    correction = Correction()
+    correction.now_us(WALL_US, 1.0)
+    correction.agree(WALL_US, 1.0, 1.0 + 2 * ROUND_S)  # it took too long to say anything of now
+    assert not correction.agreed
+    correction.agree(WALL_US, 1.0, 1.1)
+    assert correction.agreed
+
+
 def test_those_who_are_no_members_any_more_have_no_vote() -> None:
     clocks = heard({"a": 0, "b": 0, "gone": HOUR_US, "long gone": HOUR_US, "e": HOUR_US})
     assert clocks.agreed_us(("a", "b", "e"), 10.0) == WALL_US
