@@ -60,11 +60,14 @@ def path(*parts: str) -> str:
 
 
 class Client:
-    """Speaks to a cluster. Keeps its connections; use one for many calls."""
+    """Speaks to a cluster. Keeps its connections; use one for many calls.
+
+    `timeout_s` is how long an answer may be silent. Raises `ValueError` for a token that no header can bear.
+    """
 
     def __init__(self, urls: Sequence[str] = (DEFAULT_URL,), token: str | None = None, timeout_s: float = 15) -> None:
         self.urls = tuple(url.rstrip("/") for url in urls)
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._headers = {"Authorization": f"Bearer {_sendable(token)}"} if token else {}
         self._timeout_s = timeout_s
         self._pool = urllib3.PoolManager(retries=False, maxsize=8)
 
@@ -154,6 +157,17 @@ class Client:
                 if method != "GET":
                     break  # it may have been received: sending it elsewhere might do it twice
         raise Unreachable("no member answered: " + "; ".join(failures))
+
+
+def _sendable(token: str) -> str:
+    """A token as a header bears it: in UTF-8, as nodes read it, where the library would write Latin-1.
+
+    >>> _sendable("t0ken"), _sendable("é")
+    ('t0ken', 'Ã©')
+    """
+    if not token.isprintable():
+        raise ValueError("a token is one line of text in UTF-8, without control characters")
+    return token.encode().decode("latin-1")
 
 
 def _reason(error: Exception) -> str:

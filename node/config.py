@@ -234,11 +234,16 @@ class _Reader:
         if value and path:
             self.failed.add(name)
             self.problem(f"{name} and {name}_FILE are both set: keep one")
-        if value or not path:
-            return value
+        source = name
         try:
-            return Path(path).read_text().strip() or None
+            if path and not value:
+                source = f"{name}_FILE={path}"
+                value = Path(path).read_text(encoding="utf-8").strip() or None
+            (value or "").encode()  # a variable, too, is bytes and perhaps no text
+            return value
         except OSError as error:
-            self.failed.add(name)
-            self.problem(f"{name}_FILE={path}: {error.strerror}")
-            return None
+            self.problem(f"{source}: {error.strerror}")
+        except UnicodeError:
+            self.problem(f"{source}: no text in UTF-8, raw random bytes perhaps; make one with: openssl rand -hex 32")
+        self.failed.add(name)
+        return None

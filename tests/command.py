@@ -5,9 +5,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,6 +35,7 @@ class Rota:
 
     urls: str
     token: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, *words: str, stdin: str = "") -> Said:
         """Run it."""
@@ -76,7 +77,7 @@ class Rota:
     def _environment(self) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
         token = {"ROTA_TOKEN": self.token} if self.token else {}
-        return {**inherited, **token, "ROTA_URL": self.urls, "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
+        return {**inherited, **token, **self.env, "ROTA_URL": self.urls, "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
 
 
 @dataclass

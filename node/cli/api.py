@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from rich.console import Console
 
 from node.cli.table import lay_out
+from node.cli.text import file_text
 from node.client import DEFAULT_URL, Client
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,14 +61,14 @@ def client_of(where: str) -> Client:
         raise click.UsageError(
             f"{where!r} is no address of a cluster: write http://host:port, or several, separated by commas"
         )
-    token = os.environ.get("ROTA_TOKEN") or None
+    name, token = "ROTA_TOKEN", os.environ.get("ROTA_TOKEN", "").strip()
     path = os.environ.get("ROTA_TOKEN_FILE")
-    if token is None and path:
-        try:
-            token = Path(path).read_text().strip()
-        except OSError as error:
-            raise click.UsageError(f"ROTA_TOKEN_FILE={path}: {error.strerror}") from error
-    return Client(urls, token)
+    if not token and path:
+        name, token = f"ROTA_TOKEN_FILE={path}", file_text(path, f"ROTA_TOKEN_FILE={path}").strip()
+    try:
+        return Client(urls, token or None)
+    except ValueError as error:
+        raise click.UsageError(f"{name}: {error}") from error
 
 
 def api_command(function: F) -> F:

@@ -5,13 +5,13 @@ import time
 from typing import Any
 
 import click
-import yaml
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from node.cli.api import Api, ago, api_command
+from node.cli.reading import value as read_value
 from node.client import Problem, Unreachable
 
 
@@ -49,7 +49,7 @@ def settings_command(api: Api, changes: tuple[str, ...]) -> None:
             name, equals, value = change.partition("=")
             if not equals:
                 raise click.UsageError(f"{change!r}: write it as NAME=VALUE")
-            body[name] = yaml.safe_load(value)
+            body[name] = read_value(name, value)
         settings = api.client.call("PATCH", "/v1/settings", body=body).json
     api.show(settings, lambda: api.fields({name: json.dumps(value) for name, value in settings.items()}))
 

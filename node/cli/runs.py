@@ -24,7 +24,8 @@ _DAY_S: Final = 86_400.0
 @api_command
 def run_command(api: Api, name: str, wait: bool, params: tuple[str, ...]) -> None:
     """Run a task now."""
-    body = {"params": {**api.client.get(path("v1", "tasks", name))["params"], **_params(params)}} if params else {}
+    given = _params(params)
+    body = {"params": {**api.client.get(path("v1", "tasks", name))["params"], **given}} if given else {}
     answer = api.client.call(
         "POST", path("v1", "tasks", name, "runs"), body=body, headers={"Idempotency-Key": uuid.uuid4().hex}
     ).json
@@ -42,14 +43,14 @@ def _print_end(api: Api, run: dict[str, Any]) -> None:
 
 
 def _params(pairs: tuple[str, ...]) -> dict[str, Any]:
-    import yaml
+    from node.cli.reading import value as read_value
 
     parsed: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
             raise click.UsageError(f"--param {pair!r}: write it as NAME=VALUE")
-        parsed[name] = yaml.safe_load(value)
+        parsed[name] = read_value(f"--param {name}", value)
     return parsed
 
 

@@ -1,15 +1,15 @@
 """Tasks: register them, look at them, ask where they run, pause and delete them."""
 
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import click
 import yaml
 
 from node.cli.api import Api, ago, api_command
+from node.cli.reading import documents
+from node.cli.text import input_text
 from node.client import path
 
 LIST_BYTES_MAX: Final = 900_000
@@ -46,43 +46,13 @@ def apply_command(api: Api, file: str, dry_run: bool) -> None:
 
 
 def _specs(file: str) -> Iterator[dict[str, Any]]:
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text()
-    except OSError as error:
-        raise click.UsageError(f"{file}: {error.strerror}") from error
-    for document in _documents(file, text):
+    for document in documents(file, input_text(file)):
         for spec in document if isinstance(document, list) else [document]:
             if spec is None:
                 continue
             if not isinstance(spec, dict):
                 raise click.UsageError(f"{file}: a task is a mapping with a name and a kind, not {spec!r}")
             yield spec
-
-
-def _documents(file: str, text: str) -> list[Any]:
-    """What a file holds. JSON is YAML, too, but as such it takes a hundred times as long to read."""
-    try:
-        return [json.loads(text)]
-    except ValueError:
-        pass  # it is YAML, then, or neither: the YAML reader says where it is wrong
-    try:
-        return list(yaml.load_all(text, Loader=_Yaml))
-    except yaml.YAMLError as error:
-        raise click.UsageError(f"{file} is neither YAML nor JSON: {error}") from error
-
-
-_Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The one in C where PyYAML was built with it: it is ten times as fast."""
-
-
-class _Yaml(_Loader):  # type: ignore[valid-type, misc]
-    """YAML as far as JSON goes: a time stays the text that it is, for the API to check."""
-
-
-_Yaml.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def _parts(specs: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

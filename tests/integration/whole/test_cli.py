@@ -121,6 +121,10 @@ def test_the_cluster_is_looked_at_and_changed(rota: Rota, cluster: Cluster) -> N
         (["log", "nobody"], 1, "there is no run 'nobody'"),
         (["settings", "lease_s=0"], 2, "lease_s"),
         (["settings", "colour"], 2, "write it as NAME=VALUE"),
+        (["settings", "lease_s=["], 2, "lease_s cannot be read as YAML"),
+        (["settings", "history_days=2026-01-01"], 2, "history_days"),
+        (["run", "nobody", "--param", "day=2026-01-01"], 1, "there is no task 'nobody'"),
+        (["run", "nobody", "--param", "day=!!binary aGk="], 2, "--param day cannot be read as YAML"),
         (["apply", "-f", "/nowhere/tasks.yaml"], 2, "No such file"),
         (["run"], 2, "Missing argument"),
         (["join", "http://127.0.0.1:1", "--id", "new"], 2, "where will new be? Say it with --at"),
@@ -155,6 +159,21 @@ def test_nobody_there_and_a_wrong_token_are_told_apart(rota: Rota) -> None:
     assert Rota("127.0.0.1:8101", TOKEN)("members").code == 2
     refused = Rota(rota.urls, "wrong")("members")
     assert (refused.code, "ROTA_TOKEN" in refused.err) == (2, True)
+    for token in ("€", "two\nlines"):
+        refused = Rota(rota.urls, token)("members")
+        assert (refused.code, "ROTA_TOKEN" in refused.err) == (2, True)
+
+
+def test_a_node_whose_secret_is_no_text_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(bytes(range(128, 160)))
+    env = {
+        "ROTA_NODE": "a",
+        "ROTA_MEMBERS": "a=127.0.0.1:1:2",
+        "ROTA_DATA": str(tmp_path / "a"),
+        "ROTA_SECRET_FILE": str(tmp_path / "secret"),
+    }
+    ended = Rota("", env=env)("node")
+    assert (ended.code, "make one with: openssl rand -hex 32" in ended.err) == (2, True)
 
 
 def ports_in_a_row(count: int) -> int:

@@ -68,5 +68,14 @@ def test_secrets_come_from_files_too(tmp_path: Path) -> None:
     assert "No such file" in problems(ROTA_SECRET="", ROTA_SECRET_FILE=str(tmp_path / "none"))
 
 
+def test_raw_random_bytes_are_no_secret_and_it_is_said_how_one_is_made(tmp_path: Path) -> None:
+    (tmp_path / "raw").write_bytes(bytes(range(128, 160)))
+    for name in ("ROTA_SECRET", "ROTA_TOKEN"):
+        said = problems(**{"ROTA_SECRET": "", f"{name}_FILE": str(tmp_path / "raw")})
+        assert f"{name}_FILE={tmp_path / 'raw'}: no text in UTF-8" in said
+        assert "openssl rand -hex 32" in said
+    assert "ROTA_SECRET: no text in UTF-8" in problems(ROTA_SECRET="0123456789abcdef\udcff")
+
+
 def test_slips_of_the_pen_are_found() -> None:
     assert unknown_settings({**WELL, "ROTA_MEMBRES": "", "PATH": ""}) == ["ROTA_MEMBRES"]

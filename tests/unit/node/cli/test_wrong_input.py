@@ -1,0 +1,133 @@
+"""What people give that is not right: a sentence and exit code 2 (DESIGN.md, section 10), and no traceback."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from node.cli.main import main
+from node.client import Client
+
+NOT_UTF8 = b"name: caf\xe9\nkind: probe\n"
+
+
+class Cluster:
+    """In a client's place: notes what is sent, and answers as if all were well."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.headers: dict[str, str] = {}
+
+    def send(
+        self, method: str, target: str, data: bytes | None, headers: dict[str, str], *_: Any, preload: bool
+    ) -> Any:
+        self.headers = headers
+        if data is not None:
+            self.sent.append(json.loads(data))
+
+        class Answer:
+            status = 200
+            headers: ClassVar[dict[str, str]] = {}
+            data = json.dumps({"params": {"a": 1}, "run_id": "r", "items": [], "next": None}).encode()
+
+        return Answer()
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    for name in ("ROTA_URL", "ROTA_TOKEN", "ROTA_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    made = Cluster()
+    monkeypatch.setattr(Client, "_send", made.send)
+    return made
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, *words: str, stdin: bytes = b"") -> int:
+    monkeypatch.setattr("sys.argv", ["rota", *words])
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
+    with pytest.raises(SystemExit) as exited:
+        main()
+    assert isinstance(exited.value.code, int)
+    return exited.value.code
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "T", "--param", "x=["], "--param x cannot be read as YAML"),
+        (["run", "T", "--param", "x=&a [*a]"], "--param x cannot be read as YAML"),
+        (["run", "T", "--param", "x=!!binary aGk="], "--param x cannot be read as YAML"),
+        (["run", "T", "--param", "x=!!bool perhaps"], "--param x cannot be read as YAML"),
+        (["run", "T", "--param", "x=1\n---\n2"], "--param x holds 2 YAML documents"),
+        (["run", "T", "--param", "x=\udcff"], "--param x cannot be read as YAML"),
+        (["settings", "x=["], "x cannot be read as YAML"),
+        (["settings", "x=!!set {a}"], "x cannot be read as YAML"),
+        (["apply", "-f", "{latin}"], "latin is no text in UTF-8 (from byte 9 on): save it as UTF-8"),
+        (["apply", "-f", "{binary}"], "cannot be read as YAML or JSON"),
+        (["apply", "-f", "{folder}"], "Is a directory"),
+        (["apply", "-f", "{deep}"], "cannot be read as YAML or JSON"),
+        (["apply", "-f", "-"], "- is no text in UTF-8"),
+    ],
+)
+def test_what_cannot_be_read_is_a_wrong_call(
+    words: list[str],
+    said: str,
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "latin").write_bytes(NOT_UTF8)
+    (tmp_path / "binary").write_text("{name: a, kind: probe, params: {x: !!binary aGk=}}")
+    (tmp_path / "deep").write_text("[" * 2_000 + "]" * 2_000)
+    places = {f"{{{name}}}": str(tmp_path / name) for name in ("latin", "binary", "deep")} | {"{folder}": str(tmp_path)}
+    given = [places.get(word, word) for word in words]
+    assert ended(monkeypatch, *given, stdin=NOT_UTF8) == 2
+    assert said in capsys.readouterr().err
+    assert cluster.sent == []
+
+
+def test_a_date_is_the_text_that_it_is(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ended(monkeypatch, "run", "T", "--param", "day=2026-01-01", "--param", "n=3", "--param", "op==") == 0
+    assert ended(monkeypatch, "settings", "history_days=2026-01-01") == 0
+    assert cluster.sent == [
+        {"params": {"a": 1, "day": "2026-01-01", "n": 3, "op": "="}},
+        {"history_days": "2026-01-01"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("token", "file", "said"),
+    [
+        ("two\nlines", None, "ROTA_TOKEN: a token is one line"),
+        ("not \udcff UTF-8", None, "ROTA_TOKEN: a token is one line of text in UTF-8"),
+        (None, b"two\nlines", "token: a token is one line"),
+        (None, b"\xff\xfe random", "token is no text in UTF-8"),
+    ],
+)
+def test_a_token_that_cannot_be_sent_is_a_wrong_call(
+    token: str | None,
+    file: bytes | None,
+    said: str,
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if token is not None:
+        monkeypatch.setenv("ROTA_TOKEN", token)
+    if file is not None:
+        (tmp_path / "token").write_bytes(file)
+        monkeypatch.setenv("ROTA_TOKEN_FILE", str(tmp_path / "token"))
+    assert ended(monkeypatch, "members") == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("token", ["t0ken", "t0ken\n", "5 € é"])
+def test_a_token_is_sent_as_nodes_read_it(token: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROTA_TOKEN", token)
+    assert ended(monkeypatch, "members") == 0
+    # As the library writes a header.
+    assert cluster.headers["Authorization"].encode("latin-1") == f"Bearer {token.strip()}".encode()
