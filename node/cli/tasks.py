@@ -1,6 +1,7 @@
 """Tasks: register them, look at them, ask where they run, pause and delete them."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -33,8 +34,9 @@ def apply_command(api: Api, file: str, dry_run: bool) -> None:
     specs = list(_specs(file))
     if not specs:
         raise click.UsageError(f"{file} holds no task")
-    names = [spec.get("name") for spec in specs]
-    if twice := sorted({str(name) for name in names if names.count(name) > 1}):
+    # As text: a name may be anything yet, a list too, and the API says what is wrong with it.
+    names = Counter(str(spec["name"]) for spec in specs if "name" in spec)
+    if twice := sorted(name for name, count in names.items() if count > 1):
         raise click.UsageError(f"{file}: registered more than once in one file: {', '.join(twice)}")
     answers: list[Any] = []
     for part in _parts(specs):

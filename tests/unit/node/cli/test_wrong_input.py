@@ -2,12 +2,14 @@
 
 import io
 import json
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from node.cli.main import main
+from node.cli.tasks import LIST_BYTES_MAX
 from node.client import Client
 
 NOT_UTF8 = b"name: caf\xe9\nkind: probe\n"
@@ -131,3 +133,15 @@ def test_a_token_is_sent_as_nodes_read_it(token: str, cluster: Cluster, monkeypa
     assert ended(monkeypatch, "members") == 0
     # As the library writes a header.
     assert cluster.headers["Authorization"].encode("latin-1") == f"Bearer {token.strip()}".encode()
+
+
+def test_many_tasks_are_compared_by_name_in_one_go(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with all others took 8 s for 30,000, and four times as long for twice as many."""
+    (tmp_path / "tasks").write_text(json.dumps([{"name": f"task-{number}", "kind": "x"} for number in range(30_000)]))
+    begun_s = time.process_time()
+    assert ended(monkeypatch, "apply", "-f", str(tmp_path / "tasks")) == 0
+    assert time.process_time() - begun_s < 3
+    assert sum(map(len, cluster.sent)) == 30_000
+    assert max(len(json.dumps(part)) for part in cluster.sent) <= LIST_BYTES_MAX
