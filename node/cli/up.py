@@ -4,6 +4,7 @@ import fcntl
 import signal
 import socket
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -59,9 +60,12 @@ class _Interrupted(Exception):
 
 def _run(cluster: LocalCluster) -> None:
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Noted only: what is raised in a handler is lost where it comes at a bad moment.
-        signal.signal(number, lambda *_: stop.set())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # The nodes have sessions of their own: no terminal's end reaches them but through here. Whoever said nohup
+        # wants it to reach nobody.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            # Noted only: what is raised in a handler is lost where it comes at a bad moment.
+            signal.signal(number, lambda *_: stop.set())
 
     def go_on() -> None:
         if stop.is_set():
@@ -73,11 +77,14 @@ def _run(cluster: LocalCluster) -> None:
             cluster.wait_until_ready(go_on=go_on)
             _greet(cluster)
             _watch(cluster, stop)
+            if not stop.is_set():
+                raise click.ClickException(f"no node is left alive. Their logs are {cluster.folder}/*.log")
         except NotInTime as error:
             raise click.ClickException(f"{error}\nThe nodes' logs are {cluster.folder}/*.log") from error
         except _Interrupted:
             pass
-        click.echo("stopping")
+        with suppress(OSError):  # of a terminal that is gone
+            click.echo("stopping")
 
 
 def _refuse_taken(ports: list[int]) -> None:

@@ -1,17 +1,21 @@
 """The command line (DESIGN.md, section 10) as a process: what it prints, and its exit codes 0, 1, 2 and 3."""
 
+import os
+import re
 import shutil
 import signal
 import socket
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from subprocess import TimeoutExpired
 
 import pytest
 
 from node.cli.local import wait_for
 from node.cli.ports import free_ports
 from tests.cluster import Cluster
-from tests.command import Rota
+from tests.command import Rota, Running
 from tests.integration.whole.conftest import TOKEN
 
 pytestmark = pytest.mark.integration
@@ -217,6 +221,62 @@ def test_up_runs_a_cluster_until_it_is_interrupted(tmp_path: Path) -> None:
         True,
         True,
     )
+
+
+def test_up_stops_its_cluster_when_its_terminal_closes(tmp_path: Path) -> None:
+    with _up(tmp_path) as (up, urls):
+        up.process.send_signal(signal.SIGHUP)
+        assert up.process.wait(30) == 0
+        assert [url for url in urls if _listens(url)] == [], "a node has outlived rota up"
+
+
+def test_up_goes_on_without_its_terminal_where_that_was_asked_for(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with _up(tmp_path) as (up, urls):
+            up.process.send_signal(signal.SIGHUP)
+            with pytest.raises(TimeoutExpired):
+                up.process.wait(2)
+            assert [url for url in urls if _listens(url)] == urls
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_up_says_that_no_node_is_left_and_has_failed(tmp_path: Path) -> None:
+    with _up(tmp_path) as (up, _):
+        pids = [int(pid) for pid in re.findall(r"process (\d+)", up.out())]
+        assert len(pids) == 2
+        os.kill(pids[0], signal.SIGKILL)
+        wait_for("its death is told", lambda: "node-1 has died (exit code -9)" in up.out())
+        assert up.process.poll() is None
+        os.kill(pids[1], signal.SIGKILL)
+        assert up.process.wait(30) == 1
+        assert f"no node is left alive. Their logs are {tmp_path / 'r'}/*.log" in up.out()
+
+
+@contextmanager
+def _up(folder: Path) -> Iterator[tuple[Running, list[str]]]:
+    """`rota up` with two nodes, ready, and where they are. What has outlived it in the end is killed, by its id."""
+    first = ports_in_a_row(2)
+    urls = [f"http://127.0.0.1:{first}", f"http://127.0.0.1:{first + 1}"]
+    words = ("up", "--nodes", "2", "--dir", str(folder / "r"), "--port", str(first))
+    with Rota(urls[0]).running(*words) as up:
+        wait_for("it says that it is ready", lambda: "ready" in up.out())
+        pids = [int(pid) for pid in re.findall(r"process (\d+)", up.out())]
+        try:
+            yield up, urls
+        finally:
+            if up.process.poll() is not None:
+                for pid in pids:
+                    if f"ROTA_DATA={folder / 'r'}".encode() in _environment(pid):
+                        os.kill(pid, signal.SIGKILL)
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
 
 
 def _listens(url: str) -> bool:
