@@ -5,6 +5,7 @@ another member only if the first one cannot have received it.
 """
 
 import json
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -113,14 +114,22 @@ class Client:
             if after is None:
                 return
 
-    def stream(self, path: str, **query: Any) -> Iterator[bytes]:
-        """The body of a GET as it comes. Raises as `call` does."""
+    def stream(self, path: str, *, endless: bool = False, **query: Any) -> Iterator[bytes]:
+        """The body of a GET as it comes. Raises as `call` does.
+
+        An `endless` one may be silent for as long as it likes once it has begun; where the machine at the other
+        end is gone, it ends after half a minute.
+        """
         given = {name: value for name, value in query.items() if value is not None}
         target = f"{path}?{urlencode(given)}" if given else path
-        response = self._send("GET", target, None, self._headers, None, preload=False)
-        if response.status >= 400:
-            raise _problem(response)
+        response = self._send("GET", target, None, self._headers, self._timeout_s, preload=False)
         try:
+            if response.status >= 400:
+                raise _problem(response)
+            # The library has one limit for the beginning and for the rest.
+            if endless and (sock := getattr(response.connection, "sock", None)) is not None:
+                sock.settimeout(None)
+                _probe(sock)
             while chunk := response.read1(65_536):
                 yield chunk
         except urllib3.exceptions.HTTPError as error:
@@ -134,7 +143,7 @@ class Client:
         target: str,
         data: bytes | None,
         headers: Mapping[str, str],
-        timeout_s: float | None,
+        timeout_s: float,
         preload: bool,
     ) -> urllib3.BaseHTTPResponse:
         failures: list[str] = []
@@ -157,6 +166,15 @@ class Client:
                 if method != "GET":
                     break  # it may have been received: sending it elsewhere might do it twice
         raise Unreachable("no member answered: " + "; ".join(failures))
+
+
+def _probe(sock: socket.socket) -> None:
+    """Let the kernel ask whether the other end is still there: one that has lost its power says nothing of it."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Else it begins after two hours. Not every system has names for these.
+    for name, figure in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), figure)
 
 
 def _sendable(token: str) -> str:

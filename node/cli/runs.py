@@ -110,7 +110,7 @@ def log_command(run_id: str, follow: bool, attempt: int | None) -> None:
     """A run's log, from whichever node has it."""
     api = Api(as_json=False)
     query = {"attempt": attempt, "follow": "true" if follow else None}
-    for chunk in api.client.stream(path("v1", "runs", run_id, "log"), **query):
+    for chunk in api.client.stream(path("v1", "runs", run_id, "log"), endless=follow, **query):
         sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
 

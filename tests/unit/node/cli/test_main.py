@@ -1,6 +1,6 @@
 """What comes of a command: sentences and exit codes (DESIGN.md, section 10)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import click
@@ -73,6 +73,21 @@ def test_who_answers_without_json_is_no_rota(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(client, "_send", lambda *_, **__: Page())
     with pytest.raises(Unreachable, match="http://elsewhere is no Rota"):
         client.get("/v1/cluster")
+
+
+def test_only_a_log_that_is_followed_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def stream(*_: object, endless: bool = False, **__: object) -> Iterator[bytes]:
+        asked.append(endless)
+        return iter(())
+
+    monkeypatch.setattr(Client, "stream", stream)
+    for words in (["log", "r"], ["log", "r", "-f"]):
+        monkeypatch.setattr("sys.argv", ["rota", *words])
+        with pytest.raises(SystemExit):
+            main.main()
+    assert asked == [False, True]
 
 
 def test_names_are_quoted_in_paths() -> None:
