@@ -141,10 +141,11 @@ class Peers:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """An attempt's log, in pieces, from the member that ran it. Raises `NoSuchLog` or `PeerAway` on entry.
 
-        `timeout_s` counts until the answer begins; a log that is followed may be silent for as long as it likes.
+        `timeout_s` counts until the answer begins, and between its pieces; a log that is followed may be silent for
+        as long as it likes.
         """
         query = f"run_id={run_id}&attempt={attempt}&follow={'true' if follow else 'false'}"
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=timeout_s)
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=timeout_s, sock_read=None if follow else timeout_s)
         async with self._asking("GET", member, f"/peer/log?{query}", limits, answer_s=timeout_s) as response:
             if response.status == 404:
                 raise NoSuchLog

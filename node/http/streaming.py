@@ -11,9 +11,15 @@ async def stream(
     """Send the pieces as they come. A client that leaves before the end is no fault of anybody's."""
     if not await _sent(response.prepare(request)):
         return response
-    async for piece in pieces:
-        if not await _sent(response.write(piece)):
-            return response
+    try:
+        async for piece in pieces:
+            if not await _sent(response.write(piece)):
+                return response
+    except Exception:
+        # It has begun: another answer would stand in the middle of this one. Breaking it off says that it is not all.
+        if request.transport is not None:
+            request.transport.close()
+        raise
     await _sent(response.write_eof())
     return response
 

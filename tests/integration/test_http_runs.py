@@ -1,6 +1,8 @@
 """Runs, their logs, events and figures over HTTP (DESIGN.md, section 9)."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,9 @@ from node.history.gaps import Gap, unpack_portion
 from node.http.auth import member_credential
 from node.http.surface import Progress
 from node.peers import PeerAway, Peers
-from node.state.entries import Began, Claim, Finish
+from node.state.entries import Began, Claim, Finish, MarkDown
 from tests.fake_node import SECRET
-from tests.integration.http_cluster import Servers, on_loop, servers
+from tests.integration.http_cluster import QUICK, Servers, on_loop, servers
 
 pytestmark = pytest.mark.integration
 
@@ -172,6 +174,69 @@ async def test_a_log_is_followed_until_the_attempt_ends() -> None:
                 assert await answer.content.read() == b"last\n"
 
 
+@asynccontextmanager
+async def _falling_silent(served: Servers, said: bytes) -> AsyncIterator[None]:
+    """In the place of node-2: begins an answer so, and says no more, as a member that has lost its power."""
+    never = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(said)
+        await never.wait()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", served.ports["node-2"])
+    try:
+        yield
+    finally:
+        never.set()
+        server.close()
+
+
+BEGUN = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nfirst\n\r\n"
+
+
+@on_loop
+async def test_a_log_that_is_followed_ends_where_its_member_was_lost_and_the_run_taken_over() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        await served.put_task("a")
+        run_id = await _start(served)
+        _claim(served, run_id, "node-2")
+        await served.stop("node-2")
+        async with (
+            _falling_silent(served, BEGUN),
+            served.session.get(served.url(f"/v1/runs/{run_id}/log?follow=true")) as answer,
+        ):
+            assert await answer.content.readline() == b"first\n"
+            with pytest.raises(TimeoutError):  # it may be silent for as long as it holds the attempt
+                await asyncio.wait_for(answer.content.readany(), 2 * QUICK.peer_log_s)
+            served.cluster.ok(MarkDown(served.cluster.now_us, "node-2", 1, "stopped", 0))
+            token = _claim(served, run_id)
+            served.cluster.ok(Finish(served.cluster.now_us, run_id, token, "succeeded"))
+            with pytest.raises(aiohttp.ClientError):
+                await asyncio.wait_for(answer.content.read(), 3 * QUICK.peer_log_s)
+
+
+@on_loop
+async def test_a_log_that_is_not_followed_ends_where_its_member_falls_silent() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        await served.put_task("a")
+        run_id = await _start(served)
+        _claim(served, run_id, "node-2")
+        await served.stop("node-2")
+        async with (
+            _falling_silent(served, BEGUN),
+            served.session.get(served.url(f"/v1/runs/{run_id}/log")) as answer,
+        ):
+            assert await answer.content.readline() == b"first\n"
+            with pytest.raises(aiohttp.ClientError):
+                await asyncio.wait_for(answer.content.read(), 3 * QUICK.peer_log_s)
+        for query in ("", "?follow=true"):
+            async with _falling_silent(served, b""):
+                away = await asyncio.wait_for(served.get(f"/v1/runs/{run_id}/log{query}"), 3 * QUICK.peer_log_s)
+                assert (away.status, away.problem) == (503, "member-away")
+
+
 @on_loop
 async def test_events_are_sent_and_sent_again_from_the_last_that_was_seen() -> None:
     async def events(answer: aiohttp.ClientResponse, count: int) -> list[dict[str, str]]:
@@ -270,13 +335,16 @@ async def test_members_hand_on_finished_runs() -> None:
 
 @on_loop
 async def test_a_client_that_leaves_a_stream_leaves_nothing_behind() -> None:
-    async with servers() as served:
-        await served.put_task("a")
-        run_id = await _start(served)
-        _claim(served, run_id)
-        _write_log(served, "node-1", run_id, "x\n")
+    async with servers(("node-1", "node-2")) as served:
+        paths = ["/v1/events"]
+        for task, node in (("a", "node-1"), ("b", "node-2")):
+            await served.put_task(task)
+            run_id = await _start(served, task)
+            _claim(served, run_id, node)
+            _write_log(served, node, run_id, "x\n")
+            paths.append(f"/v1/runs/{run_id}/log?follow=true")
         before = len(asyncio.all_tasks())
-        for path in ("/v1/events", f"/v1/runs/{run_id}/log?follow=true"):
+        for path in paths:
             async with aiohttp.ClientSession() as session, session.get(served.url(path)) as answer:
                 await answer.content.readline()
         async with asyncio.timeout(5):

@@ -42,7 +42,7 @@ async def log(call: Call, query: LogQuery) -> web.StreamResponse:
     try:
         fetching = call.service.peers.log(attempt.node, run_id, attempt.attempt, follow=query.follow, timeout_s=limit_s)
         async with fetching as pieces:
-            return await _stream(call, pieces)
+            return await _stream(call, _relayed(call, pieces, run_id, attempt) if query.follow else pieces)
     except NoSuchLog:
         raise _no_log(attempt.node) from None
     except PeerAway as away:
@@ -77,6 +77,34 @@ async def _attempt(call: Call, run_id: str, query: LogQuery) -> Attempt:
 
 async def _stream(call: Call, pieces: AsyncIterator[bytes]) -> web.StreamResponse:
     return await stream(call.request, web.StreamResponse(headers=TEXT), pieces)
+
+
+async def _relayed(call: Call, pieces: AsyncIterator[bytes], run_id: str, attempt: Attempt) -> AsyncIterator[bytes]:
+    """A log that is followed on another member. Raises `PeerAway` if that is silent for long after the attempt is over.
+
+    It ends the log itself when the attempt has ended; one that has lost its power, or its network, cannot.
+    """
+    limits, clock = call.service.limits, asyncio.get_running_loop().time
+    over_s: float | None = None
+    coming = asyncio.ensure_future(anext(pieces, None))
+    try:
+        while True:
+            if (await asyncio.wait((coming,), timeout=limits.poll_log_s))[0]:
+                if (piece := coming.result()) is None:
+                    return
+                yield piece
+                over_s = None
+                coming = asyncio.ensure_future(anext(pieces, None))
+            elif call.service.hub.closed:
+                return
+            elif _held(call, run_id, attempt.attempt):
+                over_s = None
+            elif over_s is None:
+                over_s = clock()
+            elif clock() - over_s > limits.peer_log_s:
+                raise PeerAway(attempt.node, "the attempt is over, and its log does not end")
+    finally:
+        coming.cancel()
 
 
 async def _pieces(call: Call, path: Path, run_id: str, attempt: int, *, follow: bool) -> AsyncIterator[bytes]:
