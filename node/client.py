@@ -52,12 +52,17 @@ class Answer:
 
 
 def path(*parts: str) -> str:
-    """A path with each part quoted, slashes too.
+    """A path with each part quoted, slashes too. A word of a command line that is no text goes as the bytes it is.
 
     >>> path("v1", "tasks", "a b", "owner")
     '/v1/tasks/a%20b/owner'
     """
-    return "".join(f"/{quote(part, safe='')}" for part in parts)
+    return "".join(f"/{quote(part, safe='', errors='surrogateescape')}" for part in parts)
+
+
+def _target(path: str, query: Mapping[str, Any]) -> str:
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given, errors='surrogateescape')}" if given else path
 
 
 class Client:
@@ -83,8 +88,7 @@ class Client:
         timeout_s: float | None = None,
     ) -> Answer:
         """One request. Raises `Problem` for an answer of 400 and more, `Unreachable` if none came."""
-        given = {name: value for name, value in (query or {}).items() if value is not None}
-        target = f"{path}?{urlencode(given)}" if given else path
+        target = _target(path, query or {})
         all_headers = {**self._headers, **(headers or {})}
         data = None
         if body is not None:
@@ -120,8 +124,7 @@ class Client:
         An `endless` one may be silent for as long as it likes once it has begun; where the machine at the other
         end is gone, it ends after half a minute.
         """
-        given = {name: value for name, value in query.items() if value is not None}
-        target = f"{path}?{urlencode(given)}" if given else path
+        target = _target(path, query)
         response = self._send("GET", target, None, self._headers, self._timeout_s, preload=False)
         try:
             if response.status >= 400:

@@ -9,7 +9,7 @@ import pytest
 from node.cli import main
 from node.cli.api import ago, duration
 from node.cli.backups import _told
-from node.client import Client, Problem, Unreachable, path
+from node.client import Client, Problem, Unreachable, _target, path
 from tasks.backup.manifest import NoBackup
 
 
@@ -92,6 +92,9 @@ def test_only_a_log_that_is_followed_may_be_silent(monkeypatch: pytest.MonkeyPat
 
 def test_names_are_quoted_in_paths() -> None:
     assert path("v1", "tasks", "a/b", "owner") == "/v1/tasks/a%2Fb/owner"
+    # A word of a command line that is no UTF-8 is nobody's name, and no fault of the program's.
+    assert _target("/v1/runs", {"task": "caf\udce9", "node": None}) == "/v1/runs?task=caf%E9"
+    assert path("v1", "tasks", "caf\udce9") == "/v1/tasks/caf%E9"
 
 
 def test_times_are_told_for_people() -> None:
