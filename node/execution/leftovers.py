@@ -96,9 +96,9 @@ def _is_of(one: tree.Process, record: Record, by_pid: dict[int, tree.Process]) -
     return one.started >= record.worker_started and (leader is None or leader.started == record.worker_started)
 
 
-def _environment_has(pid: int, entry: bytes) -> bool:
+def _environment_has(pid: int, entries: frozenset[bytes]) -> bool:
     try:
-        return entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return entries.issubset(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
     except OSError:
         # Gone, or somebody else's: not one of ours in either case.
         return False
@@ -114,7 +114,7 @@ def _spared() -> set[int]:
     return spared
 
 
-def _find(records: Iterable[Record], entry: bytes) -> list[int]:
+def _find(records: Iterable[Record], entries: frozenset[bytes]) -> list[int]:
     table = tree.processes()
     by_pid = {one.pid: one for one in table}
     spared = _spared()
@@ -124,18 +124,21 @@ def _find(records: Iterable[Record], entry: bytes) -> list[int]:
         for one in table
         if one.state not in "ZX"
         and one.pid not in spared
-        and (any(_is_of(one, record, by_pid) for record in known) or _environment_has(one.pid, entry))
+        and (any(_is_of(one, record, by_pid) for record in known) or _environment_has(one.pid, entries))
     }
     below = {one.pid for one in tree.descendants(ours, table)} - spared
     return sorted(ours | below)
 
 
-def _kill(records: list[Record], entry: bytes, wait_s: float) -> int:
-    """Kill all of them, and wait until they are gone. How many there were."""
+def _kill(records: list[Record], marks: dict[str, str], wait_s: float) -> int:
+    """Kill all of them, and what has these variables in its environment, and wait until they are gone. How many there
+    were.
+    """
+    entries = frozenset(f"{name}={value}".encode() for name, value in marks.items())
     killed: set[int] = set()
     until_s = time.monotonic() + wait_s
     pause_s = LOOK_S
-    while pids := _find(records, entry):
+    while pids := _find(records, entries):
         if time.monotonic() > until_s:
             raise LeftoversRemain(_remaining(pids))
         for pid in pids:
@@ -166,7 +169,7 @@ def kill_leftovers(folder: Path, wait_s: float = WAIT_S) -> int:
     holds the folder's lock, before it joins and before its nursery starts.
     """
     try:
-        count = _kill(_records(folder), f"{MARK}={mark(folder)}".encode(), wait_s)
+        count = _kill(_records(folder), {MARK: mark(folder)}, wait_s)
     except LeftoversRemain as error:
         raise LeftoversRemain(f"an earlier start of this node left work behind: {error}; then start it again") from None
     shutil.rmtree(folder / "groups", ignore_errors=True)
@@ -180,7 +183,8 @@ def kill_attempt(folder: Path, supervisor: int, run_mark: str, scratch: Path, wa
     Blocks; raises `LeftoversRemain` after `wait_s`.
     """
     records = [record for record in _records(folder) if record.supervisor == supervisor]
-    count = _kill(records, f"{RUN_MARK}={run_mark}".encode(), wait_s)
+    # Of this folder too: nodes of another cluster on this machine may have a run of that name, under that token.
+    count = _kill(records, {MARK: mark(folder), RUN_MARK: run_mark}, wait_s)
     shutil.rmtree(scratch, ignore_errors=True)
     with contextlib.suppress(OSError):
         # Nothing of it is left: that is what counts, and not a disk that can no longer be written.

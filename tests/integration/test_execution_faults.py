@@ -255,6 +255,22 @@ def test_the_same_claim_is_not_launched_twice_and_an_unknown_one_is_told_nothing
     play(tmp_path, scene)
 
 
+def test_what_another_cluster_on_this_machine_calls_the_same_is_left_alone(tmp_path: Path) -> None:
+    ours, theirs = (
+        subprocess.Popen(
+            ["sleep", "60"], env={**os.environ, "NURSERY_OF": str((tmp_path / of).resolve()), "NURSERY_RUN": "task~1.1"}
+        )
+        for of in ("ours", "theirs")
+    )
+    try:
+        assert kill_attempt(tmp_path / "ours", 1, "task~1.1", tmp_path / "scratch") == 1
+        assert (ours.wait(), theirs.poll()) == (-signal.SIGKILL, None)
+    finally:
+        for one in (ours, theirs):
+            one.kill()
+            one.wait()
+
+
 def test_leftovers_that_do_not_end_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NURSERY_OF", str(tmp_path.resolve()))
     child = subprocess.Popen(["sleep", "60"])

@@ -107,7 +107,7 @@ class Ground:
         self.asked: dict[str, dict[str, bytes]] = {
             "GET /v1/plan": {"without": b"node-2"},
             "GET /peer/log": {"run_id": run_id.encode(), "attempt": b"1"},
-            "GET /peer/history": {"after": b"0", "through": b"0"},
+            "GET /peer/history": {"after": b"0", "through": b"1"},
         }
 
     def _running(self, task: str) -> str:
