@@ -48,8 +48,7 @@ class Ambushes:
         """
 
         def strike() -> None:
-            if (leader := self._cluster.leader) is not None:
-                others = self._others(leader)
+            if (leader := self._cluster.leader) is not None and (others := self._others(leader)):
                 self._faults.cut_off({leader, others[fault.who % len(others)]}, 4.0 + fault.for_s)
 
         self._operators.operate(fault.other, lambda at_us: Change(at_us, {"window_s": 3.0}))
@@ -120,9 +119,8 @@ class Ambushes:
 
     def _judged(self, fault: Fault, moment: Moment, strike: Trap) -> None:
         leader = self._cluster.leader
-        if leader is None:
+        if leader is None or not (others := self._others(leader)):
             return
-        others = self._others(leader)
         other, for_s = others[fault.who % len(others)], self._cluster.ledger.state.settings.lease_s + 3.0
         self._world.cut(leader, other, for_s)
         self._world.cut(other, leader, for_s)

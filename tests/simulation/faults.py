@@ -31,7 +31,7 @@ class Faults:
     def partition(self, fault: Fault) -> None:
         """Two sides that do not reach each other."""
         names = sorted(self._cluster.names, key=lambda name: hash_of(name, fault.who))
-        side = 1 + fault.other % (len(names) - 1)
+        side = 1 + fault.other % max(1, len(names) - 1)
         for one in names[:side]:
             for other in names[side:]:
                 self._world.cut(one, other, fault.for_s)
@@ -49,10 +49,10 @@ class Faults:
     def apart(self, fault: Fault) -> None:
         """Two members do not reach each other; the others reach both."""
         name = self._name(fault.who)
-        others = self._others(name)
-        other = others[fault.other % len(others)]
-        self._world.cut(name, other, fault.for_s)
-        self._world.cut(other, name, fault.for_s)
+        if others := self._others(name):  # members may have been removed until one is alone
+            other = others[fault.other % len(others)]
+            self._world.cut(name, other, fault.for_s)
+            self._world.cut(other, name, fault.for_s)
 
     def cut_leader(self, fault: Fault) -> None:
         """Who leads is cut off: from all, or one way."""

@@ -41,7 +41,10 @@ def told(job: str) -> Line:
     if job in MUTANTS:
         return _mutation(job)
     seed = int(job)
-    history = tell(plan(seed))
+    try:
+        history = tell(plan(seed))
+    except Exception:
+        return Line(job, f"seed {seed} cannot be told: {traceback.format_exc()}", Counter())
     violation = None if history.violation is None else report(plan(seed))
     return Line(job, violation, history.counts)
 
