@@ -193,16 +193,22 @@ async def _falling_silent(served: Servers, said: bytes) -> AsyncIterator[None]:
         server.close()
 
 
+async def _on_a_lost_node(served: Servers) -> str:
+    """A run of node-2, which is away."""
+    await served.put_task("a")
+    run_id = await _start(served)
+    _claim(served, run_id, "node-2")
+    await served.stop("node-2")
+    return run_id
+
+
 BEGUN = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nfirst\n\r\n"
 
 
 @on_loop
 async def test_a_log_that_is_followed_ends_where_its_member_was_lost_and_the_run_taken_over() -> None:
     async with servers(("node-1", "node-2")) as served:
-        await served.put_task("a")
-        run_id = await _start(served)
-        _claim(served, run_id, "node-2")
-        await served.stop("node-2")
+        run_id = await _on_a_lost_node(served)
         async with (
             _falling_silent(served, BEGUN),
             served.session.get(served.url(f"/v1/runs/{run_id}/log?follow=true")) as answer,
@@ -220,10 +226,7 @@ async def test_a_log_that_is_followed_ends_where_its_member_was_lost_and_the_run
 @on_loop
 async def test_a_log_that_is_not_followed_ends_where_its_member_falls_silent() -> None:
     async with servers(("node-1", "node-2")) as served:
-        await served.put_task("a")
-        run_id = await _start(served)
-        _claim(served, run_id, "node-2")
-        await served.stop("node-2")
+        run_id = await _on_a_lost_node(served)
         async with (
             _falling_silent(served, BEGUN),
             served.session.get(served.url(f"/v1/runs/{run_id}/log")) as answer,
