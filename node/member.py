@@ -51,6 +51,7 @@ from node.raft.adapter import Raft
 from node.raft.errors import RaftError
 from node.raft.machine import Role
 from node.reached import Reached
+from node.stalls import Stall, tell_of_stalls
 from node.state.codec import BadEntry, pack_batch
 from node.state.entries import Entry, Join, MarkDown, Seed
 from node.state.value import Result, Run, State
@@ -107,11 +108,13 @@ class Member:
             self._on_lease,
             self._on_verdict,
             _end_process,
+            lambda: self._raft.turns,
             cluster,
             on_clock=CLOCK.agree,
         )
         self.lateness = Lateness(Worst(), self._raft.lateness, self._heartbeat.lateness, self._heartbeat.answers)
         self.start_delay = start_delays()
+        self._stall = Stall()
         self._looking = threading.Lock()
         self._lease = self._stepping = NO_LEASE
         self._runner = Runner(folder.path, lambda event: self._conduct.on_event(event))  # noqa: PLW0108 - made below
@@ -167,6 +170,7 @@ class Member:
             "placing": self._placing.run(),
             **self._life.services(),
             "lapses": tell_of_lapses(lambda: self._stopping or self.lease_held, lambda: self.role.leader),
+            "stalls": tell_of_stalls(self._stall, lambda: self._raft.turns),
             "lateness": watch_loop(self.lateness.loop),
             "backfill": self._backfill.run(),
             "retention": self._retention.run(),
@@ -325,7 +329,7 @@ class Member:
     def role(self) -> Role:
         """Where this member stands in Raft."""
         role = self._raft.role
-        return replace(role, ready=False) if self._stopping or self._conduct.failing else role
+        return replace(role, ready=False) if self._stopping or self._conduct.failing or self._stall.lasts else role
 
     @property
     def lease_held(self) -> bool:

@@ -45,7 +45,8 @@ class Heartbeat:
     and a lease that is over when it is dropped; nothing is sent when a lease is refused, it runs out. `on_verdict`
     gets each member to be marked down, and again every second until the view shows it. All callbacks run in the
     heartbeat thread and must not wait. `on_failure` is told if the thread cannot go on: the node must then end its
-    process. `wall_us` is the machine's wall clock; `on_clock` gets what most members' clocks say, when the heartbeat
+    process. `raft_turns` tells how often Raft's thread has come round: while it stands still for long, there are no
+    heartbeats. `wall_us` is the machine's wall clock; `on_clock` gets what most members' clocks say, when the heartbeat
     that asked was sent, and when the answer came. The sockets stay open until the process ends, so that nobody takes it
     for dead while its workers live. Who is of another cluster than `cluster` is hung up on.
     Raises PortInUseError.
@@ -60,6 +61,7 @@ class Heartbeat:
         on_lease: Callable[[LeaseNow], None],
         on_verdict: Callable[[Verdict], None],
         on_failure: Callable[[BaseException], None],
+        raft_turns: Callable[[], int],
         cluster: ClusterId | None = None,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         on_clock: Callable[[int, float, float], None] = lambda *_: None,
@@ -67,7 +69,7 @@ class Heartbeat:
         if not secret:
             raise ValueError("heartbeats need a secret: set ROTA_SECRET or ROTA_SECRET_FILE")
         self.on_lease, self.on_verdict, self.on_clock = on_lease, on_verdict, on_clock
-        self.wall_us = wall_us
+        self.wall_us, self.raft_turns = wall_us, raft_turns
         self._on_failure = on_failure
         self._selector = selectors.DefaultSelector()
         passport = Passport(secret, me, cluster or ClusterId())
@@ -87,11 +89,6 @@ class Heartbeat:
         self._awake = True
         self._selector.register(self._waker, selectors.EVENT_READ, lambda _: os.eventfd_read(self._waker))
         self._thread = threading.Thread(target=self._run, name="rota-heartbeat", daemon=True)
-
-    @property
-    def lease(self) -> LeaseNow:
-        """The lease as it stands; may be read from any thread."""
-        return self._pulse.lease.now
 
     def look(self, view: View) -> None:
         """What the node knows now. Any thread, but one at a time; it counts from the moment this returns."""

@@ -5,7 +5,7 @@ what `Wires` names. What is decided in turn is `Lease`'s, `Detector`'s, `Evidenc
 """
 
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from node.liveness.clocks import Clocks
 from node.liveness.detector import Detector, Verdict
@@ -13,6 +13,11 @@ from node.liveness.evidence import Evidence
 from node.liveness.lease import Lease, LeaseNow
 from node.liveness.message import BEAT_S, Answer, Beat
 from node.liveness.view import Peer, View
+
+STILL_S: Final = 15.0
+"""A member whose Raft has stood still for so long says nothing more: its disk does not answer, and what it owns would
+wait for ever. Far more than a disk takes that is merely slow; counted in heartbeats, so that the time for which the
+whole process was suspended does not count."""
 
 
 class Wires(Protocol):
@@ -29,6 +34,9 @@ class Wires(Protocol):
 
     def wall_us(self) -> int:
         """This machine's wall clock."""
+
+    def raft_turns(self) -> int:
+        """How often Raft's thread has come round."""
 
     def on_lease(self, lease: LeaseNow) -> None:
         """The lease is renewed, or is over because it was dropped."""
@@ -50,6 +58,7 @@ class Pulse:
         self._told: View | None = None
         self._view: View | None = None
         self._next_beat_s = 0.0
+        self._turns = self._still_beats = 0
 
     def look(self, view: View) -> bool:
         """What the node knows now. Any thread, but one at a time. Whether it is news, which counts from now on."""
@@ -107,13 +116,19 @@ class Pulse:
 
     def _beat(self, now_s: float) -> None:
         beat = self.lease.beat(now_s)
-        if beat is None or self._view is None:
+        if beat is None or self._view is None or self._stands_still():
             return
         beat = replace(beat, wall_us=self._wires.wall_us())
         if not self._view.leading:
             self._wires.send(beat, self._view.leader)
         elif (answer := self._answer(beat, now_s)) is not None:
             self._answered(answer, now_s)
+
+    def _stands_still(self) -> bool:
+        """Whether Raft has not come round for `STILL_S`. Once a heartbeat."""
+        before, self._turns = self._turns, self._wires.raft_turns()
+        self._still_beats = self._still_beats + 1 if self._turns == before else 0
+        return self._still_beats * BEAT_S >= STILL_S
 
     def _answer(self, beat: Beat, now_s: float) -> Answer | None:
         answer = self.detector.beat(beat, now_s)

@@ -61,7 +61,8 @@ class Raft:
     pack: makes the bytes of one entry, as `machine` takes them, of several proposals. on_role: told of each change, in
     Raft's thread, so it must return at once; so is on_failure, if this member cannot go on (`failure` says why).
     bind_host: where to listen; by default this member's own host. cluster: which one this is a member of, if it is
-    known already; learnt here otherwise. `members`: who is one by the log, as it is here.
+    known already; learnt here otherwise. `members`: who is one by the log, as it is here. `turns`: how often the thread
+    has come round; it stands still while its disk does not answer.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Raft:
         self.failure: Exception | None = None
         self.truncated = 0
         self.lateness = Worst()
+        self.turns = 0
         self._turned_s = float("inf")
         self._addresses = dict(addresses)
         self._folder = folder
@@ -254,6 +256,7 @@ class Raft:
             self._close(consensus)
 
     def _step(self, consensus: Consensus) -> None:
+        self.turns += 1
         now = monotonic()
         self.lateness.note(now - self._turned_s - self._timing.tick_s, now)
         self._turned_s = now

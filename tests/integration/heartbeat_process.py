@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from itertools import count
 
 from node.cluster_id import ClusterId
 from node.liveness.detector import Verdict
@@ -41,6 +42,7 @@ def main() -> None:
         _lease,
         _verdict,
         lambda error: _tell("failure", {"why": repr(error)}),
+        count(1).__next__,
         ClusterId(cluster),
     )
     _tell("port", {"port": heartbeat.port})

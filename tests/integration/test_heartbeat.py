@@ -254,12 +254,12 @@ def test_a_port_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PortInUseError, match=f"127.0.0.1:{port}"):
-            Heartbeat("a", "127.0.0.1", port, b"s", print, print, print)
+            Heartbeat("a", "127.0.0.1", port, b"s", print, print, print, int)
 
 
 def test_a_look_after_the_end_disturbs_nobody() -> None:
     """Raft ends after the heartbeats, and says once more how things are."""
-    ended = Heartbeat("a", "127.0.0.1", 0, b"s", print, print, print)
+    ended = Heartbeat("a", "127.0.0.1", 0, b"s", print, print, print, int)
     ended.start()
     ended.stop()
     ended.look(View("a", 1, 1, None, False, {}, Settings()))

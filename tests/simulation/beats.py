@@ -1,6 +1,7 @@
 """A member's heartbeat thread: the real `Pulse` on a simulated network, where `node.liveness.heartbeat` has sockets."""
 
 from collections.abc import Callable
+from itertools import count
 
 from node.liveness.clocks import Correction
 from node.liveness.detector import Detector, Verdict
@@ -39,6 +40,7 @@ class Beats:
         self._pulse = Pulse(self, lease(), detector(evidence), evidence)
         self._world, self._peer = world, peer
         self._due_at_s = float("inf")
+        self._turns = count(1)
 
     def start(self) -> None:
         """Begin."""
@@ -98,6 +100,10 @@ class Beats:
     def wall_us(self) -> int:
         """This machine's wall clock."""
         return self._world.wall_us(self.me)
+
+    def raft_turns(self) -> int:
+        """A disk here is slow, or its machine is paused with it: it is never silent alone."""
+        return next(self._turns)
 
     # the thread
 

@@ -23,7 +23,7 @@ async def readyz(call: Call) -> web.Response:
     why = [
         reason
         for missing, reason in (
-            (not role.ready, "it has not caught up with the log"),
+            (not role.ready, "it has not caught up with the log, or cannot write to it"),
             (role.leader is None, "it knows no leader"),
             (not call.node.lease_held, "it has no lease"),
         )
