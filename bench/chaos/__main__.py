@@ -26,7 +26,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.chaos import clocks, spaces
+from bench.chaos import clocks, small_disk, spaces
 from bench.chaos.clocks import Clocks
 from bench.chaos.cluster import HarmedCluster
 from bench.chaos.deck import CARDS, Deck
@@ -102,7 +102,11 @@ def _has(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     """What the cluster has to be harmed by, and what is left out and why."""
     if options.loopback:
         return [], ["faults of the network, the disk and the clocks (--loopback)"]
-    has, left_out = ["spaces", "small disk"], []
+    has, left_out = ["spaces"], []
+    if (why := small_disk.why_not()) is None:
+        has.append("small disk")
+    else:
+        left_out.append(f"a disk that is full, or hangs: {why}")
     if (why := clocks.why_not()) is None:
         has.append("clocks")
     else:

@@ -8,6 +8,7 @@ from typing import Final
 
 from bench.chaos.caretaker import Ended
 from bench.chaos.checker import members
+from bench.chaos.faults.machines import HUNG
 from bench.chaos.recovery import Struck
 from node.cli.local import LocalCluster, NotInTime, wait_for
 
@@ -43,10 +44,16 @@ _DAMAGE: Final = (
     r"(database disk image is malformed|file is not a database|malformed database schema|disk I/O error)",
 )
 
+_STALL: Final = (
+    r"rota\.stalls: Raft has stood still here for ",
+    r"rota\.stalls: Raft goes on here, after ",
+)
+
 SAID_OF: Final = {
     "clock an hour ahead": _CLOCK,
     "clock an hour back": _CLOCK,
     "full disk": _DISK,
+    HUNG: _STALL,
     "damaged files": _DAMAGE,
 }
 """What a node says that such a fault has struck, from then on, and no other node."""
@@ -55,11 +62,11 @@ ENDS_OF: Final = {"full disk", "damaged files"}
 """Kinds of fault after which a node may end by itself, with 1, having said why."""
 
 
-def patterns(node: str, struck: Mapping[tuple[str, str], int]) -> dict[str, int]:
+def patterns(node: str, struck: Mapping[tuple[str, str], int], *, stalled: bool = False) -> dict[str, int]:
     """What is expected in a node's log, each with the number of lines after which it is. `struck`: by kind of fault and
-    victim, how many lines there were when it was first struck so.
+    victim, how many lines there were when it was first struck so. `stalled`: the machine's disk has stood still.
     """
-    said = dict.fromkeys(EXPECTED, 0)
+    said = dict.fromkeys((*EXPECTED, *(_STALL if stalled else ())), 0)
     for (kind, victim), lines in sorted(struck.items(), key=lambda item: -item[1]):
         if victim == node:
             said.update(dict.fromkeys(SAID_OF.get(kind, ()), lines))
@@ -76,13 +83,15 @@ def unasked(ended: Iterable[Ended], struck: Iterable[Struck]) -> list[str]:
     ]
 
 
-def logs(cluster: LocalCluster, struck: Mapping[tuple[str, str], int]) -> tuple[Counter[str], list[str]]:
-    """How often each expected warning was given, and all lines that nothing explains. `struck` as in `patterns`."""
+def logs(
+    cluster: LocalCluster, struck: Mapping[tuple[str, str], int], *, stalled: bool
+) -> tuple[Counter[str], list[str]]:
+    """How often each expected warning was given, and all lines that nothing explains. The rest as in `patterns`."""
     expected: Counter[str] = Counter()
     unexplained = []
     for name in cluster.names:
         log = cluster.log_file(name).read_text(errors="replace").splitlines()
-        known, unknown = members.alarms(f"{name}.log", log, patterns(name, struck))
+        known, unknown = members.alarms(f"{name}.log", log, patterns(name, struck, stalled=stalled))
         expected += known
         unexplained += unknown
     return expected, unexplained

@@ -1,12 +1,12 @@
 """The cluster that is harmed: nodes on loopback or each in a namespace, with clocks that move and a small disk."""
 
-import subprocess
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from bench.chaos.clocks import Clocks
+from bench.chaos.small_disk import SmallDisk
 from bench.chaos.spaces import Spaces
 from node.cli.local import LocalCluster
 from node.client import Client
@@ -14,9 +14,6 @@ from node.client import Client
 TOKEN: Final = "a-token-of-the-clients"
 PLACES: Final = 40
 """So many attempts all nodes together run at once: few enough that one of them has no room now and then."""
-
-DISK: Final = "64m"
-"""So large is the small disk: a few times what a node keeps in half an hour."""
 
 
 class HarmedCluster(LocalCluster):
@@ -42,19 +39,21 @@ class HarmedCluster(LocalCluster):
         super().__init__(
             folder, nodes, env={"ROTA_MAX_RUNS": str(self.places), **env, **({"ROTA_TOKEN": TOKEN} if spaces else {})}
         )
-        self.small_disk = self.names[-1] if small_disk else None
-        """The node whose data folder is a disk of its own."""
+        self._disk: SmallDisk | None = None
         try:
             if spaces is not None:
                 spaces.connect()
-            if self.small_disk is not None:
-                disk = self.data(self.small_disk)
-                disk.mkdir(mode=0o700)
-                options = f"size={DISK},mode=700"
-                subprocess.run(["mount", "-t", "tmpfs", "-o", options, "rota-chaos", str(disk)], check=True)
+            if small_disk:
+                self._disk = SmallDisk(self.data(self.names[-1]))
         except Exception:
             self.close()
             raise
+
+    @property
+    def disk(self) -> SmallDisk:
+        """The disk that the last node's data folder is."""
+        assert self._disk is not None, "drawn only where there is one"
+        return self._disk
 
     def host(self, name: str) -> str:
         """Where a node is."""
@@ -87,6 +86,8 @@ class HarmedCluster(LocalCluster):
 
     def stop(self, *names: str, deadline_s: float = 15) -> None:
         """Ask these nodes, or all, to stop in good order; kill what has not stopped in time."""
+        if self._disk is not None:
+            self._disk.thaw()  # what waits for it does not even die
         with self._acting:
             self._down |= set(names or self.names)
             super().stop(*names, deadline_s=deadline_s)
@@ -113,9 +114,5 @@ class HarmedCluster(LocalCluster):
         """Take down namespaces and disk; the nodes must have been stopped."""
         if self.spaces is not None:
             self.spaces.end()
-        if self.small_disk is not None:
-            # What is in it is kept: it goes to where the disk was.
-            disk = self.data(self.small_disk)
-            kept = disk.with_name(f"{disk.name}.kept")
-            subprocess.run(["cp", "-a", str(disk), str(kept)], check=False)
-            subprocess.run(["umount", "--lazy", str(disk)], check=False)
+        if self._disk is not None:
+            self._disk.close()

@@ -57,6 +57,7 @@ CARDS: Final = (
     Card(machines.clock_ahead, needs="clocks"),
     Card(machines.clock_back, needs="clocks"),
     Card(machines.full_disk, needs="small disk", alone=True),
+    Card(machines.hung_disk, needs="small disk", alone=True),
     Card(machines.damaged_files, alone=True),
 )
 

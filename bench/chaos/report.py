@@ -64,6 +64,7 @@ def _counts(trial: Trial) -> list[str]:
         ended = Counter(one.node for one in trial.caretaker.ended)
         times = ", ".join(f"{name} {count} times" for name, count in sorted(ended.items()))
         lines.append(f"- ended by themselves, and started again: {times}")
+    lines.append(f"- {trial.disk_watch.said()}")
     length_s = trial.over_s - trial.ready_s
     without_s = unexcused_s(trial.ready_s, trial.over_s, trial.excuses.cluster)
     lines.append(f"- excused, because nobody could do what was due: {length_s - without_s:.0f} of {length_s:.0f} s")

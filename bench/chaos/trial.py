@@ -13,6 +13,7 @@ from bench.chaos.checker.verdict import Verdict, nothing_judged
 from bench.chaos.clients import Clients
 from bench.chaos.cluster import HarmedCluster
 from bench.chaos.deck import Deck, Planned
+from bench.chaos.disk_watch import DiskWatch
 from bench.chaos.faults.fault import DidNotStop, ask
 from bench.chaos.observer import Observer, now_s
 from bench.chaos.records import Records
@@ -42,6 +43,7 @@ class Trial:
         self.clients = Clients(cluster.clients(), self.folder, random.Random(seed + 1))
         self.observer = Observer(cluster)
         self.caretaker = Caretaker(cluster)
+        self.disk_watch = DiskWatch(self.folder.parent)
         self.clock = occurrences.Clock(asking.now(), now_s())
         self.begun_s = self.ready_s = self.over_s = now_s()
         self.struck: list[Struck] = []
@@ -59,6 +61,7 @@ class Trial:
         self.cluster.wait_until_ready(deadline_s=WHOLE_S)
         self.observer.start()
         self.caretaker.start()
+        self.disk_watch.start()
         for name, spec in self.specs.items():
             self.cluster.client.call("PUT", path("v1", "tasks", name), body=spec)
         self.clients.start()
@@ -184,7 +187,13 @@ class Trial:
         worked, end_s = self.records.by_run, now_s()
         troubled = [(self.begun_s, self.ready_s), *excuses.troubles(self.struck, end_s)]
         self.excuses = spans = excuses.Excuses(
-            excuses.excused(sights, troubled, self.begun_s, end_s),
+            excuses.joined(
+                [
+                    *excuses.excused(sights, troubled, self.begun_s, end_s),
+                    *excuses.hung_disks(self.struck),
+                    *excuses.stalled(self.disk_watch.stalls),
+                ]
+            ),
             excuses.full(self.records.attempts.values(), self.cluster.places),
             excuses.slow(self.struck),
             excuses.full_disks(self.struck),
@@ -217,11 +226,12 @@ class Trial:
         self.clients.stop()
         self.observer.stop()
         self.caretaker.stop()
+        self.disk_watch.stop()
         self.cluster.stop()
         self.found += asking.unasked(self.caretaker.ended, self.struck)
-        self.found += self.clients.found + self.observer.found + self.caretaker.found
+        self.found += self.clients.found + self.observer.found + self.caretaker.found + self.disk_watch.found
         self.records.read(self.folder)
         self.found += asking.leftovers(self.cluster.folder)
-        self.expected, unexplained = asking.logs(self.cluster, self._lines)
+        self.expected, unexplained = asking.logs(self.cluster, self._lines, stalled=bool(self.disk_watch.stalls))
         self.found += unexplained
         self.cluster.close()

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from bench.chaos.faults.machines import HUNG
 from bench.chaos.observer import Sight
 from bench.chaos.records import Attempt
 from bench.chaos.recovery import Struck
+from node.liveness.pulse import STILL_S
 
 GAP_S: Final = 1.2
 """A member is asked twice a second. Where two answers are further apart, it did not answer in between."""
@@ -108,6 +110,20 @@ def full(attempts: Iterable[Attempt], places: int) -> dict[str, Spans]:
 def slow(struck: Iterable[Struck]) -> Spans:
     """While packets were held or lost, and until those that were have come."""
     return joined((one.struck_s, one.mended_s + SLOW_S) for one in struck if one.kind.startswith("packets "))
+
+
+def hung_disks(struck: Iterable[Struck]) -> Spans:
+    """While a node whose disk hung was up to the others: until it falls silent, is marked down and succeeded."""
+    return joined(
+        (one.struck_s, min(one.struck_s + STILL_S, one.mended_s) + RECOVERY_S + TAKEOVER_S)
+        for one in struck
+        if one.kind == HUNG
+    )
+
+
+def stalled(stalls: Iterable[tuple[float, float]]) -> Spans:
+    """While the disk that all nodes share stood still, and until what waited for it is made up for."""
+    return joined((from_s, to_s + TAKEOVER_S) for from_s, to_s in stalls)
 
 
 def unexcused_s(begin_s: float, end_s: float, excuses: Spans) -> float:

@@ -8,10 +8,12 @@ from typing import Final
 
 from bench.chaos.cluster import HarmedCluster
 from bench.chaos.faults.fault import Draw, Fault
+from node.liveness.pulse import STILL_S
 
 HOUR_S: Final = 3600.0
+HUNG: Final = "disk hangs"
 FILLING: Final = "rota-chaos-filling"
-KEPT: Final = frozenset({"lock", "node.json", "members.json", "log", "logs", "groups", "scratch", "runs"})
+KEPT: Final = frozenset({"lock", "node.json", "members.json", "logs", "groups", "scratch"})
 """What is not the cluster's state: damage there loses nothing, or is another's business."""
 
 
@@ -50,6 +52,15 @@ def full_disk(draw: Draw) -> Fault:
 
     said = f"disk of {draw.called(victim)} full for {hold_s:.1f} s"
     return Fault("full disk", said, (victim,), hold_s, strike, mend)
+
+
+def hung_disk(draw: Draw) -> Fault:
+    """The small disk does not answer, for longer than its node goes on saying that it lives."""
+    victim, hold_s = draw.names[-1], draw.rng.uniform(1.2, 2.0) * STILL_S
+    said = f"disk of {draw.called(victim)} does not answer for {hold_s:.1f} s"
+    return Fault(
+        HUNG, said, (victim,), hold_s, lambda cluster: cluster.disk.freeze(), lambda cluster: cluster.disk.thaw()
+    )
 
 
 def _fill(path: Path) -> None:

@@ -7,6 +7,7 @@ from bench.chaos.asking import patterns, unasked
 from bench.chaos.caretaker import Ended
 from bench.chaos.checker import members
 from bench.chaos.deck import CARDS, Deck
+from bench.chaos.faults.machines import HUNG
 from bench.chaos.recovery import Struck
 
 DAMAGED = {("damaged files", "node-2"): 1}
@@ -28,6 +29,7 @@ def unexplained(line: str, node: str, struck: dict[tuple[str, str], int], before
             "rota.clock: this machine's wall clock is 3600.0 s ahead of most members' clocks: theirs is used here",
             {("clock an hour ahead", "node-2"): 1},
         ),
+        ("rota.stalls: Raft has stood still here for 1.0 s: the disk of ROTA_DATA", {(HUNG, "node-2"): 1}),
     ],
 )
 def test_what_a_fault_explains_it_explains_of_its_victim_from_then_on(
@@ -70,3 +72,9 @@ def test_the_faults_that_explain_something_are_faults_that_there_are() -> None:
     names = tuple(f"node-{number}" for number in range(1, 6))
     kinds = {each.fault.kind for number in range(len(CARDS)) for each in deck.deal(number, names, "node-1")}
     assert kinds >= asking.SAID_OF.keys() | asking.ENDS_OF
+
+
+def test_a_disk_that_all_share_explains_that_raft_stood_still_anywhere() -> None:
+    line = ["2026-11-21 10:47:35,000 WARNING rota.stalls: Raft goes on here, after 2.2 s"]
+    assert members.alarms("node-1.log", line, patterns("node-1", {}))[1]
+    assert not members.alarms("node-1.log", line, patterns("node-1", {}, stalled=True))[1]

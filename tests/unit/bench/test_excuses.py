@@ -2,9 +2,19 @@
 
 import pytest
 
-from bench.chaos.checker.excuses import RECOVERY_S, TAKEOVER_S, excused, troubles, unexcused_s
+from bench.chaos.checker.excuses import (
+    RECOVERY_S,
+    TAKEOVER_S,
+    excused,
+    hung_disks,
+    stalled,
+    troubles,
+    unexcused_s,
+)
+from bench.chaos.faults.machines import HUNG
 from bench.chaos.observer import LOOK_S
 from bench.chaos.recovery import Struck
+from node.liveness.pulse import STILL_S
 from tests.unit.bench.sighted import Away, dense, sights
 
 BEGIN_S, END_S = 1000.0, 1060.0
@@ -83,3 +93,14 @@ def test_what_nothing_was_done_to_has_no_excuse() -> None:
     [(_, to_s)] = excused(seen, troubles([fault], END_S), BEGIN_S, END_S - LOOK_S)
     assert to_s == 1012.0 + RECOVERY_S
     assert excused(seen, [], BEGIN_S, END_S) == []
+
+
+def test_a_disk_that_hangs_excuses_until_its_node_should_have_been_succeeded() -> None:
+    struck = [Struck(1, HUNG, "", ("node-5",), 1010.0, 1040.0), Struck(2, "full disk", "", ("node-5",), 1050.0, 1055.0)]
+    assert hung_disks(struck) == [(1010.0, 1010.0 + STILL_S + RECOVERY_S + TAKEOVER_S)]
+
+
+def test_a_disk_that_all_share_excuses_while_it_stood_still() -> None:
+    spans = stalled([(1010.0, 1012.0), (1012.2, 1012.6)])
+    assert spans == [(1010.0, 1012.6 + TAKEOVER_S)]
+    assert unexcused_s(1000.0, 1020.0, spans) == pytest.approx(20.0 - 2.6 - TAKEOVER_S)

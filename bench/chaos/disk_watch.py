@@ -1,0 +1,57 @@
+"""Watches this machine's disk, beside the nodes: a shared one may stand still for seconds, and no node commits then."""
+
+import os
+import threading
+from pathlib import Path
+from typing import Final
+
+from bench.chaos.background import Background
+from bench.chaos.observer import now_s
+
+LOOK_S: Final = 0.25
+STALL_S: Final = 0.3
+"""A sync that took longer than this was no commit as usual."""
+
+
+class DiskWatch:
+    """A thread that writes a page into `folder` and syncs it, again and again, from `start` to `stop`.
+
+    `stalls`: from when to when (CLOCK_BOOTTIME) a sync took longer than `STALL_S`, with the time since the one before.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.stalls: list[tuple[float, float]] = []
+        self._path = folder / "disk-watch"
+        self._thread = Background("watch of the disk", self._watch)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._thread.stop()
+
+    @property
+    def found(self) -> list[str]:
+        """An error that has ended it: nobody saw what it was there for."""
+        return self._thread.found
+
+    def said(self) -> str:
+        """How often the disk stood still, and how long at worst."""
+        if not self.stalls:
+            return f"this machine's disk never stood still for {STALL_S} s"
+        worst_s = max(to_s - from_s for from_s, to_s in self.stalls)
+        return f"this machine's disk stood still {len(self.stalls)} times, for {worst_s:.1f} s at worst"
+
+    def _watch(self, over: threading.Event) -> None:
+        with self._path.open("wb", buffering=0) as file:
+            before_s = now_s()
+            while not over.wait(LOOK_S):
+                begin_s = now_s()
+                os.pwrite(file.fileno(), bytes(4096), 0)
+                os.fdatasync(file.fileno())
+                end_s = now_s()
+                if end_s - begin_s > STALL_S:
+                    self.stalls.append((before_s, end_s))
+                before_s = end_s

@@ -1,0 +1,55 @@
+"""A disk that does not answer: its node hears and speaks, and can do nothing (DESIGN.md, sections 6 and 7)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.chaos.small_disk import SmallDisk, why_not
+from node.cli.local import wait_for
+from tests.chaos.test_failover import assert_finished_once, assert_taken_over, underway
+from tests.cluster import Cluster
+
+pytestmark = pytest.mark.chaos
+
+HUNG = "node-3"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    (tmp_path / "cluster").mkdir()
+    made = SmallDisk(tmp_path / "cluster" / HUNG)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def cluster(disk: SmallDisk) -> Iterator[Cluster]:
+    """Three nodes; the disk of one of them can hang, and does not when they are to end."""
+    with Cluster(disk.folder.parent) as made:
+        made.mend()
+        yield made
+        disk.thaw()
+        made.check()
+
+
+def test_a_node_whose_disk_hangs_gives_its_work_away_and_comes_back(cluster: Cluster, disk: SmallDisk) -> None:
+    if cluster.wait_for_leader() == HUNG:  # the others would elect another one within a second
+        cluster.kill(HUNG)
+        cluster.wait_for_leader(HUNG)
+        cluster.restart(HUNG)
+    leader = cluster.wait_for_leader()
+    lost = underway(cluster, "hung-disk", HUNG)
+    disk.freeze()
+    # It is asked for what is at hand: the state that it knows is not the latest.
+    wait_for("it says that it is of no use", lambda: cluster.ask("GET", "/readyz", HUNG, fresh=False).status == 503)
+    assert "Raft has stood still here for" in cluster.said(HUNG)
+    down = cluster.wait_for_status(HUNG, "down", node=leader)
+    assert down["reason"] == "silent"
+    assert_taken_over(cluster, lost, leader)
+    disk.thaw()
+    cluster.wait_until_whole()
+    assert "Raft goes on here, after" in cluster.said(HUNG)
+    assert_finished_once(cluster, lost)

@@ -1,0 +1,47 @@
+"""Whether the disk that all nodes share stood still, as seen from outside."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.chaos import disk_watch
+from bench.chaos.disk_watch import DiskWatch
+from node.cli.local import wait_for
+
+
+def watched(folder: Path, syncs: int = 3) -> DiskWatch:
+    watch = DiskWatch(folder)
+    seen: list[int] = []
+    patch = pytest.MonkeyPatch()
+    patch.setattr(disk_watch, "LOOK_S", 0.01)
+    patch.setattr("os.fdatasync", seen.append)
+    try:
+        watch.start()
+        wait_for("it has synced", lambda: len(seen) >= syncs)
+        watch.stop()
+    finally:
+        patch.undo()
+    return watch
+
+
+def test_a_disk_that_answers_is_no_stall(tmp_path: Path) -> None:
+    watch = watched(tmp_path)
+    assert not watch.stalls
+    assert not watch.found
+    assert "never" in watch.said()
+
+
+def test_a_stall_lasts_from_the_sync_before_to_the_end_of_the_one_that_took_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_watch, "STALL_S", -1.0)  # each takes longer
+    [one, two, *_] = watched(tmp_path).stalls
+    assert one[0] < one[1] == two[0] < two[1]
+
+
+def test_a_watch_that_cannot_write_says_so(tmp_path: Path) -> None:
+    watch = DiskWatch(tmp_path / "not there")
+    watch.start()
+    wait_for("it has ended", lambda: watch.found)
+    watch.stop()
+    assert "No such file" in watch.found[0]
