@@ -28,12 +28,13 @@ import node.raft.intake
 import node.raft.recovery
 import node.raft.transport
 from node.cluster_id import ClusterId
-from node.raft.addresses import Book, Resolver
+from node.raft.addresses import Book
 from node.raft.consensus import Consensus, configuration
 from node.raft.folder import open_folder
 from node.raft.journal import SqliteJournal
 from node.raft.machine import Timing
 from node.raft.transport import Transport
+from node.resolver import Resolver
 
 Message = dict[str, Any]
 

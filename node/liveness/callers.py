@@ -6,6 +6,7 @@ import socket
 from typing import Final
 
 from node.liveness.link import Link, Owner, Passport
+from node.resolver import look_up
 
 STRANGER_S: Final = 3.0
 """A caller that has not shown by then that it is a member is hung up on."""
@@ -95,8 +96,11 @@ class Callers:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.create_server(address[:2], family=family, backlog=128)
+        address = look_up(host)
+        if address is None:
+            raise OSError(f"{host} has no address")
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listener = socket.create_server((address, port), family=family, backlog=128)
     except OSError as error:
         raise PortInUseError(
             f"cannot listen for heartbeats on {host}:{port}: {error}. Is this node running already? "

@@ -7,8 +7,8 @@ from typing import Final
 
 from node.liveness.knock import connecting
 from node.liveness.link import Link, Owner, Passport
-from node.liveness.names import Names
 from node.liveness.wire import Message
+from node.resolver import Resolver
 
 AGAIN_S: Final = 0.25
 """Between two tries."""
@@ -20,8 +20,8 @@ PATIENCE_S: Final = 1.0
 class Dialler:
     """Keeps one connection to whoever leads, for `owner`. To be ticked several times a second."""
 
-    def __init__(self, selector: selectors.BaseSelector, passport: Passport, names: Names, owner: Owner) -> None:
-        self._selector, self._passport, self._names, self._owner = selector, passport, names, owner
+    def __init__(self, selector: selectors.BaseSelector, passport: Passport, resolver: Resolver, owner: Owner) -> None:
+        self._selector, self._passport, self._resolver, self._owner = selector, passport, resolver, owner
         self._target: tuple[str, int] | None = None
         self._socket: socket.socket | None = None
         self._link: Link | None = None
@@ -66,7 +66,7 @@ class Dialler:
             self._link = None
 
     def _dial(self, host: str, port: int, now_s: float) -> None:
-        address = self._names.address(host)
+        address = self._resolver.address(host)
         if address is None:
             return
         try:

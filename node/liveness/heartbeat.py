@@ -22,10 +22,10 @@ from node.liveness.knock import Knocker
 from node.liveness.lease import Lease, LeaseNow
 from node.liveness.link import Link, Passport
 from node.liveness.message import Answer, Beat
-from node.liveness.names import Names
 from node.liveness.pulse import Pulse
 from node.liveness.view import Peer, View
 from node.liveness.wire import Message
+from node.resolver import Resolver
 
 COMPLAIN_S: Final = 30.0
 """Between two complaints about one address."""
@@ -78,8 +78,8 @@ class Heartbeat:
         self.lateness, self.answers = Worst(), Worst()
         evidence = Evidence()
         self._pulse = Pulse(self, Lease(), Detector(evidence), evidence)
-        self._names = Names(self._wake)
-        self._dialler = Dialler(self._selector, passport, self._names, self)
+        self._resolver = Resolver(self._wake)
+        self._dialler = Dialler(self._selector, passport, self._resolver, self)
         self._knocker = Knocker(self._selector)
         self._complained_s: dict[str, float] = {}
         self._woken_s = float("inf")
@@ -195,7 +195,7 @@ class Heartbeat:
         def answer(refused: bool) -> None:
             self._pulse.evidence.knocked(member, peer.incarnation, refused, boottime_s())
 
-        address = self._names.address(peer.host)
+        address = self._resolver.address(peer.host)
         if address is None:
             answer(False)
         else:

@@ -17,7 +17,7 @@ from pysyncobj.syncobj import SyncObjException
 
 from node.cluster_id import ClusterId
 from node.lateness import Worst
-from node.raft.addresses import Book, Resolver
+from node.raft.addresses import Book
 from node.raft.barriers import Barriers
 from node.raft.changes import Change, Changes
 from node.raft.consensus import Consensus, configuration
@@ -35,6 +35,7 @@ from node.raft.folder import open_folder
 from node.raft.machine import Machine, Role, Timing
 from node.raft.proposals import Proposals, Waiting
 from node.raft.trimming import CommittedConflict
+from node.resolver import Resolver
 from node.state.entries import Proposal
 from node.state.value import Result
 

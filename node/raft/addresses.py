@@ -1,61 +1,8 @@
-"""Where the members are. Names are looked up in a thread of their own: a slow resolver must not unseat a leader."""
-
-import ipaddress
-import socket
-import threading
-from collections.abc import Callable
-from time import monotonic
+"""Where the members are, and how the library sees them: by their ids, so that their addresses may change."""
 
 from pysyncobj import node as library
 
-PATIENCE_S = 2.0
-"""A name is asked for again, beside a question that has had no answer for so long."""
-
-Resolve = Callable[[str], str | None]
-
-
-def look_up(host: str) -> str | None:
-    """The address of a name, IPv4 if there is one; None if it has none. May take long."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return None
-    found.sort(key=lambda each: each[0] != socket.AF_INET)
-    return str(found[0][4][0]) if found else None
-
-
-class Resolver:
-    """Remembers what names resolved to, and refreshes it in the background.
-
-    `address` never blocks: it answers with what was known last, and None if that is nothing yet.
-    """
-
-    def __init__(self, fresh_s: float = 1.0, resolve: Resolve = look_up) -> None:
-        self._fresh_s = fresh_s
-        self._resolve = resolve
-        self._known: dict[str, tuple[float, str | None]] = {}
-        self._asking: dict[str, float] = {}
-        self._lock = threading.Lock()
-
-    def address(self, host: str) -> str | None:
-        """The address to dial for a host now, or None if it is not known (yet)."""
-        try:
-            return str(ipaddress.ip_address(host))
-        except ValueError:
-            pass
-        with self._lock:
-            asked_at, address = self._known.get(host, (float("-inf"), None))
-            now = monotonic()
-            if now - asked_at > self._fresh_s and now - self._asking.get(host, float("-inf")) > PATIENCE_S:
-                self._asking[host] = now
-                threading.Thread(target=self._ask, args=(host,), name=f"resolve {host}", daemon=True).start()
-        return address
-
-    def _ask(self, host: str) -> None:
-        address = self._resolve(host)
-        with self._lock:
-            self._known[host] = (monotonic(), address or self._known.get(host, (0.0, None))[1])
-            self._asking.pop(host, None)
+from node.resolver import Resolver
 
 
 class Book:

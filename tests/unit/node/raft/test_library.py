@@ -1,14 +1,14 @@
 """What node.raft takes from the library's inside is still there, by these names (consensus.py)."""
 
 import inspect
-import threading
 
 import pytest
 from pysyncobj import SyncObj, syncobj
 from pysyncobj.transport import TCPTransport
 
 from node.raft.adapter import Raft
-from node.raft.addresses import Book, Resolver
+from node.raft.addresses import Book
+from node.resolver import Resolver
 
 METHODS = [
     "doApplyCommand",
@@ -49,34 +49,6 @@ def test_no_raft_without_a_secret_or_without_oneself(tmp_path: object) -> None:
         Raft("n1", {"n1": ("localhost", 1)}, tmp_path, "", None, lambda _: b"")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="does not hold n1 itself"):
         Raft("n1", {"n2": ("localhost", 1)}, tmp_path, "s", None, lambda _: b"")  # type: ignore[arg-type]
-
-
-def looked_up() -> None:
-    for thread in threading.enumerate():
-        if thread.name.startswith("resolve "):
-            thread.join()
-
-
-def test_a_name_is_looked_up_elsewhere_and_never_waited_for() -> None:
-    asked: list[str] = []
-    found = {"slow": "10.0.0.1"}
-
-    def resolve(host: str) -> str | None:
-        asked.append(host)
-        return found.get(host)
-
-    resolver = Resolver(fresh_s=0.0, resolve=resolve)
-    assert resolver.address("192.168.0.7") == "192.168.0.7"
-    assert asked == []
-    assert resolver.address("slow") in (None, "10.0.0.1")
-    looked_up()
-    found["slow"] = "10.0.0.2"
-    assert resolver.address("slow") == "10.0.0.1", "what was known last, while it is looked up anew"
-    looked_up()
-    del found["slow"]
-    for _ in range(3):
-        assert resolver.address("slow") == "10.0.0.2", "what was known last, where the name resolves no more"
-        looked_up()
 
 
 def test_a_member_keeps_its_id_wherever_it_is() -> None:
