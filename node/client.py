@@ -1,4 +1,4 @@
-"""What the command line, the demo and the tests speak to the API with.
+"""A blocking client of the API: for the command line, a node that joins, the demo, benchmarks and tests.
 
 Several addresses may be given: a member that cannot be reached is passed over, and a write is sent to
 another member only if the first one cannot have received it.

@@ -19,7 +19,7 @@ FULL_AFTER: Final = 1
 many of the middle one; Python's own ten and ten let it look at ten times as much at once."""
 
 LONG_S: Final = 0.003
-"""A full collection that took longer, in time of its processor, is the last of what it has looked at. There may be a
+"""What a full collection looked at is frozen if it took longer, in processor time of its thread. There may be a
 third more to look at by then; and while others compute on the machine, it takes three times as long."""
 
 

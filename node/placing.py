@@ -147,7 +147,7 @@ def only_tasks(change: Change) -> bool:
 
 
 def _only_tasks(before: State, after: State) -> bool:
-    """Whether all that placement depends on is as it was, but for the tasks, and those are not."""
+    """Whether, of all that placement depends on, only the tasks have changed."""
     same = after.members is before.members and after.settings == before.settings
     return same and after.epoch != before.epoch
 

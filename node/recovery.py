@@ -4,7 +4,7 @@ Its log is the truth from then on, all of it: what the lost majority had committ
 what it has and they may not have committed counts, as it would under any leader. The new cluster has an id of its
 own, so that a member of the old one that comes back after all is refused (`node.cluster_id`).
 
-Its history ends where its log does: it may have more where the log was lost, and had not been sent again in full.
+The history is cut where the log ends. It may reach further, where the log was lost and had not been sent again in full.
 What it holds of later entries did not happen in the new cluster, whose own entries have those indexes.
 """
 

@@ -1,7 +1,7 @@
 """The life of a run: its states, and the one table of what may follow what.
 
-A run is one occurrence of a task. `docs` and the picture in ARCHITECTURE.md are drawn from
-`TRANSITIONS`; nothing else in Rota says which state may follow which.
+A run is one occurrence of a task. `node.state.apply` makes the changes of `TRANSITIONS` and no others: the tests and
+the simulation hold it to that. The picture in ARCHITECTURE.md is drawn from it.
 """
 
 from typing import Final, Literal
@@ -35,8 +35,11 @@ TRANSITIONS: Final[dict[RunState | None, frozenset[RunState]]] = {
     # None is "not there yet": an occurrence is claimed as it falls due, or waits
     # (started by hand, or queued behind another), or is recorded as not run.
     None: frozenset({"claimed", "waiting", "skipped", "missed"}),
-    "waiting": frozenset({"claimed", "cancelled", "skipped"}),
-    "claimed": frozenset({"running", "waiting", "orphaned", "failed", "cancelled", "timed_out", "abandoned"}),
+    "waiting": frozenset({"claimed", "cancelled"}),
+    # A word of the end may come before the word that the work began.
+    "claimed": frozenset(
+        {"running", "succeeded", "failed", "cancelled", "timed_out", "waiting", "orphaned", "abandoned"}
+    ),
     "running": frozenset({"succeeded", "failed", "cancelled", "timed_out", "waiting", "orphaned", "abandoned"}),
     "orphaned": frozenset({"claimed", "cancelled"}),
     "succeeded": frozenset(),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 BLOCKED_MS: Final = 400.0
-"""So late is a loop found at least that was blocked for 500 ms again and again."""
+"""A loop that is blocked for 500 ms again and again is found at least this late."""
 
 
 class Standing(NamedTuple):

@@ -141,7 +141,7 @@ def _runs(one: Process, group: int | None) -> bool:
 
 
 def thaw(root: int, group: int | None, stopped: set[int]) -> None:
-    """Let go on what `freeze` stopped, and what is in `group`."""
+    """Let what `freeze` stopped go on, and all that is in `group`."""
     for one in reversed(descendants([root], processes())):
         if one.pid in stopped and one.group != group:
             send(one.pid, signal.SIGCONT)

@@ -19,7 +19,7 @@ ROUND_S_MAX: Final = 60.0
 
 
 class Holes(Protocol):
-    """What is needed of `node.history.History`."""
+    """What is needed of `node.history.store.History`."""
 
     def gaps(self) -> Sequence[Gap]:
         """What is missing."""

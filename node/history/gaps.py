@@ -32,8 +32,9 @@ class Portion(NamedTuple):
 
 
 def first_held(asked: Gap, written: int, missing: Sequence[Gap]) -> Gap | None:
-    """The first stretch of a gap of somebody else's that a member knows all of, which has written so far and misses
-    that itself, in order; None if there is none.
+    """The first stretch of somebody else's gap, `asked`, that a member knows whole; None if there is none.
+
+    The member has written up to `written`, and itself lacks `missing`, in order.
 
     >>> first_held(Gap(0, 9), 7, [Gap(0, 2), Gap(2, 3), Gap(6, 8)])
     Gap(after=3, through=6)
@@ -89,7 +90,8 @@ def cut(db: sqlite3.Connection, index: int) -> None:
 def give_up(db: sqlite3.Connection, at_us: int, before_us: int) -> None:
     """At `at_us`, do without the gaps in which all that ended did so before `before_us`.
 
-    That is sure of those noted before then. When a gap comes to be, the time may not be known: the first call notes it.
+    A gap that was noted before then is sure to be one. When a gap comes to be, the time may not be known: the first
+    call notes it.
     Not by the times of later runs: a node whose clock was wrong, and nobody there to say so, may have stamped them.
     """
     for gap, noted_us in _rows(db):

@@ -63,13 +63,13 @@ class RunsQuery(TaskRunsQuery):
 
 
 class OwnerQuery(_Asked):
-    """A question about a placement that is not."""
+    """A question about a supposed placement: as if some members were down."""
 
     without: str | None = Field(default=None, description="As if this member were down (or these, comma-separated)")
 
 
 class PlanQuery(_Asked):
-    """A question about a placement that is not."""
+    """A question about a supposed placement: as if some members were down."""
 
     without: str = Field(description="As if this member were down (or these, comma-separated)")
 

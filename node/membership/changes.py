@@ -139,7 +139,7 @@ class Membership:
     def _without_majority(self, members: set[str]) -> str | None:
         """Why a cluster of these `members` could decide nothing; None if it could: those that are not down take part.
 
-        Of a change that leaves no majority nobody could come back.
+        From a change that leaves no majority there is no way back.
         """
         state = self._state()
         takes_part = {name for name, member in state.members.items() if member.status != "down"}

@@ -42,7 +42,7 @@ APPLIED_BYTES = 128 << 10
 start there are thousands, and this thread answers nobody meanwhile."""
 
 APART = 0.5
-"""So much longer than that of the first member may be the log of one after the last."""
+"""The members compact one by one: the log of the last may grow beyond the limit by nearly this share of it."""
 
 _FOLLOWER, _CANDIDATE = 0, 1
 

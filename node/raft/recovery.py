@@ -25,7 +25,7 @@ TELLING_S = 5.0
 """What it waits for is said after so long, and once a minute from then on."""
 
 FAREWELL_S = 1.0
-"""A member that gives up goes on answering for so long, so that the others that have to learn why."""
+"""A member that gives up goes on answering for so long, so that the others that must give up too learn why."""
 
 _VOTES = "votes"
 

@@ -193,7 +193,7 @@ class Snapshots:
         self._incoming.unlink(missing_ok=True)
 
     def setTransmissionData(self, data: object) -> bool:
-        """Whether the library is to load the file in place: the transport says so once it has installed one."""
+        """Whether the library is to load the file in place: the intake says so once it has installed one."""
         return data is not None
 
     def close(self) -> None:

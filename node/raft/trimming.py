@@ -13,7 +13,7 @@ Entry = tuple[bytes, int, int]
 
 
 class Log(Protocol):
-    """A log that begins at `first_index`, which is never empty. All up to its first entry is committed."""
+    """A log that is never empty; it begins at `first_index`, and that entry is committed."""
 
     @property
     def first_index(self) -> int:

@@ -335,7 +335,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class ProposalId:
-    """Who proposed it, in which session, the how-manyeth: what makes a retry safe.
+    """Who proposed it, in which session, under which sequence number: what makes a retry safe.
 
     A session is one start of a member's process; sessions of a member only grow. Sequence numbers begin with 1.
     """

@@ -37,7 +37,7 @@ from node.state.entries import (
 from node.state.registry import PLACING
 from node.state.value import Ended, Result, State
 from node.state.windows import KEPT, SLACK
-from tasks.run import ACTIVE, HELD, RunState, may_follow
+from tasks.run import ACTIVE, HELD, may_follow
 from tests.unit.node.state.given import NOW_US, joining, packed, seed
 
 MEMBERS = st.sampled_from(["a", "b", "c"])
@@ -291,13 +291,8 @@ class Histories(RuleBasedStateMachine):
         for run_id in set(before.runs) | set(after.runs) | set(ends):
             was = before.runs[run_id].state if run_id in before.runs else None
             now = ends.get(run_id) or after.runs[run_id].state
-            assert was == now or _may_lead_to(was, now), f"{was} -> {now}"
+            assert was == now or may_follow(was, now), f"{was} -> {now}"
         self.model.over |= set(ends)
-
-
-def _may_lead_to(was: RunState | None, now: RunState) -> bool:
-    # A success may arrive before the word that the work began.
-    return may_follow(was, now) or (was == "claimed" and may_follow("running", now))
 
 
 def _placing(state: State) -> object:
