@@ -1,9 +1,10 @@
 """Setting damaged files aside: renamed, kept, and named, so that nothing is lost that somebody may still want."""
 
-import os
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
+
+from node.durable import sync
 
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 
@@ -19,17 +20,8 @@ def set_aside(paths: Iterable[Path]) -> tuple[Path, ...]:
         number += 1
     kept = tuple(path.rename(_aside(path, number)) for path in there)
     for folder in {path.parent for path in there}:
-        sync_folder(folder)
+        sync(folder)
     return kept
-
-
-def sync_folder(folder: Path) -> None:
-    """Return when the names in a folder are on the disk. Raises `OSError`."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def is_damage(error: sqlite3.Error) -> bool:

@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from node.aside import set_aside, sync_folder
+from node.aside import set_aside
+from node.durable import write_whole
 from node.membership.whereabouts import Agreed
 
 _log = logging.getLogger("rota")
@@ -137,17 +138,6 @@ def whose(path: Path) -> str | None:
 def _agreed(host: str, port: int, configured_host: str | None = None, configured_port: int = 0) -> Agreed:
     configured = None if configured_host is None else (str(configured_host), int(configured_port))
     return Agreed((str(host), int(port)), configured)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file so that after a crash it is either the old one or the new one."""
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    sync_folder(path.parent)
 
 
 def _sealed(value: Mapping[str, Any]) -> str:

@@ -1,11 +1,11 @@
 """The cluster's own state, from a cluster into a file and from a file into a cluster."""
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from node import durable
 from node.client import Client
 from node.state.saved import BadSave, Saved, read
 
@@ -28,17 +28,10 @@ def save(client: Client, file: Path) -> Saved:
         with partial.open("wb") as out:
             for piece in client.stream(WHERE, consistent="true"):
                 out.write(piece)
-            out.flush()
-            os.fsync(out.fileno())
         saved = read_file(partial)
-        partial.replace(file)
+        durable.replace(partial, file)
     finally:
         partial.unlink(missing_ok=True)
-    folder = os.open(file.absolute().parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
     return saved
 
 

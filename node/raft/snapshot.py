@@ -63,25 +63,6 @@ def _first(piece: bytes, pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield from pieces
 
 
-def put(written: Path, place: Path, *, synced: bool = False) -> None:
-    """Rename a snapshot into its place, for good: what is in it first, unless that is on the disk (`write`).
-
-    Else a power cut may leave the name of the new one, without its content, and nothing of the one before.
-    """
-    if not synced:
-        _sync(written)
-    written.replace(place)
-    _sync(place.parent)
-
-
-def _sync(path: Path) -> None:
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
-
-
 def check(path: Path) -> Header:
     """Read all of it, and return the header. Raises DamagedData."""
     with path.open("rb") as file:

@@ -10,7 +10,7 @@ import struct
 import zlib
 from pathlib import Path
 
-from node.aside import sync_folder
+from node.durable import sync
 
 _MAGIC = b"ROTAFLU1"
 _NUMBER = struct.Struct("<8sQ")
@@ -46,7 +46,7 @@ class Witness:
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.ftruncate(self._file, SIZE_BYTES)
         if new:
-            sync_folder(self.path.parent)
+            sync(self.path.parent)
 
     def close(self) -> None:
         """Close the file."""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from node import durable
 from node.raft import snapshot
 from node.raft.errors import DamagedData
 from node.raft.snapshot import Header
@@ -14,7 +15,7 @@ PIECES = [b"one" * 100, b"two", bytes(5_000)]
 
 def written(folder: Path) -> Path:
     snapshot.write(folder / "written", HEADER, PIECES)
-    snapshot.put(folder / "written", folder / "snapshot")
+    durable.replace(folder / "written", folder / "snapshot")
     return folder / "snapshot"
 
 

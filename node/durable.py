@@ -1,0 +1,31 @@
+"""What is on the disk for good: a file's content, the names in a folder, a file that is replaced as a whole."""
+
+import os
+from pathlib import Path
+
+
+def sync(path: Path) -> None:
+    """Return when what is in a file, or the names in a folder, are on the disk. Raises `OSError`."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file so that after a crash it is either the old one or the new one. Raises `OSError`."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text)
+    replace(partial, path)
+
+
+def replace(written: Path, place: Path, *, synced: bool = False) -> None:
+    """Rename a file into its place, for good: what is in it first, unless that is on the disk. Raises `OSError`.
+
+    Else a power cut may leave the new name without its content, and nothing of the file that was there.
+    """
+    if not synced:
+        sync(written)
+    written.replace(place)
+    sync(place.parent)
