@@ -329,7 +329,9 @@ class Member:
     def role(self) -> Role:
         """Where this member stands in Raft."""
         role = self._raft.role
-        return replace(role, ready=False) if self._stopping or self._conduct.failing or self._stall.lasts else role
+        if self._stall.lasts:  # what Raft knew when it last came round is old
+            return replace(role, ready=False, has_quorum=False)
+        return replace(role, ready=False) if self._stopping or self._conduct.failing else role
 
     @property
     def lease_held(self) -> bool:
