@@ -9,7 +9,7 @@ from typing import Any
 from tasks.backup import archive
 from tasks.backup.destination import Place
 from tasks.backup.manifest import FileEntry, Manifest, newest
-from tasks.backup.sources import folder, postgres, sqlite
+from tasks.backup.sources import postgres, sqlite, unpack
 from tasks.backup.sources.postgres_tools import PostgresFailed
 
 
@@ -64,5 +64,5 @@ def _check(manifest: Manifest, place: Place, entry: FileEntry, scratch: Path, pr
         case "sqlite":
             sqlite.check(content, scratch)
         case "folder":
-            folder.check(content)
+            unpack.check(content)
     return None

@@ -1,21 +1,18 @@
 """A folder, as a tar stream: names in a stable order, links as links, nothing held in memory."""
 
+import os
 import shutil
 import stat
-import sys
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Annotated, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from tasks.backup.archive import CHUNK_BYTES, Content, Damaged, TargetExists, Writer
-
-if sys.version_info >= (3, 12):
-    import tarfile
-else:  # Debian 12 has 3.11.2, whose tarfile checks nothing that it unpacks
-    from backports import tarfile
+from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
+from tasks.backup.sources.in_place import beside, closed_to_others, empty, put_folder
+from tasks.backup.sources.tar import tarfile
+from tasks.backup.sources.unpack import ROOT, forget, unpack
+from tasks.kind import Failed
 
 FILE = "folder.tar.zst"
 
@@ -27,6 +24,10 @@ class FolderSource(BaseModel):
 
     type: Literal["folder"]
     path: Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$")] = Field(examples=["/srv/uploads"])
+
+
+class FolderFailed(Failed):
+    """The folder cannot be backed up."""
 
 
 class _AsLongAsListed:
@@ -45,54 +46,91 @@ class _AsLongAsListed:
         return data.ljust(wanted, b"\0")
 
 
+_VANISHED = "vanished while the folder was read"
+
+
 def dump(folder: Path, out: Writer) -> list[str]:
     """Write the folder as a tar archive. What could not be had as it was, for the manifest.
 
-    A file that vanishes while the folder is read is left out, one that shrinks is filled up. Raises `OSError` for what
-    is there and cannot be read, the folder itself among it: a backup without it would not be one.
+    A file that vanishes while the folder is read is left out, one that shrinks is filled up. Raises `FolderFailed` if
+    the folder itself is another one in the end (renamed, unmounted), and `OSError` for what is there and cannot be
+    read, the folder itself among it: a backup without it would not be one.
     """
-    remarks: list[str] = []
-    folder.stat()
     sink = cast(IO[bytes], out)  # tarfile only writes to it
     with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT, bufsize=CHUNK_BYTES) as archive:
-        for path in _walk(folder):
-            remark = _add(archive, path, path.relative_to(folder).as_posix())
-            if remark is not None:
-                remarks.append(f"{path} {remark}")
-            _forget(archive)
-    return remarks
+        began = folder.stat()
+        archive.addfile(archive.gettarinfo(folder.resolve(), arcname=ROOT))
+        dumping = _Dumping(archive, folder)
+        dumping.content_of(folder)
+    if not _is_still(folder, began):
+        raise FolderFailed(f"{folder} was renamed, unmounted or replaced while it was read: there is no backup of it")
+    return dumping.remarks
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _is_still(folder: Path, before: os.stat_result) -> bool:
     try:
-        paths = sorted(folder.iterdir())
+        return os.path.samestat(folder.stat(), before)
     except FileNotFoundError:
-        return
-    for path in paths:
-        yield path
-        if path.is_dir() and not path.is_symlink():
-            yield from _walk(path)
+        return False
 
 
-def _add(archive: tarfile.TarFile, path: Path, name: str) -> str | None:
-    """Put one path into the archive. None, or what is to be said of it."""
-    try:
+class _Dumping:
+    """A folder on its way into an archive, and what is to be said of it."""
+
+    def __init__(self, archive: tarfile.TarFile, folder: Path) -> None:
+        self.remarks: list[str] = []
+        self._archive = archive
+        self._folder = folder
+
+    def content_of(self, folder: Path) -> None:
+        """Put all that is in `folder` into the archive."""
+        try:
+            # A set, since a folder that is changed meanwhile may be listed with a name twice.
+            paths = sorted(set(folder.iterdir()))
+        except (FileNotFoundError, NotADirectoryError):
+            self._say(folder, _VANISHED)
+            return
+        for path in paths:
+            try:
+                is_folder = self._add(path)
+            except FileNotFoundError:
+                self._say(path, _VANISHED)
+                continue
+            forget(self._archive)
+            if is_folder:
+                self.content_of(path)
+
+    def _say(self, path: Path, remark: str) -> None:
+        self.remarks.append(f"{path} {remark}")
+
+    def _add(self, path: Path) -> bool:
+        """Put one path into the archive. Whether it is a folder."""
+        name = path.relative_to(self._folder).as_posix()
         mode = path.lstat().st_mode
         if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
-            return "was left out: it is a socket or a pipe"
-        member = archive.gettarinfo(path, arcname=name)
-        if not member.isreg():
-            archive.addfile(member)
-            return None
-        file = path.open("rb")
-    except FileNotFoundError:
-        return "vanished while the folder was read"
-    with file:
-        content = _AsLongAsListed(file, member.size)
-        archive.addfile(member, content)
-    if content.missing_bytes:
-        return f"shrank while it was read: its last {content.missing_bytes} bytes are zeros"
-    return None
+            self._say(path, "was left out: it is a socket or a pipe")
+        elif stat.S_ISREG(mode):
+            self._add_file(path, name)
+        else:
+            member = self._archive.gettarinfo(path, arcname=name)
+            if member.isreg():  # it has become one just now
+                self._add_file(path, name)
+            else:
+                self._archive.addfile(member)
+        return stat.S_ISDIR(mode)
+
+    def _add_file(self, path: Path, name: str) -> None:
+        # Opened first: what tarfile was told of is what later names of the same file are stored as links to.
+        with path.open("rb") as file:
+            about = os.fstat(file.fileno())
+            member = self._archive.gettarinfo(arcname=name, fileobj=file)
+            if about.st_nlink == 1:
+                # Nothing will be a link to it, and there may be millions.
+                self._archive.inodes.pop((about.st_ino, about.st_dev), None)
+            content = _AsLongAsListed(file, member.size)
+            self._archive.addfile(member, content)
+        if content.missing_bytes:
+            self._say(path, f"shrank while it was read: its last {content.missing_bytes} bytes are zeros")
 
 
 def restore(content: Content, target: Path, overwrite: bool) -> None:
@@ -100,59 +138,15 @@ def restore(content: Content, target: Path, overwrite: bool) -> None:
 
     Raises `TargetExists` if there is something at `target` and `overwrite` is not set; `Damaged`.
     """
-    if not overwrite and target.exists() and (not target.is_dir() or any(target.iterdir())):
+    target = target.resolve()
+    if not overwrite and target.exists() and (not target.is_dir() or not empty(target)):
         raise TargetExists(f"{target} is there and not empty: name another target, or allow to overwrite it")
-    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
-    aside.mkdir(parents=True)
-    try:
-        with tarfile.open(fileobj=content, mode="r|", bufsize=CHUNK_BYTES) as archive:
-            archive.extractall(aside, members=_members(archive), filter=_inside)  # noqa: S202  `_inside` checks
-        content.drain()
-        _put_in_place(aside, target)
-    except tarfile.TarError as error:
-        raise Damaged(f"the archive does not unpack: {error}") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    while (member := archive.next()) is not None:
-        yield member
-        _forget(archive)
-
-
-def _forget(archive: tarfile.TarFile) -> None:
-    """Drop the list of all members so far, which tarfile keeps and a stream has no use for."""
-    archive.members = []
-
-
-def _put_in_place(aside: Path, target: Path) -> None:
-    if not target.exists():
-        aside.rename(target)
-        return
-    old = target.with_name(f".{target.name}.{uuid.uuid4().hex}.old")
-    target.rename(old)
-    aside.rename(target)
-    if old.is_dir():
-        shutil.rmtree(old)
-    else:
-        old.unlink()
-
-
-def _inside(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
-    """Nothing may land outside the target (tarfile's own check), but modes and owners stay as they were."""
-    tarfile.tar_filter(member, path)
-    return member
-
-
-def check(content: Content) -> int:
-    """Read the archive through. How many members it has. Raises `Damaged`."""
-    members = 0
-    try:
-        with tarfile.open(fileobj=content, mode="r|", bufsize=CHUNK_BYTES) as archive:
-            for _ in _members(archive):
-                members += 1
-    except tarfile.TarError as error:
-        raise Damaged(f"the archive does not unpack: {error}") from error
-    content.drain()
-    return members
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = beside(target)
+    with closed_to_others():
+        aside.mkdir()
+        try:
+            unpack(content, aside)
+            put_folder(aside, target)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)

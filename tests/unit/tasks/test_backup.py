@@ -19,6 +19,7 @@ from tasks.backup.kind import Backup, BackupParams, Stopped, place_url
 from tasks.backup.manifest import NoBackup, list_backups, newest
 from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources import folder, sqlite
+from tasks.backup.sources.tar import tarfile
 from tasks.backup.verify import verify
 from tasks.kind import Fenced, MissingSecret
 from tests.attempt import FakeContext
@@ -110,16 +111,21 @@ def test_a_file_that_vanishes_or_shrinks_while_the_folder_is_read_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _fill(tmp_path / "from")
-    opened = Path.open
+    opened, told = Path.open, tarfile.TarFile.gettarinfo
 
     def late(self: Path, *args: Any, **kwargs: Any) -> Any:
-        if self.name == "b.bin":
-            os.truncate(self, 5)
         if self.name == "umlaut-ä":
             self.unlink()
         return opened(self, *args, **kwargs)
 
+    def shrinks(self: Any, *args: Any, **kwargs: Any) -> Any:
+        member = told(self, *args, **kwargs)
+        if member.name == "deep/b.bin":
+            os.truncate(tmp_path / "from" / "deep" / "b.bin", 5)
+        return member
+
     monkeypatch.setattr(Path, "open", late)
+    monkeypatch.setattr(tarfile.TarFile, "gettarinfo", shrinks)
     Backup().run(_context(tmp_path))
     monkeypatch.undo()
     remarks = newest(f"{tmp_path}/to/nightly").remarks

@@ -1,0 +1,278 @@
+"""A folder's archive: what is hostile in one stays in it, what changes meanwhile is told, the rest comes back."""
+
+import io
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.backup import archive
+from tasks.backup.archive import CHUNK_BYTES, Content, Damaged
+from tasks.backup.sources import folder, in_place, unpack
+from tasks.backup.sources.folder import FolderFailed
+from tasks.backup.sources.tar import tarfile
+
+
+def _dump(path: Path) -> tuple[bytes, list[str]]:
+    """The folder's archive, uncompressed, and the remarks."""
+    kept = _Kept()
+    remarks = folder.dump(path, kept)
+    return bytes(kept.content), remarks
+
+
+class _Kept(archive.Writer):
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), 1, archive.quiet)
+        self.content = bytearray()
+
+    def write(self, content: bytes) -> int:
+        self.content += content
+        return super().write(content)
+
+
+def _content(data: bytes) -> Content:
+    chunks = (data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES))
+    return Content(chunks)
+
+
+Member = tuple[str, bytes, str]
+"""Name, tarfile's type, and what a link is to."""
+
+FILE, LINK, SYMLINK, FOLDER = tarfile.REGTYPE, tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE
+
+
+def _made(*members: Member) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w|") as made:
+        for name, kind, to in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.mode = kind, to, 0o777
+            member.size = 5 if kind == FILE else 0
+            made.addfile(member, io.BytesIO(b"taken") if kind == FILE else None)
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        lambda out: [(f"{out}/victim", FILE, "")],
+        lambda out: [(f"{out}/new", FILE, "")],
+        lambda out: [("../outside/victim", FILE, "")],
+        lambda out: [("x", LINK, f"{out}/victim"), ("x", FILE, "")],
+        lambda out: [("x", LINK, "../outside/victim"), ("x", FILE, "")],
+        lambda out: [("x", SYMLINK, f"{out}/victim"), ("y", LINK, "x"), ("y", FILE, "")],
+        lambda out: [("x", SYMLINK, f"{out}/victim"), ("x", FILE, "")],
+        lambda out: [("x", SYMLINK, str(out)), ("x/victim", FILE, "")],
+        lambda out: [("x", SYMLINK, str(out)), ("y", LINK, "x/victim"), ("y", FILE, "")],
+        lambda out: [(".", SYMLINK, str(out)), ("victim", FILE, "")],
+        # What is a folder when it is looked at, and elsewhere when its mode is set at the end.
+        lambda out: [("d", FOLDER, ""), ("x", SYMLINK, "d"), ("x", FOLDER, ""), ("x", SYMLINK, str(out))],
+    ],
+)
+def test_no_archive_reaches_outside_the_folder_that_it_is_restored_to(
+    tmp_path: Path, hostile: Callable[[Path], list[Member]]
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir(0o750)
+    (outside / "victim").write_text("mine")
+    (outside / "victim").chmod(0o600)
+    with pytest.raises(Damaged, match="does not unpack"):
+        folder.restore(_content(_made(*hostile(outside))), tmp_path / "back", overwrite=False)
+    assert [path.name for path in outside.iterdir()] == ["victim"]
+    assert (outside / "victim").read_text() == "mine"
+    assert stat.S_IMODE((outside / "victim").stat().st_mode) == 0o600
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o750
+    assert [path.name for path in tmp_path.iterdir()] == ["outside"]
+
+
+@pytest.mark.parametrize(
+    "unsound",
+    [
+        [("/etc/x", FILE, "")],
+        [("x/../../y", FILE, "")],
+        [("a", LINK, "gone")],
+        [("a", LINK, "b"), ("b", FILE, "")],
+        [("b", FILE, ""), ("a", LINK, "../b")],
+    ],
+)
+def test_what_could_not_be_restored_is_not_called_good(tmp_path: Path, unsound: list[Member]) -> None:
+    with pytest.raises(Damaged, match="is refused"):
+        unpack.check(_content(_made(*unsound)))
+    with pytest.raises(Damaged, match="is refused"):
+        folder.restore(_content(_made(*unsound)), tmp_path / "back", overwrite=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def _before_opening(monkeypatch: pytest.MonkeyPatch, name: str, do: Callable[[Path], object]) -> None:
+    opened = Path.open
+
+    def late(self: Path, *args: Any, **kwargs: Any) -> Any:
+        if self.name == name:
+            do(self)
+        return opened(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", late)
+
+
+def test_the_other_hard_links_of_a_file_that_vanishes_are_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "a").write_text("content")
+    (tmp_path / "from" / "b").hardlink_to(tmp_path / "from" / "a")
+    (tmp_path / "from" / "c").hardlink_to(tmp_path / "from" / "a")
+    _before_opening(monkeypatch, "a", Path.unlink)
+    data, remarks = _dump(tmp_path / "from")
+    assert remarks == [f"{tmp_path}/from/a vanished while the folder was read"]
+    assert unpack.check(_content(data)) == 3
+    folder.restore(_content(data), tmp_path / "back", overwrite=False)
+    assert (tmp_path / "back" / "b").read_text() == "content"
+    assert (tmp_path / "back" / "c").samefile(tmp_path / "back" / "b")
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_folder_that_goes_while_it_is_read_is_not_an_empty_backup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    root = tmp_path / "from"
+    root.mkdir()
+    for name in ("a", "b", "c"):
+        (root / name).write_text(name)
+
+    def goes(path: Path) -> None:
+        root.rename(tmp_path / "elsewhere")
+        if replaced:
+            root.mkdir()
+
+    _before_opening(monkeypatch, "b", goes)
+    with pytest.raises(FolderFailed, match="renamed, unmounted or replaced"):
+        _dump(root)
+
+
+def test_a_folder_in_it_that_vanishes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "from" / "deep" / "er").mkdir(parents=True)
+    added = tarfile.TarFile.addfile
+
+    def late(self: Any, member: Any, *args: Any) -> None:
+        added(self, member, *args)
+        if member.name == "deep":
+            shutil.rmtree(tmp_path / "from" / "deep")
+
+    monkeypatch.setattr(tarfile.TarFile, "addfile", late)
+    _, remarks = _dump(tmp_path / "from")
+    assert remarks == [f"{tmp_path}/from/deep vanished while the folder was read"]
+
+
+def test_nothing_is_kept_of_a_file_that_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "from").mkdir()
+    for name in range(20):
+        (tmp_path / "from" / f"single-{name}").write_text("x")
+    (tmp_path / "from" / "twice").write_text("x")
+    (tmp_path / "from" / "twice too").hardlink_to(tmp_path / "from" / "twice")
+    kept = []
+    forget = unpack.forget
+
+    def seen(made: Any) -> None:
+        kept.append(len(made.inodes))
+        forget(made)
+
+    monkeypatch.setattr(folder, "forget", seen)
+    _dump(tmp_path / "from")
+    assert (len(kept), max(kept)) == (22, 1)
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o2775])
+def test_the_folder_s_own_mode_and_time_come_back(tmp_path: Path, mode: int) -> None:
+    root = tmp_path / "from"
+    (root / "deep").mkdir(parents=True)
+    (root / "-").mkdir()
+    (root / "-" / "x").write_text("x")
+    root.chmod(mode)
+    os.utime(root, (1_000_000, 1_000_000))
+    data, _ = _dump(root)
+    folder.restore(_content(data), tmp_path / "new" / "back", overwrite=False)
+    assert _mode(tmp_path / "new" / "back") == mode
+    assert (tmp_path / "new" / "back").stat().st_mtime == 1_000_000
+    assert (tmp_path / "new" / "back" / "-" / "x").read_text() == "x"
+
+
+def test_an_archive_without_the_folder_itself_is_restored_closed(tmp_path: Path) -> None:
+    old = _made(("a", FILE, ""), ("d", FOLDER, ""), ("d/b", LINK, "a"))
+    assert unpack.check(_content(old)) == 3
+    folder.restore(_content(old), tmp_path / "back", overwrite=False)
+    assert (tmp_path / "back" / "d" / "b").read_text() == "taken"
+    assert (_mode(tmp_path / "back"), _mode(tmp_path / "back" / "a")) == (0o700, 0o777)
+
+
+def test_a_link_to_a_folder_stays_one_and_its_folder_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "back").symlink_to("disk")
+    folder.restore(_content(_made(("a", FILE, ""))), tmp_path / "back", overwrite=False)
+    assert (tmp_path / "back").is_symlink()
+    assert (tmp_path / "disk" / "a").read_text() == "taken"
+
+
+def _full(path: Path) -> Path:
+    (path / "old").mkdir(parents=True)
+    (path / "old" / "file").write_text("old")
+    return path
+
+
+def _all_names(path: Path) -> list[str]:
+    return sorted(entry.relative_to(path).as_posix() for entry in path.rglob("*"))
+
+
+@pytest.fixture(params=["a folder", "a mount point"])
+def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with something in it; the second is in the table of mounts, with the space written as it is there."""
+    there = _full(tmp_path / "there is")
+    if request.param == "a mount point":
+        table = tmp_path.parent / f"{tmp_path.name}-mounts"
+        table.write_text(f"25 24 0:23 / /dev/shm rw\n26 24 0:23 / {tmp_path}/there\\040is rw - ext4 /dev/x rw\n")
+        monkeypatch.setattr(in_place, "_MOUNTS", table)
+        rename = Path.rename
+
+        def busy(self: Path, to: Path) -> Path:
+            if there in (self, to):
+                raise OSError(16, "Device or resource busy")
+            return rename(self, to)
+
+        monkeypatch.setattr(Path, "rename", busy)
+    return there
+
+
+def test_what_is_there_is_replaced_once_the_new_is_on_the_disk(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = []
+    monkeypatch.setattr(in_place, "_sync", lambda path: left.append(list(target.parent.rglob("old/file"))))
+    folder.restore(_content(_made((".", FOLDER, ""), ("a", FILE, ""), ("old", FOLDER, ""))), target, overwrite=True)
+    assert [len(paths) for paths in left] == [1, 1]
+    assert _all_names(target.parent) == ["there is", "there is/a", "there is/old"]
+    assert _mode(target) == 0o777
+
+
+def test_what_cannot_be_replaced_is_left_as_it_was(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = Path.rename
+
+    def full(self: Path, to: Path) -> Path:
+        if ".partial" in str(self):
+            raise OSError(28, "No space left on device")
+        return rename(self, to)
+
+    monkeypatch.setattr(Path, "rename", full)
+    with pytest.raises(OSError, match="No space left"):
+        folder.restore(_content(_made(("a", FILE, ""))), target, overwrite=True)
+    assert _all_names(target.parent) == ["there is", "there is/old", "there is/old/file"]
+
+
+def test_the_disk_itself_is_asked_to_have_it(tmp_path: Path) -> None:
+    in_place._sync(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        in_place._sync(tmp_path / "nowhere")
