@@ -145,10 +145,10 @@ def restore_command(api: Api, what: str, target: str, overwrite: bool, options: 
         url, resolved_options = _place(api, what, options)
         with _progress(api, url, resolved_options) as advance:
             restored = restore(url, target, overwrite, resolved_options, progress=advance)
-    api.show(
-        {**_shown(restored.manifest), "target": target, "seconds": restored.seconds},
-        f"restored {restored.manifest.url} to {target}: {restored.size_bytes:,} bytes in {restored.seconds:.1f} s",
-    )
+    lines = [f"restored {restored.manifest.url} to {target}: {restored.size_bytes:,} bytes in {restored.seconds:.1f} s"]
+    lines += [f"  note: {remark}" for remark in restored.remarks]
+    shown = {**_shown(restored.manifest), "target": target, "seconds": restored.seconds, "remarks": restored.remarks}
+    api.show(shown, "\n".join(lines))
 
 
 @contextmanager

@@ -1,9 +1,7 @@
 """The kind `backup`: a PostgreSQL database, an SQLite file or a folder, to any fsspec URL, compressed, with sums."""
 
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,6 +16,7 @@ from tasks.backup import archive, keep, manifest
 from tasks.backup.destination import Place
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.sources import folder, postgres, sqlite
+from tasks.backup.sources.in_place import closed_to_others
 from tasks.kind import Context
 from tasks.secret import Reference, SecretEnv, SecretFile
 
@@ -94,7 +93,8 @@ class Backup:
 
         Raises `Fenced`, `MissingSecret`, `Stopped`, and what the source's file names.
         """
-        with _closed_to_others():
+        # A backup holds what the source's own permissions keep from others.
+        with closed_to_others():
             return self._make(ctx)
 
     def _make(self, ctx: Context[BackupParams]) -> dict[str, Any]:
@@ -143,16 +143,6 @@ class Backup:
         }
 
 
-@contextmanager
-def _closed_to_others() -> Iterator[None]:
-    """A backup holds what the source's own permissions keep from others: on a local disk it is its owner's alone."""
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
 class _Making:
     """The content of one backup, on its way from its source to its place."""
 
@@ -163,6 +153,7 @@ class _Making:
 
     def content(self) -> tuple[FileEntry, dict[str, str], list[str]]:
         """Write it. What the manifest says of it, the tools that made it, and remarks."""
+        remarks: list[str] = []
         tools = {"rota": _version("rota"), "zstandard": zstandard.__version__}
         match self._ctx.params.source:
             case postgres.PostgresSource() as source:
@@ -175,10 +166,12 @@ class _Making:
                 path = Path(source.path)
                 self._total = path.stat().st_size if path.exists() else None
                 scratch = self._ctx.scratch
-                entry = self._store(sqlite.FILE, lambda out: sqlite.dump(path, scratch, out, self._check))
-                return entry, tools | {"sqlite": sqlite_version}, []
+                entry = self._store(
+                    sqlite.FILE, lambda out: remarks.extend(sqlite.dump(path, scratch, out, self._check))
+                )
+                entry = entry.model_copy(update=sqlite.permissions(path))
+                return entry, tools | {"sqlite": sqlite_version}, remarks
             case folder.FolderSource() as source:
-                remarks: list[str] = []
                 path = Path(source.path)
                 entry = self._store(folder.FILE, lambda out: remarks.extend(folder.dump(path, out)))
                 return entry, tools, remarks

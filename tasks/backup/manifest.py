@@ -29,6 +29,9 @@ class FileEntry(BaseModel):
     stored_bytes: int = Field(description="Of the file as stored, compressed")
     sha256: str = Field(description="Of the file as stored, in hex")
     content_sha256: str = Field(description="Of the content, in hex")
+    mode: int | None = Field(default=None, description="Permissions of the database's file; null: not of a file")
+    uid: int | None = Field(default=None, description="Its owner")
+    gid: int | None = Field(default=None, description="Its group")
 
 
 class Manifest(BaseModel):

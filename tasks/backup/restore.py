@@ -18,10 +18,11 @@ class BadTarget(Exception):
 
 @dataclass(frozen=True)
 class Restored:
-    """What was restored, and where."""
+    """What was restored, and where. `remarks` say what is not in it, and what could not be checked here."""
 
     manifest: Manifest
     target: str
+    remarks: tuple[str, ...]
     size_bytes: int
     seconds: float
 
@@ -49,13 +50,15 @@ def restore(
         raise BadTarget(f"a backup of type {manifest.source_type} is restored into {wanted}, not into {target}")
     (entry,) = manifest.files
     content = archive.Content(archive.load(Place(manifest.url, options), entry, progress))
+    found: list[str] = []
     match manifest.source_type:
         case "postgres":
             with tempfile.TemporaryDirectory(prefix="rota-restore-") as scratch:
                 database = postgres.Database(target, Path(scratch), password)
                 postgres.restore(content, database, manifest.tools["pg_dump"], overwrite)
         case "sqlite":
-            sqlite.restore(content, Path(target).absolute(), overwrite)
+            found = sqlite.restore(content, Path(target), overwrite, entry)
         case "folder":
-            folder.restore(content, Path(target).absolute(), overwrite)
-    return Restored(manifest, target, manifest.size_bytes, time.monotonic() - began_s)
+            folder.restore(content, Path(target), overwrite)
+    remarks = (*manifest.remarks, *(remark for remark in found if remark not in manifest.remarks))
+    return Restored(manifest, target, remarks, manifest.size_bytes, time.monotonic() - began_s)

@@ -44,25 +44,25 @@ def verify(url: str, options: dict[str, Any] | None = None, progress: archive.Pr
     with tempfile.TemporaryDirectory(prefix="rota-verify-") as scratch:
         for entry in manifest.files:
             try:
-                remark = _check(manifest, place, entry, Path(scratch), progress)
+                found = _check(manifest, place, entry, Path(scratch), progress)
             except (archive.Damaged, PostgresFailed) as error:
                 problems.append(str(error))
                 continue
             read_bytes += entry.stored_bytes
-            if remark is not None:
-                remarks.append(remark)
+            remarks += [remark for remark in found if remark not in remarks]
     seconds = time.monotonic() - began_s
     return Report(manifest, tuple(problems), tuple(remarks), read_bytes, seconds)
 
 
-def _check(manifest: Manifest, place: Place, entry: FileEntry, scratch: Path, progress: archive.Progress) -> str | None:
-    """Raises `Damaged` or `PostgresFailed`. A remark, or None."""
+def _check(manifest: Manifest, place: Place, entry: FileEntry, scratch: Path, progress: archive.Progress) -> list[str]:
+    """Remarks. Raises `Damaged` or `PostgresFailed`."""
     content = archive.Content(archive.load(place, entry, progress))
     match manifest.source_type:
         case "postgres":
-            return postgres.check(content, scratch, manifest.tools["pg_dump"])
+            remark = postgres.check(content, scratch, manifest.tools["pg_dump"])
+            return [] if remark is None else [remark]
         case "sqlite":
-            sqlite.check(content, scratch)
+            return sqlite.check(content, scratch)
         case "folder":
             unpack.check(content)
-    return None
+            return []

@@ -34,7 +34,7 @@ def beside(target: Path) -> Path:
 
     A mount point cannot be renamed, and what is beside it is another file system's.
     """
-    return _hidden(target, target if _is_mounted(target) else target.parent, "partial")
+    return _hidden(target, target if target.is_dir() and _is_mounted(target) else target.parent, "partial")
 
 
 def _hidden(target: Path, folder: Path, suffix: str) -> Path:
