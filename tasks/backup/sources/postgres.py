@@ -5,13 +5,14 @@ Roles and tablespaces belong to the server, not to a database, and are not in th
 """
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Literal
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -25,12 +26,27 @@ _USER_RELATIONS = """SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.
 WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp)'"""
 
 
+_REFUSAL = "a password does not belong in the URL: give a reference to a secret as `password`"
+_PREFIXES = ("postgresql://", "postgres://")
+_USER_PART = re.compile(r"[^@/]*(?=@)")
+_SECRET_PARAMETERS = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
+
+
 def _postgres_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("postgresql", "postgres"):
+    """Raises `ValueError` for a URL that has a secret in it as libpq reads it (conninfo_uri_parse_options).
+
+    Which is not as others do: `#` and `?` end nothing before the `@`, and there is no fragment after the parameters.
+    """
+    prefix = next((prefix for prefix in _PREFIXES if url.startswith(prefix)), None)
+    if prefix is None:
         raise ValueError("a PostgreSQL URL begins with postgresql://")
-    if parts.password is not None or {"password", "sslpassword"} & parse_qs(parts.query).keys():
-        raise ValueError("a password does not belong in the URL: give a reference to a secret as `password`")
+    rest = url.removeprefix(prefix)
+    user = _USER_PART.match(rest)
+    if user is not None and ":" in user[0]:
+        raise ValueError(f"{_REFUSAL}; a ':' in the user's name is %3A")
+    _, _, parameters = (rest if user is None else rest[user.end() :]).partition("?")
+    if _SECRET_PARAMETERS & parse_qs(parameters).keys():
+        raise ValueError(_REFUSAL)
     return url
 
 

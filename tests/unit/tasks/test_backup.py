@@ -344,6 +344,11 @@ def test_the_backup_just_made_stays_whatever_the_clocks_say(tmp_path: Path) -> N
         ({"source": {"type": "postgres", "url": "mysql://x/y"}}, "begins with postgresql://"),
         ({"source": {"type": "postgres", "url": "postgresql://a:b@x/y"}}, "does not belong in the URL"),
         ({"source": {"type": "postgres", "url": "postgresql://x/y?password=b"}}, "does not belong in the URL"),
+        ({"source": {"type": "postgres", "url": "postgresql://a:b#c@x/y"}}, "does not belong in the URL"),
+        ({"source": {"type": "postgres", "url": "postgresql://a:b?c@x/y"}}, "does not belong in the URL"),
+        ({"source": {"type": "postgres", "url": "postgresql://a#b:c@x/y"}}, "in the user's name is %3A"),
+        ({"source": {"type": "postgres", "url": "postgresql://a@x/y#z?password=b"}}, "does not belong in the URL"),
+        ({"source": {"type": "postgres", "url": "postgresql://a@x/y?sslpass%77ord=b"}}, "does not belong in the URL"),
         ({"source": {"type": "folder", "path": "/data"}, "destination": "/data/backups"}, "inside the folder"),
         ({"destination": "somewhere"}, "must begin with '/'"),
         ({"destination": "nosuch://x"}, "no file system is known"),
@@ -353,6 +358,22 @@ def test_the_backup_just_made_stays_whatever_the_clocks_say(tmp_path: Path) -> N
 def test_wrong_params_are_refused_with_a_reason(tmp_path: Path, wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         _context(tmp_path, **wrong)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://backup@db.internal:5432/orders",
+        "postgres://a%3Ab@x",
+        "postgresql://x:1,y:2/z",
+        "postgresql://a@[::1]:5432/z?sslmode=require",
+        "postgresql:///z?host=/run/postgresql",
+        "postgresql://x/a:b@c",
+    ],
+)
+def test_what_libpq_takes_for_no_password_is_taken(tmp_path: Path, url: str) -> None:
+    context = _context(tmp_path, source={"type": "postgres", "url": url})
+    assert context.params.source.model_dump()["url"] == url
 
 
 def test_a_missing_secret_of_the_destination_fails_before_anything_is_written(tmp_path: Path) -> None:
