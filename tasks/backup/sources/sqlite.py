@@ -19,6 +19,7 @@ from tasks.kind import Failed
 FILE = "database.sqlite.zst"
 
 _PAGES_A_STEP = 2048
+_OPERATIONS_A_STEP = 1000
 _BUSY_S = 60
 
 _NOT_HERE = re.compile(
@@ -66,7 +67,7 @@ def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None]) -> li
     except sqlite3.Error as error:
         raise SqliteFailed(f"{path}: {error}") from error
     try:
-        remarks = _examine(copy)
+        remarks = _examine(copy, step)
     except _Unsound as error:
         raise SqliteFailed(
             f"{path} is damaged, and was not backed up ({error}): restore an older backup, or mend it by sqlite3's"
@@ -121,7 +122,7 @@ def restore(content: Content, target: Path, overwrite: bool, entry: FileEntry) -
 def _check(path: Path) -> list[str]:
     """Ask SQLite whether what was backed up is sound. Remarks. Raises `Damaged`."""
     try:
-        return _examine(path)
+        return _examine(path, lambda: None)
     except _Unsound as error:
         raise Damaged(
             f"what was backed up is not a sound database ({error}): `zstd -d {FILE}` gives it as it is, for sqlite3's"
@@ -129,12 +130,13 @@ def _check(path: Path) -> list[str]:
         ) from error
 
 
-def _examine(path: Path) -> list[str]:
-    """Ask SQLite whether the file, which nobody else has open, is sound. Remarks. Raises `_Unsound`."""
+def _examine(path: Path, step: Callable[[], None]) -> list[str]:
+    """Ask SQLite whether the file, which nobody else has open, is sound. Remarks. Raises `_Unsound`, or as `step`."""
     remarks: list[str] = []
     try:
         # Read only, SQLite leaves the constraints alone, which may want functions that only the application has.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as database:
+            database.set_progress_handler(step, _OPERATIONS_A_STEP)
             while True:
                 try:
                     return remarks + _findings(database)
@@ -147,6 +149,8 @@ def _examine(path: Path) -> list[str]:
                     if not _stand_in(database, missing):
                         return remarks
     except sqlite3.Error as error:
+        # What `step` raises in the middle of the check comes out of SQLite as an interruption.
+        step()
         raise _Unsound(str(error)) from error
 
 

@@ -1,5 +1,6 @@
 """Backups of SQLite files: damaged ones are found out in time, sound ones come back whatever they need, as closed."""
 
+import io
 import json
 import sqlite3
 import stat
@@ -10,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from tasks.backup.kind import Backup, BackupParams
+from tasks.backup import archive
+from tasks.backup.kind import Backup, BackupParams, Stopped
 from tasks.backup.manifest import list_backups
 from tasks.backup.restore import restore
-from tasks.backup.sources.sqlite import SqliteFailed
+from tasks.backup.sources.sqlite import SqliteFailed, dump
 from tasks.backup.verify import verify
 from tests.attempt import FakeContext
 
@@ -103,6 +105,19 @@ def test_a_sound_database_comes_back_though_sqlite_cannot_check_all_of_it(
     assert report.remarks == restored.remarks
     assert all(part in remark for part, remark in zip(remarks, sorted(report.remarks), strict=True))
     assert _rows(tmp_path / "back.db") == _rows(tmp_path / "app.db")
+
+
+def test_a_check_is_stopped_as_the_copy_is(tmp_path: Path) -> None:
+    _database(tmp_path / "app.db")
+    steps = []
+
+    def step() -> None:
+        steps.append(1)
+        if len(steps) > 1:  # so small a copy is one
+            raise Stopped("asked to stop")
+
+    with pytest.raises(Stopped):
+        dump(tmp_path / "app.db", tmp_path, archive.Writer(io.BytesIO(), 1, archive.quiet), step)
 
 
 def _mode(path: Path) -> int:
