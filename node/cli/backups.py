@@ -15,7 +15,7 @@ from node.client import Problem, Unreachable, path
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.destination import BadDestination
 from tasks.backup.kind import BackupParams, place_url, resolved
-from tasks.backup.manifest import Manifest, NoBackup, list_backups, newest
+from tasks.backup.manifest import Manifest, NoBackup, newest, survey_url
 from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
 from tasks.backup.verify import verify
@@ -90,11 +90,13 @@ _options_option = click.option("--options", help="fsspec's options for the URL, 
 @_options_option
 @api_command
 def list_command(api: Api, what: str, options: str | None) -> None:
-    """The complete backups, newest first."""
+    """The complete backups, newest first; on standard error, those whose manifests cannot be read."""
     with _told():
-        found = list_backups(*_place(api, what, options))
+        found = survey_url(*_place(api, what, options))
+    for why in found.unreadable:
+        click.echo(f"not listed: {why}", err=True)
     api.show(
-        [_shown(manifest) for manifest in found],
+        [_shown(manifest) for manifest in found.complete],
         lambda: api.table(
             ("BACKUP", "MADE", "OF", "SIZE", "STORED"),
             (
@@ -105,7 +107,7 @@ def list_command(api: Api, what: str, options: str | None) -> None:
                     f"{manifest.size_bytes:,}",
                     f"{manifest.stored_bytes:,}",
                 )
-                for manifest in found
+                for manifest in found.complete
             ),
             "no backup is there",
         ),

@@ -6,7 +6,8 @@ disk, and the one that makes everything else count is written aside and renamed.
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -48,6 +49,23 @@ class Place:
         except FileNotFoundError:
             return []
         return sorted(entry["name"].rstrip("/").rpartition("/")[2] for entry in found if entry["type"] == "directory")
+
+    def size_bytes(self, name: str) -> int | None:
+        """The size of a file as it is now; None where the storage does not say. Raises `FileNotFoundError`."""
+        self._files.invalidate_cache()
+        found = self._files.info(f"{self._path}/{name}")["size"]
+        return None if found is None else int(found)
+
+    def last_written(self) -> datetime | None:
+        """When the newest of the files in this folder was written; None without one, or where that is not told."""
+        times: list[datetime] = []
+        try:
+            for path in self._files.ls(self._path, detail=False):
+                with suppress(FileNotFoundError):  # it has just gone, or been renamed
+                    times.append(self._files.modified(path))
+        except (FileNotFoundError, NotImplementedError):
+            return None
+        return max((time if time.tzinfo else time.replace(tzinfo=UTC) for time in times), default=None)
 
     def read(self, name: str) -> bytes | None:
         """The content of a small file; None if it is not there."""

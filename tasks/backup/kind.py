@@ -17,7 +17,7 @@ from tasks.backup.destination import Place
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.sources import folder, postgres, sqlite
 from tasks.backup.sources.in_place import closed_to_others
-from tasks.kind import Context
+from tasks.kind import Context, Failed, Fenced
 from tasks.secret import Reference, SecretEnv, SecretFile
 
 Source = Annotated[postgres.PostgresSource | sqlite.SqliteSource | folder.FolderSource, Field(discriminator="type")]
@@ -25,6 +25,10 @@ Source = Annotated[postgres.PostgresSource | sqlite.SqliteSource | folder.Folder
 
 class Stopped(Exception):
     """The attempt was asked to stop. What it had written is no backup."""
+
+
+class Vanished(Failed):
+    """What was written is not there any more, or not all of it: somebody has removed it."""
 
 
 class BackupParams(BaseModel):
@@ -89,9 +93,9 @@ class Backup:
     Params = BackupParams
 
     def run(self, ctx: Context[BackupParams]) -> dict[str, Any]:
-        """Make one backup. Result: its URL, sizes, seconds, remarks, and how many old ones were removed.
+        """Make one backup. Result: its URL, sizes, seconds, remarks, how many old ones were removed, what could not be.
 
-        Raises `Fenced`, `MissingSecret`, `Stopped`, and what the source's file names.
+        Raises `Fenced`, `MissingSecret`, `Stopped`, `Vanished`, and what the source's file names.
         """
         # A backup holds what the source's own permissions keep from others.
         with closed_to_others():
@@ -102,45 +106,116 @@ class Backup:
         params = ctx.params
         created = datetime.now(UTC)
         task_place = Place(place_url(params.destination, ctx.task), resolved(params.options, ctx.secret))
-        place = task_place.inside(manifest.folder_name(created, ctx.token))
+        name = manifest.folder_name(created, ctx.token)
+        place = task_place.inside(name)
         if place.read(manifest.NAME) is not None:
             raise FileExistsError(f"{place.url} is a backup already: another cluster writes to the same destination")
-        made = _Making(ctx, place)
+        before = keep.begun_before(ctx.checkpoint)
+        begun = keep.begun_by_now(before, name)
+        ctx.save_checkpoint(begun)
+        cleared = keep.clear(task_place, before, ctx.token)
         try:
-            entry, tools, remarks = made.content()
-            # The last question to the cluster: an attempt that was taken over makes no backup.
-            ctx.save_checkpoint({"finishing": place.url})
+            entry, tools, remarks = _Making(ctx, place).content()
+            done = Manifest(
+                task=ctx.task,
+                run_id=ctx.run_id,
+                attempt=ctx.attempt,
+                token=ctx.token,
+                created=created,
+                finished=datetime.now(UTC),
+                source_type=params.source.type,
+                source=params.source.model_dump(mode="json", exclude={"password", "bin"}),
+                tools=tools,
+                files=(entry,),
+                remarks=tuple(map(_printable, remarks)),
+            )
+            # An attempt that was taken over makes no backup,
+            ctx.save_checkpoint(begun | {"finishing": place.url})
+            # and one that was paused here, and taken over, no backup without its files.
+            _check_stored(place, done)
+            manifest.write(place, done)
         except Exception:
-            ctx.log.info("removing what was written to %s", place.url)
-            place.remove_folder()
+            _discard(ctx, place)
             raise
-        done = Manifest(
-            task=ctx.task,
-            run_id=ctx.run_id,
-            attempt=ctx.attempt,
-            token=ctx.token,
-            created=created,
-            finished=datetime.now(UTC),
-            source_type=params.source.type,
-            source=params.source.model_dump(mode="json", exclude={"password", "bin"}),
-            tools=tools,
-            files=(entry,),
-            remarks=tuple(remarks),
-        )
-        manifest.write(place, done)
         ctx.log.info("%s: %d bytes, %d stored", place.url, done.size_bytes, done.stored_bytes)
-        for remark in remarks[:100]:
+        for remark in done.remarks[:100]:
             ctx.log.warning("%s", remark)
-        removed = keep.prune(task_place, place.url, params.keep) if params.keep is not None else []
+        tidied = self._tidy(ctx, task_place, place, done, begun)
+        failed = [*cleared.failed, *tidied.failed]
+        for why in failed:
+            ctx.log.warning("the backup is complete, but something old could not be removed: %s", why)
+        for why in tidied.unreadable:
+            ctx.log.warning("not counted and not removed: %s", why)
         return {
             "url": place.url,
             "bytes": done.size_bytes,
             "stored_bytes": done.stored_bytes,
             "sha256": entry.sha256,
-            "remarks": len(remarks),
-            "removed": len(removed),
+            "remarks": len(done.remarks),
+            "removed": len(cleared.removed) + len(tidied.removed),
+            "not_removed": [_printable(why[:1000]) for why in failed[:20]],
+            "unreadable": len(tidied.unreadable),
             "seconds": round(time.monotonic() - began_s, 3),
         }
+
+    def _tidy(
+        self, ctx: Context[BackupParams], task_place: Place, place: Place, done: Manifest, begun: dict[str, Any]
+    ) -> keep.Tidied:
+        """Remove what is old, if this is still the run's attempt and its backup is whole: raises `Fenced`, `Vanished`.
+
+        One that was paused while it wrote its manifest may have been taken over, and its files removed, since.
+        """
+        fenced: Fenced | None = None
+        try:
+            ctx.save_checkpoint(begun | {"finished": place.url})
+        except Fenced as error:
+            fenced = error
+        try:
+            _check_stored(place, done)
+        except Vanished:
+            _discard(ctx, place)
+            raise
+        except Exception as error:  # noqa: BLE001  the libraries of the storages raise whatever they like; it is told
+            if fenced is None:
+                return keep.Tidied(failed=(f"{place.url}: {type(error).__name__}: {error}",))
+        if fenced is not None:
+            raise fenced
+        return keep.tidy(task_place, place.url, ctx.token, ctx.params.keep, done.finished)
+
+
+def _check_stored(place: Place, done: Manifest) -> None:
+    """Raises `Vanished` unless the files are there in the size that they were written in."""
+    for file in done.files:
+        try:
+            found = place.size_bytes(file.name)
+        except (FileNotFoundError, NotADirectoryError):
+            now = "it is gone"
+        else:
+            if found is None or found == file.stored_bytes:
+                continue
+            now = f"it has {found}"
+        raise Vanished(
+            f"{place.url}/{file.name}: {file.stored_bytes} bytes were written, now {now}: another attempt, or somebody "
+            "else, has removed or changed it; this attempt makes no backup"
+        )
+
+
+def _discard(ctx: Context[BackupParams], place: Place) -> None:
+    """Remove what this attempt has written. What it failed of is what counts, and is raised by the caller."""
+    ctx.log.info("removing what was written to %s", place.url)
+    try:
+        keep.remove(place)
+    except Exception as error:  # noqa: BLE001  the libraries of the storages raise whatever they like
+        ctx.log.warning("%s could not be removed: %s: %s", place.url, type(error).__name__, error)
+
+
+def _printable(remark: str) -> str:
+    r"""A remark without what neither JSON nor msgpack takes: names of files may be any bytes.
+
+    >>> _printable("caf\udce9 vanished")
+    'caf\\udce9 vanished'
+    """
+    return remark.encode("utf-8", "backslashreplace").decode()
 
 
 class _Making:

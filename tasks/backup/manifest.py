@@ -5,6 +5,8 @@ attempt has: one that was taken over and writes late writes beside the good back
 written last, once everything it names is there.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -75,9 +77,38 @@ def folder_name(created: datetime, token: int) -> str:
     return f"{created.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}-{token}"
 
 
+@dataclass(frozen=True)
+class Begun:
+    """When a backup was begun, and by which attempt: what the name of its folder says."""
+
+    created: datetime
+    token: int
+
+
+def begun(name: str) -> Begun | None:
+    """What `folder_name` made `name` of; None for a folder that is not ours to touch.
+
+    >>> begun("20261121T030000.000000Z-42").token
+    42
+    >>> begun("20261121T030000.000000Z-42.old"), begun("photos"), begun("20261121T030000Z-042")
+    (None, None, None)
+    """
+    time, _, token = name.partition("-")
+    if not (token.isascii() and token.isdecimal()):
+        return None
+    try:
+        found = Begun(datetime.strptime(time, "%Y%m%dT%H%M%S.%fZ").replace(tzinfo=UTC), int(token))
+    except ValueError:
+        return None
+    return found if folder_name(found.created, found.token) == name else None
+
+
 def read(place: Place) -> Manifest | None:
     """The manifest in the folder `place`; None if there is none. Raises `NoBackup` for one that cannot be read."""
-    text = place.read(NAME)
+    try:
+        text = place.read(NAME)
+    except (PermissionError, IsADirectoryError) as error:
+        raise NoBackup(f"{place.url}/{NAME} cannot be read: {error.strerror or error}") from None
     if text is None:
         return None
     try:
@@ -92,32 +123,55 @@ def write(place: Place, manifest: Manifest) -> None:
     place.write_whole(NAME, manifest.model_dump_json(indent=1).encode())
 
 
-def complete(place: Place) -> list[Manifest]:
-    """The complete backups in the folders of `place`, the newest first. Unreadable manifests are passed over."""
-    found = []
-    for name in place.folders():
+@dataclass(frozen=True)
+class Survey:
+    """What is in the folders of a task: backups, the newest first; what may be one; and what is none."""
+
+    complete: tuple[Manifest, ...]
+    unreadable: tuple[str, ...]
+    """For each manifest that is damaged, of another version or kept from us: which, and why."""
+
+    without: tuple[str, ...]
+    """The names of the folders without a manifest."""
+
+
+def survey(place: Place, names: Sequence[str] | None = None) -> Survey:
+    """What is in the folders of `place`: in all of them, or in those that are named."""
+    complete, unreadable, without = [], [], []
+    for name in place.folders() if names is None else names:
         try:
             manifest = read(place.inside(name))
-        except NoBackup:
+        except NoBackup as error:
+            unreadable.append(str(error))
             continue
-        if manifest is not None:
-            found.append(manifest)
-    return sorted(found, key=lambda manifest: (manifest.created, manifest.token), reverse=True)
+        if manifest is None:
+            without.append(name)
+        else:
+            complete.append(manifest)
+    complete.sort(key=lambda manifest: (manifest.created, manifest.token), reverse=True)
+    return Survey(tuple(complete), tuple(unreadable), tuple(without))
 
 
-def list_backups(url: str, options: dict[str, Any] | None = None) -> list[Manifest]:
-    """The complete backups at `url`, the newest first: of one task (`DESTINATION/TASK`), or the one that `url` is.
+def survey_url(url: str, options: dict[str, Any] | None = None) -> Survey:
+    """What is at `url`: the folders of one task (`DESTINATION/TASK`), or the one backup that `url` is.
 
-    `options` are fsspec's for that URL, secrets resolved.
+    `options` are fsspec's for that URL, secrets resolved. Raises `NoBackup` where `url` is a backup's that cannot be
+    read.
     """
     place = Place(url, options)
     own = read(place)
-    return complete(place) if own is None else [own]
+    return survey(place) if own is None else Survey((own,), (), ())
+
+
+def list_backups(url: str, options: dict[str, Any] | None = None) -> list[Manifest]:
+    """The complete backups at `url`, the newest first, as `survey_url` finds them."""
+    return list(survey_url(url, options).complete)
 
 
 def newest(url: str, options: dict[str, Any] | None = None) -> Manifest:
     """The backup that `url` is, or the newest of the task whose folder it is. Raises `NoBackup`."""
-    found = list_backups(url, options)
-    if not found:
-        raise NoBackup(f"{url} holds no folder with a {NAME}: give DESTINATION/TASK, or the URL of one backup")
-    return found[0]
+    found = survey_url(url, options)
+    if not found.complete:
+        why = "; ".join(found.unreadable) or f"{url} holds no folder with a {NAME}"
+        raise NoBackup(f"{why}: give DESTINATION/TASK, or the URL of one backup")
+    return found.complete[0]
