@@ -7,7 +7,9 @@ value is read where the work is done (DESIGN.md, section 8).
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import quote, quote_plus
@@ -17,7 +19,11 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 from tasks.kind import MissingSecret
 
 VALUE_BYTES_MAX: Final = 64 * 1024
+LINE_BYTES_MIN: Final = 16
+"""Shorter lines of a secret of several lines may stand elsewhere by chance, and are blotted with the others only."""
+
 BLOT: Final = b"[secret]"
+_HEAD_BYTES: Final = 32
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}")
 
 
@@ -87,12 +93,29 @@ def _from_env(name: str, env_allow: Collection[str], environ: Mapping[str, str])
 
 
 def spellings(value: str) -> frozenset[bytes]:
-    """The ways in which `value` is likely to be printed: as it is, in a URL, in JSON, in a Python literal."""
+    """The ways in which `value` is likely to be printed: as it is, in a URL, in JSON, in a Python literal, on one line.
+
+    Of a value of several lines each line too that has `LINE_BYTES_MIN` bytes or more: what prints it line by line may
+    put something before each, and a shorter line (`}`, `-----`) may be anybody's.
+    """
     if not value:
         return frozenset()
-    texts = {value, value.strip(), quote(value, safe=""), quote(value), quote_plus(value)}
-    texts |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
-    return frozenset(text.encode("utf-8", "surrogateescape") for text in texts if text)
+    texts = {value, value.strip(), " ".join(value.split()), quote(value, safe=""), quote(value), quote_plus(value)}
+    texts |= _escaped(value)
+    found = {_bytes(text) for text in texts if text}
+    lines = [line.strip() for line in value.splitlines()]
+    if len(lines) > 1:
+        apart = (spelling for line in lines for spelling in (line, " ".join(line.split()), *_escaped(line)))
+        found |= {line for line in map(_bytes, apart) if len(line) >= LINE_BYTES_MIN}
+    return frozenset(found)
+
+
+def _escaped(text: str) -> set[str]:
+    return {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 class Redactor:
@@ -106,15 +129,19 @@ class Redactor:
 
     def __init__(self) -> None:
         self._spellings: frozenset[bytes] = frozenset()
+        self._sorted: list[bytes] = []
+        self._first_bytes: frozenset[int] = frozenset()
+        self._longest = 1
         self._pattern: re.Pattern[bytes] | None = None
         self._held = b""
 
     def learn(self, value: str) -> None:
         """From now on `value` is blotted out, in each of its `spellings`."""
         self._spellings |= spellings(value)
-        # One longer than another comes first: a value that begins with another one goes whole.
-        ordered = sorted(self._spellings, key=lambda spelling: (-len(spelling), spelling))
-        self._pattern = re.compile(b"|".join(map(re.escape, ordered))) if ordered else None
+        self._sorted = sorted(self._spellings)
+        self._first_bytes = frozenset(spelling[0] for spelling in self._spellings)
+        self._longest = max(map(len, self._spellings), default=1)
+        self._pattern = re.compile(_any_of(self._sorted)) if self._sorted else None
 
     def feed(self, piece: bytes) -> bytes:
         """What may be shown of the stream now that `piece` has come. A possible beginning of a value is held back."""
@@ -153,15 +180,27 @@ class Redactor:
 
     def _beginning_of_value(self, data: bytes) -> int:
         """Where the longest end of `data` begins that a longer value begins with; its length where there is none."""
-        known = self._spellings
-        longest = max(map(len, known), default=1)
-        first_bytes = {spelling[0] for spelling in known}
-        for at in range(max(0, len(data) - longest + 1), len(data)):
-            if data[at] in first_bytes:
-                end = data[at:]
-                if any(len(spelling) > len(end) and spelling.startswith(end) for spelling in known):
-                    return at
+        for at in range(max(0, len(data) - self._longest + 1), len(data)):
+            if data[at] in self._first_bytes and self._begins(data[at : at + _HEAD_BYTES]) and self._begins(data[at:]):
+                return at
         return len(data)
+
+    def _begins(self, part: bytes) -> bool:
+        """Whether a spelling begins with `part` and goes on; a secret may be of a thousand lines."""
+        next_one = bisect_right(self._sorted, part)
+        return next_one < len(self._sorted) and self._sorted[next_one].startswith(part)
+
+
+def _any_of(spellings: list[bytes]) -> bytes:
+    """A pattern of all `spellings` (sorted), grouped by first bytes, so that most of a text is passed over quickly.
+
+    One longer than another comes first: a value that begins with another one goes whole.
+    """
+    groups = []
+    for first, group in groupby(spellings, key=lambda spelling: spelling[:1]):
+        rests = sorted((spelling[1:] for spelling in group), key=len, reverse=True)
+        groups.append(re.escape(first) + b"(?:" + b"|".join(map(re.escape, rests)) + b")")
+    return b"|".join(groups)
 
 
 def blot_json(value: Any, redactor: Redactor) -> Any:

@@ -156,7 +156,9 @@ def _print(error: BaseException) -> None:
 
 def _line(error: BaseException, redactor: Redactor) -> str:
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    clean = text.encode("utf-8", "replace").decode()
+    # Before the blanks go, with which a secret of several lines would no longer be itself; and after, for what was
+    # folded into several lines.
+    clean = redactor.blot_text(text.encode("utf-8", "replace").decode())
     return redactor.blot_text(" ".join(clean.split()))[:ERROR_CHARS_MAX]
 
 

@@ -1,5 +1,6 @@
 """References to secrets, and blotting values out (DESIGN.md, section 8)."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,39 @@ def test_a_value_is_blotted_out_in_the_spellings_of_urls_and_json() -> None:
     blotter = redactor('p@ss/w"rd')
     for text in ('p@ss/w"rd', "postgres://u:p%40ss%2Fw%22rd@h", '{"a": "p@ss/w\\"rd"}'):
         assert "rd" not in blotter.blot_text(text)
+
+
+KEY = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\n  AASCBKcwggSjAgEAAoIBAQC7VJTU\nshort\n-----END KEY-----"
+
+
+@pytest.mark.parametrize("secret", [KEY, "two  blanks\tand a tab", "a\r\nb\r\nc"])
+def test_a_value_is_blotted_out_where_it_is_printed_on_one_line(secret: str) -> None:
+    assert redactor(secret).blot_text(f"error: {' '.join(secret.split())}!") == "error: [secret]!"
+
+
+def test_a_value_of_several_lines_is_blotted_out_line_by_line_however_the_stream_is_cut() -> None:
+    printed = "".join(f"> {line.strip()}\n" for line in KEY.splitlines()).encode()
+    for size in (1, 7, 64, len(printed)):
+        blotter = redactor(KEY)
+        pieces = [blotter.feed(printed[at : at + size]) for at in range(0, len(printed), size)]
+        shown = b"".join([*pieces, blotter.rest()])
+        assert shown == b"> [secret]\n> [secret]\n> [secret]\n> short\n> [secret]\n"
+
+
+def test_the_lines_of_a_value_are_blotted_out_as_json_and_python_write_them() -> None:
+    account = '{\n  "private_key_id": "0123456789abcdef",\n  "type": "x"\n}'
+    for printed in (r"\"private_key_id\": \"0123456789abcdef\",", '\'"private_key_id": "0123456789abcdef",\''):
+        assert "0123456789" not in redactor(account).blot_text(printed)
+
+
+def test_a_value_of_a_thousand_lines_does_not_hold_the_log_up() -> None:
+    lines = [f"{number:08}{number * 7919 % 1_000_003:08}{'x' * 48}" for number in range(1000)]
+    blotter = redactor("\n".join(lines))
+    began_s = time.process_time()
+    shown = b"".join(blotter.feed(b"00000 nothing of it is here, and it is shown\n") for _ in range(1000))
+    assert shown.count(b"nothing") == 1000
+    assert blotter.blot_text(f"> {lines[500]}") == "> [secret]"
+    assert time.process_time() - began_s < 3, "it took 10 s when each line was compared with each end of the log"
 
 
 def test_an_empty_value_blots_nothing() -> None:
