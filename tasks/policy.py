@@ -45,6 +45,8 @@ def retry_after_s(retry: "Retry", failures: int) -> float | None:
     """
     if failures >= retry.attempts:
         return None
+    if retry.backoff_s == 0:
+        return 0.0  # however large the factor has grown
     try:
         growing_s = retry.backoff_s * retry.factor ** (failures - 1)
     except OverflowError:

@@ -45,6 +45,11 @@ def test_a_delay_too_large_for_a_float_is_the_longest_one() -> None:
     assert retry_after_s(Retry(attempts=1000, factor=100, max_s=900), 999) == 900
 
 
+def test_no_backoff_is_none_after_a_thousand_failures_too() -> None:
+    retry = Retry(attempts=1000, backoff_s=0, factor=100)
+    assert {retry_after_s(retry, failures) for failures in range(1, 1000)} == {0}
+
+
 @pytest.mark.parametrize(("most", "orphanings"), [(0, 1), (1, 1), (3, 3), (3, 4)])
 def test_after_max_orphaned_attempts_a_run_is_abandoned(most: int, orphanings: int) -> None:
     assert after_orphaning(Failover(max=most), orphanings) == "abandoned"
