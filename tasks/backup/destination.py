@@ -5,20 +5,63 @@ disk, and the one that makes everything else count is written aside and renamed.
 """
 
 import os
+import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import IO, Any
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final
+from urllib.parse import urlsplit
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from tasks.kind import Failed
 
+_WRAPPER: Final = "it only stands before another one: give that one's URL"
+_READ_ONLY: Final = "nothing can be written there"
+KEEPS_NOTHING: Final = {
+    "memory": "it is gone when the run ends",
+    **dict.fromkeys(("http", "https", "github", "gist", "git", "dvc", "data", "libarchive", "tar", "zip"), _READ_ONLY),
+    **dict.fromkeys(("blockcache", "cached", "filecache", "simplecache", "dir", "generic", "reference"), _WRAPPER),
+    **dict.fromkeys(("async_wrapper", "asyncwrapper", "dask", "pyscript"), _WRAPPER),
+}
+"""fsspec's file systems that are no place for a backup, and why. `http` may be read from all the same."""
+
 
 class BadDestination(Failed):
-    """A URL that no installed file system takes."""
+    """A URL that no installed file system takes, or a folder that is no place for this backup."""
+
+
+def local_path(url: str) -> PurePosixPath | None:
+    """The path of a folder on this machine, by its URL alone; None for one elsewhere.
+
+    >>> local_path("file:///mnt/a/../backups"), local_path("s3://backups")
+    (PurePosixPath('/mnt/backups'), None)
+    """
+    protocol, _, path = url.rpartition("://")
+    return PurePosixPath(posixpath.normpath("/" + path.lstrip("/"))) if protocol in {"", "file", "local"} else None
+
+
+def checked(url: str) -> str:
+    """`url`, if backups may be kept there as far as it tells. Raises `ValueError`. Touches no file."""
+    protocol, separator, path = url.rpartition("://")
+    if "::" in url:
+        raise ValueError("'::' puts one file system before another: give the URL of the one that keeps the backups")
+    if separator and protocol not in fsspec.available_protocols():
+        raise ValueError(f"no file system is known for {protocol}://")
+    if protocol in KEEPS_NOTHING:
+        raise ValueError(
+            f"{protocol}:// cannot keep a backup ({KEEPS_NOTHING[protocol]}): give a folder or an s3:// URL"
+        )
+    if protocol in {"", "file", "local"} and not path.startswith("/"):
+        raise ValueError("a local path must begin with '/': the worker has a working folder of its own")
+    if separator and urlsplit(url).password is not None:
+        raise ValueError(
+            "a password does not belong in the URL, which is replicated and shown: leave it out, and give a reference "
+            'to a secret in `options`, as {"password": {"secret": NAME}} ("secret" for s3://)'
+        )
+    return url
 
 
 class Place:
@@ -37,6 +80,10 @@ class Place:
     def is_local(self) -> bool:
         """Whether the folder is on this machine's file system."""
         return isinstance(self._files, LocalFileSystem)
+
+    def is_within(self, folder: Path) -> bool:
+        """Whether this folder is `folder` or in it, on this machine's disk and with links followed."""
+        return self.is_local and Path(self._path).resolve().is_relative_to(folder.resolve())
 
     def inside(self, name: str) -> "Place":
         """The folder `name` in this one."""

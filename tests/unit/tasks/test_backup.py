@@ -12,7 +12,7 @@ import fsspec
 import pytest
 from pydantic import ValidationError
 
-from tasks.backup import archive
+from tasks.backup import archive, destination
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.destination import BadDestination, Place
 from tasks.backup.kind import Backup, BackupParams, Stopped, place_url
@@ -63,17 +63,18 @@ def _seen(path: Path) -> dict[str, tuple[Any, ...]]:
 
 
 @pytest.fixture
-def memory() -> Iterator[str]:
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.delitem(destination.KEEPS_NOTHING, "memory")
     yield "memory://backups"
     files = fsspec.filesystem("memory")
     if files.exists("/backups"):
         files.rm("/backups", recursive=True)
 
 
-@pytest.mark.parametrize("destination", ["local", "memory"])
-def test_a_folder_comes_back_as_it_was(tmp_path: Path, destination: str, memory: str) -> None:
+@pytest.mark.parametrize("kept", ["local", "memory"])
+def test_a_folder_comes_back_as_it_was(tmp_path: Path, kept: str, memory: str) -> None:
     _fill(tmp_path / "from")
-    url = memory if destination == "memory" else str(tmp_path / "to")
+    url = memory if kept == "memory" else str(tmp_path / "to")
     result = Backup().run(_context(tmp_path, destination=url))
     assert result["url"].startswith(f"{url}/nightly/")
     assert result["remarks"] == 0
@@ -316,8 +317,16 @@ def test_an_attempt_that_is_asked_to_stop_makes_no_backup(tmp_path: Path) -> Non
         ({"source": {"type": "postgres", "url": "postgresql://a@x/y#z?password=b"}}, "does not belong in the URL"),
         ({"source": {"type": "postgres", "url": "postgresql://a@x/y?sslpass%77ord=b"}}, "does not belong in the URL"),
         ({"source": {"type": "folder", "path": "/data"}, "destination": "/data/backups"}, "inside the folder"),
+        ({"source": {"type": "folder", "path": "/data"}, "destination": "file:///x/..//data/y"}, "inside the folder"),
         ({"destination": "somewhere"}, "must begin with '/'"),
         ({"destination": "nosuch://x"}, "no file system is known"),
+        ({"destination": "memory://x"}, "cannot keep a backup .it is gone when the run ends"),
+        ({"destination": "https://host/x"}, "cannot keep a backup .nothing can be written there"),
+        ({"destination": "github://org:repo@main/x"}, "cannot keep a backup .nothing can be written there"),
+        ({"destination": "simplecache://x"}, "only stands before another"),
+        ({"destination": "s3://bucket/x::memory"}, "'::' puts one file system before another"),
+        ({"destination": "ftp://user:hunter2@host/x"}, "does not belong in the URL.*`options`"),
+        ({"destination": "sftp://user:@host/x"}, "does not belong in the URL"),
         ({"keep": 0}, "greater than or equal to 1"),
     ],
 )
@@ -340,6 +349,38 @@ def test_wrong_params_are_refused_with_a_reason(tmp_path: Path, wrong: dict[str,
 def test_what_libpq_takes_for_no_password_is_taken(tmp_path: Path, url: str) -> None:
     context = _context(tmp_path, source={"type": "postgres", "url": url})
     assert context.params.source.model_dump()["url"] == url
+
+
+@pytest.mark.parametrize(
+    "url", ["/mnt/a:b@c", "file:///mnt/x", "s3://bucket/a:b@c", "sftp://user@host:22/x", "abfs://box@account/x"]
+)
+def test_destinations_that_may_keep_backups(tmp_path: Path, url: str) -> None:
+    assert _context(tmp_path, destination=url).params.destination == url
+
+
+def test_params_are_checked_without_a_look_at_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node checks them on its event loop, and the source may be on a mount that hangs."""
+
+    def touched(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("the disk was asked")
+
+    given = {"source": {"type": "folder", "path": "/data"}, "destination": "/data-2"}
+    with monkeypatch.context() as patched:
+        for name in ("stat", "lstat", "readlink", "getcwd"):
+            patched.setattr(os, name, touched)
+        BackupParams.model_validate(given)
+
+
+def test_a_destination_that_a_link_leads_into_the_source_is_refused_where_it_runs(tmp_path: Path) -> None:
+    _fill(tmp_path / "from")
+    (tmp_path / "to").symlink_to(tmp_path / "from" / "deep")
+    with pytest.raises(BadDestination, match="inside the folder"):
+        Backup().run(_context(tmp_path))
+    above = _context(tmp_path, destination=str(tmp_path))
+    above.task = "from"
+    with pytest.raises(BadDestination, match="inside the folder"):
+        Backup().run(above)
+    assert [entry.name for entry in (tmp_path / "from" / "deep").iterdir() if entry.name == "nightly"] == []
 
 
 def test_a_missing_secret_of_the_destination_fails_before_anything_is_written(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from node.cli.main import rota
-from tasks.backup import keep, manifest
+from tasks.backup import destination, keep, manifest
 from tasks.backup.destination import Place
 from tasks.backup.kind import Backup, BackupParams, Vanished
 from tasks.backup.manifest import NoBackup, folder_name, list_backups, newest
@@ -33,11 +33,11 @@ class Killed(BaseException):
 class Site:
     """A folder to back up, and where its backups go."""
 
-    def __init__(self, path: Path, destination: str) -> None:
-        self.path, self.destination = path, destination
+    def __init__(self, path: Path, url: str) -> None:
+        self.path, self.destination = path, url
         (path / "from").mkdir()
         (path / "from" / "a").write_text("a")
-        self.url = f"{destination}/{NIGHTLY}"
+        self.url = f"{url}/{NIGHTLY}"
 
     def attempt(self, token: int, checkpoint: Any = None, **params: Any) -> FakeContext[BackupParams]:
         source = {"type": "folder", "path": str(self.path / "from")}
@@ -70,8 +70,9 @@ def site(tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-def in_memory(tmp_path: Path) -> Iterator[Site]:
+def in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """As an object store: there a manifest can be written though the folder is gone."""
+    monkeypatch.delitem(destination.KEEPS_NOTHING, "memory")
     yield Site(tmp_path, "memory://kept")
     files = fsspec.filesystem("memory")
     if files.exists("/kept"):
