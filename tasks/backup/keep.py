@@ -66,7 +66,7 @@ def tidy(place: Place, made: str, token: int, keep: int | None, now: datetime) -
     failed: list[str] = []
     unreadable: tuple[str, ...] = ()
     try:
-        names = place.folders()
+        names = [name for name in place.folders() if begun(name) is not None]
         old = perhaps_left(names, token, now)
         found = survey(place, old if keep is None else names)
         unreadable = found.unreadable
