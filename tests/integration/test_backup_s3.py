@@ -1,6 +1,7 @@
 """A backup to an object store and back: moto's S3 API on loopback (DESIGN.md, section 12)."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
 pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
 
-from tasks.backup.kind import Backup, BackupParams, resolved  # noqa: E402  after the check that it is there
+from tasks.backup.destination import Place  # noqa: E402  after the check that it is there
+from tasks.backup.kind import Backup, BackupParams, resolved  # noqa: E402
 from tasks.backup.manifest import list_backups  # noqa: E402
 from tasks.backup.restore import restore  # noqa: E402
 from tasks.backup.verify import verify  # noqa: E402
@@ -53,6 +55,9 @@ def test_a_backup_goes_to_s3_in_parts_and_comes_back(tmp_path: Path, endpoint: s
     plain = resolved(params.options, context.secret)
     assert plain == {"key": "somebody", "secret": "whisper", "endpoint_url": endpoint}
     assert [found.url for found in list_backups("s3://backups/rota/nightly", plain)] == [made[1]]
+    written = Place(made[1], plain).last_written()
+    assert written is not None and abs(written - datetime.now(UTC)) < timedelta(hours=1)
+    assert context.saved[-1]["finished"] == made[1], "its size was found right: what is old was removed after it"
     report = verify("s3://backups/rota/nightly", plain)
     assert (report.problems, report.manifest.token) == ((), 2)
     restore("s3://backups/rota/nightly", str(tmp_path / "back"), options=plain)
