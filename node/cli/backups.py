@@ -15,7 +15,7 @@ from node.client import Problem, Unreachable, path
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.destination import BadDestination
 from tasks.backup.kind import BackupParams, place_url, resolved
-from tasks.backup.manifest import Manifest, NoBackup, newest, survey_url
+from tasks.backup.manifest import Manifest, NoBackup, survey_url
 from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
 from tasks.backup.verify import verify
@@ -155,7 +155,10 @@ def restore_command(api: Api, what: str, target: str, overwrite: bool, options: 
 
 @contextmanager
 def _progress(api: Api, url: str, options: Mapping[str, Any]) -> Iterator[Any]:
-    total = newest(url, dict(options)).size_bytes
+    found = survey_url(url, dict(options))
+    for why in found.unreadable:
+        click.echo(f"passed over: {why}", err=True)
+    total = found.newest(url).size_bytes
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
     unseen = api.as_json or not api.console.is_terminal
     with Progress(*columns, console=api.console, disable=unseen, transient=True) as progress:

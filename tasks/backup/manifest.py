@@ -134,6 +134,13 @@ class Survey:
     without: tuple[str, ...]
     """The names of the folders without a manifest."""
 
+    def newest(self, url: str) -> Manifest:
+        """The newest backup that is complete. Raises `NoBackup`, which says what there is at `url` instead."""
+        if not self.complete:
+            why = "; ".join(self.unreadable) or f"{url} holds no folder with a {NAME}"
+            raise NoBackup(f"{why}: give DESTINATION/TASK, or the URL of one backup")
+        return self.complete[0]
+
 
 def survey(place: Place, names: Sequence[str] | None = None) -> Survey:
     """What is in the folders of `place`: in all of them, or in those that are named."""
@@ -170,8 +177,4 @@ def list_backups(url: str, options: dict[str, Any] | None = None) -> list[Manife
 
 def newest(url: str, options: dict[str, Any] | None = None) -> Manifest:
     """The backup that `url` is, or the newest of the task whose folder it is. Raises `NoBackup`."""
-    found = survey_url(url, options)
-    if not found.complete:
-        why = "; ".join(found.unreadable) or f"{url} holds no folder with a {NAME}"
-        raise NoBackup(f"{why}: give DESTINATION/TASK, or the URL of one backup")
-    return found.complete[0]
+    return survey_url(url, options).newest(url)
