@@ -1,10 +1,12 @@
 """Which files an ingest reads: what its globs find, and what of that is new.
 
-A file is known by its path. The order is that of the paths, so that every attempt cuts the same files into the
-same batches. Names that begin with `.` or `_` are passed over, as Spark passes over them: write a file under
-such a name and rename it when it is whole.
+A file is known by its path, in one spelling (`canonical`). The order is that of the paths, so that every attempt
+cuts the same files into the same batches. Names that begin with `.` or `_` are passed over, as Spark passes over
+them, and so is what lies in folders of such names that a wildcard found: write a file under such a name, or in
+such a folder, and rename it when it is whole.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -54,6 +56,31 @@ def local_path(url: str) -> str:
     return url.partition("://")[2] if "://" in url else url
 
 
+def canonical(url: str) -> str:
+    """The one spelling of a file's path, however the glob that found it was written.
+
+    A URL that is not local stays as it is: in an object store `a//b` and `a/b` are two objects.
+
+    >>> canonical("/data//./x.csv"), canonical("file:///data/x.csv"), canonical("s3://bucket/a//b.csv")
+    ('/data/x.csv', '/data/x.csv', 's3://bucket/a//b.csv')
+    """
+    if not is_local(url):
+        return url
+    path = _tidy(local_path(url))
+    if ".." not in path.split("/"):
+        return path
+    walked = Path("/")
+    for part in path.split("/")[1:]:
+        # What is above a link is what is above its target.
+        walked = walked / part if part != ".." else (walked.resolve() if walked.is_symlink() else walked).parent
+    return str(walked)
+
+
+def _tidy(path: str) -> str:
+    """`path` without empty parts and `.`, which mean nothing on this machine; `..` may follow a link, and stays."""
+    return re.sub(r"/(\.?/)+", "/", path)
+
+
 def listing(globs: Iterable[str]) -> tuple[Source, ...]:
     """The files that `globs` find, each once, in the order of their paths.
 
@@ -61,9 +88,8 @@ def listing(globs: Iterable[str]) -> tuple[Source, ...]:
     """
     found: dict[str, Source] = {}
     for url in globs:
-        for source in _local(local_path(url)) if is_local(url) else _remote(url):
-            if not PurePosixPath(source.path).name.startswith((".", "_")):
-                found[source.path] = source
+        for source in _local(_tidy(local_path(url))) if is_local(url) else _remote(url):
+            found[source.path] = source
     return tuple(sorted(found.values()))
 
 
@@ -72,8 +98,8 @@ def _local(pattern: str) -> Iterator[Source]:
     if not folder.is_dir():
         raise NoSource(f"{folder} is not a folder on this member: mount it here, or set the task's group")
     for name in fsspec.filesystem("file").glob(pattern):
-        if Path(name).is_file():
-            yield Source(name, Path(name).stat().st_size)
+        if not _is_hidden(name, pattern) and Path(name).is_file():
+            yield Source(canonical(name), Path(name).stat().st_size)
 
 
 def fixed_folder(pattern: str) -> str:
@@ -82,16 +108,25 @@ def fixed_folder(pattern: str) -> str:
     >>> fixed_folder("/data/2013/*/f-*.csv"), fixed_folder("/data/one.csv")
     ('/data/2013', '/data')
     """
+    return "/".join(pattern.split("/")[: _fixed_parts(pattern)]) or "/"
+
+
+def _fixed_parts(pattern: str) -> int:
     parts = pattern.split("/")
-    fixed = next((index for index, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1)
-    return "/".join(parts[:fixed]) or "/"
+    return next((index for index, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1)
+
+
+def _is_hidden(name: str, pattern: str) -> bool:
+    """Whether the file, or a folder from the first wildcard of `pattern` on, has a name that is passed over."""
+    below = name.split("/")[_fixed_parts(pattern) :]
+    return any(part.startswith((".", "_")) and part != ".." for part in below)
 
 
 def _remote(url: str) -> Iterator[Source]:
     filesystem, pattern = fsspec.core.url_to_fs(url)
     filesystem.invalidate_cache()
     for name, details in filesystem.glob(pattern, detail=True).items():
-        if details["type"] == "file":
+        if details["type"] == "file" and not _is_hidden(name, pattern):
             yield Source(filesystem.unstrip_protocol(name), int(details["size"]))
 
 

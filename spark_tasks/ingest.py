@@ -21,6 +21,7 @@ from spark_tasks.files import (
     Source,
     SourceChanged,
     batches,
+    canonical,
     check_unchanged,
     is_local,
     listing,
@@ -115,7 +116,8 @@ class Ingest:
         table = Table(Path(local_path(params.table)), ctx.task)
         figures, taken, last = _Figures(), dict[str, int](), table.last()
         for page in table.pages(last):
-            taken.update(page.files)
+            # Pages of earlier versions spell a path as its glob did.
+            taken.update((canonical(path), size_bytes) for path, size_bytes in page.files)
             if page.run_id == ctx.run_id:
                 figures.add(page)
         _check_hint(ctx.checkpoint, last)

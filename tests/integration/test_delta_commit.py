@@ -3,7 +3,9 @@
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,8 @@ from deltalake import DeltaTable  # noqa: E402  after the check that it is there
 from pyarrow import parquet  # noqa: E402
 
 from spark_tasks.delta import AlreadyCommitted, Mark, Page, Table, TableUnfit, app_id  # noqa: E402
+from spark_tasks.ingest import Ingest, IngestParams  # noqa: E402
+from tests.attempt import FakeContext  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
@@ -186,3 +190,21 @@ def test_a_type_that_delta_has_not_is_named(tmp_path: Path) -> None:
     _write(table, Mark(1, 1), [1])
     with pytest.raises(TableUnfit, match="no type"):
         table.commit(Mark(1, 1), SCHEMA.replace("long", "char"))
+
+
+def _context(folder: Path, **more: Any) -> FakeContext[IngestParams]:
+    """An attempt at ingesting `folder`/in into `folder`/table."""
+    params = IngestParams(source=f"{folder}/in/*.csv", table=str(folder / "table"), format="csv")
+    return FakeContext(params, folder / "scratch", **more)
+
+
+def test_a_file_is_known_by_the_name_that_an_earlier_version_noted(tmp_path: Path) -> None:
+    """Nothing is new, so no Spark is started either."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.csv").write_text("n\n7\n")
+    table = Table(tmp_path / "table", "task")
+    page = _write(table, Mark(1, 1), [7])
+    table.write_page(replace(page, files=((f"{tmp_path}/gone/..//in/./1.csv", 4),)))
+    table.commit(Mark(1, 1), SCHEMA)
+    assert Ingest().run(_context(tmp_path, token=2))["rows"] == 0
+    assert _numbers(table.folder) == [7]

@@ -12,6 +12,7 @@ from spark_tasks.files import (
     Source,
     SourceChanged,
     batches,
+    canonical,
     check_unchanged,
     fixed_folder,
     listing,
@@ -42,6 +43,39 @@ def test_files_come_in_the_order_of_their_paths_and_each_once(tmp_path: Path) ->
 def test_names_that_spark_passes_over_are_passed_over_here_too(tmp_path: Path) -> None:
     _fill(tmp_path, ".half.csv", "_half.csv", "whole.csv")
     assert [Path(source.path).name for source in listing([f"{tmp_path}/*", f"{tmp_path}/_*"])] == ["whole.csv"]
+
+
+def test_what_lies_in_a_hidden_folder_is_passed_over_unless_the_glob_begins_there(tmp_path: Path) -> None:
+    """It will be renamed to its place when it is whole, and would be read again there."""
+    _fill(tmp_path, "in/_temporary/0/part-0.csv", "in/.staging/x.csv", "in/2013/a.csv")
+    assert [Path(source.path).name for source in listing([f"{tmp_path}/in/**/*.csv", f"{tmp_path}/in/*/*.csv"])] == [
+        "a.csv"
+    ]
+    assert [Path(source.path).name for source in listing([f"{tmp_path}/in/.staging/*.csv"])] == ["x.csv"]
+    memory = fsspec.filesystem("memory")
+    memory.pipe({"/hidden/_temporary/0/part-0.csv": b"1", "/hidden/2013/a.csv": b"1"})
+    try:
+        assert listing(["memory://hidden/**/*.csv"]) == (Source("memory:///hidden/2013/a.csv", 1),)
+    finally:
+        memory.rm("/hidden", recursive=True)
+
+
+@pytest.mark.parametrize(
+    "spelt", ["{}//in/*.csv", "{}/./in/*.csv", "/{}/in/./*.csv", "{}/x/../in/*.csv", "file://{}//in/*"]
+)
+def test_a_file_has_one_name_however_its_glob_is_spelt(tmp_path: Path, spelt: str) -> None:
+    """Else an edited glob would ingest everything again."""
+    _fill(tmp_path, "in/a.csv", "x/other")
+    [source] = listing([spelt.format(tmp_path), f"{tmp_path}/in/*.csv"])
+    assert source.path == f"{tmp_path}/in/a.csv"
+
+
+def test_what_is_above_a_link_is_what_is_above_its_target(tmp_path: Path) -> None:
+    _fill(tmp_path, "elsewhere/sub/x", "elsewhere/in/a.csv", "in/a.csv")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "sub")
+    found = listing([f"{tmp_path}/link/../in/*.csv"])
+    assert [source.path for source in found] == [f"{tmp_path.resolve()}/elsewhere/in/a.csv"]
+    assert canonical(f"{tmp_path}/gone/../in/a.csv") == f"{tmp_path}/in/a.csv"
 
 
 def test_a_folder_that_is_not_here_is_an_error_and_an_empty_one_is_not(tmp_path: Path) -> None:
