@@ -7,7 +7,9 @@ such a folder, and rename it when it is whole.
 """
 
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -146,11 +148,20 @@ def batches(sources: Sequence[Source], batch_files: int) -> list[tuple[Source, .
     return [tuple(sources[at : at + batch_files]) for at in range(0, len(sources), batch_files)]
 
 
-def staged(batch: Sequence[Source], folder: Path) -> dict[Path, Source]:
-    """Where Spark finds the files of a batch: local ones where they are, others fetched into `folder` first.
+@contextmanager
+def staged(batch: Sequence[Source], folder: Path) -> Iterator[dict[Path, Source]]:
+    """Where Spark finds the files of a batch while the block lasts: local ones where they are, others in `folder`.
 
-    Raises `NoSource` if one is gone.
+    They are fetched first, and removed at the end: a source may hold more than this disk. Raises `NoSource`.
     """
+    try:
+        yield _fetched(batch, folder)
+    finally:
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+def _fetched(batch: Sequence[Source], folder: Path) -> dict[Path, Source]:
     places: dict[Path, Source] = {}
     for number, source in enumerate(batch):
         if is_local(source.path):

@@ -192,20 +192,20 @@ class _Attempt:
         from spark_tasks.delta import AlreadyCommitted, Mark, Page
 
         mark = Mark(1 if self.last is None else self.last.batch + 1, self.ctx.token)
-        places = staged(batch, self.ctx.scratch / "fetched" / mark.name)
-        try:
-            if schema is None:
-                schema = settle(spark, self.ctx.params, self.table.schema_json(), list(places))
-            check_fields(spark, self.ctx.params, schema, places)
-            skipped = self._write(spark, schema, list(places), self.table.parquet_folder(mark))
-        except Exception as error:
-            if self.ctx.cancelled:
-                raise Stopped("asked to stop") from error
-            better = explained(error, places)
-            if better is None:
-                raise
-            raise better from None
-        check_unchanged(places)
+        with staged(batch, self.ctx.scratch / "fetched" / mark.name) as places:
+            try:
+                if schema is None:
+                    schema = settle(spark, self.ctx.params, self.table.schema_json(), list(places))
+                check_fields(spark, self.ctx.params, schema, places)
+                skipped = self._write(spark, schema, list(places), self.table.parquet_folder(mark))
+            except Exception as error:
+                if self.ctx.cancelled:
+                    raise Stopped("asked to stop") from error
+                better = explained(error, places)
+                if better is None:
+                    raise
+                raise better from None
+            check_unchanged(places)
         if self.ctx.cancelled:
             raise Stopped("asked to stop")
         page = Page(

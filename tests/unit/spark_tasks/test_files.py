@@ -90,26 +90,28 @@ def test_urls_are_listed_and_fetched_through_fsspec(tmp_path: Path) -> None:
     try:
         found = listing(["memory://news/*.csv"])
         assert found == (Source("memory:///news/a.csv", 1), Source("memory:///news/b.csv", 2))
-        places = staged(found, tmp_path / "fetched")
-        assert [place.read_bytes() for place in places] == [b"1", b"22"]
-        check_unchanged(places)
-        memory.rm("/news/a.csv")
-        with pytest.raises(NoSource, match=r"a\.csv was there"):
-            staged(found, tmp_path / "again")
+        with staged(found, tmp_path / "fetched") as places:
+            assert [place.read_bytes() for place in places] == [b"1", b"22"]
+            check_unchanged(places)
+        assert not (tmp_path / "fetched").exists(), "each batch of a long ingest would stay on the node's disk"
+        memory.rm("/news/b.csv")
+        with pytest.raises(NoSource, match=r"b\.csv was there"), staged(found, tmp_path / "again"):
+            pass
+        assert not (tmp_path / "again").exists()
     finally:
         memory.rm("/news", recursive=True)
 
 
 def test_a_file_that_is_still_being_written_is_found_out(tmp_path: Path) -> None:
     _fill(tmp_path, "a.csv")
-    places = staged(listing([f"{tmp_path}/*.csv"]), tmp_path)
-    check_unchanged(places)
-    (tmp_path / "a.csv").write_text("longer than it was")
-    with pytest.raises(SourceChanged, match=r"a\.csv had 5 bytes"):
+    with staged(listing([f"{tmp_path}/*.csv"]), tmp_path / "fetched") as places:
         check_unchanged(places)
-    (tmp_path / "a.csv").unlink()
-    with pytest.raises(SourceChanged):
-        check_unchanged(places)
+        (tmp_path / "a.csv").write_text("longer than it was")
+        with pytest.raises(SourceChanged, match=r"a\.csv had 5 bytes"):
+            check_unchanged(places)
+        (tmp_path / "a.csv").unlink()
+        with pytest.raises(SourceChanged):
+            check_unchanged(places)
 
 
 def test_the_folder_above_the_first_wildcard() -> None:
