@@ -14,6 +14,9 @@ commit, and nobody reads it.
 **A batch is committed once**, whoever tries: the table is read, its batch number compared, and the commit made
 against what was read. If another attempt commits the same batch in between, Delta refuses the second one, because
 both carry the same app transaction.
+
+**A power cut takes nothing that was committed**: a batch's files and its page are on the disk before the log may
+name them, and the log is before anybody is told.
 """
 
 import json
@@ -29,7 +32,13 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 from pyarrow import parquet
 
+from spark_tasks.durable import sync, sync_names
+
 LEDGER = "_rota"
+LOG = "_delta_log"
+
+RECENT = 8
+"""So many entries of the log may not be on the disk yet: one of each writer that was at work a moment ago."""
 
 
 class AlreadyCommitted(Exception):
@@ -144,7 +153,9 @@ class Table:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(".partial")
         aside.write_text(json.dumps(asdict(page)), encoding="utf-8")
+        sync(aside)
         aside.rename(path)
+        sync_names(path.parent, within=self.folder.parent)
 
     def commit(self, mark: Mark, schema_json: str) -> int:
         """Put the batch's files into the table, in one transaction. The table's version after it.
@@ -154,8 +165,12 @@ class Table:
         """
         table = self._open() or self._create(mark, schema_json)
         if self._is_in(table, mark):
+            self.keep()
             return int(table.version())
         self._check_follows(mark, self._last(table))
+        for part in self._parts(mark):
+            sync(part)
+        sync_names(self.parquet_folder(mark), within=self.folder.parent)
         try:
             table.create_write_transaction(
                 [self._add(path) for path in self._parts(mark)],
@@ -173,7 +188,21 @@ class Table:
             # Refused, or not answered: the log says which.
             if not self._is_in(DeltaTable(self.folder), mark):
                 raise
+        self.keep()
         return int(DeltaTable(self.folder).version())
+
+    def keep(self) -> None:
+        """See that what the log says is on the disk: who committed it may have been stopped before it was."""
+        version = self.version()
+        if version is None:
+            return
+        log = self.folder / LOG
+        for each in range(max(0, version + 1 - RECENT), version + 1):
+            for path in log.glob(f"{each:020d}.*"):
+                sync(path)
+        if (log / "_last_checkpoint").exists():
+            sync(log / "_last_checkpoint")
+        sync_names(log, within=self.folder.parent)
 
     def _create(self, mark: Mark, schema_json: str) -> DeltaTable:
         """Make the table, empty: a commit is checked against others only where there is a table to read.
@@ -189,7 +218,7 @@ class Table:
         aside.mkdir(parents=True, exist_ok=True)
         try:
             DeltaTable.create(str(aside), schema, mode="overwrite")
-            (aside / "_delta_log").rename(self.folder / "_delta_log")
+            (aside / LOG).rename(self.folder / LOG)
         except OSError:
             if not DeltaTable.is_deltatable(str(self.folder)):
                 raise

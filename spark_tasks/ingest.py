@@ -114,6 +114,7 @@ class Ingest:
         began_s = time.monotonic()
         params = ctx.params
         table = Table(Path(local_path(params.table)), ctx.task)
+        table.keep()
         figures, taken, last = _Figures(), dict[str, int](), table.last()
         for page in table.pages(last):
             # Pages of earlier versions spell a path as its glob did.

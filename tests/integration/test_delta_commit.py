@@ -1,9 +1,10 @@
 """A batch is committed once, whoever tries (DESIGN.md, sections 6 and 12). Delta and Parquet for real, no Spark."""
 
 import json
+import os
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -208,3 +209,64 @@ def test_a_file_is_known_by_the_name_that_an_earlier_version_noted(tmp_path: Pat
     table.commit(Mark(1, 1), SCHEMA)
     assert Ingest().run(_context(tmp_path, token=2))["rows"] == 0
     assert _numbers(table.folder) == [7]
+
+
+@dataclass
+class Syncs:
+    """What was synced, in order, each with the version that the table at `folder` had then. Names are those in it."""
+
+    folder: Path
+    seen: list[tuple[str, int | None]] = field(default_factory=list)
+
+    def fsync(self, descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        self.seen.append((os.path.relpath(path, self.folder), Table(self.folder, "task").version()))
+
+    def at(self, version: int | None) -> set[str]:
+        return {name for name, then in self.seen if then == version}
+
+
+@pytest.fixture
+def syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Syncs:
+    kept = Syncs(tmp_path / "table")
+    monkeypatch.setattr(os, "fsync", kept.fsync)
+    return kept
+
+
+def _log(version: int) -> str:
+    return f"_delta_log/{version:020d}.json"
+
+
+def test_after_a_power_cut_what_the_log_names_is_there(tmp_path: Path, syncs: Syncs) -> None:
+    """An entry that outlives the files it names would be rows lost for good: their source counts as ingested."""
+    table = Table(syncs.folder, "task")
+    page = _write(table, Mark(1, 5), [1])
+    table.commit(Mark(1, 5), SCHEMA)
+    files = {"task/00000001-5/part-00000.snappy.parquet", "_rota/task/00000001-5.partial"}
+    folders = {"task/00000001-5", "task", "_rota/task", "_rota", ".", ".."}
+    assert files | folders <= syncs.at(None) | syncs.at(0), "before there is an entry of it"
+    assert {_log(0), _log(1), "_delta_log", "."} <= syncs.at(1), "before anybody is told of it"
+
+    _write(table, Mark(2, 5), [2], previous=page.mark)
+    table.commit(Mark(2, 5), SCHEMA)
+    assert {"task/00000002-5/part-00000.snappy.parquet", "task/00000002-5", "task"} <= syncs.at(1)
+    assert {_log(2), "_delta_log"} <= syncs.at(2)
+
+
+def test_delta_s_own_checkpoints_are_on_the_disk_as_well(tmp_path: Path, syncs: Syncs) -> None:
+    table = Table(syncs.folder, "task")
+    _write(table, Mark(1, 5), [1])
+    table.commit(Mark(1, 5), SCHEMA)
+    DeltaTable(syncs.folder).create_checkpoint()
+    table.keep()
+    assert {"_delta_log/00000000000000000001.checkpoint.parquet", "_delta_log/_last_checkpoint"} <= syncs.at(1)
+
+
+def test_what_another_attempt_committed_is_on_the_disk_before_it_is_gone_on_from(tmp_path: Path, syncs: Syncs) -> None:
+    """It may have died between its commit and its sync."""
+    (tmp_path / "in").mkdir()
+    _write(Table(syncs.folder, "task"), Mark(1, 5), [1])
+    Table(syncs.folder, "task").commit(Mark(1, 5), SCHEMA)
+    syncs.seen.clear()
+    Ingest().run(_context(tmp_path, token=6))
+    assert {_log(1), "_delta_log"} <= syncs.at(1)
