@@ -22,9 +22,7 @@ name them, and the log is before anybody is told.
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -33,6 +31,7 @@ from deltalake.transaction import AddAction
 from pyarrow import parquet
 
 from spark_tasks.durable import sync, sync_names
+from spark_tasks.ledger import Mark, Page, named, read, written
 
 LEDGER = "_rota"
 LOG = "_delta_log"
@@ -47,31 +46,6 @@ class AlreadyCommitted(Exception):
 
 class TableUnfit(Exception):
     """The table at that place cannot take this ingest, or its ledger is damaged."""
-
-
-@dataclass(frozen=True, order=True)
-class Mark:
-    """A batch that was committed, and the token of the attempt that did."""
-
-    batch: int
-    token: int
-
-    @property
-    def name(self) -> str:
-        """What its folder and its page are called."""
-        return f"{self.batch:08d}-{self.token}"
-
-
-@dataclass(frozen=True)
-class Page:
-    """A page of the ledger. `files` are `(path, size in bytes)`."""
-
-    mark: Mark
-    previous: Mark | None
-    run_id: str
-    rows: int
-    skipped: int
-    files: tuple[tuple[str, int], ...]
 
 
 def app_id(task: str) -> str:
@@ -131,7 +105,7 @@ class Table:
         while last is not None:
             path = self._page_path(last)
             try:
-                page = _page(json.loads(path.read_bytes()))
+                page = read(path.read_bytes())
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise TableUnfit(
                     f"the table holds batch {last.batch} of {self.task}, but {path} cannot be read ({error}): "
@@ -152,7 +126,7 @@ class Table:
         path = self._page_path(page.mark)
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(".partial")
-        aside.write_text(json.dumps(asdict(page)), encoding="utf-8")
+        aside.write_text(written(page), encoding="utf-8")
         sync(aside)
         aside.rename(path)
         sync_names(path.parent, within=self.folder.parent)
@@ -261,7 +235,7 @@ class Table:
         gone = []
         for folder in (self.folder / self.task, self.folder / LEDGER / self.task):
             for path in folder.iterdir() if folder.is_dir() else ():
-                mark = _mark(path.name.partition(".")[0])
+                mark = named(path.name.partition(".")[0])
                 if mark is not None and mark.batch <= last.batch and mark not in kept:
                     _remove(path)
                     gone.append(path.relative_to(self.folder).as_posix())
@@ -273,23 +247,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _mark(name: str) -> Mark | None:
-    batch, _, token = name.partition("-")
-    return Mark(int(batch), int(token)) if batch.isdecimal() and token.isdecimal() else None
-
-
-def _page(value: dict[str, Any]) -> Page:
-    previous = value["previous"]
-    return Page(
-        mark=Mark(**value["mark"]),
-        previous=None if previous is None else Mark(**previous),
-        run_id=value["run_id"],
-        rows=value["rows"],
-        skipped=value["skipped"],
-        files=tuple((path, size) for path, size in value["files"]),
-    )
 
 
 def _rows(path: Path) -> int:

@@ -29,6 +29,7 @@ from spark_tasks.files import (
     news,
     staged,
 )
+from spark_tasks.ledger import Mark, Page
 from spark_tasks.reading import CORRUPT, Form, check_fields, explained, frame, settle
 from spark_tasks.session import spark_session
 from tasks.kind import Context, Fenced, Unretryable
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from spark_tasks.delta import Mark, Page, Table
+    from spark_tasks.delta import Table
 
 LOOK_S = 0.2
 """How often a running Spark job looks whether the attempt should stop."""
@@ -91,7 +92,7 @@ class _Figures:
     batches: int = 0
     skipped: int = 0
 
-    def add(self, page: "Page") -> None:
+    def add(self, page: Page) -> None:
         self.rows += page.rows
         self.files += len(page.files)
         self.batches += 1
@@ -146,7 +147,7 @@ class Ingest:
         }
 
 
-def _check_hint(hint: Any, last: "Mark | None") -> None:
+def _check_hint(hint: Any, last: Mark | None) -> None:
     promised = hint.get("batch", 0) if isinstance(hint, dict) else 0
     standing = 0 if last is None else last.batch
     if promised > standing:
@@ -170,7 +171,7 @@ def _judge_changed(ctx: Context[IngestParams], changed: list[str]) -> None:
 class _Attempt:
     """One attempt's way through its batches."""
 
-    def __init__(self, ctx: Context[IngestParams], table: "Table", figures: _Figures, last: "Mark | None") -> None:
+    def __init__(self, ctx: Context[IngestParams], table: "Table", figures: _Figures, last: Mark | None) -> None:
         self.ctx = ctx
         self.table = table
         self.figures = figures
@@ -190,7 +191,7 @@ class _Attempt:
                 self.ctx.progress(self.figures.files, total, "files")
 
     def _ingest(self, spark: "SparkSession", schema: "StructType | None", batch: tuple[Source, ...]) -> "StructType":
-        from spark_tasks.delta import AlreadyCommitted, Mark, Page
+        from spark_tasks.delta import AlreadyCommitted
 
         mark = Mark(1 if self.last is None else self.last.batch + 1, self.ctx.token)
         with staged(batch, self.ctx.scratch / "fetched" / mark.name) as places:

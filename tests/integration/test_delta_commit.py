@@ -16,8 +16,9 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 from deltalake import DeltaTable  # noqa: E402  after the check that it is there
 from pyarrow import parquet  # noqa: E402
 
-from spark_tasks.delta import AlreadyCommitted, Mark, Page, Table, TableUnfit, app_id  # noqa: E402
+from spark_tasks.delta import AlreadyCommitted, Table, TableUnfit, app_id  # noqa: E402
 from spark_tasks.ingest import Ingest, IngestParams  # noqa: E402
+from spark_tasks.ledger import Mark, Page  # noqa: E402
 from tests.attempt import FakeContext  # noqa: E402
 
 pytestmark = pytest.mark.integration

@@ -13,9 +13,10 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
 from deltalake import DeltaTable
 
-from spark_tasks.delta import AlreadyCommitted, Mark, Table
+from spark_tasks.delta import AlreadyCommitted, Table
 from spark_tasks.files import SourceChanged
 from spark_tasks.ingest import Ingest, IngestParams, Stopped, TableReplaced
+from spark_tasks.ledger import Mark
 from spark_tasks.reading import MalformedRows, SchemaDrift
 from tasks.kind import Fenced
 from tests.attempt import FakeContext
