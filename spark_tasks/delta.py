@@ -6,7 +6,7 @@ A table's folder, as an ingest leaves it:
     TASK/00000007-42/part-*.parquet          what batch 7 brought, written by the attempt with token 42
     _rota/TASK/00000007-42.json              the batch's page in the ledger: its files, its rows, the page before it
 
-**The log is the truth.** Each commit carries two app transactions: `rota/TASK` with the batch's number and
+**The log is the truth.** A batch's commit carries the app transactions `rota/TASK` with its number and
 `rota/TASK/token` with the token that wrote it. Together they name the last page of the ledger that counts, and
 each page names the one before. Whatever else lies in these folders was written by an attempt that did not
 commit, and nobody reads it.
@@ -14,6 +14,9 @@ commit, and nobody reads it.
 **A batch is committed once**, whoever tries: the table is read, its batch number compared, and the commit made
 against what was read. If another attempt commits the same batch in between, Delta refuses the second one, because
 both carry the same app transaction.
+
+**An attempt with an old token commits nothing** once a later one has begun here: that one says so in the log first,
+in `rota/TASK/holder`, which every batch's commit carries as well and is checked against.
 
 **A power cut takes nothing that was committed**: a batch's files and its page are on the disk before the log may
 name them, and the log is before anybody is told.
@@ -27,7 +30,7 @@ from urllib.parse import quote
 
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import parquet
 
 from spark_tasks.durable import sync, sync_names
@@ -40,8 +43,8 @@ RECENT = 8
 """So many entries of the log may not be on the disk yet: one of each writer that was at work a moment ago."""
 
 
-class AlreadyCommitted(Exception):
-    """Another attempt has committed this batch. Nothing of this one's is in the table."""
+class Overtaken(Exception):
+    """Another attempt has committed this batch, or has the table now. Nothing of this one's batch is in it."""
 
 
 class TableUnfit(Exception):
@@ -87,6 +90,36 @@ class Table:
         batch = table.transaction_version(app_id(self.task))
         token = table.transaction_version(f"{app_id(self.task)}/token")
         return None if batch is None or token is None else Mark(batch, token)
+
+    def holder(self) -> int | None:
+        """The token of the attempt that has this task's part of the table; None if there has been none."""
+        table = self._open()
+        return None if table is None else self._holder(table)
+
+    def _holder(self, table: DeltaTable) -> int | None:
+        holder = table.transaction_version(f"{app_id(self.task)}/holder")
+        if holder is None and (last := self._last(table)) is not None:  # of an earlier version
+            return last.token
+        return holder
+
+    def claim(self, token: int, instead_of: int | None) -> bool:
+        """Say in the log that the attempt with that token has the table; False if its holder is not `instead_of` now.
+
+        Greater tokens may be those of a cluster that was given up: it is for the caller to know that its own is good.
+        """
+        table = self._open()
+        if table is None or self._holder(table) != instead_of:
+            return False
+        try:
+            self._append(table, [], [self._holds(token)])
+        except DeltaError:
+            if self._holder(DeltaTable(self.folder)) == instead_of:
+                raise
+            return False
+        return True
+
+    def _holds(self, token: int) -> Transaction:
+        return Transaction(f"{app_id(self.task)}/holder", token)
 
     def version(self) -> int | None:
         """The table's version; None if there is no table yet."""
@@ -134,36 +167,44 @@ class Table:
     def commit(self, mark: Mark, schema_json: str) -> int:
         """Put the batch's files into the table, in one transaction. The table's version after it.
 
-        Raises `AlreadyCommitted` if the batch is in the table by another attempt's doing; `TableUnfit` if Delta
-        cannot take the schema, or if an earlier batch is missing. Safe to repeat by the same attempt.
+        Raises `Overtaken` if the batch is in the table by another attempt's doing, or if one with a greater token has
+        the table; `TableUnfit` if Delta cannot take the schema, or if an earlier batch is missing. Safe to repeat by
+        the same attempt.
         """
         table = self._open() or self._create(mark, schema_json)
-        if self._is_in(table, mark):
-            self.keep()
-            return int(table.version())
-        self._check_follows(mark, self._last(table))
-        for part in self._parts(mark):
-            sync(part)
-        sync_names(self.parquet_folder(mark), within=self.folder.parent)
-        try:
-            table.create_write_transaction(
-                [self._add(path) for path in self._parts(mark)],
-                "append",
-                table.schema(),
-                commit_properties=CommitProperties(
-                    custom_metadata={"rota.task": self.task, "rota.batch": str(mark.batch)},
-                    app_transactions=[
+        if not self._is_in(table, mark):
+            self._check_follows(mark, self._last(table))
+            for part in self._parts(mark):
+                sync(part)
+            sync_names(self.parquet_folder(mark), within=self.folder.parent)
+            try:
+                self._append(
+                    table,
+                    [self._add(path) for path in self._parts(mark)],
+                    [
                         Transaction(app_id(self.task), mark.batch),
                         Transaction(f"{app_id(self.task)}/token", mark.token),
+                        self._holds(mark.token),
                     ],
-                ),
-            )
-        except DeltaError:
-            # Refused, or not answered: the log says which.
-            if not self._is_in(DeltaTable(self.folder), mark):
-                raise
+                    {"rota.task": self.task, "rota.batch": str(mark.batch)},
+                )
+            except DeltaError:
+                # Refused, or not answered: the log says which.
+                if not self._is_in(DeltaTable(self.folder), mark):
+                    raise
         self.keep()
         return int(DeltaTable(self.folder).version())
+
+    def _append(
+        self,
+        table: DeltaTable,
+        files: list[AddAction | RemoveAction],
+        transactions: list[Transaction],
+        about: dict[str, str] | None = None,
+    ) -> None:
+        """Commit against what `table` has read: Delta refuses if one of these app transactions has moved since."""
+        said = CommitProperties(custom_metadata=about, app_transactions=transactions)
+        table.create_write_transaction(files, "append", table.schema(), commit_properties=said)
 
     def keep(self) -> None:
         """See that what the log says is on the disk: who committed it may have been stopped before it was."""
@@ -205,9 +246,12 @@ class Table:
         if last == mark:
             return True
         if last is not None and last.batch >= mark.batch:
-            raise AlreadyCommitted(
+            raise Overtaken(
                 f"batch {mark.batch} is in {self.folder} by the attempt with token {last.token}, not {mark.token}"
             )
+        holder = self._holder(table)
+        if holder is not None and holder > mark.token:
+            raise Overtaken(f"the attempt with token {holder} has {self.folder}, not the one with {mark.token}")
         return False
 
     def _check_follows(self, mark: Mark, last: Mark | None) -> None:

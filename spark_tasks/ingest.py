@@ -5,6 +5,9 @@ batch's page of the ledger is written; `save_checkpoint` says what is intended, 
 has been taken over; Delta commits, and refuses a batch that another attempt has committed; `save_checkpoint`
 says what is done. What is in the table is read from its log at every start, so a crash at any of these points
 loses no row and doubles none: the log is the truth, the checkpoint only a hint.
+
+An attempt that has work asks the cluster whether its token is good, and says in the table's log that it has the
+table: none with an older token commits after that. Where one did before, the log is read again and the work goes on.
 """
 
 import threading
@@ -113,27 +116,11 @@ class Ingest:
         from spark_tasks.delta import Table
 
         began_s = time.monotonic()
-        params = ctx.params
-        table = Table(Path(local_path(params.table)), ctx.task)
-        table.keep()
-        figures, taken, last = _Figures(), dict[str, int](), table.last()
-        for page in table.pages(last):
-            # Pages of earlier versions spell a path as its glob did.
-            taken.update((canonical(path), size_bytes) for path, size_bytes in page.files)
-            if page.run_id == ctx.run_id:
-                figures.add(page)
-        _check_hint(ctx.checkpoint, last)
-        globs = [params.source] if isinstance(params.source, str) else params.source
-        found = listing(globs)
-        if not found:
-            ctx.log.warning("no file matches %s", ", ".join(globs))
-        fresh = news(found, taken)
-        _judge_changed(ctx, [source.path for source in fresh.changed])
-        ctx.log.info(
-            "%d files, %d of them new; batch %d is in the table", len(found), len(fresh.new), last.batch if last else 0
-        )
-        if fresh.new:
-            _Attempt(ctx, table, figures, last).run(batches(fresh.new, params.batch_files))
+        table = Table(Path(local_path(ctx.params.table)), ctx.task)
+        attempt = _Attempt(ctx, table)
+        if work := attempt.look():
+            attempt.run(work)
+        figures = attempt.figures
         for name in table.clean():
             ctx.log.info("removed %s, left by an attempt that did not commit", name)
         return {
@@ -142,7 +129,7 @@ class Ingest:
             "batches": figures.batches,
             "skipped": figures.skipped,
             "version": table.version(),
-            "table": params.table,
+            "table": ctx.params.table,
             "seconds": round(time.monotonic() - began_s, 3),
         }
 
@@ -171,28 +158,75 @@ def _judge_changed(ctx: Context[IngestParams], changed: list[str]) -> None:
 class _Attempt:
     """One attempt's way through its batches."""
 
-    def __init__(self, ctx: Context[IngestParams], table: "Table", figures: _Figures, last: Mark | None) -> None:
+    def __init__(self, ctx: Context[IngestParams], table: "Table") -> None:
         self.ctx = ctx
         self.table = table
-        self.figures = figures
-        self.last = last
-        self.version = table.version()
+        self.figures = _Figures()
+        self.last: Mark | None = None
+        self.version: int | None = None
+
+    def look(self) -> list[tuple[Source, ...]]:
+        """Read the table's log and list the sources: the batches that are new."""
+        ctx, self.figures, taken = self.ctx, _Figures(), dict[str, int]()
+        self.table.keep()
+        self.last, self.version = self.table.last(), self.table.version()
+        for page in self.table.pages(self.last):
+            # Pages of earlier versions spell a path as its glob did.
+            taken.update((canonical(path), size_bytes) for path, size_bytes in page.files)
+            if page.run_id == ctx.run_id:
+                self.figures.add(page)
+        _check_hint(ctx.checkpoint, self.last)
+        globs = [ctx.params.source] if isinstance(ctx.params.source, str) else ctx.params.source
+        found = listing(globs)
+        if not found:
+            ctx.log.warning("no file matches %s", ", ".join(globs))
+        fresh = news(found, taken)
+        _judge_changed(ctx, [source.path for source in fresh.changed])
+        standing = self.last.batch if self.last else 0
+        ctx.log.info("%d files, %d of them new; batch %d is in the table", len(found), len(fresh.new), standing)
+        return batches(fresh.new, ctx.params.batch_files)
 
     def run(self, work: list[tuple[Source, ...]]) -> None:
         """Ingest all batches of `work`."""
+        from spark_tasks.delta import Overtaken
+
+        self._claim(first=True)
+        with spark_session(f"{self.ctx.task} {self.ctx.run_id}", self.ctx.scratch) as spark, _stopping(self.ctx, spark):
+            while work:
+                try:
+                    self._ingest_all(spark, work)
+                    return
+                except Overtaken as error:
+                    self.ctx.log.warning("%s: looking again", error)
+                    work = self.look()
+                    self._say()
+                    self._claim(first=False)
+
+    def _claim(self, *, first: bool) -> None:
+        """Say in the table, if there is one, that this attempt has it. Raises `Fenced` if it has been taken over.
+
+        A greater token that an attempt finds when it begins is one of a cluster that was given up, if its own is good:
+        a new cluster counts anew. One that comes later is that of another run of the task.
+        """
+        token = self.ctx.token
+        while self.version is not None and (holder := self.table.holder()) != token:
+            self._say()
+            if holder is not None and holder > token and not first:
+                raise Fenced(f"another run of {self.ctx.task}, with token {holder}, has {self.table.folder}")
+            self.table.claim(token, instead_of=holder)
+            self.version = self.table.version()
+
+    def _ingest_all(self, spark: "SparkSession", work: list[tuple[Source, ...]]) -> None:
         total = self.figures.files + sum(map(len, work))
         self.ctx.progress(self.figures.files, total, "files")
-        with spark_session(f"{self.ctx.task} {self.ctx.run_id}", self.ctx.scratch) as spark, _stopping(self.ctx, spark):
-            schema: StructType | None = None
-            for batch in work:
-                if self.ctx.cancelled:
-                    raise Stopped(f"asked to stop; {self.figures.files} of {total} files are in the table")
-                schema = self._ingest(spark, schema, batch)
-                self.ctx.progress(self.figures.files, total, "files")
+        schema: StructType | None = None
+        for batch in work:
+            if self.ctx.cancelled:
+                raise Stopped(f"asked to stop; {self.figures.files} of {total} files are in the table")
+            schema = self._ingest(spark, schema, batch)
+            self.ctx.progress(self.figures.files, total, "files")
 
     def _ingest(self, spark: "SparkSession", schema: "StructType | None", batch: tuple[Source, ...]) -> "StructType":
-        from spark_tasks.delta import AlreadyCommitted
-
         mark = Mark(1 if self.last is None else self.last.batch + 1, self.ctx.token)
         with staged(batch, self.ctx.scratch / "fetched" / mark.name) as places:
             try:
@@ -220,10 +254,7 @@ class _Attempt:
         )
         self.table.write_page(page)
         self._say(intent=mark.batch)
-        try:
-            self.version = self.table.commit(mark, schema.json())
-        except AlreadyCommitted as error:
-            raise Fenced(str(error)) from error
+        self.version = self.table.commit(mark, schema.json())
         self.last = mark
         self.figures.add(page)
         self._say()

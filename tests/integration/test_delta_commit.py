@@ -13,12 +13,13 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
-from deltalake import DeltaTable  # noqa: E402  after the check that it is there
+from deltalake import DeltaTable, Transaction  # noqa: E402  after the check that it is there
 from pyarrow import parquet  # noqa: E402
 
-from spark_tasks.delta import AlreadyCommitted, Table, TableUnfit, app_id  # noqa: E402
+from spark_tasks.delta import Overtaken, Table, TableUnfit, app_id  # noqa: E402
 from spark_tasks.ingest import Ingest, IngestParams  # noqa: E402
 from spark_tasks.ledger import Mark, Page  # noqa: E402
+from tasks.kind import Fenced  # noqa: E402
 from tests.attempt import FakeContext  # noqa: E402
 
 pytestmark = pytest.mark.integration
@@ -67,7 +68,7 @@ def test_another_attempt_cannot_commit_the_batch_again(tmp_path: Path) -> None:
     for token in (5, 6):
         _write(table, Mark(1, token), [token])
     table.commit(Mark(1, 6), SCHEMA)
-    with pytest.raises(AlreadyCommitted, match="token 6, not 5"):
+    with pytest.raises(Overtaken, match="token 6, not 5"):
         table.commit(Mark(1, 5), SCHEMA)
     assert _numbers(tmp_path) == [6]
 
@@ -95,7 +96,7 @@ def test_of_two_writers_that_race_one_commits_a_batch(
         try:
             Table(tmp_path, "task").commit(Mark(batch, token), SCHEMA)
             outcomes[token] = "committed"
-        except AlreadyCommitted:
+        except Overtaken:
             outcomes[token] = "refused"
 
     for token in (7, 8):
@@ -111,6 +112,53 @@ def test_of_two_writers_that_race_one_commits_a_batch(
     assert _numbers(tmp_path) == ([0, winner] if batch == 2 else [winner])
 
 
+def test_an_old_token_commits_nothing_once_a_later_one_has_the_table(tmp_path: Path) -> None:
+    table = Table(tmp_path, "task")
+    assert (table.holder(), table.claim(6, instead_of=None)) == (None, False), "there is no table"
+    _write(table, Mark(1, 5), [1])
+    table.commit(Mark(1, 5), SCHEMA)
+    assert table.holder() == 5
+    assert not table.claim(6, instead_of=4)
+    assert table.claim(6, instead_of=5)
+    assert (table.holder(), table.last()) == (6, Mark(1, 5)), "and the ledger is as it was"
+    _write(table, Mark(2, 5), [2], previous=Mark(1, 5))
+    with pytest.raises(Overtaken, match="token 6 has"):
+        table.commit(Mark(2, 5), SCHEMA)
+    _write(table, Mark(2, 6), [3], previous=Mark(1, 5))
+    table.commit(Mark(2, 6), SCHEMA)
+    assert _numbers(tmp_path) == [1, 3]
+
+
+def test_an_old_token_that_has_read_the_table_already_commits_nothing_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(tmp_path, "task")
+    _write(table, Mark(1, 5), [1])
+    table.commit(Mark(1, 5), SCHEMA)
+    _write(table, Mark(2, 5), [2], previous=Mark(1, 5))
+    monkeypatch.setattr(Table, "_check_follows", lambda self, mark, last: self.claim(6, instead_of=5))
+    with pytest.raises(Overtaken, match="token 6 has"):
+        table.commit(Mark(2, 5), SCHEMA)
+    assert _numbers(tmp_path) == [1]
+
+
+def test_of_two_that_claim_the_table_at_once_one_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other has to ask the cluster again: it may be the older one."""
+    table = Table(tmp_path, "task")
+    _write(table, Mark(1, 5), [1])
+    table.commit(Mark(1, 5), SCHEMA)
+    holds = Table._holds
+
+    def overtaken(self: Table, token: int) -> Transaction:
+        monkeypatch.setattr(Table, "_holds", holds)
+        assert Table(tmp_path, "task").claim(7, instead_of=5)
+        return holds(self, token)
+
+    monkeypatch.setattr(Table, "_holds", overtaken)
+    assert not table.claim(6, instead_of=5)
+    assert table.holder() == 7
+
+
 def test_of_two_that_make_the_table_one_does_and_both_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """deltalake alone lets both succeed, and the second commit would hold no trace of a conflict."""
     rename = Path.rename
@@ -123,7 +171,7 @@ def test_of_two_that_make_the_table_one_does_and_both_use_it(tmp_path: Path, mon
     for token in (7, 8):
         _write(Table(tmp_path, "task"), Mark(1, token), [token])
     monkeypatch.setattr(Path, "rename", overtaken)
-    with pytest.raises(AlreadyCommitted, match="token 8, not 7"):
+    with pytest.raises(Overtaken, match="token 8, not 7"):
         Table(tmp_path, "task").commit(Mark(1, 7), SCHEMA)
     assert _numbers(tmp_path) == [8]
     assert not list(tmp_path.glob("_rota/task/*.new"))
@@ -210,6 +258,23 @@ def test_a_file_is_known_by_the_name_that_an_earlier_version_noted(tmp_path: Pat
     table.commit(Mark(1, 1), SCHEMA)
     assert Ingest().run(_context(tmp_path, token=2))["rows"] == 0
     assert _numbers(table.folder) == [7]
+
+
+def test_an_attempt_whose_token_is_old_does_not_take_the_table(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "2.csv").write_text("n\n7\n")
+    table = Table(tmp_path / "table", "task")
+    _write(table, Mark(1, 6), [1])
+    table.commit(Mark(1, 6), SCHEMA)
+    old = _context(tmp_path, token=5)
+
+    def fence(value: Any) -> None:
+        raise Fenced
+
+    old.before_checkpoint = fence
+    with pytest.raises(Fenced):
+        Ingest().run(old)
+    assert table.holder() == 6
 
 
 @dataclass
