@@ -16,9 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from pydantic import AfterValidator, Field
+from typing import TYPE_CHECKING, Any
 
 from spark_tasks.files import (
     Source,
@@ -26,14 +24,14 @@ from spark_tasks.files import (
     batches,
     canonical,
     check_unchanged,
-    is_local,
     listing,
     local_path,
     news,
     staged,
 )
 from spark_tasks.ledger import Mark, Page
-from spark_tasks.reading import CORRUPT, Form, check_fields, explained, frame, settle
+from spark_tasks.params import IngestParams
+from spark_tasks.reading import CORRUPT, check_fields, explained, frame, settle
 from spark_tasks.session import spark_session
 from tasks.kind import Context, Fenced, Unretryable
 
@@ -53,37 +51,6 @@ class Stopped(Exception):
 
 class TableReplaced(Unretryable):
     """The table holds less than this run has put into it: it is another table, or an older copy."""
-
-
-def _absolute(url: str) -> str:
-    if is_local(url) and not local_path(url).startswith("/"):
-        raise ValueError("a local path must begin with '/': the worker has a working folder of its own")
-    return url
-
-
-def _local_table(url: str) -> str:
-    if not is_local(url):
-        raise ValueError("a table is a local folder (/PATH or file:///PATH): Spark has no jars for object stores here")
-    return _absolute(url)
-
-
-_Url = Annotated[str, Field(min_length=1, max_length=4096)]
-
-
-class IngestParams(Form):
-    """Which files go into which table, and how."""
-
-    source: list[Annotated[_Url, AfterValidator(_absolute)]] | Annotated[_Url, AfterValidator(_absolute)] = Field(
-        description="Globs of the files: local paths, or fsspec URLs, which are fetched batch by batch",
-        examples=["/data/flights/*.csv"],
-    )
-    table: Annotated[_Url, AfterValidator(_local_table)] = Field(
-        description="The folder of the Delta table, on storage that every member that may run this has at this path"
-    )
-    batch_files: int = Field(default=8, ge=1, le=10_000, description="Files in a batch; each batch is one commit")
-    changed: Literal["fail", "ignore"] = Field(
-        default="fail", description="What to do about an ingested file whose size has changed since"
-    )
 
 
 @dataclass

@@ -17,8 +17,9 @@ from deltalake import DeltaTable, Transaction  # noqa: E402  after the check tha
 from pyarrow import parquet  # noqa: E402
 
 from spark_tasks.delta import Overtaken, Table, TableUnfit, app_id  # noqa: E402
-from spark_tasks.ingest import Ingest, IngestParams  # noqa: E402
+from spark_tasks.ingest import Ingest  # noqa: E402
 from spark_tasks.ledger import Mark, Page  # noqa: E402
+from spark_tasks.params import IngestParams  # noqa: E402
 from tasks.kind import Fenced  # noqa: E402
 from tests.attempt import FakeContext  # noqa: E402
 

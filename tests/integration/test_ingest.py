@@ -17,8 +17,9 @@ from deltalake import DeltaTable
 
 from spark_tasks.delta import Overtaken, Table
 from spark_tasks.files import SourceChanged
-from spark_tasks.ingest import Ingest, IngestParams, Stopped, TableReplaced
+from spark_tasks.ingest import Ingest, Stopped, TableReplaced
 from spark_tasks.ledger import Mark
+from spark_tasks.params import IngestParams
 from spark_tasks.reading import MalformedRows, SchemaDrift
 from tasks.kind import Fenced
 from tests.attempt import FakeContext

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from spark_tasks.ingest import IngestParams
+from spark_tasks.params import IngestParams
 from spark_tasks.reading import Form, MalformedRows, ReadFailed, SchemaDrift, explained, field_paths, options
 from spark_tasks.session import settings
 
