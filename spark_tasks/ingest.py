@@ -49,6 +49,12 @@ class Stopped(Exception):
     """The attempt was asked to stop. What it had committed stays."""
 
 
+OTHER = (
+    "it was replaced, or this member has another folder at that path. Mount the table's storage here, or set the "
+    "task's group; to begin with a new table, start a new run"
+)
+
+
 class TableReplaced(Unretryable):
     """The table holds less than this run has put into it: it is another table, or an older copy."""
 
@@ -101,13 +107,23 @@ class Ingest:
         }
 
 
-def _check_hint(hint: Any, last: Mark | None) -> None:
-    promised = hint.get("batch", 0) if isinstance(hint, dict) else 0
-    standing = 0 if last is None else last.batch
+def _check_hint(hint: Any, table: "Table", last: Mark | None, version: int | None) -> None:
+    """What this run's last checkpoint says of the table must be there. Raises `TableReplaced`."""
+    if not isinstance(hint, dict):
+        return
+    promised, standing = hint.get("batch", 0), 0 if last is None else last.batch
     if promised > standing:
         raise TableReplaced(
-            f"this run has put batch {promised} into the table, but the table here has {standing}: it was replaced, "
-            "or this member has another folder at that path"
+            f"this run has put batch {promised} into the table, but the table here has {standing}: {OTHER}"
+        )
+    seen = hint.get("version")
+    if seen is not None and (version is None or version < seen):
+        now = "there is none" if version is None else f"it is at {version}"
+        raise TableReplaced(f"this run has seen the table at version {seen}, but here {now}: {OTHER}")
+    intent = hint.get("intent")
+    if intent is not None and intent > standing and not table.has_page(intent):
+        raise TableReplaced(
+            f"this run has written batch {intent} to {table.folder}, but here is no trace of it: {OTHER}"
         )
 
 
@@ -135,6 +151,7 @@ class _Attempt:
     def look(self) -> list[tuple[Source, ...]]:
         """Read the table's log and list the sources: the batches that are new."""
         ctx, self.figures, taken = self.ctx, _Figures(), dict[str, int]()
+        self.table.check_place()
         self.table.keep()
         self.last, self.version = self.table.last(), self.table.version()
         for page in self.table.pages(self.last):
@@ -142,7 +159,7 @@ class _Attempt:
             taken.update((canonical(path), size_bytes) for path, size_bytes in page.files)
             if page.run_id == ctx.run_id:
                 self.figures.add(page)
-        _check_hint(ctx.checkpoint, self.last)
+        _check_hint(ctx.checkpoint, self.table, self.last, self.version)
         globs = [ctx.params.source] if isinstance(ctx.params.source, str) else ctx.params.source
         found = listing(globs)
         if not found:

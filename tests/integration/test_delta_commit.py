@@ -16,8 +16,8 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 from deltalake import DeltaTable, Transaction  # noqa: E402  after the check that it is there
 from pyarrow import parquet  # noqa: E402
 
-from spark_tasks.delta import Overtaken, Table, TableUnfit, app_id  # noqa: E402
-from spark_tasks.ingest import Ingest  # noqa: E402
+from spark_tasks.delta import NoPlace, Overtaken, Table, TableUnfit, app_id  # noqa: E402
+from spark_tasks.ingest import Ingest, TableReplaced  # noqa: E402
 from spark_tasks.ledger import Mark, Page  # noqa: E402
 from spark_tasks.params import IngestParams  # noqa: E402
 from tasks.kind import Fenced  # noqa: E402
@@ -276,6 +276,53 @@ def test_an_attempt_whose_token_is_old_does_not_take_the_table(tmp_path: Path) -
     with pytest.raises(Fenced):
         Ingest().run(old)
     assert table.holder() == 6
+
+
+def test_a_table_is_not_made_where_the_folder_above_it_is_missing(tmp_path: Path) -> None:
+    """A member without the mount would ingest everything anew, into a table of its own."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.csv").write_text("n\n7\n")
+    context = _context(tmp_path)
+    context.params = context.params.model_copy(update={"table": f"{tmp_path}/lake/tables/flights"})
+    with pytest.raises(NoPlace, match="lake/tables is not a folder on this member: mount it"):
+        Ingest().run(context)
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize(
+    ("hint", "said"),
+    [
+        ({"batch": 2, "version": 2, "intent": None}, "has put batch 2 into the table, but the table here has 1"),
+        ({"batch": 0, "version": 7, "intent": None}, "has seen the table at version 7, but here it is at 1"),
+        ({"batch": 1, "version": 1, "intent": 2}, "has written batch 2 to .*, but here is no trace of it"),
+    ],
+)
+def test_another_folder_than_the_run_has_written_to_is_not_taken_for_it(
+    tmp_path: Path, hint: dict[str, Any], said: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "2.csv").write_text("n\n7\n")
+    table = Table(tmp_path / "table", "task")
+    _write(table, Mark(1, 1), [1])
+    table.commit(Mark(1, 1), SCHEMA)
+    with pytest.raises(TableReplaced, match=f"{said}.*Mount the table's storage here"):
+        Ingest().run(_context(tmp_path, token=2, checkpoint=hint))
+
+
+@pytest.mark.parametrize(
+    ("hint", "said"),
+    [
+        ({"batch": 0, "version": 7, "intent": 1}, "but here there is none"),
+        ({"batch": 0, "intent": 1}, "no trace of it"),
+    ],
+)
+def test_an_empty_folder_is_not_taken_for_the_table(tmp_path: Path, hint: dict[str, Any], said: str) -> None:
+    """An empty mount point is where the run's own table was a moment ago."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.csv").write_text("n\n7\n")
+    with pytest.raises(TableReplaced, match=said):
+        Ingest().run(_context(tmp_path, token=2, checkpoint=hint))
+    assert not (tmp_path / "table").exists()
 
 
 @dataclass
