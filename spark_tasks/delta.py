@@ -24,7 +24,6 @@ name them, and the log is before anybody is told.
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -34,9 +33,8 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import parquet
 
 from spark_tasks.durable import sync, sync_names
-from spark_tasks.ledger import Mark, Page, named, read, written
+from spark_tasks.ledger import Ledger, Mark, named
 
-LEDGER = "_rota"
 LOG = "_delta_log"
 
 RECENT = 8
@@ -52,7 +50,7 @@ class NoPlace(Exception):
 
 
 class TableUnfit(Exception):
-    """The table at that place cannot take this ingest, or its ledger is damaged."""
+    """The table at that place cannot take this ingest."""
 
 
 def app_id(task: str) -> str:
@@ -66,6 +64,7 @@ class Table:
     def __init__(self, folder: Path, task: str) -> None:
         self.folder = folder
         self.task = task
+        self.ledger = Ledger(folder, task)
 
     def _open(self) -> DeltaTable | None:
         try:
@@ -141,44 +140,12 @@ class Table:
         """Where the attempt with that token writes that batch."""
         return self.folder / self.task / mark.name
 
-    def _page_path(self, mark: Mark) -> Path:
-        return self.folder / LEDGER / self.task / f"{mark.name}.json"
-
-    def pages(self, last: Mark | None) -> Iterator[Page]:
-        """The pages of the ledger, the newest first. Raises `TableUnfit` if one that counts is not there."""
-        while last is not None:
-            path = self._page_path(last)
-            try:
-                page = read(path.read_bytes())
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise TableUnfit(
-                    f"the table holds batch {last.batch} of {self.task}, but {path} cannot be read ({error}): "
-                    "which files are in the table is not known. Restore it, or ingest into a new table"
-                ) from None
-            yield page
-            last = page.previous
-
-    def has_page(self, batch: int) -> bool:
-        """Whether any attempt has written its page of that batch, committed or not."""
-        pages = (self.folder / LEDGER / self.task).glob(f"{batch:08d}-*.json")
-        return next(pages, None) is not None
-
     def rows_in(self, mark: Mark) -> int:
         """How many rows the batch's Parquet files hold, by their footers."""
         return sum(_rows(path) for path in self._parts(mark))
 
     def _parts(self, mark: Mark) -> list[Path]:
         return sorted(self.parquet_folder(mark).glob("part-*.parquet"))
-
-    def write_page(self, page: Page) -> None:
-        """Put the batch's page into the ledger; it counts once the batch is committed."""
-        path = self._page_path(page.mark)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(".partial")
-        aside.write_text(written(page), encoding="utf-8")
-        sync(aside)
-        aside.rename(path)
-        sync_names(path.parent, within=self.folder.parent)
 
     def commit(self, mark: Mark, schema_json: str) -> int:
         """Put the batch's files into the table, in one transaction. The table's version after it.
@@ -245,7 +212,7 @@ class Table:
             schema = Schema.from_json(schema_json)
         except ValueError as error:
             raise TableUnfit(f"Delta has no type for a column of {schema_json}: {error}") from error
-        aside = self._page_path(mark).with_suffix(".new")
+        aside = self.ledger.path(mark).with_suffix(".new")
         aside.mkdir(parents=True, exist_ok=True)
         try:
             DeltaTable.create(str(aside), schema, mode="overwrite")
@@ -291,9 +258,9 @@ class Table:
         last = self.last()
         if last is None:
             return []
-        kept = {page.mark for page in self.pages(last)}
+        kept = {page.mark for page in self.ledger.pages(last)}
         gone = []
-        for folder in (self.folder / self.task, self.folder / LEDGER / self.task):
+        for folder in (self.folder / self.task, self.ledger.folder):
             for path in folder.iterdir() if folder.is_dir() else ():
                 mark = named(path.name.partition(".")[0])
                 if mark is not None and mark.batch <= last.batch and mark not in kept:

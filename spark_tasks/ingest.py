@@ -84,7 +84,7 @@ class Ingest:
     def run(self, ctx: Context[IngestParams]) -> dict[str, Any]:
         """Ingest what is new. Result: rows, files, batches and skipped rows of this run, the table and its version.
 
-        Raises `Fenced`, `Stopped`, and what `files`, `reading`, `delta` and `java` name.
+        Raises `Fenced`, `Stopped`, and what `files`, `reading`, `delta`, `ledger` and `java` name.
         """
         from spark_tasks.delta import Table
 
@@ -121,7 +121,7 @@ def _check_hint(hint: Any, table: "Table", last: Mark | None, version: int | Non
         now = "there is none" if version is None else f"it is at {version}"
         raise TableReplaced(f"this run has seen the table at version {seen}, but here {now}: {OTHER}")
     intent = hint.get("intent")
-    if intent is not None and intent > standing and not table.has_page(intent):
+    if intent is not None and intent > standing and not table.ledger.has(intent):
         raise TableReplaced(
             f"this run has written batch {intent} to {table.folder}, but here is no trace of it: {OTHER}"
         )
@@ -154,7 +154,7 @@ class _Attempt:
         self.table.check_place()
         self.table.keep()
         self.last, self.version = self.table.last(), self.table.version()
-        for page in self.table.pages(self.last):
+        for page in self.table.ledger.pages(self.last):
             # Pages of earlier versions spell a path as its glob did.
             taken.update((canonical(path), size_bytes) for path, size_bytes in page.files)
             if page.run_id == ctx.run_id:
@@ -236,7 +236,7 @@ class _Attempt:
             skipped=skipped,
             files=tuple((source.path, source.size_bytes) for source in batch),
         )
-        self.table.write_page(page)
+        self.table.ledger.write(page)
         self._say(intent=mark.batch)
         self.version = self.table.commit(mark, schema.json())
         self.last = mark

@@ -1,7 +1,15 @@
-"""The ledger's values: which batches a task has put into a table, and what each brought."""
+"""The ledger of a task in a table: which batches the task has put in, and what each brought, a page a batch."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from spark_tasks.durable import sync, sync_names
+
+
+class LedgerDamaged(Exception):
+    """A page that counts is not there, or cannot be read."""
 
 
 @dataclass(frozen=True, order=True)
@@ -39,13 +47,48 @@ class Page:
     files: tuple[tuple[str, int], ...]
 
 
-def written(page: Page) -> str:
-    """A page as it is kept."""
-    return json.dumps(asdict(page))
+class Ledger:
+    """The pages of `task` in the table at `table`."""
+
+    def __init__(self, table: Path, task: str) -> None:
+        self.table = table
+        self.task = task
+        self.folder = table / "_rota" / task
+
+    def path(self, mark: Mark) -> Path:
+        """Where the page of that batch is, as the attempt with that token wrote it."""
+        return self.folder / f"{mark.name}.json"
+
+    def pages(self, last: Mark | None) -> Iterator[Page]:
+        """The pages back from `last`, the newest first. Raises `LedgerDamaged`."""
+        while last is not None:
+            path = self.path(last)
+            try:
+                page = _read(path.read_bytes())
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise LedgerDamaged(
+                    f"the table holds batch {last.batch} of {self.task}, but {path} cannot be read ({error}): "
+                    "which files are in the table is not known. Restore it, or ingest into a new table"
+                ) from None
+            yield page
+            last = page.previous
+
+    def has(self, batch: int) -> bool:
+        """Whether any attempt has written its page of that batch, committed or not."""
+        return next(self.folder.glob(f"{batch:08d}-*.json"), None) is not None
+
+    def write(self, page: Page) -> None:
+        """Put the batch's page in, and on the disk; it counts once the batch is committed."""
+        path = self.path(page.mark)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_suffix(".partial")
+        aside.write_text(json.dumps(asdict(page)), encoding="utf-8")
+        sync(aside)
+        aside.rename(path)
+        sync_names(path.parent, within=self.table.parent)
 
 
-def read(kept: bytes) -> Page:
-    """The page that was kept. Raises `ValueError`, `KeyError` or `TypeError` for what is none."""
+def _read(kept: bytes) -> Page:
     value = json.loads(kept)
     previous = value["previous"]
     return Page(

@@ -18,7 +18,7 @@ from pyarrow import parquet  # noqa: E402
 
 from spark_tasks.delta import NoPlace, Overtaken, Table, TableUnfit, app_id  # noqa: E402
 from spark_tasks.ingest import Ingest, TableReplaced  # noqa: E402
-from spark_tasks.ledger import Mark, Page  # noqa: E402
+from spark_tasks.ledger import LedgerDamaged, Mark, Page  # noqa: E402
 from spark_tasks.params import IngestParams  # noqa: E402
 from tasks.kind import Fenced  # noqa: E402
 from tests.attempt import FakeContext  # noqa: E402
@@ -34,7 +34,7 @@ def _write(table: Table, mark: Mark, numbers: list[int], previous: Mark | None =
     folder.mkdir(parents=True)
     parquet.write_table(pa.table({"n": pa.array(numbers, pa.int64())}), folder / "part-00000.snappy.parquet")
     page = Page(mark, previous, "run", len(numbers), 0, ((f"/in/{mark.batch}.csv", len(numbers)),))
-    table.write_page(page)
+    table.ledger.write(page)
     return page
 
 
@@ -51,7 +51,7 @@ def test_batches_follow_one_another_and_the_ledger_says_what_they_brought(tmp_pa
     second = _write(table, Mark(2, 9), [3], previous=Mark(1, 5))
     assert table.commit(Mark(2, 9), SCHEMA) == 2
     assert table.last() == Mark(2, 9)
-    assert list(table.pages(table.last())) == [second, first]
+    assert list(table.ledger.pages(table.last())) == [second, first]
     assert table.rows_in(Mark(1, 5)) == 2
     assert DeltaTable(table.folder).transaction_version(app_id("task")) == 2
     assert _numbers(table.folder) == [1, 2, 3]
@@ -198,7 +198,7 @@ def test_the_count_of_batches_survives_delta_s_own_checkpoints(tmp_path: Path) -
     for version in range(2):
         (tmp_path / "_delta_log" / f"{version:020d}.json").unlink()
     assert table.last() == Mark(3, 3)
-    assert [page.mark.batch for page in table.pages(table.last())] == [3, 2, 1]
+    assert [page.mark.batch for page in table.ledger.pages(table.last())] == [3, 2, 1]
 
 
 def test_what_cannot_be_committed_any_more_is_removed_and_nothing_else(tmp_path: Path) -> None:
@@ -232,8 +232,8 @@ def test_a_ledger_that_cannot_be_read_is_an_error_not_an_empty_one(
     _write(table, Mark(1, 1), [1])
     table.commit(Mark(1, 1), SCHEMA)
     damage(tmp_path / "_rota" / "task" / "00000001-1.json")
-    with pytest.raises(TableUnfit, match="holds batch 1 of task"):
-        list(table.pages(table.last()))
+    with pytest.raises(LedgerDamaged, match="holds batch 1 of task"):
+        list(table.ledger.pages(table.last()))
 
 
 def test_a_type_that_delta_has_not_is_named(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_a_file_is_known_by_the_name_that_an_earlier_version_noted(tmp_path: Pat
     (tmp_path / "in" / "1.csv").write_text("n\n7\n")
     table = Table(tmp_path / "table", "task")
     page = _write(table, Mark(1, 1), [7])
-    table.write_page(replace(page, files=((f"{tmp_path}/gone/..//in/./1.csv", 4),)))
+    table.ledger.write(replace(page, files=((f"{tmp_path}/gone/..//in/./1.csv", 4),)))
     table.commit(Mark(1, 1), SCHEMA)
     assert Ingest().run(_context(tmp_path, token=2))["rows"] == 0
     assert _numbers(table.folder) == [7]

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from spark_tasks.delta import Overtaken, Table
 from spark_tasks.files import SourceChanged
 from spark_tasks.ingest import Ingest, Stopped, TableReplaced
-from spark_tasks.ledger import Mark
+from spark_tasks.ledger import Ledger, Mark
 from spark_tasks.params import IngestParams
 from spark_tasks.reading import MalformedRows, SchemaDrift
 from tasks.kind import Fenced
@@ -161,14 +161,14 @@ def _crash_after_commit(context: FakeContext[IngestParams], patch: pytest.Monkey
 
 
 def _crash_after_parquet(context: FakeContext[IngestParams], patch: pytest.MonkeyPatch) -> None:
-    write_page = Table.write_page
+    write = Ledger.write
 
-    def die(self: Table, page: Any) -> None:
+    def die(self: Ledger, page: Any) -> None:
         if page.mark == Mark(2, context.token):
             raise Crash
-        write_page(self, page)
+        write(self, page)
 
-    patch.setattr(Table, "write_page", die)
+    patch.setattr(Ledger, "write", die)
 
 
 Crasher = Callable[[FakeContext[IngestParams], pytest.MonkeyPatch], None]
@@ -193,7 +193,7 @@ def test_after_a_crash_the_next_attempt_goes_on_where_the_log_stands(
     assert house.numbers() == list(range(50))
     written = {path.name for path in (house.table / "flights").iterdir()}
     pages = {path.stem for path in (house.table / "_rota" / "flights").iterdir()}
-    assert written == pages == {page.mark.name for page in Table(house.table, "flights").pages(Mark(3, 2))}
+    assert written == pages == {page.mark.name for page in Table(house.table, "flights").ledger.pages(Mark(3, 2))}
 
 
 def test_an_attempt_that_was_taken_over_commits_nothing(house: House) -> None:
@@ -243,15 +243,15 @@ def test_the_attempt_whose_token_is_good_goes_on_where_an_old_one_came_in_betwee
     def late(value: Any) -> None:
         if value["intent"] == 1 and table.last() is None:
             shutil.copytree(table.parquet_folder(Mark(1, 2)), table.parquet_folder(Mark(1, 1)))
-            [page] = table.pages(Mark(1, 2))
-            table.write_page(replace(page, mark=Mark(1, 1)))
+            [page] = table.ledger.pages(Mark(1, 2))
+            table.ledger.write(replace(page, mark=Mark(1, 1)))
             table.commit(Mark(1, 1), NUMBERS_AND_TEXT)
 
     new.before_checkpoint = late
     result = Ingest().run(new)
     assert (result["rows"], result["files"], result["batches"]) == (40, 4, 2)
     assert house.numbers() == list(range(40))
-    assert [page.mark for page in table.pages(table.last())] == [Mark(2, 2), Mark(1, 1)]
+    assert [page.mark for page in table.ledger.pages(table.last())] == [Mark(2, 2), Mark(1, 1)]
     assert table.holder() == 2
 
 
