@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
@@ -330,3 +331,19 @@ def test_a_file_that_changed_and_a_table_that_was_replaced_are_errors(house: Hou
     with pytest.raises(SourceChanged, match=r"00\.csv: ingested already"):
         Ingest().run(house.attempt(token=2))
     assert Ingest().run(house.attempt(token=2, changed="ignore"))["rows"] == 10
+
+
+def test_files_of_a_remote_source_are_on_this_disk_for_their_batch_only(house: House) -> None:
+    for number in range(4):
+        house.put_csv(number)
+    memory = fsspec.filesystem("memory")
+    memory.put(str(house.folder / "in"), "/remote", recursive=True)
+    context = house.attempt(source="memory://remote/*.csv")
+    left: list[int] = []
+    context.before_checkpoint = lambda value: left.append(len(list(context.scratch.glob("fetched/*/*"))))
+    try:
+        assert Ingest().run(context)["rows"] == 40
+    finally:
+        memory.rm("/remote", recursive=True)
+    assert house.numbers() == list(range(40))
+    assert left == [0, 0, 0, 0]
