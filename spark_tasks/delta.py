@@ -45,10 +45,6 @@ class Overtaken(Exception):
     """Another attempt has committed this batch, or has the table now. Nothing of this one's batch is in it."""
 
 
-class NoPlace(Exception):
-    """The folder in which the table is, or is to be made, is not on this member."""
-
-
 class TableUnfit(Exception):
     """The table at that place cannot take this ingest."""
 
@@ -71,13 +67,6 @@ class Table:
             return DeltaTable(self.folder)
         except TableNotFoundError:
             return None
-
-    def check_place(self) -> None:
-        """Raises `NoPlace`: a member without the mount must not make a table of its own."""
-        if not self.folder.parent.is_dir():
-            raise NoPlace(
-                f"{self.folder.parent} is not a folder on this member: mount it here, make it, or set the task's group"
-            )
 
     def schema_json(self) -> str | None:
         """The schema as JSON, in the form that Spark and Delta share; None if there is no table yet.

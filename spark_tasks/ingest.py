@@ -151,7 +151,6 @@ class _Attempt:
     def look(self) -> list[tuple[Source, ...]]:
         """Read the table's log and list the sources: the batches that are new."""
         ctx, self.figures, taken = self.ctx, _Figures(), dict[str, int]()
-        self.table.check_place()
         self.table.keep()
         self.last, self.version = self.table.last(), self.table.version()
         for page in self.table.ledger.pages(self.last):

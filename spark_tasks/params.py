@@ -31,8 +31,7 @@ class IngestParams(Form):
         examples=["/data/flights/*.csv"],
     )
     table: Annotated[_Url, AfterValidator(_local_table)] = Field(
-        description="The folder of the Delta table, on storage that every member that may run this has at this path; "
-        "the folder above it must be there"
+        description="The folder of the Delta table, on storage that every member that may run this has at this path"
     )
     batch_files: int = Field(default=8, ge=1, le=10_000, description="Files in a batch; each batch is one commit")
     changed: Literal["fail", "ignore"] = Field(

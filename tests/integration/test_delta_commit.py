@@ -16,7 +16,7 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 from deltalake import DeltaTable, Transaction  # noqa: E402  after the check that it is there
 from pyarrow import parquet  # noqa: E402
 
-from spark_tasks.delta import NoPlace, Overtaken, Table, TableUnfit, app_id  # noqa: E402
+from spark_tasks.delta import Overtaken, Table, TableUnfit, app_id  # noqa: E402
 from spark_tasks.ingest import Ingest, TableReplaced  # noqa: E402
 from spark_tasks.ledger import LedgerDamaged, Mark, Page  # noqa: E402
 from spark_tasks.params import IngestParams  # noqa: E402
@@ -276,17 +276,6 @@ def test_an_attempt_whose_token_is_old_does_not_take_the_table(tmp_path: Path) -
     with pytest.raises(Fenced):
         Ingest().run(old)
     assert table.holder() == 6
-
-
-def test_a_table_is_not_made_where_the_folder_above_it_is_missing(tmp_path: Path) -> None:
-    """A member without the mount would ingest everything anew, into a table of its own."""
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "1.csv").write_text("n\n7\n")
-    context = _context(tmp_path)
-    context.params = context.params.model_copy(update={"table": f"{tmp_path}/lake/tables/flights"})
-    with pytest.raises(NoPlace, match="lake/tables is not a folder on this member: mount it"):
-        Ingest().run(context)
-    assert not (tmp_path / "lake").exists()
 
 
 @pytest.mark.parametrize(
