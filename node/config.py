@@ -15,7 +15,9 @@ from typing import Final, TypeVar
 from node.state.entries import Seed
 from tasks.spec import NAME_PATTERN
 
-MIN_SECRET: Final = 16
+SHORT_SECRET: Final = 16
+"""A secret of fewer characters than this is taken, and warned about."""
+
 _NAME = re.compile(NAME_PATTERN)
 _T = TypeVar("_T")
 _NO_SEEDS: Final[tuple[Seed, ...]] = ()
@@ -100,8 +102,6 @@ def load(environ: Mapping[str, str]) -> Config:
             "ROTA_SECRET (or ROTA_SECRET_FILE) is not set: members authenticate one another with it, and an open "
             "Raft port would let anyone who reaches it run code here; make one with: openssl rand -hex 32"
         )
-    elif config.secret and len(config.secret) < MIN_SECRET:
-        reader.problem(f"ROTA_SECRET is too short: at least {MIN_SECRET} characters")
     if not is_loopback(bind) and not config.token and "ROTA_TOKEN" not in reader.failed:
         reader.problem(
             f"ROTA_BIND={bind} listens beyond this machine, and ROTA_TOKEN (or ROTA_TOKEN_FILE) is not set: "

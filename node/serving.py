@@ -13,7 +13,7 @@ from typing import Final
 from node.client import Client
 from node.cluster_id import ClusterId
 from node.collecting import collect_in_short
-from node.config import Config, is_loopback
+from node.config import SHORT_SECRET, Config, is_loopback
 from node.execution.leftovers import LeftoversRemain, kill_leftovers
 from node.execution.nursery_link import NurseryFailed
 from node.folder import Folder, FolderInUse, ForeignFolder
@@ -69,6 +69,10 @@ def serve(config: Config) -> int:
         raise CannotStart(
             "ROTA_JOIN is set and ROTA_MEMBERS does not say where this node will be: "
             f"set ROTA_MEMBERS={config.node}=host:raftport:httpport as well"
+        )
+    if len(config.secret) < SHORT_SECRET:
+        _log.warning(
+            "ROTA_SECRET is short: who guesses it can run code here; make a better one with: openssl rand -hex 32"
         )
     introduction, cluster = None, ClusterId()
     try:
