@@ -2,17 +2,14 @@
 
 import sys
 import uuid
-from typing import Any, Final
+from typing import Any
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from node.cli.api import Api, ago, api_command
-from node.cli.local import wait_for
+from node.cli.watching import watch
 from node.client import path
-
-FINAL: Final = frozenset({"succeeded", "failed", "cancelled", "timed_out", "abandoned", "skipped", "missed"})
-_DAY_S: Final = 86_400.0
 
 
 @click.command("run")
@@ -28,11 +25,12 @@ def run_command(api: Api, name: str, wait: bool, params: tuple[str, ...]) -> Non
     body = {"params": {**api.client.get(path("v1", "tasks", name))["params"], **given}} if given else {}
     answer = api.client.call(
         "POST", path("v1", "tasks", name, "runs"), body=body, headers={"Idempotency-Key": uuid.uuid4().hex}
-    ).json
+    )
+    run_id = answer.json["run_id"]
     if not wait:
-        api.show(answer, answer["run_id"])
+        api.show(answer.json, run_id)
         return
-    run = _watch(api, answer["run_id"])
+    run = _watched(api, run_id, answer.headers.get("Rota-Index", "0"))
     api.show(run, lambda: _print_end(api, run))
     sys.exit(0 if run["state"] == "succeeded" else 1)
 
@@ -54,23 +52,26 @@ def _params(pairs: tuple[str, ...]) -> dict[str, Any]:
     return parsed
 
 
-def _watch(api: Api, run_id: str) -> dict[str, Any]:
-    """Show how far a run is until it has ended."""
+def _watched(api: Api, run_id: str, index: str) -> dict[str, Any]:
+    """Show how far a run is until it has ended. Whoever has not applied `index` does not know it yet."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     unseen = api.as_json or not api.console.is_terminal
     with Progress(*columns, console=api.console, disable=unseen, transient=True) as progress:
         bar = progress.add_task(run_id, total=None)
 
-        def probe() -> dict[str, Any] | None:
-            run: dict[str, Any] = api.client.get(path("v1", "runs", run_id))
+        def look(majority: bool) -> dict[str, Any]:
+            query = {"consistent": "true" if majority else None}
+            run: dict[str, Any] = api.client.call(
+                "GET", path("v1", "runs", run_id), query=query, headers={"Rota-Index": index}
+            ).json
             done = run["progress"] or {}
             where = f" on {run['node']}" if run["node"] else ""
             progress.update(
                 bar, description=f"{run['state']}{where}", completed=done.get("done", 0), total=done.get("total")
             )
-            return run if run["state"] in FINAL else None
+            return run
 
-        return wait_for(f"{run_id} ends", probe, deadline_s=366 * _DAY_S, pause_s=0.3)
+        return watch(look, lambda why: click.echo(f"rota: cannot see how {run_id} goes: {why}", err=True))
 
 
 @click.command("runs")

@@ -21,6 +21,7 @@ class Cluster:
     def __init__(self) -> None:
         self.sent: list[Any] = []
         self.headers: dict[str, str] = {}
+        self.refused = "nothing"
 
     def send(
         self, method: str, target: str, data: bytes | None, headers: dict[str, str], *_: Any, preload: bool
@@ -30,8 +31,8 @@ class Cluster:
             self.sent.append(json.loads(data))
 
         class Answer:
-            status = 200
-            headers: ClassVar[dict[str, str]] = {}
+            status = 401 if target.startswith(self.refused) else 200
+            headers: ClassVar[dict[str, str]] = {"Rota-Index": "7"}
             data = json.dumps({"params": {"a": 1}, "run_id": "r", "items": [], "next": None}).encode()
 
         return Answer()
@@ -133,6 +134,16 @@ def test_a_token_is_sent_as_nodes_read_it(token: str, cluster: Cluster, monkeypa
     assert ended(monkeypatch, "members") == 0
     # As the library writes a header.
     assert cluster.headers["Authorization"].encode("latin-1") == f"Bearer {token.strip()}".encode()
+
+
+def test_a_run_that_cannot_be_looked_at_is_not_waited_for(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A token that is taken back, say: that was taken for "not yet", for a year."""
+    cluster.refused = "/v1/runs/"
+    assert ended(monkeypatch, "run", "T", "--wait") == 2
+    assert "HTTP 401" in capsys.readouterr().err
+    assert cluster.headers["Rota-Index"] == "7", "only who has applied the start can know of it"
 
 
 def test_many_tasks_are_compared_by_name_in_one_go(
