@@ -68,20 +68,27 @@ CLOSE_S: Final = 3.0
 class Member:
     """One member, from `start` to `stop`, of `cluster`. Implements `node.http.surface.Node`.
 
+    It checks params by the kinds that are `installed` here, and takes on those that are `offered`.
     `failed` is set to what went wrong when the member cannot go on; whoever serves it ends then.
     """
 
     def __init__(
-        self, config: Config, folder: Folder, seed: Seed, kinds: Mapping[str, KindEntry], cluster: ClusterId
+        self,
+        config: Config,
+        folder: Folder,
+        seed: Seed,
+        installed: Mapping[str, KindEntry],
+        offered: Mapping[str, KindEntry],
+        cluster: ClusterId,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._config = config
         self._folder = folder
         self._seed = seed
-        self._targets = kinds
+        self._offered = offered
         self.failed: asyncio.Future[Exception] = self._loop.create_future()
         self.facts = config
-        self.kinds = InstalledKinds(kinds)
+        self.kinds = InstalledKinds(installed)
         configured, agreed = {seed.id: (seed.host, seed.raft_port) for seed in config.members}, folder.agreed()
         addresses = at_start(config.node, configured, agreed)
         self.history = History(folder.path / HISTORY, lambda error: self._on_loop(self._fail, error))
@@ -308,7 +315,7 @@ class Member:
     def _join(self, at_us: int) -> Join:
         member = self.state().members.get(self._config.node)
         after = 0 if member is None else member.incarnation
-        return join_of(self._config, self._seed, self._heartbeat.port, self._targets, after, at_us)
+        return join_of(self._config, self._seed, self._heartbeat.port, self._offered, after, at_us)
 
     def _live_lease(self) -> LeaseView | None:
         # What is launched in this step begins under this lease, whatever comes meanwhile.
@@ -321,7 +328,7 @@ class Member:
         return self._raft.role
 
     def _order_of(self, run: Run) -> Order:
-        return order_of(run, self._config, self._targets, self._stepping.deadline_s)
+        return order_of(run, self._config, self._offered, self._stepping.deadline_s)
 
     # -- what the routes ask
 

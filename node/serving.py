@@ -99,7 +99,8 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        member = Member(config, folder, seed, offered(installed(), config.allow_command), cluster)
+        kinds = installed()
+        member = Member(config, folder, seed, kinds, offered(kinds, config.allow_command), cluster)
     except _REFUSALS as error:
         raise CannotStart(str(error)) from error
     try:

@@ -1,28 +1,22 @@
 """The kinds of task that are installed on this member, loaded when first asked about."""
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from traceback import extract_tb
-from typing import Any, Final
+from typing import Any
 
 from tasks.fields import FieldError
 from tasks.kind import Kind
-from tasks.kinds import KindEntry, check_params, installed, load, params_schema
+from tasks.kinds import KindEntry, check_params, load, params_schema
 
 _log = logging.getLogger(__name__)
 
-_INDEX: Final = re.compile(r"\.(\d+)(?=\.|$)")
-
 
 class InstalledKinds:
-    """Implements `node.http.surface.Kinds` by entry points. A kind that does not import is left out by `names`.
+    """Implements `node.http.surface.Kinds` by what is `installed`, whether or not it is offered here, or loads."""
 
-    `entries` stands in for what is installed, in tests.
-    """
-
-    def __init__(self, entries: Mapping[str, KindEntry] | None = None) -> None:
-        self._entries = dict(installed() if entries is None else entries)
+    def __init__(self, installed: Mapping[str, KindEntry]) -> None:
+        self._entries = dict(installed)
         self._loaded: dict[str, type[Kind[Any]]] = {}
         self._schemas: dict[str, dict[str, Any]] = {}
 
@@ -40,13 +34,12 @@ class InstalledKinds:
         """What is wrong with params. Raises `KeyError`, or `KindError` if the kind does not load."""
         model = self._kind(kind)
         try:
-            found = check_params(model, params)
+            return check_params(model, params)
         except Exception as error:  # noqa: BLE001 - a kind is anybody's code
             # What it stumbles over is most likely not right; what else is in the error may be a secret's.
             what, where = type(error).__name__, extract_tb(error.__traceback__)[-1]
             _log.warning("the kind %s failed to check params: %s at %s:%s", kind, what, where.filename, where.lineno)
-            found = [FieldError("params", f"{kind} failed to check them ({what}): this node's log says where")]
-        return [FieldError(_INDEX.sub(r"[\1]", error.field), error.message) for error in found]
+            return [FieldError("params", f"{kind} failed to check them ({what}): this node's log says where")]
 
     def _kind(self, kind: str) -> type[Kind[Any]]:
         if kind not in self._loaded:

@@ -101,10 +101,12 @@ class Kinds(Protocol):
         """All that are installed."""
 
     def schema(self, kind: str) -> dict[str, Any]:
-        """The JSON schema of a kind's params. Raises `KeyError` where it is not installed."""
+        """The JSON schema of a kind's params. Raises `KeyError` where it is not installed, `KindError` if it does not
+        load.
+        """
 
     def check(self, kind: str, params: Mapping[str, Any]) -> Sequence[FieldError]:
-        """What is wrong with params, each field as `params.x`. Raises `KeyError` where it is not installed."""
+        """What is wrong with params, each field as `params.x`. Raises as `schema` does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The contract of section 9, as a stranger meets it: three real nodes, any of them asked for anything."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -244,3 +245,12 @@ def test_members_come_and_go_with_a_reason_for_each_refusal(cluster: Cluster) ->
     assert cluster.ask("DELETE", "/v1/members/node-9").problem == "not-found"
     assert cluster.ask("DELETE", "/v1/members/node-2", "node-2").status == 409, "a member does not remove itself"
     assert len(cluster.get("/v1/members")["items"]) == 3
+
+
+def test_where_nobody_may_run_commands_it_is_said_how_that_is_changed(tmp_path: Path) -> None:
+    with Cluster(tmp_path, 1, env={"ROTA_ALLOW_COMMAND": "0"}) as alone:
+        alone.start()
+        alone.wait_until_whole()
+        refused = alone.ask("PUT", "/v1/tasks/ls", json={"kind": "command", "params": {"argv": ["ls"]}})
+        assert "ROTA_ALLOW_COMMAND=1 lets a member run commands" in refused.fields["kind"]
+        assert "command" not in {kind["kind"] for kind in alone.get("/v1/kinds")["items"]}

@@ -8,7 +8,7 @@ from pydantic import BaseModel, field_validator
 from pydantic_core import from_json
 
 from node.http.kinds import InstalledKinds
-from tasks.kinds import KindEntry
+from tasks.kinds import KindEntry, installed
 from tests.integration.hostile import spoilt
 
 FOLDER = {"type": "folder", "path": "/srv"}
@@ -50,12 +50,17 @@ def test_a_kind_whose_check_fails_has_found_the_params_wrong(caplog: pytest.LogC
         kinds.check("absent", {})
 
 
+def test_a_field_is_named_as_it_was_written() -> None:
+    [error] = InstalledKinds(installed()).check("command", {"argv": ["true"], "env": {"1": []}})
+    assert error.field == "params.env.1", "a key of digits is no place in a list"
+
+
 @pytest.mark.parametrize(("kind", "params"), RIGHT)
 def test_our_own_kinds_stumble_over_nothing(
     kind: str, params: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    kinds = InstalledKinds()
+    kinds = InstalledKinds(installed())
     for body in spoilt(params):
         try:
             given = from_json(body, allow_inf_nan=False)
