@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+from node.folder import remembers
 from node.state.entries import Seed
 from tasks.spec import NAME_PATTERN
 
@@ -33,7 +34,9 @@ class BadConfig(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A node's settings. `members` is empty if it is to join a running cluster at `join_url`."""
+    """A node's settings. `members` may be empty where it is to join a running cluster at `join_url`, and where its
+    data folder knows them.
+    """
 
     node: str
     members: tuple[Seed, ...]
@@ -68,7 +71,8 @@ def load(environ: Mapping[str, str]) -> Config:
         reader.problem(f"ROTA_NODE={node!r} is no id: letters, digits, '.', '_' and '-', 128 at most")
     members: tuple[Seed, ...] = reader.parsed("ROTA_MEMBERS", parse_members, _NO_SEEDS)
     join_url = reader.text("ROTA_JOIN")
-    if not members and not join_url and "ROTA_MEMBERS" not in reader.failed:
+    data = Path(reader.text("ROTA_DATA") or f".rota/{node}")
+    if not members and not join_url and "ROTA_MEMBERS" not in reader.failed and not remembers(data):
         reader.problem(
             "neither ROTA_MEMBERS nor ROTA_JOIN is set: name the members of the first start "
             "(ROTA_MEMBERS=node-1=host:7001:8101,...), or a running cluster to join (ROTA_JOIN=http://host:8101)"
@@ -83,7 +87,7 @@ def load(environ: Mapping[str, str]) -> Config:
         node=node,
         members=members,
         join_url=join_url,
-        data=Path(reader.text("ROTA_DATA") or f".rota/{node}"),
+        data=data,
         secret=reader.secret("ROTA_SECRET") or "",
         token=reader.secret("ROTA_TOKEN"),
         labels=reader.parsed("ROTA_LABELS", parse_labels, ()),

@@ -3,7 +3,8 @@
 lock           held (flock) while a node runs on the folder; holds its process id
 node.json      the node's id, and the session of its last start
 members.json   the members' addresses as last agreed on, and as they were configured then, for the next start
-raft/ runs/ logs/ history.db    of the parts named so
+place.json     where this node itself is, for the next start
+raft/ groups/ scratch/ logs/ history.db    of the parts named so
 
 A file here that cannot be read is set aside (`node.aside`): all of it can be known again. The session is at least the
 wall clock, and where the members are is in ROTA_MEMBERS, and with the others.
@@ -15,14 +16,19 @@ import logging
 import os
 import zlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from node.aside import set_aside
 from node.durable import write_whole
 from node.membership.whereabouts import Agreed
+from node.state.entries import Seed
 
 _log = logging.getLogger("rota")
+
+MEMBERS: Final = "members.json"
+PLACE: Final = "place.json"
 
 
 class FolderInUse(Exception):
@@ -93,12 +99,25 @@ class Folder:
 
     def agreed(self) -> dict[str, Agreed]:
         """The members as last agreed on; nobody before that, or if that cannot be read. Raises `ForeignFolder`."""
-        return {name: _agreed(*known) for name, known in self._read(self.path / "members.json").items()}
+        return {name: _agreed(*known) for name, known in self._read(self.path / MEMBERS).items()}
 
     def keep_agreed(self, agreed: Mapping[str, Agreed]) -> None:
         """Remember the members agreed on, for the next start. Raises `OSError`."""
         members = {name: [*known.at, *(known.configured or ())] for name, known in sorted(agreed.items())}
-        write_whole(self.path / "members.json", _sealed(members))
+        write_whole(self.path / MEMBERS, _sealed(members))
+
+    def place(self) -> Seed | None:
+        """Where this node was at its last start; None if that is not known. Raises `ForeignFolder`."""
+        at = self._read(self.path / PLACE)
+        return None if not at else Seed(at["id"], at["host"], at["raft_port"], at["http_port"])
+
+    def keep_place(self, seed: Seed) -> None:
+        """Remember where this node is, for the next start. Raises `ForeignFolder`."""
+        if self.place() != seed:
+            try:
+                write_whole(self.path / PLACE, _sealed(asdict(seed)))
+            except OSError as error:
+                raise ForeignFolder(f"cannot write {self.path / PLACE}: {error.strerror}") from error
 
     def _read(self, path: Path) -> dict[str, Any]:
         """What a file of ours holds; nothing if it is not there, or cannot be read. Raises `ForeignFolder`."""
@@ -120,6 +139,14 @@ class Folder:
     def close(self) -> None:
         """Let another process have it."""
         os.close(self._lock)
+
+
+def remembers(path: Path) -> bool:
+    """Whether a node that is started on this folder needs nobody to tell it where it and the members are."""
+    try:
+        return all((path / name).exists() for name in (MEMBERS, PLACE))
+    except OSError:
+        return False  # who opens the folder is told why it cannot be used
 
 
 def whose(path: Path) -> str | None:

@@ -23,7 +23,7 @@ from node.http.auth import member_credential
 from node.liveness.callers import PortInUseError
 from node.member import Member
 from node.membership.belonging import Removed
-from node.membership.introduction import Introduction, NotLetIn
+from node.membership.introduction import Introduction, NotLetIn, let_in_as
 from node.membership.whereabouts import NoMember
 from node.offering import offered
 from node.raft.errors import RaftError
@@ -64,12 +64,6 @@ class CannotStart(Exception):
 
 def serve(config: Config) -> int:
     """Run a node until SIGTERM or SIGINT. The exit code: 0, or 1 if it failed while it ran. Raises `CannotStart`."""
-    seed = config.me
-    if seed is None:
-        raise CannotStart(
-            "ROTA_JOIN is set and ROTA_MEMBERS does not say where this node will be: "
-            f"set ROTA_MEMBERS={config.node}=host:raftport:httpport as well"
-        )
     if len(config.secret) < SHORT_SECRET:
         _log.warning(
             "ROTA_SECRET is short: who guesses it can run code here; make a better one with: openssl rand -hex 32"
@@ -78,11 +72,14 @@ def serve(config: Config) -> int:
     try:
         folder = Folder(config.data, config.node, now_us())
         killed = kill_leftovers(folder.path)
+        seed = _place(config, folder)
         if config.join_url is not None and folder.fresh:
-            asked = Client(config.join_url.split(","), member_credential(config.secret))
-            introduction = Introduction(seed, config.join_url, asked)
+            introduction = Introduction(seed, config.join_url, _asked(config, config.join_url))
             config = replace(config, members=introduction.members())
             cluster = ClusterId(introduction.cluster_id)
+        elif not config.members:
+            config = replace(config, members=(seed,))
+        folder.keep_place(seed)
     except _REFUSALS as error:
         raise CannotStart(str(error)) from error
     if killed:
@@ -90,6 +87,26 @@ def serve(config: Config) -> int:
     collect_in_short()
     sys.setswitchinterval(SWITCH_S)
     return asyncio.run(_serve(config, folder, seed, introduction, cluster))
+
+
+def _place(config: Config, folder: Folder) -> Seed:
+    """Where this node is to be: as ROTA_MEMBERS says, or as at its last start, or as the cluster has it already.
+
+    Raises `NotLetIn`, `ForeignFolder`, `CannotStart`.
+    """
+    known = config.me or (None if folder.fresh else folder.place())
+    if known is not None:
+        return known
+    if config.join_url is None:
+        raise CannotStart(
+            f"{folder.path} does not say any more where this node is: set ROTA_MEMBERS={config.node}="
+            "host:raftport:httpport, or ROTA_JOIN to the address of a member's API (http://host:8101)"
+        )
+    return let_in_as(config.node, config.join_url, _asked(config, config.join_url))
+
+
+def _asked(config: Config, url: str) -> Client:
+    return Client(url.split(","), member_credential(config.secret))
 
 
 async def _serve(

@@ -33,6 +33,23 @@ class Cluster(Protocol):
         """One request. Raises `Problem` or `Unreachable`."""
 
 
+def let_in_as(
+    node: str, url: str, cluster: Cluster, sleep: Callable[[float], None] = time.sleep, tries: int = TRIES
+) -> Seed:
+    """Where `node` is to be, by the members of the cluster at `url`: they let it in before it was started.
+
+    Raises `NotLetIn`.
+    """
+    for one in _founded(node, url, cluster, sleep, tries).members:
+        if one.id == node:
+            return one
+    raise NotLetIn(
+        f"the cluster at ROTA_JOIN={url} does not know {node}, and ROTA_MEMBERS does not say where it will be: let it "
+        f"in first (rota join {url} --id {node} --at host:raftport:httpport), or set "
+        f"ROTA_MEMBERS={node}=host:raftport:httpport as well"
+    )
+
+
 class Introduction:
     """How `me` comes into the cluster at `url`. `cluster` shows the members' credential, so that it is known at once
     whether the secrets are the same.
@@ -47,18 +64,9 @@ class Introduction:
 
     def members(self, sleep: Callable[[float], None] = time.sleep, tries: int = TRIES) -> tuple[Seed, ...]:
         """The members there are, and `me`. Raises `NotLetIn`."""
-        why = ""
-        for _ in range(tries):
-            try:
-                roster = self._roster()
-                if roster.cluster_id:
-                    self.cluster_id = roster.cluster_id
-                    return roster.members if self._among(roster) else (*roster.members, self._me)
-                why = "it has no members yet"
-            except Unreachable as error:
-                why = str(error)
-            sleep(PAUSE_S)
-        raise self._not_in_time(why)
+        roster = _founded(self._me.id, self._url, self._cluster, sleep, tries)
+        self.cluster_id = roster.cluster_id
+        return roster.members if self._among(roster) else (*roster.members, self._me)
 
     async def enter(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, tries: int = TRIES) -> None:
         """Ask to be a member. Raises `NotLetIn`.
@@ -74,10 +82,10 @@ class Introduction:
             except (Problem, Unreachable) as error:
                 why = str(error)  # a change is under way, or its outcome is unknown: look again
             await sleep(PAUSE_S)
-        raise self._not_in_time(why)
+        raise _not_in_time(self._me.id, self._url, why)
 
     def _ask(self) -> None:
-        if self._among(self._roster()):
+        if self._among(_roster(self._url, self._cluster)):
             return
         _log.info("asking the cluster at %s to let %s in", self._url, self._me.id)
         me = self._me
@@ -90,18 +98,6 @@ class Introduction:
                     f"the cluster at ROTA_JOIN={self._url} does not let this node in: {problem}"
                 ) from problem
             raise
-
-    def _roster(self) -> Roster:
-        try:
-            return read_roster(self._cluster.get("/peer/members"))
-        except Problem as problem:
-            if problem.status == 401:
-                raise NotLetIn(
-                    f"the cluster at ROTA_JOIN={self._url} has another secret: set ROTA_SECRET to that of its members"
-                ) from problem
-            raise NotLetIn(f"what answers at ROTA_JOIN={self._url} is no member of a cluster: {problem}") from problem
-        except (KeyError, TypeError, ValueError) as error:
-            raise NotLetIn(f"what answers at ROTA_JOIN={self._url} is no member of a cluster: {error!r}") from error
 
     def _among(self, roster: Roster) -> bool:
         """Whether `me` is a member. Raises `NotLetIn` where somebody else is in its place."""
@@ -116,5 +112,34 @@ class Introduction:
                 raise NotLetIn(f"{me.host}:{me.raft_port} is where {one.id} is: choose another port in ROTA_MEMBERS")
         return me in roster.members
 
-    def _not_in_time(self, why: str) -> NotLetIn:
-        return NotLetIn(f"ROTA_JOIN={self._url}: the cluster did not let {self._me.id} in: {why}")
+
+def _founded(node: str, url: str, cluster: Cluster, sleep: Callable[[float], None], tries: int) -> Roster:
+    """The members of a cluster that there is. Raises `NotLetIn` if it is not there in time for `node`."""
+    why = ""
+    for _ in range(tries):
+        try:
+            roster = _roster(url, cluster)
+            if roster.cluster_id:
+                return roster
+            why = "it has no members yet"
+        except Unreachable as error:
+            why = str(error)
+        sleep(PAUSE_S)
+    raise _not_in_time(node, url, why)
+
+
+def _roster(url: str, cluster: Cluster) -> Roster:
+    try:
+        return read_roster(cluster.get("/peer/members"))
+    except Problem as problem:
+        if problem.status == 401:
+            raise NotLetIn(
+                f"the cluster at ROTA_JOIN={url} has another secret: set ROTA_SECRET to that of its members"
+            ) from problem
+        raise NotLetIn(f"what answers at ROTA_JOIN={url} is no member of a cluster: {problem}") from problem
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotLetIn(f"what answers at ROTA_JOIN={url} is no member of a cluster: {error!r}") from error
+
+
+def _not_in_time(node: str, url: str, why: str) -> NotLetIn:
+    return NotLetIn(f"ROTA_JOIN={url}: the cluster did not let {node} in: {why}")

@@ -66,3 +66,31 @@ def test_a_node_with_another_secret_is_told_so(tmp_path: Path) -> None:
         cluster.start(LATER)
         wait_for("it ends", lambda: cluster.exit_code(LATER) is not None)
         assert (cluster.exit_code(LATER), "has another secret" in cluster.said(LATER)) == (1, True)
+
+
+def test_a_node_that_was_let_in_needs_the_address_of_a_member_and_after_that_not_even_that(tmp_path: Path) -> None:
+    """ROTA_MEMBERS *or* ROTA_JOIN: where it is, the cluster has been told."""
+    names = [FIRST, LATER, "node-3"]
+    env_of: dict[str, dict[str, str]] = {name: {} for name in names}
+    with Cluster(tmp_path, nodes=3, env_of=env_of) as cluster:
+        places = cluster.members.split(",")
+        env_of[FIRST]["ROTA_MEMBERS"] = env_of[LATER]["ROTA_MEMBERS"] = ",".join(places[:2])
+        env_of["node-3"] |= {"ROTA_MEMBERS": "", "ROTA_JOIN": cluster.url(FIRST)}
+        cluster.start(FIRST, LATER)
+        cluster.wait_until_ready(FIRST, LATER)
+
+        cluster.start("node-3")
+        wait_for("it ends", lambda: cluster.exit_code("node-3") is not None)
+        assert (cluster.exit_code("node-3"), "does not know node-3" in cluster.said("node-3")) == (1, True)
+
+        host, raft_port, http_port = places[2].partition("=")[2].split(":")
+        seed = {"id": "node-3", "host": host, "raft_port": int(raft_port), "http_port": int(http_port)}
+        assert cluster.ask("POST", "/v1/members", FIRST, json=seed).status == 201
+        cluster.start("node-3")
+        cluster.wait_until_whole()
+
+        cluster.stop("node-3")
+        del env_of["node-3"]["ROTA_JOIN"]
+        cluster.start("node-3")
+        cluster.wait_until_whole()
+        assert cluster.said("node-3").count("joined, incarnation") == 2

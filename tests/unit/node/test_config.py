@@ -1,8 +1,11 @@
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from node.config import BadConfig, Config, load, parse_members, unknown_settings
+from node.folder import Folder
+from node.membership.whereabouts import Agreed
 
 WELL = {
     "ROTA_NODE": "node-1",
@@ -49,6 +52,17 @@ def test_a_member_list_without_the_node_itself_is_refused() -> None:
 )
 def test_what_is_wrong_is_named(variable: str, value: str, said: str) -> None:
     assert said in problems(**{variable: value})
+
+
+def test_a_node_whose_folder_knows_the_members_needs_not_be_told_them(tmp_path: Path) -> None:
+    seed = parse_members(WELL["ROTA_MEMBERS"])[0]
+    environ = {"ROTA_NODE": "node-1", "ROTA_SECRET": WELL["ROTA_SECRET"], "ROTA_DATA": str(tmp_path)}
+    with pytest.raises(BadConfig, match="neither ROTA_MEMBERS nor ROTA_JOIN"):
+        load(environ)
+    with closing(Folder(tmp_path, "node-1", 1)) as folder:
+        folder.keep_place(seed)
+        folder.keep_agreed({"node-1": Agreed((seed.host, seed.raft_port), None)})
+    assert load(environ).members == ()
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:

@@ -1,9 +1,11 @@
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from node.folder import Folder, FolderInUse, ForeignFolder
+from node.folder import Folder, FolderInUse, ForeignFolder, remembers
 from node.membership.whereabouts import Agreed
+from node.state.entries import Seed
 
 
 def test_one_folder_serves_one_process_at_a_time(tmp_path: Path) -> None:
@@ -109,3 +111,21 @@ def test_a_damaged_list_of_members_is_set_aside_and_said(
     assert (tmp_path / "members.json.damaged-1").read_bytes() == harmed
     assert "members.json cannot be read" in caplog.text
     folder.close()
+
+
+def test_where_a_node_is_is_kept_for_the_next_start(tmp_path: Path) -> None:
+    here, there = Seed("node-1", "127.0.0.1", 7001, 8101), Seed("node-1", "127.0.0.1", 7002, 8102)
+    for place, known in ((here, None), (there, here), (there, there)):
+        with closing(Folder(tmp_path, "node-1", 1)) as folder:
+            assert folder.place() == known
+            folder.keep_place(place)
+            assert folder.place() == place
+
+
+def test_a_folder_needs_no_configuration_once_it_knows_where_all_are(tmp_path: Path) -> None:
+    with closing(Folder(tmp_path, "node-1", 1)) as folder:
+        folder.keep_place(Seed("node-1", "127.0.0.1", 7001, 8101))
+        assert not remembers(tmp_path)
+        folder.keep_agreed({"node-1": Agreed(("127.0.0.1", 7001), None)})
+    assert remembers(tmp_path)
+    assert not remembers(tmp_path / "nowhere")

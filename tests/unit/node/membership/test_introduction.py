@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from node.client import Problem, Unreachable
-from node.membership.introduction import Introduction, NotLetIn
+from node.membership.introduction import Introduction, NotLetIn, let_in_as
 from node.state.entries import Seed
 from tests.unit.node.loop import Naps, serving
 
@@ -65,6 +65,18 @@ def test_one_that_was_let_in_before_is_not_added_again() -> None:
     cluster = Cluster(*OTHERS, ME)
     assert came(cluster) == (*OTHERS, ME)
     assert cluster.posted == 0
+
+
+def test_one_that_was_let_in_before_need_not_say_where_it_is() -> None:
+    """Section 10: ROTA_MEMBERS or ROTA_JOIN."""
+    cluster = Cluster(*OTHERS, ME)
+    cluster.reading = [Unreachable("no member answered")]
+    assert let_in_as("d", "http://c", cluster, lambda _: None) == ME
+
+
+def test_one_that_is_nowhere_is_told_both_ways_in() -> None:
+    with pytest.raises(NotLetIn, match=r"rota join http://c --id d --at .* ROTA_MEMBERS=d=host:raftport:httpport"):
+        let_in_as("d", "http://c", Cluster(*OTHERS), lambda _: None)
 
 
 def test_a_change_under_way_is_waited_for_and_an_unknown_outcome_looked_at() -> None:
