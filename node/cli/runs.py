@@ -1,7 +1,10 @@
 """Runs: start one, list them, read their logs, cancel them."""
 
+import codecs
+import json
 import sys
 import uuid
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -107,13 +110,34 @@ def runs_command(api: Api, name: str | None, state: str | None, node: str | None
 @click.argument("run_id", metavar="RUN")
 @click.option("-f", "--follow", is_flag=True, help="As it is written, until the run has ended.")
 @click.option("--attempt", type=click.IntRange(1), help="Which try; the latest if it is not said.")
-def log_command(run_id: str, follow: bool, attempt: int | None) -> None:
-    """A run's log, from whichever node has it."""
-    api = Api(as_json=False)
+@api_command
+def log_command(api: Api, run_id: str, follow: bool, attempt: int | None) -> None:
+    """A run's log, from whichever node has it.
+
+    The API answers with text: with --json that is one JSON string; with -f one for each piece, a line each.
+    """
     query = {"attempt": attempt, "follow": "true" if follow else None}
-    for chunk in api.client.stream(path("v1", "runs", run_id, "log"), endless=follow, **query):
-        sys.stdout.buffer.write(chunk)
+    pieces = api.client.stream(path("v1", "runs", run_id, "log"), endless=follow, **query)
+    if api.as_json:
+        for text in _texts(pieces if follow else [b"".join(pieces)]):
+            click.echo(json.dumps(text))
+        return
+    for piece in pieces:
+        sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
+
+
+def _texts(pieces: Iterable[bytes]) -> Iterator[str]:
+    """Pieces of UTF-8 as text, whole characters each; what is none is replaced.
+
+    >>> list(_texts(["café".encode()[:4], "café".encode()[4:]]))
+    ['caf', 'é']
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for piece in pieces:
+        yield decoder.decode(piece)
+    if rest := decoder.decode(b"", final=True):
+        yield rest
 
 
 @click.command("cancel")

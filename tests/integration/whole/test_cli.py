@@ -78,6 +78,7 @@ def test_tasks_are_run_watched_and_cancelled(rota: Rota, cluster: Cluster) -> No
     done = rota("run", "ran", "--wait", "--json").json
     assert done["state"] == "succeeded"
     assert "hello from the command line" in rota("log", done["run_id"]).out
+    assert rota("log", done["run_id"], "--json").json == rota("log", done["run_id"]).out
     cluster.register("fails", params={"fail_attempts": 9}, retry={"attempts": 1})
     failed = rota("run", "fails", "--wait")
     assert (failed.code, "failed" in failed.out, "was told to fail" in failed.out) == (1, True, True)
