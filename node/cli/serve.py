@@ -1,11 +1,14 @@
 """`rota node`: one node in the foreground, from its environment."""
 
+import logging
 import os
 import sys
 
 import click
 
 from node.log import LogFormat, configure
+
+_log = logging.getLogger("rota")
 
 
 @click.command("node")
@@ -22,15 +25,23 @@ def node_command(log_format: LogFormat, log_level: str) -> None:
     from node.serving import CannotStart, serve
 
     configure(log_format, log_level)
+
+    def say(level: int, sentence: str) -> None:
+        if log_format == "json":
+            _log.log(level, "%s", sentence)
+        else:
+            click.echo(f"rota: {sentence}", err=True)
+
     try:
         config = load(os.environ)
     except BadConfig as error:
         for problem in error.problems:
-            click.echo(f"rota: {problem}", err=True)
+            say(logging.CRITICAL, problem)
         sys.exit(2)
     for name in unknown_settings(os.environ):
-        click.echo(f"rota: {name} is not a setting of a node's: a slip of the pen?", err=True)
+        say(logging.WARNING, f"{name} is not a setting of a node's: a slip of the pen?")
     try:
         sys.exit(serve(config))
     except CannotStart as error:
-        raise click.ClickException(str(error)) from error
+        say(logging.CRITICAL, str(error))
+        sys.exit(1)
