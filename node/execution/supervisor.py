@@ -50,6 +50,7 @@ class Supervisor:
         self._ending: frames.Ending | None = None
         self._orphaned = False
         self._begun = False
+        self._misspoken: str | None = None
         self._worker_pid = 0
         self._worker_status: int | None = None
         self._stopped: set[int] = set()
@@ -265,8 +266,12 @@ class Supervisor:
             frame = frames.receive(self._work)
         except BlockingIOError:
             return True
-        except (OSError, frames.BadFrame):
+        except OSError:
             frame = None
+        except frames.BadFrame as error:
+            # What else it says cannot be trusted. It sees that nobody listens any more, and ends.
+            self._misspoken = f"the worker said something that is no frame: {error}"
+            return False
         match frame:
             case None:
                 return False
@@ -308,6 +313,8 @@ class Supervisor:
             ending = life.conclude(self._life, None, self._worker_status, self._brief.order.timeout_s)
             if self._life.why == "killed" and not self._begun:
                 ending = replace(ending, end="not_started")
+            if self._misspoken is not None and ending.end == "failed":
+                ending = replace(ending, error=f"{self._misspoken}; {ending.error}")
         if self._log is not None:
             self._log.close()
             ending = replace(ending, log_error=self._log.error)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -109,6 +110,15 @@ class Act:
 
     def vanishes(self, ctx: Context[Anything]) -> None:
         os._exit(3)
+
+    def misspeaks(self, ctx: Context[Anything]) -> None:
+        """Says to the supervisor what is no frame, on the socket that its own wire has."""
+        for path in Path("/proc/self/fd").iterdir():
+            if path.exists() and path.is_socket():
+                with socket.socket(fileno=os.dup(int(path.name))) as end:
+                    if end.type == socket.SOCK_SEQPACKET:
+                        end.send(b"hello")
+        time.sleep(3600)
 
     def dies(self, ctx: Context[Anything]) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -227,6 +227,9 @@ def test_failures_are_told_in_a_line_and_logged_in_full(tmp_path: Path) -> None:
             "the worker ended with exit code 3 before its kind returned"
         )
         assert str((await made.ended(made.act("dies"))).error).startswith("killed by SIGKILL")
+        misspoken = await made.ended(made.act("misspeaks"))
+        assert misspoken.end == "failed"
+        assert str(misspoken.error).startswith("the worker said something that is no frame: not a frame")
 
     play(tmp_path, scene)
 
