@@ -28,7 +28,6 @@ REFUSALS: Final[dict[str, str]] = {
     "no-such-task": "not-found",
     "no-such-member": "not-found",
     "no-such-run": "not-found",
-    "no-such-slot": "not-found",
     "version": "version-conflict",
     "invalid": "invalid",
     "too-large": "too-large",

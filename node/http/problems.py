@@ -109,7 +109,7 @@ def invalid_field(field: str, message: str, what: str = "the body") -> Problem:
     return invalid([FieldError(field, message)], what)
 
 
-def field_errors(error: ValidationError, prefix: tuple[str | int, ...] = ()) -> list[FieldError]:
+def field_errors(error: ValidationError) -> list[FieldError]:
     """What pydantic found, each field by its dotted path as the client wrote it.
 
     Of a schedule, which may be one of several forms, only what is wrong with the form that was meant is told.
@@ -120,11 +120,11 @@ def field_errors(error: ValidationError, prefix: tuple[str | int, ...] = ()) -> 
     for detail in found:
         place = _place_of_schedule(detail["loc"])
         if place is None:
-            told.append(FieldError(dotted((*prefix, *detail["loc"])), _message(detail)))
+            told.append(FieldError(dotted(detail["loc"]), _message(detail)))
         else:
             forms.setdefault(place, []).append(detail)
     for place, details in forms.items():
-        told += _of_form(place, details, prefix)
+        told += _of_form(place, details)
     return told
 
 
@@ -145,22 +145,20 @@ def _form_named(label: str | int) -> str | None:
     return name if name in _FORMS else None
 
 
-def _of_form(
-    place: tuple[str | int, ...], details: Sequence[ErrorDetails], prefix: tuple[str | int, ...]
-) -> list[FieldError]:
+def _of_form(place: tuple[str | int, ...], details: Sequence[ErrorDetails]) -> list[FieldError]:
     by_form: dict[str, list[ErrorDetails]] = {}
     for detail in details:
         by_form.setdefault(_form_named(detail["loc"][len(place)]) or "", []).append(detail)
     form, meant = min(by_form.items(), key=lambda item: (sum(d["type"] == "missing" for d in item[1]), len(item[1])))
     if any(d["type"] in ("missing", "model_type", "model_attributes_type") for d in meant):
         message = "must be one of {cron, timezone}, {every_s}, {at}, {continuous: true}, or null"
-        return [FieldError(dotted((*prefix, *place)), message)]
+        return [FieldError(dotted(place), message)]
     told = []
     for detail in meant:
         within = detail["loc"][len(place) + 1 :] or (_FORMS[form],)
         strange = detail["type"] == "extra_forbidden"
         message = f"does not go with {_FORMS[form]}" if strange else _message(detail)
-        told.append(FieldError(dotted((*prefix, *place, *within)), message))
+        told.append(FieldError(dotted((*place, *within)), message))
     return told
 
 

@@ -28,9 +28,9 @@ PAUSE_S_MAX: Final = 10.0
 class Joining:
     """Keeps this process a member. `incarnation` is the one it joined in, 0 before.
 
-    `join` makes the entry, stamped with a time; `clear` kills what runs here and returns when it is gone;
-    `became` is called when this process is another
-    incarnation than before, or none any more. Who is no member, or is being removed, does not join.
+    `join` makes the entry, stamped with a time; `clear` kills what runs here and returns when it is gone; `became` is
+    called when this process is another incarnation than before, or none any more. Who is no member, or is being
+    removed, does not join.
     """
 
     def __init__(

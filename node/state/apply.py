@@ -4,7 +4,7 @@ Pure and total. It reads no clock and draws no random number, so that every memb
 never raises, whatever it is given, because an exception inside a replicated method stops the log on every member
 for good. What it cannot accept it refuses, with a code:
 
-ok not-founded founded no-such-member no-such-task no-such-run exists version invalid not-up incarnation
+ok not-founded founded no-such-member no-such-task no-such-run exists version invalid not-up incarnation leaving
 occurrence-taken overlap held not-due fenced too-large stale leadership fault
 
 `fault` is a handler that failed, which no entry should bring about: it is refused by all members alike.
