@@ -15,6 +15,7 @@ from node.http.auth import JSON
 from node.http.problems import Problem, field_errors, invalid, invalid_field
 from node.http.surface import Node
 from node.raft.errors import ChangeRefused, EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded, RaftError, Stopped
+from node.raft.machine import Timing
 from node.state.codec import BadEntry
 from node.state.entries import Entry
 from node.state.value import Result, State
@@ -48,6 +49,7 @@ class Limits:
     """How much, and how long, at most."""
 
     body_bytes: int = 1024 * 1024
+    entry_bytes: int = Timing().entry_bytes
     body_s: float = 20.0
     write_s: float = 5.0
     index_s: float = 5.0
@@ -218,7 +220,7 @@ def unanswered(error: Exception) -> Problem:
     if isinstance(error, EntryTooLarge):
         return Problem(
             "too-large",
-            "with every default written out this is more than one entry of the log may hold (1 MiB); "
+            "with every default written out this is more than one entry of the log may hold (1 MB); "
             "send it in smaller pieces (a few hundred tasks each)",
         )
     if isinstance(error, Overloaded):

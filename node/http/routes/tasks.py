@@ -8,14 +8,16 @@ from typing import Final
 from aiohttp import web
 
 from node.http.answers import PutPage, RegisteredView, TaskPage, TaskView
-from node.http.call import Call, accepted
+from node.http.call import Call, accepted, unanswered
 from node.http.endpoint import Endpoints, Says
 from node.http.models import NamedSpec, PutQuery, SpecList, TasksQuery
 from node.http.pages import cursor_of, cut, name_after
 from node.http.problems import Problem, invalid_field
 from node.http.specs import many_specs, one_spec
 from node.http.views import registered_view, task_view
+from node.raft.errors import EntryTooLarge
 from node.state.apply import apply
+from node.state.codec import BadEntry, pack_batch
 from node.state.entries import DeleteTask, Pause, Proposal, ProposalId, Put, PutTasks
 from node.state.value import Result, TaskRow
 from tasks.spec import NAME_PATTERN
@@ -82,8 +84,17 @@ async def post_tasks(call: Call, query: PutQuery) -> web.Response:
 
 
 async def _tried(call: Call, entry: PutTasks) -> Result:
-    """What would become of an entry: applied to the state as it is here, which is then thrown away."""
-    proposal = Proposal(ProposalId(call.node.facts.node, sys.maxsize, 1), entry)
+    """What would become of an entry: applied to the state as it is here, which is then thrown away.
+
+    Raises `Problem` as `Call.propose` does where nothing could be proposed.
+    """
+    proposal = Proposal(ProposalId(call.node.facts.node, sys.maxsize, sys.maxsize), entry)
+    try:
+        packed = await asyncio.to_thread(pack_batch, [proposal])
+        if len(packed) > call.service.limits.entry_bytes:
+            raise EntryTooLarge
+    except (BadEntry, EntryTooLarge) as error:
+        raise unanswered(error) from None
     return accepted((await asyncio.to_thread(apply, call.state, proposal)).result)
 
 

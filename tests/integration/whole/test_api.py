@@ -161,6 +161,11 @@ def test_what_is_no_json_too_large_or_from_elsewhere_is_refused(cluster: Cluster
     assert (large.status, large.problem) == (413, "too-large")
     many = cluster.ask("POST", "/v1/tasks", json=[{"name": f"n{n}", "kind": "probe"} for n in range(40_000)])
     assert (many.status, many.problem) == (413, "too-large")
+    specs = [{"name": f"n{n}", "kind": "probe", "params": {"says": "x" * 102_000}} for n in range(10)]
+    for dry_run in ("true", "false"):
+        packed = cluster.ask("POST", "/v1/tasks", json=specs, dry_run=dry_run)
+        assert (packed.status, packed.problem) == (413, "too-large"), "a try tells what will come of it"
+        assert "with every default written out" in packed.json["detail"]
     form = cluster.ask("PUT", "/v1/tasks/a", data=b"a=b", headers={"Content-Type": "text/plain"})
     assert (form.status, form.problem) == (415, "media-type")
     for body in (b"{", b"", b'{"kind": NaN}', b"\xff"):
