@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from node.execution import frames, order
 from node.execution.leftovers import LeftoversRemain, kill_attempt
@@ -30,7 +30,6 @@ CLEAR_AGAIN_S: Final = 1.0
 READS_MAX: Final = 16
 """Frames taken from one attempt before others, and the rest of the node, have their turn."""
 
-StopWhy = Literal["cancelled", "timed_out"]
 CheckpointCode = str
 """`ok`, `fenced`, `unknown` (asked again), or any other refusal's."""
 
@@ -65,11 +64,6 @@ class Runner:
         self._all_gone = asyncio.Event()
         self._all_gone.set()
         self._clearing: set[asyncio.Future[None]] = set()
-
-    @property
-    def held(self) -> frozenset[tuple[str, int]]:
-        """The (run_id, token) of every attempt that has not ended."""
-        return frozenset(self._attempts)
 
     @property
     def nursery_pid(self) -> int | None:
@@ -127,9 +121,9 @@ class Runner:
         asyncio.get_running_loop().add_reader(ours.fileno(), self._hear, attempt)
         self._nursery.launch(handout)
 
-    def cancel(self, run_id: str, token: int, why: StopWhy = "cancelled") -> None:
-        """Ask an attempt to stop; it is killed if it does not within `Limits.stop_s`. It ends as `why`."""
-        self._tell(run_id, token, frames.Stop(why))
+    def cancel(self, run_id: str, token: int) -> None:
+        """Ask an attempt to stop; it is killed if it does not within `Limits.stop_s`. It ends as `cancelled`."""
+        self._tell(run_id, token, frames.Stop("cancelled"))
 
     def hand_over(self, run_id: str, token: int) -> None:
         """Ask an attempt to stop where another member can go on; it has `Limits.hand_over_s` for it."""

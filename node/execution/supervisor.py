@@ -232,7 +232,7 @@ class Supervisor:
                     return
                 case frames.Renew(deadline_s=deadline_s):
                     self._life = life.renewed(self._life, deadline_s)
-                case frames.Stop(why="cancelled" | "timed_out" | "handed_over" as why):
+                case frames.Stop(why="cancelled" | "handed_over" as why):
                     self._life = life.told_to_stop(self._life, why, boottime_s())
                 case frames.Kill():
                     self._life = life.told_to_stop(self._life, "killed", boottime_s())
