@@ -13,7 +13,7 @@ from node.liveness.pulse import STILL_S
 HOUR_S: Final = 3600.0
 HUNG: Final = "disk hangs"
 FILLING: Final = "rota-chaos-filling"
-KEPT: Final = frozenset({"lock", "node.json", "members.json", "logs", "groups", "scratch"})
+KEPT: Final = frozenset({"lock", "node.json", "members.json", "place.json", "logs", "groups", "scratch"})
 """What is not the cluster's state: damage there loses nothing, or is another's business."""
 
 
