@@ -9,10 +9,10 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from node.broadcast import Broadcast
 from node.cluster_id import ClusterId
@@ -44,6 +44,7 @@ from node.membership.leadership import Leadership
 from node.membership.leaving import Leaving
 from node.membership.life import Life
 from node.membership.whereabouts import Whereabouts, at_start
+from node.on_loop import OnLoop
 from node.peers import Peers
 from node.placing import Placing, only_tasks
 from node.proposing import Proposing
@@ -69,7 +70,7 @@ class Member:
     """One member, from `start` to `stop`, of `cluster`. Implements `node.http.surface.Node`.
 
     It checks params by the kinds that are `installed` here, and takes on those that are `offered`.
-    `failed` is set to what went wrong when the member cannot go on; whoever serves it ends then.
+    When it cannot go on, `failed` is set to what went wrong; whoever serves it ends then.
     """
 
     def __init__(
@@ -81,18 +82,17 @@ class Member:
         offered: Mapping[str, KindEntry],
         cluster: ClusterId,
     ) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._on_loop = OnLoop()
         self._config = config
         self._folder = folder
         self._seed = seed
         self._offered = offered
-        self.failed: asyncio.Future[Exception] = self._loop.create_future()
         self.facts = config
         self.kinds = InstalledKinds(installed)
         configured, agreed = {seed.id: (seed.host, seed.raft_port) for seed in config.members}, folder.agreed()
         addresses = at_start(config.node, configured, agreed)
-        self.history = History(folder.path / HISTORY, lambda error: self._on_loop(self._fail, error))
-        self._changes = Inbox[Change](self._on_loop, self._later, self._changed)
+        self.history = History(folder.path / HISTORY, lambda error: self._on_loop.call(self._on_loop.fail, error))
+        self._changes = Inbox[Change](self._on_loop.call, self._on_loop.later, self._changed)
         self._machine = Machine(self._on_change)
         self._raft = Raft(
             config.node,
@@ -103,7 +103,7 @@ class Member:
             pack_batch,
             self._on_role,
             bind_host=config.bind,
-            on_failure=lambda error: self._on_loop(self._fail, error),
+            on_failure=lambda error: self._on_loop.call(self._on_loop.fail, error),
             cluster=cluster,
         )
         self._proposing = Proposing(config.node, folder.session, self._raft.propose)
@@ -148,7 +148,6 @@ class Member:
         self._shown: Ownership | None = None
         self._broadcast: Broadcast[Update] = Broadcast()
         self._reached = Reached(lambda: self.state().index)
-        self._services: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
         self._verdicts: dict[str, Verdict] = {}
 
@@ -182,17 +181,17 @@ class Member:
             "backfill": self._backfill.run(),
             "retention": self._retention.run(),
         }
-        self._services = {name: self._serve(service) for name, service in services.items()}
+        for name, service in services.items():
+            self._on_loop.serve(name, service)
         await asyncio.to_thread(self._raft.start)  # it loads the state, however large
         if introduction is not None:
-            self._services["introduction"] = self._serve(introduction.enter())
+            self._on_loop.serve("introduction", introduction.enter())
 
     async def stop(self) -> None:
         """Stop in good order: hand over what runs, say so, and close."""
         self._stopping = True
         # They would take what is said here for somebody else's verdict, and join again.
-        for name in ("joining", "leaving"):
-            self._services[name].cancel()
+        self._on_loop.call_off("joining", "leaving")
         try:
             await self._life.leaving.leave()
         finally:
@@ -202,9 +201,7 @@ class Member:
         """Close everything, in whatever state it is."""
         self._stopping = True
         self._broadcast.close()
-        for service in self._services.values():
-            service.cancel()
-        await asyncio.gather(*self._services.values(), return_exceptions=True)
+        await self._on_loop.end()
         await self._conduct.close()
         for what, closing in (
             ("the attempts", self._runner.close(CLOSE_S)),
@@ -219,19 +216,6 @@ class Member:
         self._placing.close()
         self._folder.close()
 
-    def _serve(self, service: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(service)
-        task.add_done_callback(self._served)
-        return task
-
-    def _served(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            self._fail(error)
-
-    def _fail(self, error: Exception) -> None:
-        if not self.failed.done():
-            self.failed.set_result(error)
-
     # -- what Raft tells, in its thread
 
     def _on_change(self, change: Change) -> None:
@@ -245,7 +229,7 @@ class Member:
 
     def _on_role(self, role: Role) -> None:
         self._look()
-        self._on_loop(self._role_changed, role)
+        self._on_loop.call(self._role_changed, role)
 
     def _look(self) -> None:
         """Show the heartbeats what they need to know. Called from Raft's thread and from the loop."""
@@ -253,29 +237,13 @@ class Member:
             view = view_of(self._config.node, self._life.joining.incarnation, self._machine.state, self._raft.role)
             self._heartbeat.look(view)
 
-    def _on_loop(self, call: Callable[..., None], *args: Any) -> None:
-        """Have something called on the loop; from any thread. What it raises ends the node: it is not to be lost."""
-        try:
-            self._loop.call_soon_threadsafe(self._guarded, call, args)
-        except RuntimeError:
-            _log.debug("the loop is closed: the process is about to end")
-
-    def _later(self, wait_s: float, call: Callable[[], None]) -> None:
-        self._loop.call_later(wait_s, self._guarded, call, ())
-
-    def _guarded(self, call: Callable[..., None], args: tuple[Any, ...]) -> None:
-        try:
-            call(*args)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
-            self._fail(error)
-
     # -- what the heartbeats tell, in their thread
 
     def _on_lease(self, lease: LeaseNow) -> None:
         before, self._lease = self._lease, lease
         self._runner.renew(lease.deadline_s)
         if lease.period != before.period or lease.deadline_s < before.deadline_s:
-            self._on_loop(self._conduct.stir)
+            self._on_loop.call(self._conduct.stir)
 
     def _on_verdict(self, verdict: Verdict) -> None:
         if verdict != self._verdicts.get(verdict.member):  # it comes again until the state shows it
@@ -330,6 +298,11 @@ class Member:
     def _order_of(self, run: Run) -> Order:
         return order_of(run, self._config, self._offered, self._stepping.deadline_s)
 
+    @property
+    def failed(self) -> "asyncio.Future[Exception]":
+        """What went wrong, once it cannot go on."""
+        return self._on_loop.failed
+
     # -- what the routes ask
 
     @property
@@ -355,7 +328,7 @@ class Member:
 
     async def placed(self, timeout_s: float) -> Ownership:
         """The placement of the present epoch."""
-        self._guarded(self._changes.deliver, ())
+        self._on_loop.guard(self._changes.deliver)
         return await self._placing.placed(self.state().epoch, timeout_s)
 
     async def propose(self, entry: Entry, timeout_s: float) -> Result:
