@@ -1,8 +1,8 @@
 # Everything Rota needs is installed by pip into .venv; no root, no Java and no PostgreSQL need be there.
 PYTHON ?= python3
 BIN := .venv/bin
-# Two files of tests at a time, in their order: the tests with real processes wait more than they compute.
-PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Three files of tests at a time, in their order: the tests with real processes wait more than they compute.
+PYTEST := $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # Modules and rewritten tests are compiled once, and not at each run, whatever the caller's habits are.
 unexport PYTHONDONTWRITEBYTECODE
 
