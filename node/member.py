@@ -90,35 +90,12 @@ class Member:
         self.facts = config
         self.kinds = InstalledKinds(installed)
         configured, agreed = {seed.id: (seed.host, seed.raft_port) for seed in config.members}, folder.agreed()
-        addresses = at_start(config.node, configured, agreed)
         self.history = History(folder.path / HISTORY, lambda error: self._on_loop.call(self._on_loop.fail, error))
         self._changes = Inbox[Change](self._on_loop.call, self._on_loop.later, self._changed)
         self._machine = Machine(self._on_change)
-        self._raft = Raft(
-            config.node,
-            addresses,
-            folder.path / "raft",
-            config.secret,
-            self._machine,
-            pack_batch,
-            self._on_role,
-            bind_host=config.bind,
-            on_failure=lambda error: self._on_loop.call(self._on_loop.fail, error),
-            cluster=cluster,
-        )
+        self._raft = self._begin_raft(at_start(config.node, configured, agreed), cluster)
         self._proposing = Proposing(config.node, folder.session, self._raft.propose)
-        self._heartbeat = Heartbeat(
-            config.node,
-            config.bind,
-            config.heartbeat_port,
-            config.secret.encode(),
-            self._on_lease,
-            self._on_verdict,
-            _end_process,
-            lambda: self._raft.turns,
-            cluster,
-            on_clock=CLOCK.agree,
-        )
+        self._heartbeat = self._begin_heartbeat(cluster)
         self.lateness = Lateness(Worst(), self._raft.lateness, self._heartbeat.lateness, self._heartbeat.answers)
         self.start_delay = start_delays()
         self._stall = Stall()
@@ -150,6 +127,34 @@ class Member:
         self._reached = Reached(lambda: self.state().index)
         self._stopping = False
         self._verdicts: dict[str, Verdict] = {}
+
+    def _begin_raft(self, addresses: Mapping[str, tuple[str, int]], cluster: ClusterId) -> Raft:
+        return Raft(
+            self._config.node,
+            addresses,
+            self._folder.path / "raft",
+            self._config.secret,
+            self._machine,
+            pack_batch,
+            self._on_role,
+            bind_host=self._config.bind,
+            on_failure=lambda error: self._on_loop.call(self._on_loop.fail, error),
+            cluster=cluster,
+        )
+
+    def _begin_heartbeat(self, cluster: ClusterId) -> Heartbeat:
+        return Heartbeat(
+            self._config.node,
+            self._config.bind,
+            self._config.heartbeat_port,
+            self._config.secret.encode(),
+            self._on_lease,
+            self._on_verdict,
+            _end_process,
+            lambda: self._raft.turns,
+            cluster,
+            on_clock=CLOCK.agree,
+        )
 
     def _begin_life(self, whereabouts: Whereabouts) -> Life:
         me, state, role, propose = self._config.node, self.state, self._role, self.propose

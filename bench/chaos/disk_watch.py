@@ -13,29 +13,16 @@ STALL_S: Final = 0.3
 """A sync that took longer than this was no commit as usual."""
 
 
-class DiskWatch:
+class DiskWatch(Background):
     """A thread that writes a page into `folder` and syncs it, again and again, from `start` to `stop`.
 
     `stalls`: from when to when (CLOCK_BOOTTIME) a sync took longer than `STALL_S`, with the time since the one before.
     """
 
     def __init__(self, folder: Path) -> None:
+        super().__init__("watch of the disk", self._watch)
         self.stalls: list[tuple[float, float]] = []
         self._path = folder / "disk-watch"
-        self._thread = Background("watch of the disk", self._watch)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End."""
-        self._thread.stop()
-
-    @property
-    def found(self) -> list[str]:
-        """An error that has ended it: nobody saw what it was there for."""
-        return self._thread.found
 
     def said(self) -> str:
         """How often the disk stood still, and how long at worst."""
