@@ -1,16 +1,8 @@
-"""What is on the disk for good: a file's content, the names in a folder, a file that is replaced as a whole."""
+"""A file that is replaced as a whole, for good."""
 
-import os
 from pathlib import Path
 
-
-def sync(path: Path) -> None:
-    """Return when what is in a file, or the names in a folder, are on the disk. Raises `OSError`."""
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+from tasks.durable import sync
 
 
 def write_whole(path: Path, text: str) -> None:

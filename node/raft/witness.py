@@ -10,7 +10,7 @@ import struct
 import zlib
 from pathlib import Path
 
-from node.durable import sync
+from tasks.durable import sync
 
 _MAGIC = b"ROTAFLU1"
 _NUMBER = struct.Struct("<8sQ")

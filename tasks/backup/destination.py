@@ -4,7 +4,6 @@ An object store shows an object once it is whole. A local file system does not, 
 disk, and the one that makes everything else count is written aside and renamed.
 """
 
-import os
 import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from tasks.durable import sync
 from tasks.kind import Failed
 
 _WRAPPER: Final = "it only stands before another one: give that one's URL"
@@ -137,7 +137,7 @@ class Place:
         with self._files.open(path, "wb") as file:
             yield file
         if self.is_local:
-            _sync(Path(path))
+            sync(Path(path))
 
     def write_whole(self, name: str, content: bytes) -> None:
         """Write a small file so that whoever sees it sees all of it."""
@@ -147,10 +147,10 @@ class Place:
             return
         aside = Path(f"{path}.partial")
         aside.write_bytes(content)
-        _sync(aside)
+        sync(aside)
         aside.replace(path)
         for folder in (Path(self._path), Path(self._path).parent):
-            _sync(folder)
+            sync(folder)
 
     def remove(self, name: str) -> None:
         """Remove a file; nothing happens if it is not there."""
@@ -166,11 +166,3 @@ class Place:
             self._files.rm(self._path, recursive=True)
         except FileNotFoundError:
             return
-
-
-def _sync(path: Path) -> None:
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tasks.durable import sync
+
 _MOUNTS = Path("/proc/self/mountinfo")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
@@ -114,21 +116,15 @@ def put_file(aside: Path, target: Path, with_it: Iterable[Path]) -> None:
 
     Raises `OSError`, and leaves what was there if it does.
     """
-    _sync_one(aside)
+    sync(aside)
     with _all_or_none() as moved:
         for path in with_it:
             if path.exists():
                 _move(path, _hidden(path, path.parent, "old"), moved)
         aside.rename(target)
-    _sync_one(target.parent)
+    sync(target.parent)
     for _, old in moved:
         old.unlink()
-
-
-def _sync_one(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk."""
-    with _opened(path) as descriptor:
-        os.fsync(descriptor)
 
 
 def _sync(folder: Path) -> None:
