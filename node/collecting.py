@@ -6,6 +6,10 @@ frozen (`gc.freeze`): it is still freed when nothing refers to it any more, and 
 is of what has come since, and takes milliseconds. The price: what is frozen and later becomes a part of a cycle of
 garbage stays. At such a moment that is what few requests under way hold, and it takes tens of thousands of new objects
 that live on (another state, most likely) until there is the next.
+
+When a collection is due, Python tells by how many objects are new, less how many were freed. So while a cache turns
+over, as much is freed as is made, and a young collection may find ten times its threshold: what is made for every task
+of a list is not to be remembered (`tasks.spec.read`, not `unpack`).
 """
 
 import gc

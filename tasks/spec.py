@@ -169,13 +169,25 @@ def _sorted(value: Any) -> Any:
     return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
-@lru_cache(maxsize=4096)
-def unpack(packed: bytes) -> Spec:
-    """The spec that `Spec.pack` packed. Raises `ValueError` (pydantic's, or msgpack's) for what is none.
+def accepted(plain: Any) -> Spec:
+    """The spec that was packed as these plain values. Raises `ValueError` (pydantic's) for what is none.
 
     The same on every member: an unknown time zone, or a cron line that never fires, is not looked for.
     """
-    return Spec.model_validate(msgpack.unpackb(packed), context=_ACCEPTED)
+    return Spec.model_validate(plain, context=_ACCEPTED)
+
+
+def read(packed: bytes) -> Spec:
+    """The spec that `Spec.pack` packed. Raises as `accepted`, or msgpack's `ValueError`."""
+    return accepted(msgpack.unpackb(packed))
+
+
+@lru_cache(maxsize=1024)
+def unpack(packed: bytes) -> Spec:
+    """As `read`, and remembered. For what is asked for again: a spec is a score of objects, and a list of a thousand
+    that passes through here leaves the collector of garbage (node/collecting.py) all of them to look at.
+    """
+    return read(packed)
 
 
 class Timing(NamedTuple):

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from node.http.call import UNKEPT, Call, string_list
 from node.http.problems import MAX_ERRORS, Problem, field_errors, invalid, invalid_field
@@ -15,9 +15,22 @@ from tasks.fields import FieldError, dotted
 from tasks.kinds import KindError
 from tasks.spec import Spec
 
-SPECS: Final = TypeAdapter(list[Spec])
 THREAD_FROM: Final = 50
 """Lists of this many specs and more are checked off the event loop."""
+
+Path = tuple[int | str, ...]
+
+
+class Checked(NamedTuple):
+    """A spec with nothing wrong but, perhaps, its kind or what the kind says of its params; and what is kept of it.
+
+    Not the spec: it is a score of objects, and a list of a thousand has the collector of garbage look at all of them.
+    """
+
+    name: str
+    kind: str
+    params: Mapping[str, Any]
+    put: Put
 
 
 async def one_spec(call: Call, name: str) -> Put:
@@ -27,14 +40,11 @@ async def one_spec(call: Call, name: str) -> Put:
         raise invalid_field("", "must be an object: a task's definition")
     if given.setdefault("name", name) != name:
         raise invalid_field("name", f"is {given['name']!r} in the body and {name!r} in the path: they must agree")
-    try:
-        spec = Spec.model_validate(given)
-    except ValidationError as error:
-        raise invalid(field_errors(error)) from None
-    errors = await _kind_errors(call, [spec], lambda _: ())
+    checked = _checked(given, ())
+    errors = await _kind_errors(call, [checked], lambda _: ())
     if errors:
         raise invalid(errors)
-    return _put(spec, ())
+    return checked.put
 
 
 async def many_specs(call: Call) -> tuple[Put, ...]:
@@ -44,13 +54,11 @@ async def many_specs(call: Call) -> tuple[Put, ...]:
         raise invalid_field("", "must be a list of task definitions (PUT /v1/tasks/{name} takes a single one)")
     if not given:
         raise invalid_field("", "the list is empty")
-    specs = await asyncio.to_thread(_checked, given) if len(given) >= THREAD_FROM else _checked(given)
+    specs = await asyncio.to_thread(all_checked, given) if len(given) >= THREAD_FROM else all_checked(given)
     errors = await _kind_errors(call, specs, lambda position: (position,))
     if errors:
         raise invalid(errors)
-    if len(specs) >= THREAD_FROM:
-        return await asyncio.to_thread(_puts, specs)
-    return _puts(specs)
+    return tuple(spec.put for spec in specs)
 
 
 async def check_params(call: Call, kind: str, params: Sequence[Mapping[str, Any]]) -> list[list[FieldError]]:
@@ -92,11 +100,27 @@ def offered_kinds(state: State) -> frozenset[str]:
     return frozenset[str]().union(*(member.kinds for member in state.members.values()))
 
 
-def _checked(given: list[Any]) -> list[Spec]:
+def _checked(given: Any, place: Path) -> Checked:
+    """The spec that stands at `place` in the body. Raises `Problem` invalid."""
     try:
-        specs = SPECS.validate_python(given)
+        spec = Spec.model_validate(given)
     except ValidationError as error:
-        raise invalid(field_errors(error)) from None
+        raise invalid([_at(place, wrong) for wrong in field_errors(error)]) from None
+    return Checked(spec.name, spec.kind, spec.params, Put(kept(spec.pack, (*place, "params"))))
+
+
+def all_checked(given: list[Any]) -> list[Checked]:
+    """The specs of a list, which is emptied meanwhile. Raises `Problem` invalid, for all that is wrong."""
+    specs: list[Checked] = []
+    errors: list[FieldError] = []
+    for position in range(len(given)):
+        try:
+            specs.append(_checked(given[position], (position,)))
+        except Problem as problem:
+            errors += problem.errors
+        given[position] = None
+    if errors:
+        raise invalid(errors)
     seen: dict[str, int] = {}
     twice = [
         FieldError(dotted((position, "name")), f"{spec.name!r} stands in the list twice, first as [{seen[spec.name]}]")
@@ -108,7 +132,7 @@ def _checked(given: list[Any]) -> list[Spec]:
     return specs
 
 
-async def _kind_errors(call: Call, specs: Sequence[Spec], prefix: Any) -> list[FieldError]:
+async def _kind_errors(call: Call, specs: Sequence[Checked], place: Callable[[int], Path]) -> list[FieldError]:
     by_kind: dict[str, list[int]] = {}
     for position, spec in enumerate(specs):
         by_kind.setdefault(spec.kind, []).append(position)
@@ -121,13 +145,18 @@ async def _kind_errors(call: Call, specs: Sequence[Spec], prefix: Any) -> list[F
     for kind, positions in by_kind.items():
         if kind not in known:
             message = _unknown_kind(kind, known, kind in call.node.kinds.names())
-            errors += [FieldError(dotted((*prefix(position), "kind")), message) for position in positions[:MAX_ERRORS]]
+            errors += [FieldError(dotted((*place(position), "kind")), message) for position in positions[:MAX_ERRORS]]
             continue
         found = await check_params(call, kind, [specs[position].params for position in positions])
         for position, wrong in zip(positions, found, strict=True):
-            at = dotted(prefix(position))
-            errors += [FieldError(f"{at}.{error.field}" if at else error.field, error.message) for error in wrong]
+            errors += [_at(place(position), error) for error in wrong]
     return errors
+
+
+def _at(place: Path, error: FieldError) -> FieldError:
+    """An error within what stands at `place`, as one of the body."""
+    at = dotted(place)
+    return FieldError(f"{at}.{error.field}" if at and error.field else at or error.field, error.message)
 
 
 def _unknown_kind(kind: str, known: frozenset[str], installed: bool) -> str:
@@ -137,14 +166,6 @@ def _unknown_kind(kind: str, known: frozenset[str], installed: bool) -> str:
     if installed:
         return f"{kind!r} is installed here, and no member offers it; {there_are}"
     return f"there is no kind {kind!r}; {there_are}"
-
-
-def _puts(specs: Sequence[Spec]) -> tuple[Put, ...]:
-    return tuple(_put(spec, (position,)) for position, spec in enumerate(specs))
-
-
-def _put(spec: Spec, prefix: tuple[int, ...]) -> Put:
-    return Put(kept(spec.pack, (*prefix, "params")))
 
 
 def kept(pack: Callable[[], bytes], field: tuple[str | int, ...]) -> bytes:

@@ -14,7 +14,7 @@ from node.state.draft import DONE, Draft, refused
 from node.state.entries import DeleteTask, Pause, Put, PutTasks
 from node.state.shape import plain
 from node.state.value import Result, TaskRow
-from tasks.spec import Spec, unpack
+from tasks.spec import Spec, accepted, read
 
 PLACING: Final = ("key", "kind", "group", "pin", "sticky", "weight", "standbys")
 """The fields of a spec that placement depends on; a change of one of them bumps the epoch (section 4)."""
@@ -42,10 +42,14 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
             if (refusal := _other_version(row, put.if_version, spec.name)) is not None:
                 return refusal
             change = "created" if row is None else "unchanged" if row.spec_packed == put.spec_packed else "changed"
-            if change != "unchanged":
-                tasks[spec.name] = _put(draft, row, put, spec, entry.at_us)
+            if row is None:
+                tasks[spec.name] = _created(draft, put, spec, entry.at_us)
                 draft.touched.add(spec.name)
-                if row is not None and _begins_anew(row.spec, spec):
+            elif change == "changed":
+                before = read(row.spec_packed)
+                tasks[spec.name] = _changed(draft, row, put, before, spec, entry.at_us)
+                draft.touched.add(spec.name)
+                if _begins_anew(before, spec):
                     begun_anew.append(spec.name)
             lines.append([spec.name, tasks[spec.name].version, change])
         draft.tasks = tasks.finish()
@@ -99,13 +103,14 @@ def _other_version(row: TaskRow | None, if_version: int | None, task: str) -> Re
     return refused("version", f"{task} is in version {present}, not {if_version}: read it again, then change it")
 
 
-def _put(draft: Draft, row: TaskRow | None, put: Put, spec: Spec, at_us: int) -> TaskRow:
-    if row is None:
-        draft.placing_changed = True
-        draft.orders += 1
-        new = TaskRow(put.spec_packed, placing_of(spec, None), draft.orders, 1, at_us, 0, 0)
-        return counting_from(new, at_us, continuous=spec.continuous)
-    before = row.spec
+def _created(draft: Draft, put: Put, spec: Spec, at_us: int) -> TaskRow:
+    draft.placing_changed = True
+    draft.orders += 1
+    new = TaskRow(put.spec_packed, placing_of(spec, None), draft.orders, 1, at_us, 0, 0)
+    return counting_from(new, at_us, continuous=spec.continuous)
+
+
+def _changed(draft: Draft, row: TaskRow, put: Put, before: Spec, spec: Spec, at_us: int) -> TaskRow:
     if any(getattr(spec, name) != getattr(before, name) for name in PLACING):
         draft.placing_changed = True
     incumbent = row.placing.incumbent if spec.sticky else None
@@ -160,7 +165,7 @@ def readable_spec(packed: bytes) -> Spec | str:
         raw = msgpack.unpackb(packed)
         if plain(raw) != raw:
             return "a spec holds only numbers that JSON has"
-        return unpack(packed)
+        return accepted(raw)
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)]
         return f"this is no task: {'; '.join(faults)}"[:_FAULT_CHARS_MAX]
