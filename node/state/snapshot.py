@@ -1,6 +1,7 @@
 """The state as a list of records, and back. `codec` packs them and cuts them into pieces.
 
-A record is a list: its kind, then what it holds. The first is the head; members, tasks, runs and windows follow.
+A record is a list: its kind, then what it holds. The first is the head; members, tasks, runs and windows follow, each
+window with its results after it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,6 +23,7 @@ _MEMBER: Final = 1
 _TASK: Final = 2
 _RUN: Final = 3
 _WINDOW: Final = 4
+_RESULT: Final = 5
 _COUNT_MAX: Final = 2**64
 """As much as an entry may hold: what was accepted can be read again."""
 
@@ -46,8 +48,10 @@ def records(state: State) -> Iterator[list[Any]]:
             yield [_RUN, shape(Run).wire(state.runs[run_id])]
     for proposer in sorted(state.windows):
         window = state.windows[proposer]
-        results = [[sequence, *shape(Result).wire(window.results[sequence])] for sequence in sorted(window.results)]
-        yield [_WINDOW, proposer, window.session, window.floor, results]
+        yield [_WINDOW, proposer, window.session, window.floor]
+        # Each by itself: all that a window may remember, packed at once, held up every other thread for 30 ms.
+        for sequence in sorted(window.results):
+            yield [_RESULT, proposer, sequence, *shape(Result).wire(window.results[sequence])]
 
 
 def assembled(stream: Iterable[Any]) -> State:
@@ -69,7 +73,8 @@ class _Restored:
         self._tasks: dict[str, TaskRow] = {}
         self._runs: dict[str, Run] = {}
         self._runs_of: dict[str, list[str]] = {}
-        self._windows: dict[str, Window] = {}
+        self._windows: dict[str, tuple[int, int]] = {}
+        self._results: dict[str, dict[int, Result]] = {}
         self._specs: dict[bytes, bytes] = {}
 
     def take(self, kind: Any, *rest: Any) -> None:
@@ -91,14 +96,22 @@ class _Restored:
             self._runs_of.setdefault(run.task, []).append(run.run_id)
         elif kind == _WINDOW:
             self._take_window(*rest)
+        elif kind == _RESULT:
+            self._take_result(*rest)
         else:
             raise Misfit(f"there is no record of kind {kind!r}")
 
-    def _take_window(self, proposer: Any, session: Any, floor: Any, lines: Any) -> None:
-        if type(proposer) is not str or type(lines) is not list:
-            raise Misfit("a window belongs to a proposer and holds results")
-        results = Map({_count(sequence): shape(Result).value(fields) for sequence, *fields in lines})
-        self._windows[proposer] = Window(_count(session), _count(floor), results, weigh(results))
+    def _take_window(self, proposer: Any, session: Any, floor: Any, lines: Any = ()) -> None:
+        """Take a window. `lines`: its results, where an earlier version wrote them all at once."""
+        if type(proposer) is not str:
+            raise Misfit("a window belongs to a proposer")
+        self._windows[proposer] = (_count(session), _count(floor))
+        self._results[proposer] = {}
+        for line in lines:
+            self._take_result(proposer, *line)
+
+    def _take_result(self, proposer: Any, sequence: Any, *fields: Any) -> None:
+        self._results[proposer][_count(sequence)] = shape(Result).value(list(fields))
 
     def state(self) -> State:
         """The whole."""
@@ -127,9 +140,13 @@ class _Restored:
             tasks=_map(self._tasks),
             runs=_map(self._runs),
             runs_of=Map({task: tuple(ids) for task, ids in self._runs_of.items()}),
-            windows=Map(self._windows),
+            windows=Map({proposer: self._window(proposer) for proposer in self._windows}),
             forgotten=forgotten,
         )
+
+    def _window(self, proposer: str) -> Window:
+        results = Map(self._results[proposer])
+        return Window(*self._windows[proposer], results, weigh(results))
 
 
 def _map(table: dict[str, V]) -> Map[str, V]:

@@ -151,6 +151,29 @@ def test_a_definition_larger_than_a_piece_is_cut() -> None:
     assert from_pieces(snapshot_pieces(history.state)) == history.state
 
 
+def test_no_record_of_a_snapshot_is_large_but_by_a_definition() -> None:
+    """What is packed at once holds up every other thread, so what windows remember goes result by result."""
+    history = cluster("a")
+    for weight in range(1, 11):
+        history.must(PutTasks(NOW_US, tuple(Put(packed(f"t-{number}", weight=weight)) for number in range(100))))
+    assert history.state.windows["a"].weight > 1000
+    assert max(len(msgpack.packb(record)) for record in records(history.state)) < 2_000
+    assert from_pieces(snapshot_pieces(history.state)) == history.state
+
+
+def test_a_window_with_its_results_in_one_record_is_read() -> None:
+    """As it was written before."""
+    told = [msgpack.unpackb(msgpack.packb(record)) for record in records(LIVELY)]
+    windows: dict[str, list[Any]] = {}
+    for kind, proposer, *rest in (record for record in told if record[0] in (4, 5)):
+        if kind == 4:
+            windows[proposer] = [4, proposer, *rest, []]
+        else:
+            windows[proposer][-1].append(rest)
+    assert any(window[-1] for window in windows.values())
+    assert assembled([*(record for record in told if record[0] not in (4, 5)), *windows.values()]) == LIVELY
+
+
 @pytest.mark.parametrize(
     "damage",
     [
