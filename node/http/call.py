@@ -195,7 +195,10 @@ class Call:
 
     def answer(self, body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
         """A JSON answer."""
-        packed = to_json(body, inf_nan_mode="null")
+        return self.answer_packed(to_json(body, inf_nan_mode="null"), status, headers)
+
+    def answer_packed(self, packed: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+        """A JSON answer whose body is made already."""
         return web.Response(body=packed, status=status, headers=headers, content_type=JSON)
 
     def _too_large(self) -> Problem:

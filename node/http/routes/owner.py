@@ -1,11 +1,13 @@
 """Who owns a task and why, and what would be, were some members down."""
 
 import asyncio
+from typing import Final
 
 from aiohttp import web
+from pydantic_core import to_json
 
 from node.duty.ownership import Ownership
-from node.http.answers import OwnerView, PlanView
+from node.http.answers import LoadView, MoveView, OwnerView, PlanView
 from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
 from node.http.models import OwnerQuery, PlanQuery
@@ -15,6 +17,9 @@ from node.http.views import overdue, owner_view
 from node.peers import PeerAway
 
 endpoints = Endpoints("placement")
+
+_AT_ONCE: Final = 500
+"""So many moves are packed in one piece: less than a millisecond's work."""
 
 
 @endpoints.add("GET", "/v1/tasks/{name}/owner", {200: Says("Its owner, and why", OwnerView)}, ("not-found", "invalid"))
@@ -44,13 +49,22 @@ async def plan(call: Call, query: PlanQuery) -> web.Response:
     """What would move, and who would carry how much, were some members down."""
     now = await call.ownership()
     then = await _without(call, now, query.without)
-    moves = await asyncio.to_thread(now.moves_to, then)
-    load, later = now.load(), then.load()
-    view: PlanView = {
-        "moves": [{"task": move.task, "from": move.source, "to": move.target} for move in moves],
-        "load": {node: {"now": weight, "then": later.get(node, 0)} for node, weight in load.items()},
+    return call.answer_packed(await asyncio.to_thread(plan_packed, now, then))
+
+
+def plan_packed(now: Ownership, then: Ownership) -> bytes:
+    """The `PlanView` as JSON, made piece by piece: 33,000 moves at once keep all threads waiting for 50 ms."""
+    moves = now.moves_to(then)
+    pieces = []
+    for first in range(0, len(moves), _AT_ONCE):
+        part = moves[first : first + _AT_ONCE]
+        views: list[MoveView] = [{"task": move.task, "from": move.source, "to": move.target} for move in part]
+        pieces.append(to_json(views)[1:-1])
+    later = then.load()
+    load: dict[str, LoadView] = {
+        node: {"now": weight, "then": later.get(node, 0)} for node, weight in now.load().items()
     }
-    return call.answer(view)
+    return b'{"moves":[' + b",".join(pieces) + b'],"load":' + to_json(load) + b"}"
 
 
 async def _without(call: Call, ownership: Ownership, without: str) -> Ownership:
