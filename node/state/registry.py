@@ -22,6 +22,9 @@ PLACING: Final = ("key", "kind", "group", "pin", "sticky", "weight", "standbys")
 _OF_RUNS: Final = ("kind", *(name for name in Spec.model_fields if name not in PLACING))
 """The fields that a run is made by, and keeps as they were when it began."""
 
+_OF_ROWS: Final = (*PLACING, "schedule", "enabled")
+"""The fields that a task's row holds more of than the packed definition."""
+
 _FAULT_CHARS_MAX: Final = 500
 
 
@@ -46,10 +49,9 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
                 tasks[spec.name] = _created(draft, put, spec, entry.at_us)
                 draft.touched.add(spec.name)
             elif change == "changed":
-                before = read(row.spec_packed)
-                tasks[spec.name] = _changed(draft, row, put, before, spec, entry.at_us)
+                tasks[spec.name], begins_anew = _changed(draft, row, put, spec, entry.at_us)
                 draft.touched.add(spec.name)
-                if _begins_anew(before, spec):
+                if begins_anew:
                     begun_anew.append(spec.name)
             lines.append([spec.name, tasks[spec.name].version, change])
         draft.tasks = tasks.finish()
@@ -110,19 +112,31 @@ def _created(draft: Draft, put: Put, spec: Spec, at_us: int) -> TaskRow:
     return counting_from(new, at_us, continuous=spec.continuous)
 
 
-def _changed(draft: Draft, row: TaskRow, put: Put, before: Spec, spec: Spec, at_us: int) -> TaskRow:
-    if any(getattr(spec, name) != getattr(before, name) for name in PLACING):
+def _changed(draft: Draft, row: TaskRow, put: Put, spec: Spec, at_us: int) -> tuple[TaskRow, bool]:
+    """The row as it is now; whether the task's run is to end for that to take effect.
+
+    One of a continuous task is: it does not end by itself.
+    """
+    changed = replace(row, spec_packed=put.spec_packed, version=row.version + 1)
+    if not spec.continuous and _written_alike(row.spec_packed, put.spec_packed, _OF_ROWS):
+        return changed, False
+    before = read(row.spec_packed)
+    if _differ(before, spec, PLACING):
         draft.placing_changed = True
-    incumbent = row.placing.incumbent if spec.sticky else None
-    changed = replace(row, spec_packed=put.spec_packed, placing=placing_of(spec, incumbent), version=row.version + 1)
-    if (spec.schedule, spec.enabled) == (before.schedule, before.enabled):
-        return changed
-    return counting_from(changed, at_us, continuous=spec.continuous)
+    changed = replace(changed, placing=placing_of(spec, row.placing.incumbent if spec.sticky else None))
+    if _differ(before, spec, ("schedule", "enabled")):
+        changed = counting_from(changed, at_us, continuous=spec.continuous)
+    return changed, before.continuous and _differ(before, spec, _OF_RUNS)
 
 
-def _begins_anew(before: Spec, spec: Spec) -> bool:
-    """Whether a task's run is to end for a change to take effect: one of a continuous task does not end by itself."""
-    return before.continuous and any(getattr(spec, name) != getattr(before, name) for name in _OF_RUNS)
+def _written_alike(one: bytes, other: bytes, names: tuple[str, ...]) -> bool:
+    """Whether two packed specs hold the same in these fields, letter by letter: seen at a third of `read`'s price."""
+    first, second = msgpack.unpackb(one), msgpack.unpackb(other)
+    return all(first.get(name) == second.get(name) for name in names)
+
+
+def _differ(one: Spec, other: Spec, names: tuple[str, ...]) -> bool:
+    return any(getattr(one, name) != getattr(other, name) for name in names)
 
 
 def counting_from(row: TaskRow, at_us: int, *, continuous: bool) -> TaskRow:
