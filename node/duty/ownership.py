@@ -6,7 +6,7 @@ from the tasks is kept from one epoch to the next, so that a member's death cost
 
 from collections.abc import Collection
 from dataclasses import replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from hashing.columns import Columns
@@ -43,8 +43,8 @@ class Ownership:
     @classmethod
     def of(cls, state: State) -> "Ownership":
         """The ownership of any state, from nothing."""
-        rows = sorted_in_turns(((row.order, row.placing) for row in state.tasks.values()), key=itemgetter(0))
-        roll = {placing.name: _Entry(order, placing) for order, placing in rows}
+        rows = sorted_in_turns(state.tasks.values(), key=attrgetter("order"))
+        roll = {row.placing.name: _Entry(row.order, row.placing) for row in rows}
         return cls(state, roll, Columns(_tasks(roll)), state.seats())
 
     def follow(self, state: State, touched: Collection[str] | None = None) -> "Ownership":

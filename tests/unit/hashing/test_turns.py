@@ -1,20 +1,59 @@
-"""Cut into pieces, or not: the result is the same."""
+"""What is done in pieces comes to the same as what is done at once."""
 
-import random
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import Any
 
-from hashing.turns import PIECE, dict_in_turns, list_in_turns, set_in_turns, sorted_in_turns
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-SIZES = (0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 3 * PIECE + 7)
+from hashing import turns
+from hashing.turns import dict_in_turns, list_in_turns, set_in_turns, sorted_in_turns
+
+PAIRS = st.lists(st.tuples(st.integers(0, 20), st.integers()), max_size=120)
 
 
-def test_the_result_is_that_of_doing_it_at_once() -> None:
-    rng = random.Random(7)
-    for size in SIZES:
-        numbers = [rng.randrange(1000) for _ in range(size)]
-        assert list_in_turns(iter(numbers)) == numbers
-        assert set_in_turns(iter(numbers)) == set(numbers)
-        assert dict_in_turns((number, -number) for number in numbers) == {number: -number for number in numbers}
-        assert sorted_in_turns(iter(numbers)) == sorted(numbers)
-        pairs = list(enumerate(numbers))
-        by_number = sorted(pairs, key=lambda pair: pair[1])
-        assert sorted_in_turns(pairs, key=lambda pair: pair[1]) == by_number, "what is equal changed places"
+@pytest.fixture(scope="module", autouse=True)
+def small_pieces() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns, "PIECE", 8)
+        patch.setattr(turns, "SAMPLED", 4)
+        yield
+
+
+@given(PAIRS)
+def test_sorted(pairs: list[tuple[int, int]]) -> None:
+    assert sorted_in_turns(pairs) == sorted(pairs)
+    assert sorted_in_turns(iter(pairs), key=itemgetter(0)) == sorted(pairs, key=itemgetter(0)), (
+        "equals keep their order"
+    )
+
+
+@given(PAIRS)
+def test_gathered(pairs: list[tuple[int, int]]) -> None:
+    assert list_in_turns(iter(pairs)) == pairs
+    assert set_in_turns(iter(pairs)) == set(pairs)
+    made = dict_in_turns(iter(pairs))
+    assert list(made.items()) == list(dict(pairs).items())
+
+
+@pytest.mark.parametrize("step", [1, -1, 7919])
+def test_nothing_long_is_sorted_at_once(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """A part holds what is sampled once, and of each piece less than lies between two of its samples."""
+    count, piece, sampled = 4096, 64, 16
+    monkeypatch.setattr(turns, "PIECE", piece)
+    monkeypatch.setattr(turns, "SAMPLED", sampled)
+    lengths: list[int] = []
+    together = turns._together
+
+    def noted(*given: Any) -> list[Any]:
+        made: list[Any] = together(*given)
+        lengths.append(len(made))
+        return made
+
+    monkeypatch.setattr(turns, "_together", noted)
+    items = [step * number % count for number in range(count)]
+    assert sorted_in_turns(items) == sorted(items)
+    assert sum(lengths) == count
+    assert max(lengths) <= piece + count // sampled, lengths
