@@ -242,10 +242,15 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
             self.forceLogCompaction()
 
     def _log_is_long(self) -> bool:
-        """Whether the log is to be compacted. Each member has its own measure, so that they do it one by one."""
+        """Whether the log is to be compacted. Each member has its own measure, so that they do it one by one.
+
+        While committed entries wait to be applied, as after a start, the log may be twice as long: a snapshot of what
+        is applied by then would take the time from them, and be followed by another.
+        """
         entries = len(self.journal) / self.timing.log_entries
         size = self.journal.bytes / max(self.timing.log_bytes, self.snapshots.bytes // 2)
-        if (filled := max(entries, size)) <= 1.0:
+        filled = max(entries, size) / (2.0 if self.behind else 1.0)
+        if filled <= 1.0:
             return False
         members = sorted(self.members())
         return filled > 1.0 + APART * members.index(self.me) / len(members)

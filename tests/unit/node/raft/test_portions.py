@@ -1,5 +1,7 @@
 """What is committed is applied in portions: Raft's thread answers the others in between (node/DESIGN.md)."""
 
+from dataclasses import replace
+
 from node.raft.consensus import APPLIED_AT_ONCE, APPLIED_BYTES
 from tests.wired import Wired, World
 
@@ -54,3 +56,21 @@ def test_a_member_is_not_ready_while_something_waits_for_its_turn(world: World) 
     assert not back.consensus.applied_in_term
     portions(world, back, entries[-1])
     assert back.consensus.applied_in_term
+
+
+def test_a_long_log_waits_with_its_snapshot_for_what_waits_for_its_turn(world: World) -> None:
+    """Else it would be out of date at once, and take the time from what a member waits for at its start."""
+    entries = [b"%d" % number for number in range(3 * APPLIED_AT_ONCE)]
+    back = started_again(world, entries)
+    consensus = back.consensus
+    consensus.timing = replace(consensus.timing, log_entries=2 * APPLIED_AT_ONCE)
+    while consensus.behind:
+        assert not consensus.snapshots.writing
+        assert consensus.snapshots.header is None
+        back.tick()
+    world.until(lambda: consensus.snapshots.header is not None)
+
+    consensus.behind = True
+    assert not consensus._log_is_long()
+    consensus.timing = replace(consensus.timing, log_entries=len(consensus.journal) // 4)
+    assert consensus._log_is_long(), "it may be twice as long, and no longer"
