@@ -273,6 +273,8 @@ class Member:
 
     def _role_changed(self, role: Role) -> None:
         _log.debug("%s", role)
+        if role.ready:
+            self._placing.caught_up()
         self._life.stir()
 
     def _on_placed(self, state: State, ownership: Ownership, touched: frozenset[str] | None) -> None:

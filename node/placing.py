@@ -30,6 +30,9 @@ class Placing:
     state's epoch, but while changes of tasks alone are being placed, or wait for one another (`rest`): then it is the
     one before. A change of members or of settings waits for its placement, and is told with it; a change of runs waits
     for nothing. While somebody asks for the placement, nothing rests.
+
+    Until `caught_up` is called, nothing is placed and told but for somebody who asks: at the start of a member, most of
+    it would be out of date at once, and takes its time from Raft's thread, which applies the log.
     """
 
     def __init__(self, on_placed: OnPlaced, rest: Callable[[float], float] = rest_after) -> None:
@@ -43,6 +46,7 @@ class Placing:
         self._under_way: asyncio.Future[Ownership] | None = None
         self._begun_s = 0.0
         self._asked = 0
+        self._caught_up = False
         self._rests_until_s = 0.0
         self._dirty = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
@@ -55,6 +59,12 @@ class Placing:
         self._state = change.after
         self._touched = _with(self._touched, change.touched)
         self._dirty.set()
+
+    def caught_up(self) -> None:
+        """What had been committed when this member started is in the state. To be called on the loop."""
+        if not self._caught_up:
+            self._caught_up = True
+            self._dirty.set()
 
     @property
     def asked(self) -> bool:
@@ -70,6 +80,8 @@ class Placing:
         while True:
             await self._dirty.wait()
             self._dirty.clear()
+            if not self._caught_up and not self._asked:
+                continue
             if self._alarm is not None:
                 self._alarm.cancel()
                 self._alarm = None

@@ -10,6 +10,7 @@ from node.machine import Change
 from node.placing import REST_S, Placing, only_tasks, rest_after
 from node.state.entries import Drain, Entry, Put, PutTasks, Start
 from node.state.value import State
+from tests.unit.node.loop import turns, until
 from tests.unit.node.state.given import NOW_US, History, cluster, packed
 
 Call = tuple[State, Ownership, frozenset[str] | None]
@@ -22,6 +23,7 @@ class Watched:
     def __init__(self, rest_s: float) -> None:
         self.told: asyncio.Queue[Call] = asyncio.Queue()
         self.placing = Placing(lambda *call: self.told.put_nowait(call), lambda _: rest_s)
+        self.placing.caught_up()
         self.history: History = cluster("a", "b")
         self.placing.look(Change(State(), self.history.state, None))
 
@@ -59,6 +61,35 @@ def test_a_registration_is_told_soon_and_placed_after_the_rest() -> None:
         assert ownership.owner("one") is None  # of the placement before
 
     serving(scenario)
+
+
+def test_before_a_member_has_caught_up_it_places_for_those_who_ask_alone() -> None:
+    async def scenario() -> None:
+        told: list[Call] = []
+        placing = Placing(lambda *call: told.append(call))
+        service = asyncio.create_task(placing.run())
+        history = cluster("a", "b")
+        placing.look(Change(State(), history.state, None))
+        for number in range(3):
+            before = history.state
+            history.put(f"t-{number}")
+            placing.look(Change(before, history.state, frozenset({f"t-{number}"})))
+            await turns()
+            assert told == []
+        assert (await placing.placed(history.state.epoch, 5)).owner("t-2") is not None
+        assert len(told) == 1
+        before = history.state
+        history.put("later")
+        placing.look(Change(before, history.state, frozenset({"later"})))
+        await turns()
+        assert len(told) == 1
+        placing.caught_up()
+        await until(lambda: len(told) == 2)
+        assert told[1][2] == frozenset({"later"}), "what was not told is told then"
+        service.cancel()
+        await asyncio.gather(service, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(scenario(), 5))
 
 
 def test_what_was_registered_meanwhile_is_placed_as_soon_as_somebody_asks() -> None:
