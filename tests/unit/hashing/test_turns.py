@@ -1,6 +1,8 @@
 """What is done in pieces comes to the same as what is done at once."""
 
+import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
 
@@ -9,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashing import turns
-from hashing.turns import dict_in_turns, list_in_turns, set_in_turns, sorted_in_turns
+from hashing.turns import PIECE, dict_in_turns, list_in_turns, set_in_turns, sorted_in_turns
 
+SIZES = (0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 3 * PIECE + 7)
 PAIRS = st.lists(st.tuples(st.integers(0, 20), st.integers()), max_size=120)
 
 
-@pytest.fixture(scope="module", autouse=True)
+@contextmanager
 def small_pieces() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(turns, "PIECE", 8)
@@ -32,10 +35,23 @@ def test_sorted(pairs: list[tuple[int, int]]) -> None:
 
 @given(PAIRS)
 def test_gathered(pairs: list[tuple[int, int]]) -> None:
-    assert list_in_turns(iter(pairs)) == pairs
-    assert set_in_turns(iter(pairs)) == set(pairs)
-    made = dict_in_turns(iter(pairs))
-    assert list(made.items()) == list(dict(pairs).items())
+    with small_pieces():
+        assert list_in_turns(iter(pairs)) == pairs
+        assert set_in_turns(iter(pairs)) == set(pairs)
+        assert list(dict_in_turns(iter(pairs)).items()) == list(dict(pairs).items())
+
+
+def test_the_result_is_that_of_doing_it_at_once() -> None:
+    rng = random.Random(7)
+    for size in SIZES:
+        numbers = [rng.randrange(1000) for _ in range(size)]
+        assert list_in_turns(iter(numbers)) == numbers
+        assert set_in_turns(iter(numbers)) == set(numbers)
+        assert dict_in_turns((number, -number) for number in numbers) == {number: -number for number in numbers}
+        assert sorted_in_turns(iter(numbers)) == sorted(numbers)
+        pairs = list(enumerate(numbers))
+        by_number = sorted(pairs, key=itemgetter(1))
+        assert sorted_in_turns(pairs, key=itemgetter(1)) == by_number, "what is equal changed places"
 
 
 @pytest.mark.parametrize("step", [1, -1, 7919])
