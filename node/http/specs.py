@@ -11,14 +11,12 @@ from node.http.problems import MAX_ERRORS, Problem, field_errors, invalid, inval
 from node.peers import PeerAway
 from node.state.entries import Put
 from node.state.value import State
-from tasks.fields import FieldError, dotted
+from tasks.fields import FieldError, Path, dotted
 from tasks.kinds import KindError
 from tasks.spec import Spec
 
 THREAD_FROM: Final = 50
 """Lists of this many specs and more are checked off the event loop."""
-
-Path = tuple[int | str, ...]
 
 
 class Checked(NamedTuple):

@@ -23,7 +23,7 @@ _OF_RUNS: Final = ("kind", *(name for name in Spec.model_fields if name not in P
 """The fields that a run is made by, and keeps as they were when it began."""
 
 _OF_ROWS: Final = (*PLACING, "schedule", "enabled")
-"""The fields that a task's row holds more of than the packed definition."""
+"""The fields that a task's row is made by, besides the packed definition."""
 
 _FAULT_CHARS_MAX: Final = 500
 
@@ -130,7 +130,7 @@ def _changed(draft: Draft, row: TaskRow, put: Put, spec: Spec, at_us: int) -> tu
 
 
 def _written_alike(one: bytes, other: bytes, names: tuple[str, ...]) -> bool:
-    """Whether two packed specs hold the same in these fields, letter by letter: seen at a third of `read`'s price."""
+    """Whether two packed specs hold the same in these fields: seen without making specs of them."""
     first, second = msgpack.unpackb(one), msgpack.unpackb(other)
     return all(first.get(name) == second.get(name) for name in names)
 

@@ -101,10 +101,11 @@ class _Restored:
         else:
             raise Misfit(f"there is no record of kind {kind!r}")
 
-    def _take_window(self, proposer: Any, session: Any, floor: Any, lines: Any = ()) -> None:
-        """Take a window. `lines`: its results, where an earlier version wrote them all at once."""
-        if type(proposer) is not str:
-            raise Misfit("a window belongs to a proposer")
+    def _take_window(self, proposer: Any, session: Any, floor: Any, *earlier: Any) -> None:
+        """Take a window. `earlier`: a list of its results, where an earlier version wrote them all at once."""
+        [lines] = earlier or [[]]
+        if type(proposer) is not str or type(lines) is not list:
+            raise Misfit("a window belongs to a proposer and holds results")
         self._windows[proposer] = (_count(session), _count(floor))
         self._results[proposer] = {}
         for line in lines:
