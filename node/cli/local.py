@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from node.cli.ports import HOST, free_ports, hold
 from node.client import Client, Problem, Unreachable
@@ -24,12 +24,18 @@ class NotInTime(Exception):
     """A condition that was waited for did not come about; says which, and what was seen last."""
 
 
+PAUSE_MAX_S: Final = 0.25
+"""The longest pause between two questions. Each takes some milliseconds of a node that has enough to do."""
+
+
 def wait_for(what: str, probe: Callable[[], _T | None], deadline_s: float = 20, pause_s: float = 0.02) -> _T:
     """Ask `probe` until it answers with something true, and return that. Raises `NotInTime`.
 
-    A cluster that cannot be reached, or has no quorum, at the moment is a "not yet".
+    A cluster that cannot be reached, or has no quorum, at the moment is a "not yet". From one question to the next it
+    takes `pause_s` at first, and a fiftieth of the time that was waited, if that is more.
     """
-    end, seen = time.monotonic() + deadline_s, "nothing"
+    begun, seen = time.monotonic(), "nothing"
+    end = begun + deadline_s
     while True:
         try:
             if value := probe():
@@ -37,9 +43,10 @@ def wait_for(what: str, probe: Callable[[], _T | None], deadline_s: float = 20, 
             seen = repr(value)
         except (Unreachable, Problem) as error:
             seen = str(error)
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now > end:
             raise NotInTime(f"{what}: not within {deadline_s} s; last seen: {seen}")
-        time.sleep(pause_s)
+        time.sleep(max(pause_s, min(PAUSE_MAX_S, (now - begun) / 50)))
 
 
 class LocalCluster:

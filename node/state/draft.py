@@ -98,9 +98,9 @@ class Draft:
             last = Outcome(run.run_id, state, run.fire_at_us, at_us, error)
             self.tasks = self.tasks.set(run.task, replace(row, last=last, since_us=_since_us(row, run, at_us)))
 
-    def pass_over(self, run: Run, state: RunState, at_us: int) -> None:
-        """An occurrence is not run, and was never active: recorded in history only."""
-        self.ended.append(Ended(replace(run, state=state), state, at_us))
+    def pass_over(self, run: Run, at_us: int) -> None:
+        """An occurrence is not run, and was never active: recorded in history only, in the state that it has."""
+        self.ended.append(Ended(run, run.state, at_us))
 
 
 def _since_us(row: TaskRow, run: Run, at_us: int) -> int:

@@ -10,6 +10,7 @@ from node.state.registry import no_such_task
 from node.state.value import Result, Run, TaskRow
 from tasks import schedule
 from tasks.policy import KEPT
+from tasks.run import RunState
 from tasks.spec import Spec
 
 REQUESTS_KEPT: Final = 200
@@ -82,7 +83,7 @@ def enqueue(draft: Draft, entry: Enqueue) -> Result:
             draft.put_run(run)
             queued += 1
         else:
-            draft.pass_over(run, "skipped", entry.at_us)
+            draft.pass_over(replace(run, state="skipped"), entry.at_us)
             skipped += 1
         through_us = run.fire_at_us
     if queued or skipped:
@@ -101,7 +102,7 @@ def pass_over(draft: Draft, entry: PassOver) -> Result:
         return refusal
     passed = _undecided(row, entry.fire_at_us)
     for fire_at_us in passed:
-        draft.pass_over(_run(row, fire_at_us, entry.at_us), entry.state, entry.at_us)
+        draft.pass_over(_run(row, fire_at_us, entry.at_us, entry.state), entry.at_us)
     if passed:
         row = replace(row, through_us=passed[-1])
         if entry.state == "skipped":
@@ -113,10 +114,10 @@ def pass_over(draft: Draft, entry: PassOver) -> Result:
 
 def occurrence(draft: Draft, row: TaskRow, fire_at_us: int, at_us: int) -> Run:
     """A scheduled occurrence as a run that waits. Its `fire_at_us` may be a little later: see `free_moment`."""
-    return _run(row, free_moment(draft, row, fire_at_us), at_us)
+    return _run(row, free_moment(draft, row, fire_at_us), at_us, "waiting")
 
 
-def _run(row: TaskRow, fire_at_us: int, at_us: int) -> Run:
+def _run(row: TaskRow, fire_at_us: int, at_us: int, state: RunState) -> Run:
     task = row.placing.name
     return Run(
         run_id=stem(task, fire_at_us),
@@ -124,7 +125,7 @@ def _run(row: TaskRow, fire_at_us: int, at_us: int) -> Run:
         trigger="schedule",
         fire_at_us=fire_at_us,
         spec_packed=row.spec_packed,
-        state="waiting",
+        state=state,
         created_at_us=at_us,
     )
 

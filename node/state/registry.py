@@ -22,9 +22,6 @@ PLACING: Final = ("key", "kind", "group", "pin", "sticky", "weight", "standbys")
 _OF_RUNS: Final = ("kind", *(name for name in Spec.model_fields if name not in PLACING))
 """The fields that a run is made by, and keeps as they were when it began."""
 
-_OF_ROWS: Final = (*PLACING, "schedule", "enabled")
-"""The fields that a task's row is made by, besides the packed definition."""
-
 _FAULT_CHARS_MAX: Final = 500
 
 
@@ -35,25 +32,27 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
     begun_anew: list[str] = []
     with draft.tasks.mutate() as tasks:
         for put in entry.puts:
-            spec = readable_spec(put.spec_packed)
-            if isinstance(spec, str):
-                return refused("invalid", spec)
-            if spec.name in names:
-                return refused("invalid", f"{spec.name} is in the list twice")
-            names.add(spec.name)
-            row = tasks.get(spec.name)
-            if (refusal := _other_version(row, put.if_version, spec.name)) is not None:
+            fields = _fields(put.spec_packed)
+            if isinstance(fields, str):
+                return refused("invalid", fields)
+            row = tasks.get(given) if isinstance(given := fields.get("name"), str) else None
+            after = _after(draft, row, put, fields, entry.at_us)
+            if isinstance(after, str):
+                return refused("invalid", after)
+            present, begins_anew = after
+            name = present.placing.name
+            if name in names:
+                return refused("invalid", f"{name} is in the list twice")
+            names.add(name)
+            if (refusal := _other_version(row, put.if_version, name)) is not None:
                 return refusal
-            change = "created" if row is None else "unchanged" if row.spec_packed == put.spec_packed else "changed"
-            if row is None:
-                tasks[spec.name] = _created(draft, put, spec, entry.at_us)
-                draft.touched.add(spec.name)
-            elif change == "changed":
-                tasks[spec.name], begins_anew = _changed(draft, row, put, spec, entry.at_us)
-                draft.touched.add(spec.name)
-                if begins_anew:
-                    begun_anew.append(spec.name)
-            lines.append([spec.name, tasks[spec.name].version, change])
+            if present is not row:
+                tasks[name] = present
+                draft.touched.add(name)
+            if begins_anew:
+                begun_anew.append(name)
+            change = "created" if row is None else "unchanged" if present is row else "changed"
+            lines.append([name, present.version, change])
         draft.tasks = tasks.finish()
     for task in begun_anew:
         for run in draft.active(task):
@@ -105,6 +104,35 @@ def _other_version(row: TaskRow | None, if_version: int | None, task: str) -> Re
     return refused("version", f"{task} is in version {present}, not {if_version}: read it again, then change it")
 
 
+def _after(
+    draft: Draft, row: TaskRow | None, put: Put, fields: dict[str, Any], at_us: int
+) -> tuple[TaskRow, bool] | str:
+    """The row once these `fields` are put; whether the task's run is to end for that to take effect.
+
+    Or what is wrong. If the row has all but the params already, the rest is known to be right: lists of changes are
+    mostly such, and a member that starts applies them again by the ten thousand.
+    """
+    if row is not None and row.spec_packed == put.spec_packed:
+        return row, False
+    if row is not None and _only_params_change(row, fields):
+        return _next(row, put), False
+    spec = _spec(fields)
+    if isinstance(spec, str):
+        return spec
+    return (_created(draft, put, spec, at_us), False) if row is None else _changed(draft, row, put, spec, at_us)
+
+
+def _only_params_change(row: TaskRow, fields: dict[str, Any]) -> bool:
+    """Whether a task that is not continuous (whose run would end over it) gets other params, and nothing else."""
+    before = msgpack.unpackb(row.spec_packed)
+    alike = isinstance(fields.get("params"), dict) and {**before, "params": None} == {**fields, "params": None}
+    return alike and "continuous" not in (before.get("schedule") or ())
+
+
+def _next(row: TaskRow, put: Put) -> TaskRow:
+    return replace(row, spec_packed=put.spec_packed, version=row.version + 1)
+
+
 def _created(draft: Draft, put: Put, spec: Spec, at_us: int) -> TaskRow:
     draft.placing_changed = True
     draft.orders += 1
@@ -117,22 +145,13 @@ def _changed(draft: Draft, row: TaskRow, put: Put, spec: Spec, at_us: int) -> tu
 
     One of a continuous task is: it does not end by itself.
     """
-    changed = replace(row, spec_packed=put.spec_packed, version=row.version + 1)
-    if not spec.continuous and _written_alike(row.spec_packed, put.spec_packed, _OF_ROWS):
-        return changed, False
     before = read(row.spec_packed)
     if _differ(before, spec, PLACING):
         draft.placing_changed = True
-    changed = replace(changed, placing=placing_of(spec, row.placing.incumbent if spec.sticky else None))
+    changed = replace(_next(row, put), placing=placing_of(spec, row.placing.incumbent if spec.sticky else None))
     if _differ(before, spec, ("schedule", "enabled")):
         changed = counting_from(changed, at_us, continuous=spec.continuous)
     return changed, before.continuous and _differ(before, spec, _OF_RUNS)
-
-
-def _written_alike(one: bytes, other: bytes, names: tuple[str, ...]) -> bool:
-    """Whether two packed specs hold the same in these fields: seen without making specs of them."""
-    first, second = msgpack.unpackb(one), msgpack.unpackb(other)
-    return all(first.get(name) == second.get(name) for name in names)
 
 
 def _differ(one: Spec, other: Spec, names: tuple[str, ...]) -> bool:
@@ -175,13 +194,28 @@ def readable_spec(packed: bytes) -> Spec | str:
     Checked as far as every member must find the same; kinds, params, cron lines and time zones are checked
     before a spec is proposed.
     """
+    fields = _fields(packed)
+    return fields if isinstance(fields, str) else _spec(fields)
+
+
+def _fields(packed: bytes) -> dict[str, Any] | str:
+    """What a packed spec holds, its params checked to be JSON's; or what is wrong with it."""
     try:
-        raw = msgpack.unpackb(packed)
-        if plain(raw) != raw:
+        fields = msgpack.unpackb(packed, max_bin_len=0, max_ext_len=0)  # JSON has neither
+        if not isinstance(fields, dict):
+            return "this is no task: not a table of fields"
+        params = fields.get("params")
+        if plain(params) != params:  # the types of all other fields hold no such numbers
             return "a spec holds only numbers that JSON has"
-        return accepted(raw)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        return f"this is no task: {error}"[:_FAULT_CHARS_MAX]
+    return fields
+
+
+def _spec(fields: dict[str, Any]) -> Spec | str:
+    """The spec of these fields, or what is wrong with them."""
+    try:
+        return accepted(fields)
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)]
         return f"this is no task: {'; '.join(faults)}"[:_FAULT_CHARS_MAX]
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
-        return f"this is no task: {error}"[:_FAULT_CHARS_MAX]

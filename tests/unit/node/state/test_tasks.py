@@ -1,5 +1,6 @@
 """Definitions: DESIGN.md, sections 4 (epoch), 8 (what a schedule counts from) and 9 (versions)."""
 
+import json
 from typing import Any
 
 import msgpack
@@ -37,6 +38,78 @@ def test_all_of_a_list_or_none() -> None:
     assert put(history, good, Put(packed("there", weight=2), if_version=1)).value == {
         "tasks": [["good", 1, "created"], ["there", 2, "changed"]]
     }
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"params": {"a": [{"b": NAN}]}},
+        {"params": {"a": INF}},
+        {"params": {"a": b""}},
+        {"params": {"a": msgpack.ExtType(5, b"")}},
+        {"params": {1: "a"}},
+        {"params": ["a"]},
+        {"params": {"a": json.loads(40 * "[" + 40 * "]")}},
+        {"group": {"a": b"b"}},
+        {"group": {"a": msgpack.ExtType(5, b"")}},
+        {"key": b"k"},
+        {"timeout_s": NAN},
+        {"timeout_s": INF},
+        {"schedule": {"every_s": NAN}},
+        {"schedule": {"every_s": INF}},
+        {"schedule": {"at": NAN}},
+        {"retry": {"backoff_s": NAN}},
+        {"retry": {"factor": INF}},
+        {"retry": {"max_s": NAN}},
+        {"failover": {"grace_s": NAN}},
+        {"weight": NAN},
+        {"weight": msgpack.Timestamp(1)},
+    ],
+    ids=repr,
+)
+def test_a_spec_holds_nothing_that_json_has_not(field: dict[str, Any]) -> None:
+    """What JSON cannot carry could not be shown to anybody over HTTP, once it was accepted."""
+    history = cluster("a")
+    refusal = put(history, Put(msgpack.packb({"name": "x", "kind": "command", **field})))
+    assert refusal.code == "invalid"
+    assert refusal.detail
+    assert not history.state.tasks
+
+
+DEFINITIONS = [
+    {},
+    {"params": {"argv": ["true"]}},
+    {"params": {"argv": ["true"]}, "key": "k"},
+    {"params": {"argv": ["false"]}, "key": "k", "group": {"disk": "ssd"}},
+    {"params": {"argv": ["false"]}, "schedule": EVERY},
+    {"schedule": {"continuous": True}},
+    {"params": {"argv": ["true"]}, "schedule": {"continuous": True}},
+    {"params": {"argv": ["true"]}, "schedule": {"continuous": True}, "weight": 3, "standbys": 1},
+]
+
+
+@pytest.mark.parametrize("before", DEFINITIONS, ids=repr)
+@pytest.mark.parametrize("after", DEFINITIONS, ids=repr)
+def test_a_changed_task_is_what_it_would_be_if_it_were_new(before: dict[str, Any], after: dict[str, Any]) -> None:
+    changed, new = cluster("a"), cluster("a")
+    changed.put("t", **before)
+    for history in (changed, new):
+        history.put("t", **after)
+    row, fresh = changed.state.tasks["t"], new.state.tasks["t"]
+    assert (row.spec_packed, row.placing, row.spec) == (fresh.spec_packed, fresh.placing, fresh.spec)
+    assert row.version == (1 if before == after else 2)
+
+
+def test_what_a_task_is_changed_to_is_looked_at_whatever_it_has_in_common_with_what_is_there() -> None:
+    history = cluster("a")
+    history.put("t", retry={"attempts": 5})
+    for fault in ({"params": None}, {"params": [1]}, {"retry": {"attempts": 0}}, {"more": 1}, {"name": None}):
+        fields = {**msgpack.unpackb(packed("t", retry={"attempts": 5})), **fault}
+        assert put(history, Put(msgpack.packb(fields))).code == "invalid"
+    assert history.state.tasks["t"].version == 1
 
 
 def test_an_unchanged_spec_keeps_version_epoch_and_what_its_schedule_counts_from() -> None:
