@@ -34,6 +34,7 @@ from node.lateness import Lateness, Worst, start_delays, watch_loop
 from node.liveness.detector import Verdict
 from node.liveness.heartbeat import Heartbeat, boottime_s
 from node.liveness.lease import NO_LEASE, LeaseNow
+from node.log import flush
 from node.machine import Change, Machine
 from node.making import join_of, order_of, view_of
 from node.membership.belonging import Belonging
@@ -381,4 +382,5 @@ class Member:
 def _end_process(error: BaseException) -> None:
     """The heartbeats cannot go on: end at once, with every worker (their supervisors see the channel close)."""
     _log.critical("the heartbeats of this node have failed, and without them it is no member", exc_info=error)
+    flush()
     os._exit(1)

@@ -21,6 +21,7 @@ from node.history.file import DamagedHistory
 from node.http.app import build_app, serve_on
 from node.http.auth import member_credential
 from node.liveness.callers import PortInUseError
+from node.log import flush
 from node.member import Member
 from node.membership.belonging import Removed
 from node.membership.introduction import Introduction, NotLetIn, let_in_as
@@ -172,6 +173,7 @@ def _end_in_time() -> None:
 
     def end() -> None:
         _log.critical("what is to be closed hangs: ending without")
+        flush()
         os._exit(1)
 
     timer = threading.Timer(STOP_S, end)

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from node.log import LogFormat, configure
+from node.log import LogFormat, configure, flush
 
 _log = logging.getLogger("rota")
 
@@ -30,6 +30,7 @@ def node_command(log_format: LogFormat, log_level: str) -> None:
         if log_format == "json":
             _log.log(level, "%s", sentence)
         else:
+            flush()
             click.echo(f"rota: {sentence}", err=True)
 
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from node.cli.main import main
+from node.log import flush
 
 WELL = {"ROTA_NODE": "a", "ROTA_MEMBERS": "a=127.0.0.1:7001:8101", "ROTA_SECRET": "s" * 32, "ROTA_CAPACTIY": "2"}
 
@@ -18,6 +19,8 @@ def log_as_before() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
+    for handler in set(root.handlers) - set(handlers):
+        handler.close()
     root.handlers[:] = handlers
     root.setLevel(level)
 
@@ -28,6 +31,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, log_format: str, **environ: str) -> i
     monkeypatch.setattr("sys.argv", ["rota", "node", "--log-format", log_format])
     with pytest.raises(SystemExit) as exited:
         main()
+    flush()
     assert isinstance(exited.value.code, int)
     return exited.value.code
 
