@@ -24,7 +24,7 @@ class Wires(Protocol):
     """What a pulse has done. Nothing here may wait."""
 
     def follow(self, leader: Peer | None, now_s: float) -> None:
-        """The leader's side of heartbeats is there; None: this member leads, or knows of no leader."""
+        """The leader's side of heartbeats is there; None: this member leads, or does not know where who leads is."""
 
     def send(self, beat: Beat, leader: str | None) -> None:
         """A heartbeat is for the leader."""
@@ -79,7 +79,8 @@ class Pulse:
         self._view = view
         dropped = self.lease.look(view, now_s)
         self.detector.look(view, now_s)
-        self._wires.follow(view.peers.get(view.leader) if view.leader and not view.leading else None, now_s)
+        if view.leader:  # else the connection with the last one stays: how it ends is evidence, and may be on its way
+            self._wires.follow(None if view.leading else view.peers.get(view.leader), now_s)
         if before is None or _stance(before) != _stance(view):
             self._next_beat_s = now_s
         if dropped is not None:

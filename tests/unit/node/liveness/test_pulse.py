@@ -8,7 +8,7 @@ from node.liveness.lease import Lease, LeaseNow
 from node.liveness.message import BEAT_S, Beat
 from node.liveness.pulse import STILL_S, Pulse
 from node.liveness.view import Peer
-from tests.unit.node.liveness.views import view
+from tests.unit.node.liveness.views import peer, view
 
 BEATS = round(STILL_S / BEAT_S)
 
@@ -20,9 +20,10 @@ class Wires:
         self.turns = 1
         self.sent: list[Beat] = []
         self.leases: list[LeaseNow] = []
+        self.followed: list[Peer | None] = []
 
     def follow(self, leader: Peer | None, now_s: float) -> None:
-        pass
+        self.followed.append(leader)
 
     def send(self, beat: Beat, leader: str | None) -> None:
         self.sent.append(beat)
@@ -94,3 +95,18 @@ def test_a_leader_that_stands_still_gives_itself_no_lease(wires: Wires) -> None:
         leader.heard_beat(Beat("b", 1, 1, now_s, now_s), 1, now_s + 0.01)
     assert wires.leases
     assert wires.leases[-1].deadline_s <= 100.0 + BEATS * BEAT_S + 2.0
+
+
+def test_the_connection_with_a_leader_is_not_closed_before_there_is_another(wires: Wires) -> None:
+    """Raft sees first that a leader was killed. Who hung up then would not see the end of its heartbeats, and take it
+    for silent after seconds, not for dead after half a second."""
+    follower = pulse(wires, "b")
+    follower.turn(100.0)
+    follower.look(view("b", leader=None))
+    follower.turn(100.01)
+    assert wires.followed == [peer()]
+    follower.look(view("b", leader="c", term=2))
+    follower.turn(100.2)
+    follower.look(view("b", leader="b", term=3))
+    follower.turn(100.3)
+    assert wires.followed == [peer(), peer(), None]
