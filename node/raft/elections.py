@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pysyncobj.monotonic import monotonic
 
-from node.raft.prevote import Poll
+from node.raft.prevote import Poll, Standing
 
 if TYPE_CHECKING:
     from node.raft.consensus import Consensus
@@ -65,11 +65,15 @@ class Elections:
             here.recovery.now_votes()
             self._won = True
 
-    def gives_way(self, asking: str) -> bool:
-        """Two that ask at the same time would split the votes: the one with the lesser id goes first."""
+    def gives_way(self, asking: str, standing: Standing) -> bool:
+        """Two that ask at the same time would split the votes: the one whose log is further goes first, since the other
+        does not get its vote; if they are the same, the one with the lesser id.
+        """
         if monotonic() - self._asked_s > _ASKING_S:
             return True
-        if self._consensus.is_candidate or (self.poll.open and asking > self._consensus.me):
+        here = self._consensus
+        further = not here.standing().reaches(standing)
+        if here.is_candidate or (self.poll.open and not further and asking > here.me):
             return False
         self.poll.open = False
         return True

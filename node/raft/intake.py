@@ -153,8 +153,9 @@ class Intake:
 
     def _asked_beforehand(self, node: Node, message: Message) -> None:
         here = self._consensus
-        able = may_vote(here.recovery.votes, here.recovery.first_election, here.standing(), _standing(message))
-        granted = able and not self._has_leader(node) and here.elections.gives_way(node.id)
+        standing = _standing(message)
+        able = may_vote(here.recovery.votes, here.recovery.first_election, here.standing(), standing)
+        granted = able and not self._has_leader(node) and here.elections.gives_way(node.id, standing)
         answer = {"type": "pre_vote_answer", "number": message["number"], "granted": granted}
         here.transport.send(node, {**answer, "term": here.raftCurrentTerm})
 

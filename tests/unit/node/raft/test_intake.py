@@ -200,10 +200,25 @@ def test_of_two_that_ask_at_the_same_time_one_gives_way(world: World) -> None:
     world.crash(leader.me)
     for member in (one, other):
         member.consensus.elections._ask()
-    assert (one.consensus.elections.gives_way(other.me), other.consensus.elections.gives_way(one.me)) == (
-        one.me > other.me,
-        one.me < other.me,
-    )
+    gives_way = [
+        mine.consensus.elections.gives_way(its.me, its.consensus.standing())
+        for mine, its in ((one, other), (other, one))
+    ]
+    assert gives_way == [one.me > other.me, one.me < other.me]
+
+
+def test_of_two_that_ask_at_the_same_time_the_one_whose_log_is_further_goes_first(world: World) -> None:
+    """The other does not get its vote: while neither gave way to the other, they asked again and again, for seconds."""
+    leader, one, other = world.lead()
+    short, long = sorted((one, other), key=lambda member: member.me)
+    world.cut(leader.me, short.me)
+    leader.consensus.put(b"for one of them")
+    world.until(lambda: long.consensus.standing() != short.consensus.standing())
+    world.crash(leader.me)
+    for member in (short, long):
+        member.consensus.elections._ask()
+    world.run(0.2)
+    assert world.leader() is long
 
 
 def test_a_leader_without_a_majority_says_so_within_a_second_or_so(world: World) -> None:
