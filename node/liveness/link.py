@@ -107,7 +107,7 @@ class Link:
         except BadPeerError as error:
             if not isinstance(error, StrangerError):  # of which the log knows
                 self._owner.refused(self._address(), str(error))
-            elif not was_open:
+            if self._channel.ready and not was_open:
                 self._write(self._channel.introduction())  # so that it is known there, too
             self._end(by_peer=False)
             return

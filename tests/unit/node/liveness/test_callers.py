@@ -10,7 +10,7 @@ from node.cluster_id import ClusterId
 from node.liveness import callers
 from node.liveness.callers import CALLERS_MAX, STRANGER_S, Callers
 from node.liveness.link import Link, Passport
-from node.liveness.wire import MAGIC, Message
+from node.liveness.wire import MAGIC, NONCE_BYTES, BadPeerError, Channel, Message
 
 ENDLESS = bytes(1 << 20)
 
@@ -21,6 +21,7 @@ class Socket:
     def __init__(self, incoming: bytes = b"") -> None:
         self.incoming = incoming
         self.calls: list[Any] = []
+        self.sent = b""
         self.closed = False
 
     def accept(self) -> tuple["Socket", object]:
@@ -37,6 +38,7 @@ class Socket:
         return data
 
     def send(self, data: bytes) -> int:
+        self.sent += data
         return len(data)
 
     def getsockname(self) -> tuple[str, int]:
@@ -151,3 +153,19 @@ def test_who_sends_without_end_is_read_once_and_hung_up_on(port: Port, begins: b
     port.ready(sender)
     assert sender.closed
     assert len(begins + ENDLESS) - len(sender.incoming) <= 65536
+
+
+def test_who_has_another_secret_is_told_enough_to_see_it_too(port: Port) -> None:
+    """Both logs are to name the mistake, whichever of the two reads first: the other one needs a frame for that."""
+    nonce = bytes(NONCE_BYTES)
+    other = Channel(b"another", "b", ClusterId(), nonce, dialled=True)
+    greeted = Socket(MAGIC + nonce)
+    port.call(greeted)
+    other.feed(greeted.sent)
+    at_once = Socket(MAGIC + nonce + other.introduction())
+    port.call(at_once)
+    port.ready(at_once)
+    assert at_once.closed
+    assert port.why == ["it has another secret: ROTA_SECRET must be the same on all members"]
+    with pytest.raises(BadPeerError, match="another secret"):
+        Channel(b"another", "b", ClusterId(), nonce, dialled=True).feed(at_once.sent)
