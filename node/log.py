@@ -50,12 +50,14 @@ class _Written(logging.Handler):
         self._descriptor = descriptor
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = f"{self.format(record)}\n".encode(errors="backslashreplace")
         try:
+            line = f"{self.format(record)}\n".encode(errors="backslashreplace")
             while line:
                 line = line[os.write(self._descriptor, line) :]
         except OSError:
             return  # closed, or a full disk: there is nowhere to say it
+        except Exception:  # noqa: BLE001 - a line that cannot be made must not end the thread that writes the others
+            self.handleError(record)
 
 
 class _Waiting(QueueHandler):
