@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 import click
 import yaml
@@ -12,12 +12,17 @@ from node.cli.api import Api, ago, api_command
 from node.cli.reading import documents
 from node.cli.text import input_text
 from node.client import path
+from node.http.answers import TaskView
+from tasks.spec import Spec
 
 LIST_BYTES_MAX: Final = 900_000
 DEFAULTS_BYTES: Final = 300
 """A list that is longer is sent in parts: one body may have 1 MiB, and so may what it becomes when every default is
 written out, which adds as much to each task.
 """
+
+STATE_FIELDS: Final = frozenset(get_type_hints(TaskView)) - frozenset(Spec.model_fields)
+"""What the API shows of a task besides its definition."""
 
 
 @click.command("apply")
@@ -42,9 +47,17 @@ def apply_command(api: Api, file: str, dry_run: bool) -> None:
     for part in _parts(specs):
         query = {"dry_run": "true"} if dry_run else None
         answers += api.client.call("POST", "/v1/tasks", body=part, query=query).json["items"]
-    verb = "would be " if dry_run else ""
-    lines = [f"{item['name']}: {verb}{item['change']} (version {item['version']})" for item in answers]
+    lines = [line for item in answers for line in _put_lines(item, dry_run)]
     api.show({"items": answers, "next": None}, "\n".join(lines))
+
+
+def _put_lines(item: dict[str, Any], dry_run: bool) -> Iterator[str]:
+    """What became of a task, or would: one line, and one for each field that differs and for each warning."""
+    yield f"{item['name']}: {'would be ' if dry_run else ''}{item['change']} (version {item['version']})"
+    for change in item["changes"]:
+        yield f"  {change['field']}: {json.dumps(change['before'])} -> {json.dumps(change['after'])}"
+    for warning in item["warnings"]:
+        yield f"  warning: {warning}"
 
 
 def _specs(file: str) -> Iterator[dict[str, Any]]:
@@ -54,7 +67,20 @@ def _specs(file: str) -> Iterator[dict[str, Any]]:
                 continue
             if not isinstance(spec, dict):
                 raise click.UsageError(f"{file}: a task is a mapping with a name and a kind, not {spec!r}")
-            yield spec
+            yield definition(spec)
+
+
+def definition(task: dict[str, Any]) -> dict[str, Any]:
+    """A task without its state, if it is one as the API shows it; anything else as it is.
+
+    >>> definition({"name": "a", "kind": "command", "version": 3, "registered_at": "2026-11-22T10:00:00Z"})
+    {'name': 'a', 'kind': 'command'}
+    >>> definition({"name": "a", "kind": "command", "version": 3})
+    {'name': 'a', 'kind': 'command', 'version': 3}
+    """
+    if not {"version", "registered_at"} <= task.keys():
+        return task
+    return {name: value for name, value in task.items() if name not in STATE_FIELDS}
 
 
 def _parts(specs: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -103,9 +129,20 @@ def tasks_command(api: Api, kind: str | None, owner: str | None) -> None:
 @click.argument("name")
 @api_command
 def show_command(api: Api, name: str) -> None:
-    """A task's definition and state."""
+    """A task's definition and state: as YAML that `rota apply` takes, the state in comments."""
     task = api.client.get(path("v1", "tasks", name))
-    api.show(task, lambda: click.echo(yaml.safe_dump(task, sort_keys=False, allow_unicode=True), nl=False))
+    api.show(task, lambda: click.echo(_as_yaml(task), nl=False))
+
+
+def _as_yaml(task: dict[str, Any]) -> str:
+    spec = definition(task)
+    state = {name: value for name, value in task.items() if name not in spec}
+    comments = "".join(f"# {line}\n" for line in _yaml(state).splitlines())
+    return _yaml(spec) + comments
+
+
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
 
 
 @click.command("where")

@@ -150,6 +150,12 @@ class TaskView(RegisteredView):
     owner: str | None
 
 
+class ChangedTaskView(RegisteredView):
+    """A task that has just been registered or changed. `warnings`: why no member can run it as things are."""
+
+    warnings: list[str]
+
+
 class TaskPage(TypedDict):
     """Tasks, by name."""
 
@@ -157,12 +163,26 @@ class TaskPage(TypedDict):
     next: Cursor
 
 
+class FieldChangeView(TypedDict):
+    """A field of a definition, as a dotted name, and its values; null: it is not given."""
+
+    field: str
+    before: Any
+    after: Any
+
+
 class PutView(TypedDict):
-    """What became of one task of a list (or would, in a dry run), and its version after that."""
+    """What became of one task of a list (or would, in a dry run), and its version after that.
+
+    `changes`: the fields that differ from the definition before, in a dry run only. `warnings`: why no member can run
+    it as things are.
+    """
 
     name: str
     version: int
     change: Literal["created", "changed", "unchanged"]
+    changes: list[FieldChangeView]
+    warnings: list[str]
 
 
 class PutPage(TypedDict):

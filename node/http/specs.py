@@ -28,10 +28,12 @@ class Checked(NamedTuple):
     name: str
     kind: str
     params: Mapping[str, Any]
+    group: Mapping[str, str]
+    pin: str | None
     put: Put
 
 
-async def one_spec(call: Call, name: str) -> Put:
+async def one_spec(call: Call, name: str) -> Checked:
     """The spec that was PUT under `name`; its own name may be left out, and must agree. Raises `Problem`."""
     given = await call.json()
     if not isinstance(given, dict):
@@ -42,10 +44,10 @@ async def one_spec(call: Call, name: str) -> Put:
     errors = await _kind_errors(call, [checked], lambda _: ())
     if errors:
         raise invalid(errors)
-    return checked.put
+    return checked
 
 
-async def many_specs(call: Call) -> tuple[Put, ...]:
+async def many_specs(call: Call) -> list[Checked]:
     """A list of specs, all of them right. Raises `Problem`, with fields such as `[3].retry.attempts`."""
     given = await call.json()
     if not isinstance(given, list):
@@ -56,7 +58,7 @@ async def many_specs(call: Call) -> tuple[Put, ...]:
     errors = await _kind_errors(call, specs, lambda position: (position,))
     if errors:
         raise invalid(errors)
-    return tuple(spec.put for spec in specs)
+    return specs
 
 
 async def check_params(call: Call, kind: str, params: Sequence[Mapping[str, Any]]) -> list[list[FieldError]]:
@@ -104,7 +106,8 @@ def _checked(given: Any, place: Path) -> Checked:
         spec = Spec.model_validate(given)
     except ValidationError as error:
         raise invalid([_at(place, wrong) for wrong in field_errors(error)]) from None
-    return Checked(spec.name, spec.kind, spec.params, Put(kept(spec.pack, (*place, "params"))))
+    put = Put(kept(spec.pack, (*place, "params")))
+    return Checked(spec.name, spec.kind, spec.params, spec.group, spec.pin, put)
 
 
 def all_checked(given: list[Any]) -> list[Checked]:

@@ -107,22 +107,38 @@ async def test_a_list_is_registered_whole_or_not_at_all() -> None:
 
         many = [spec(f"t{number}") for number in range(120)]
         tried = await served.ask("POST", "/v1/tasks?dry_run=true", json=many)
-        assert tried.json["items"][7] == {"name": "t7", "version": 1, "change": "created"}
+        assert tried.json["items"][7] == _told("t7", 1, "created")
         assert not served.cluster.machine.state.tasks
         done = await served.ask("POST", "/v1/tasks", json=many)
         assert done.status == 200
         assert done.json == tried.json
         again = await served.ask("POST", "/v1/tasks", json=many)
         assert again.headers["Rota-Epoch"] == done.headers["Rota-Epoch"]
-        assert again.json["items"][7] == {"name": "t7", "version": 1, "change": "unchanged"}
+        assert again.json["items"][7] == _told("t7", 1, "unchanged")
         many[7] |= {"weight": 2}
         for dry in ("true", "false"):
             then = await served.ask("POST", f"/v1/tasks?dry_run={dry}", json=many)
-            assert then.json["items"][6:8] == [
-                {"name": "t6", "version": 1, "change": "unchanged"},
-                {"name": "t7", "version": 2, "change": "changed"},
-            ]
+            changes = [{"field": "weight", "before": 1, "after": 2}] if dry == "true" else []
+            assert then.json["items"][6:8] == [_told("t6", 1, "unchanged"), _told("t7", 2, "changed", changes)]
         assert (await served.ask("POST", "/v1/tasks?dry-run=true", json=many)).status == 422
+
+
+def _told(
+    name: str, version: int, change: str, changes: list[dict[str, Any]] | None = None, warnings: list[str] | None = None
+) -> dict[str, Any]:
+    return {"name": name, "version": version, "change": change, "changes": changes or [], "warnings": warnings or []}
+
+
+@on_loop
+async def test_what_no_member_can_run_is_registered_with_a_warning() -> None:
+    async with servers() as served:
+        put = await served.put_task("a", group={"disk": "nvme"})
+        assert (put.status, put.json["group"]) == (201, {"disk": "nvme"})
+        [warning] = put.json["warnings"]
+        assert warning.startswith("group: no member has the label disk=nvme")
+        spec = {"name": "b", "kind": "copy", "params": {"source": "x"}, "pin": "node-9"}
+        listed = await served.ask("POST", "/v1/tasks", json=[spec, {**spec, "name": "c", "pin": "node-1"}])
+        assert [item["warnings"] != [] for item in listed.json["items"]] == [True, False]
 
 
 @on_loop

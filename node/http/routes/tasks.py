@@ -7,20 +7,22 @@ from typing import Final
 
 from aiohttp import web
 
-from node.http.answers import PutPage, RegisteredView, TaskPage, TaskView
+from node.http.advice import warnings
+from node.http.answers import ChangedTaskView, FieldChangeView, PutPage, PutView, TaskPage, TaskView
 from node.http.call import Call, accepted, unanswered
 from node.http.endpoint import Endpoints, Says
 from node.http.models import NamedSpec, PutQuery, SpecList, TasksQuery
 from node.http.pages import cursor_of, cut, name_after
 from node.http.problems import Problem, invalid_field
-from node.http.specs import many_specs, one_spec
+from node.http.specs import Checked, many_specs, one_spec
 from node.http.views import registered_view, task_view
 from node.raft.errors import EntryTooLarge
 from node.state.apply import apply
 from node.state.codec import BadEntry, pack_batch
 from node.state.entries import DeleteTask, Pause, Proposal, ProposalId, Put, PutTasks
-from node.state.value import Result, TaskRow
-from tasks.spec import NAME_PATTERN
+from node.state.value import Result, State, TaskRow
+from tasks.difference import changes
+from tasks.spec import NAME_PATTERN, read
 
 endpoints = Endpoints("tasks")
 
@@ -35,8 +37,8 @@ _LOOKED_AT: Final = 2000
     "PUT",
     "/v1/tasks/{name}",
     {
-        200: Says("It was there, and is as you say now", RegisteredView),
-        201: Says("It is registered", RegisteredView),
+        200: Says("It was there, and is as you say now", ChangedTaskView),
+        201: Says("It is registered", ChangedTaskView),
     },
     ("bad-request", "too-large", "invalid", "version-conflict", "member-away", *_WRITES),
     body=NamedSpec,
@@ -56,8 +58,8 @@ async def put_task(call: Call) -> web.Response:
     if call.header("If-Match") == "*":
         await _seek(call, name)
     expected = expected_version(call, name)
-    put = await one_spec(call, name)
-    result = await call.propose(PutTasks(call.service.now_us(), (Put(put.spec_packed, expected),)))
+    checked = await one_spec(call, name)
+    result = await call.propose(PutTasks(call.service.now_us(), (Put(checked.put.spec_packed, expected),)))
     [[_, version, change]] = result.value["tasks"]
     row = call.state.tasks.get(name)
     if row is None or row.version != version:
@@ -65,7 +67,8 @@ async def put_task(call: Call) -> web.Response:
     # Without its owner: that needs a placement, and this should take no longer than the commit.
     created = change == "created"
     headers = {"ETag": f'"{version}"'} | ({"Location": f"/v1/tasks/{name}"} if created else {})
-    return call.answer(registered_view(row, call.service.now_us()), 201 if created else 200, headers)
+    view: ChangedTaskView = {**registered_view(row, call.service.now_us()), "warnings": _warnings(call, checked)}
+    return call.answer(view, 201 if created else 200, headers)
 
 
 @endpoints.add(
@@ -77,10 +80,34 @@ async def put_task(call: Call) -> web.Response:
 )
 async def post_tasks(call: Call, query: PutQuery) -> web.Response:
     """Register or change a list of tasks: all of them, or none if one is not right. 1 MiB at most."""
-    entry = PutTasks(call.service.now_us(), await many_specs(call))
+    specs = await many_specs(call)
+    entry = PutTasks(call.service.now_us(), tuple(spec.put for spec in specs))
+    before = call.state
     result = await _tried(call, entry) if query.dry_run else await call.propose(entry)
-    items = [{"name": name, "version": version, "change": change} for name, version, change in result.value["tasks"]]
+    items: list[PutView] = []
+    for spec, (name, version, change) in zip(specs, result.value["tasks"], strict=True):
+        told = _field_changes(before, name, spec.put.spec_packed) if query.dry_run else []
+        items.append(
+            {"name": name, "version": version, "change": change, "changes": told, "warnings": _warnings(call, spec)}
+        )
+        if len(items) % _AT_ONCE == 0:
+            await asyncio.sleep(0)
     return call.answer({"items": items, "next": None})
+
+
+def _warnings(call: Call, spec: Checked) -> list[str]:
+    if not spec.group and spec.pin is None:
+        return []
+    return warnings(spec.kind, spec.group, spec.pin, call.state.members.values())
+
+
+def _field_changes(before: State, name: str, packed: bytes) -> list[FieldChangeView]:
+    """What differs from the definition that is registered; nothing where there is none."""
+    row = before.tasks.get(name)
+    if row is None:
+        return []
+    was, is_now = row.spec.model_dump(mode="json"), read(packed).model_dump(mode="json")
+    return [{"field": field, "before": old, "after": new} for field, old, new in changes(was, is_now)]
 
 
 async def _tried(call: Call, entry: PutTasks) -> Result:

@@ -72,6 +72,20 @@ def test_tasks_are_applied_tried_first_and_looked_at(rota: Rota, cluster: Cluste
     assert "from-yaml" in rota("plan", "--without", owner).out
 
 
+def test_what_show_prints_can_be_changed_and_applied(rota: Rota, tmp_path: Path) -> None:
+    file = tmp_path / "shown.yaml"
+    assert rota("apply", "-f", "-", stdin="{name: shown, kind: probe, params: {steps: 2}}").code == 0
+    for words in (("show", "shown"), ("show", "shown", "--json")):
+        file.write_text(rota(*words).out)
+        assert "owner" in file.read_text(), "the state is shown, too"
+        assert rota("apply", "-f", str(file)).out == "shown: unchanged (version 1)\n"
+    file.write_text(rota("show", "shown").out.replace("steps: 2", "steps: 3").replace("pin: null", "pin: node-9"))
+    tried = rota("apply", "-f", str(file), "--dry-run").out.splitlines()
+    assert tried[0] == "shown: would be changed (version 2)"
+    assert set(tried[1:3]) == {"  params.steps: 2 -> 3", '  pin: null -> "node-9"'}
+    assert tried[3].startswith("  warning: pin: node-9 is not a member")
+
+
 def test_tasks_are_run_watched_and_cancelled(rota: Rota, cluster: Cluster) -> None:
     notes = cluster.notes()
     cluster.register("ran", params={"says": "hello from the command line"})

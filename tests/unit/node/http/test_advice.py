@@ -1,0 +1,36 @@
+"""A definition that no member can run as things are is taken, and its client is told why it waits."""
+
+import pytest
+
+from node.http.advice import warnings
+from node.state.value import Member
+
+
+def _member(name: str, kinds: tuple[str, ...] = ("copy",), **labels: str) -> Member:
+    return Member(name, 0, name, 7000, 8100, labels=tuple(sorted(labels.items())), kinds=frozenset(kinds))
+
+
+MEMBERS = (_member("node-1", disk="ssd"), _member("node-2", zone="b"), _member("node-3", (), zone="c"))
+
+
+@pytest.mark.parametrize(
+    ("group", "pin", "expected"),
+    [
+        ({}, None, []),
+        ({"disk": "ssd"}, "node-3", []),
+        ({"disk": "hdd"}, None, ["group: no member has the label disk=hdd (disk is ssd here); the task waits until"]),
+        ({"gpu": "yes"}, None, ["group: no member has the label gpu=yes; the task waits until"]),
+        (
+            {"disk": "ssd", "zone": "b"},
+            None,
+            ["group: no member has all of the labels disk=ssd, zone=b; the task waits"],
+        ),
+        ({"zone": "c"}, None, ["group: no member with zone=c offers the kind copy (node-3 do not); the task waits"]),
+        ({}, "node-9", ["pin: node-9 is not a member (node-1, node-2, node-3 are); the task runs elsewhere until"]),
+    ],
+)
+def test_what_is_lacking_is_named(group: dict[str, str], pin: str | None, expected: list[str]) -> None:
+    found = warnings("copy", group, pin, MEMBERS)
+    assert len(found) == len(expected)
+    for sentence, start in zip(found, expected, strict=True):
+        assert sentence.startswith(start)
