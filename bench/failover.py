@@ -1,6 +1,9 @@
-"""How long from the loss of a node to the claims of its runs by the others: kill -9 and SIGSTOP, the leader among them.
+"""How long from the loss of a node to the claims of its runs by the others: its process, or its whole host.
 
-    python -m bench.failover [--kills 20] [--pauses 6]
+    python -m bench.failover [--kills 20] [--pauses 6] [--hosts 6]
+
+`kill -9` and `SIGSTOP` end or stop the process. A host that fails refuses nothing: every packet between it and the
+other nodes is dropped, in network namespaces. That needs root, and is left out with a line where there is none.
 
 Each figure is the wall clock's, from just before the signal to the `claimed_at` of the *last* of the lost runs to
 be claimed anew; node and observer are on one machine. The lost node is started again (or resumed) and the next
@@ -8,15 +11,21 @@ one is chosen: every other time the leader, else the member that holds most runs
 """
 
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from bench.beginning import options_of, ready_cluster
+from bench.chaos.cluster import HarmedCluster
+from bench.chaos.spaces import Spaces, why_not
 from node.cli.local import LocalCluster, wait_for
 from node.client import path
 
+NODES = 3
 TASKS = 6
 
 
@@ -25,6 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = options_of(__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--pauses", type=int, default=6)
+    parser.add_argument("--hosts", type=int, default=6)
     options = parser.parse_args(arguments)
     with ready_cluster() as cluster:
         _register(cluster)
@@ -33,6 +43,25 @@ def main(arguments: list[str] | None = None) -> None:
             ("SIGSTOP", options.pauses, cluster.pause, cluster.resume),
         ):
             _report(what, _lose_often(cluster, count, lose, mend))
+    if options.hosts:
+        _silence_hosts(options.hosts)
+
+
+def _silence_hosts(count: int) -> None:
+    if (why := why_not()) is not None:
+        print(f"silent host: not measured: {why}", flush=True)
+        return
+    spaces = Spaces(f"node-{number}" for number in range(1, NODES + 1))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(HarmedCluster(Path(folder), NODES, {}, spaces)) as harmed,
+        harmed as cluster,
+    ):
+        cluster.start()
+        cluster.wait_until_ready()
+        _register(cluster)
+        lose = _lose_often(cluster, count, lambda name: spaces.cut(name, cluster.rest(name)), spaces.heal)
+        _report("silent", lose)
 
 
 def _register(cluster: LocalCluster) -> None:

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColu
 from node.cli.api import Api, ago, api_command
 from node.client import Problem, Unreachable, path
 from tasks.backup.archive import Damaged, TargetExists
-from tasks.backup.destination import BadDestination
+from tasks.backup.destination import BadDestination, local_path
 from tasks.backup.kind import BackupParams, place_url, resolved
 from tasks.backup.manifest import Manifest, NoBackup, survey_url
 from tasks.backup.restore import BadTarget, restore
@@ -57,7 +57,21 @@ def _place(api: Api, what: str, options: str | None) -> tuple[str, dict[str, Any
     if task["kind"] != "backup":
         raise click.UsageError(f"{what} is a task of kind {task['kind']}, not a backup")
     params = BackupParams.model_validate(task["params"])
-    return place_url(params.destination, what), resolved(params.options, _secret) | given
+    url = place_url(params.destination, what)
+    folder = local_path(url)
+    if folder is not None and not Path(folder).exists():
+        _say_who_sees(api, what, url)
+    return url, resolved(params.options, _secret) | given
+
+
+def _say_who_sees(api: Api, task: str, url: str) -> None:
+    """End with an error if a node has made backups of `task` where this machine sees none."""
+    for run in api.client.get("/v1/runs", task=task, state="succeeded", limit=1)["items"]:
+        made = (run["result"] or {}).get("url", url)
+        raise click.ClickException(
+            f"{url} is not there on this machine, but {run['node']} has written {made} ({ago(run['finished_at'])}): "
+            f"the destination is on the disk of that node. Give this command on {run['node']}, or mount its folder here"
+        )
 
 
 def _options(text: str | None) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The command line (DESIGN.md, section 10) as a process: what it prints, and its exit codes 0, 1, 2 and 3."""
 
+import json
 import os
 import re
 import shutil
@@ -84,6 +85,24 @@ def test_what_show_prints_can_be_changed_and_applied(rota: Rota, tmp_path: Path)
     assert tried[0] == "shown: would be changed (version 2)"
     assert set(tried[1:3]) == {"  params.steps: 2 -> 3", '  pin: null -> "node-9"'}
     assert tried[3].startswith("  warning: pin: node-9 is not a member")
+
+
+def test_backups_that_are_on_another_machine_are_not_told_to_be_none(rota: Rota, tmp_path: Path) -> None:
+    source, made = tmp_path / "source", tmp_path / "made"
+    source.mkdir()
+    spec = {
+        "name": "away",
+        "kind": "backup",
+        "params": {"source": {"type": "folder", "path": str(source)}, "destination": made.as_uri()},
+    }
+    assert rota("apply", "-f", "-", stdin=json.dumps(spec)).code == 0
+    run = rota("run", "away", "--wait", "--json").json
+    assert run["result"]["url"] in rota("backup", "list", "away").out
+    made.rename(tmp_path / "on another machine")
+    for words in (("list", "away"), ("verify", "away"), ("restore", "away", str(tmp_path / "restored"))):
+        said = rota("backup", *words)
+        assert said.code == 1
+        assert f"but {run['node']} has written {run['result']['url']}" in said.err
 
 
 def test_tasks_are_run_watched_and_cancelled(rota: Rota, cluster: Cluster) -> None:
