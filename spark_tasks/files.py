@@ -15,9 +15,11 @@ from pathlib import Path, PurePosixPath
 
 import fsspec
 
+from tasks.kind import Unretryable
 
-class NoSource(Exception):
-    """A source cannot be read: its folder is not on this member, or its files are gone."""
+
+class NoSource(Unretryable):
+    """A source is not there: its folder is not on this member, or its bucket does not exist."""
 
 
 class SourceChanged(Exception):
@@ -127,7 +129,11 @@ def _is_hidden(name: str, pattern: str) -> bool:
 def _remote(url: str) -> Iterator[Source]:
     filesystem, pattern = fsspec.core.url_to_fs(url)
     filesystem.invalidate_cache()
-    for name, details in filesystem.glob(pattern, detail=True).items():
+    found = filesystem.glob(pattern, detail=True)
+    root = pattern.partition("/")[0]
+    if not found and url.startswith(("s3://", "s3a://")) and not filesystem.exists(root):
+        raise NoSource(f"there is no bucket {root!r} (source {url}): correct the source's URL, or make the bucket")
+    for name, details in found.items():
         if details["type"] == "file" and not _is_hidden(name, pattern):
             yield Source(filesystem.unstrip_protocol(name), int(details["size"]))
 
@@ -152,7 +158,7 @@ def batches(sources: Sequence[Source], batch_files: int) -> list[tuple[Source, .
 def staged(batch: Sequence[Source], folder: Path) -> Iterator[dict[Path, Source]]:
     """Where Spark finds the files of a batch while the block lasts: local ones where they are, others in `folder`.
 
-    They are fetched first, and removed at the end: a source may hold more than this disk. Raises `NoSource`.
+    They are fetched first, and removed at the end: a source may hold more than this disk. Raises `SourceChanged`.
     """
     try:
         yield _fetched(batch, folder)
@@ -173,7 +179,7 @@ def _fetched(batch: Sequence[Source], folder: Path) -> dict[Path, Source]:
         try:
             filesystem.get_file(name, str(place))
         except FileNotFoundError:
-            raise NoSource(f"{source.path} was there when the files were listed and is gone") from None
+            raise SourceChanged(f"{source.path} was there when the files were listed, and is gone") from None
         places[place] = source
     return places
 

@@ -12,12 +12,13 @@ table: none with an older token commits after that. Where one did before, the lo
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spark_tasks import malformed
 from spark_tasks.files import (
     Source,
     SourceChanged,
@@ -31,7 +32,7 @@ from spark_tasks.files import (
 )
 from spark_tasks.ledger import Mark, Page
 from spark_tasks.params import IngestParams
-from spark_tasks.reading import CORRUPT, check_fields, explained, frame, settle
+from spark_tasks.reading import CORRUPT, BadFile, check_fields, explained, frame, settle
 from spark_tasks.session import spark_session
 from tasks.kind import Context, Fenced, Unretryable
 
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
     from spark_tasks.delta import Table
 
+MALFORMED_TOLD = 20
+"""The result names this many of the files that keep skipped rows; all are in the table's `_rota` folder."""
+
 LOOK_S = 0.2
 """How often a running Spark job looks whether the attempt should stop."""
 
@@ -48,6 +52,9 @@ LOOK_S = 0.2
 class Stopped(Exception):
     """The attempt was asked to stop. What it had committed stays."""
 
+
+REFUSED_TOLD = 5
+"""A run's error describes this many of the files that were left out; its log describes all."""
 
 OTHER = (
     "it was replaced, or this member has another folder at that path. Mount the table's storage here, or set the "
@@ -68,11 +75,23 @@ class _Figures:
     batches: int = 0
     skipped: int = 0
 
-    def add(self, page: Page) -> None:
+    malformed: list[str] = field(default_factory=list)
+    """Where the rows are that were left out."""
+
+    def add(self, page: Page, malformed: Path) -> None:
         self.rows += page.rows
         self.files += len(page.files)
         self.batches += 1
         self.skipped += page.skipped
+        self.malformed += [str(malformed)] if page.skipped else []
+
+
+class FilesRefused(Exception):
+    """Some files are not in the table; all others that are new are."""
+
+
+class FilesUnfit(Unretryable, FilesRefused):
+    """As `FilesRefused`, and another try would find them as they are."""
 
 
 class Ingest:
@@ -82,9 +101,12 @@ class Ingest:
     requires = ("pyspark", "pyarrow", "deltalake")
 
     def run(self, ctx: Context[IngestParams]) -> dict[str, Any]:
-        """Ingest what is new. Result: rows, files, batches and skipped rows of this run, the table and its version.
+        """Ingest what is new. Result: rows, files, batches and skipped rows of this run, the table and its version, and
+        where skipped rows are kept.
 
-        Raises `Fenced`, `Stopped`, and what `files`, `reading`, `delta`, `ledger` and `java` name.
+        A file that cannot be read as the task says is left out, and the rest of its batch goes in. Raises
+        `FilesRefused` or `FilesUnfit` for those at the end, `Fenced`, `Stopped`, and what `files`, `reading`, `delta`,
+        `ledger` and `java` name.
         """
         from spark_tasks.delta import Table
 
@@ -101,6 +123,7 @@ class Ingest:
             "files": figures.files,
             "batches": figures.batches,
             "skipped": figures.skipped,
+            **({"malformed": figures.malformed[:MALFORMED_TOLD]} if figures.malformed else {}),
             "version": table.version(),
             "table": ctx.params.table,
             "seconds": round(time.monotonic() - began_s, 3),
@@ -147,6 +170,7 @@ class _Attempt:
         self.figures = _Figures()
         self.last: Mark | None = None
         self.version: int | None = None
+        self.refused: dict[str, Exception] = {}
 
     def look(self) -> list[tuple[Source, ...]]:
         """Read the table's log and list the sources: the batches that are new."""
@@ -157,7 +181,7 @@ class _Attempt:
             # Pages of earlier versions spell a path as its glob did.
             taken.update((canonical(path), size_bytes) for path, size_bytes in page.files)
             if page.run_id == ctx.run_id:
-                self.figures.add(page)
+                self.figures.add(page, self.table.ledger.malformed(page.mark))
         _check_hint(ctx.checkpoint, self.table, self.last, self.version)
         globs = [ctx.params.source] if isinstance(ctx.params.source, str) else ctx.params.source
         found = listing(globs)
@@ -178,12 +202,23 @@ class _Attempt:
             while work:
                 try:
                     self._ingest_all(spark, work)
-                    return
+                    break
                 except Overtaken as error:
                     self.ctx.log.warning("%s: looking again", error)
                     work = self.look()
                     self._say()
                     self._claim(first=False)
+        self._judge_refused()
+
+    def _judge_refused(self) -> None:
+        if not self.refused:
+            return
+        whys = list(self.refused.values())
+        told = "; ".join(map(str, whys[:REFUSED_TOLD])) + ("; ..." if len(whys) > REFUSED_TOLD else "")
+        final = all(isinstance(why, Unretryable) for why in whys)
+        raise (FilesUnfit if final else FilesRefused)(
+            f"{len(whys)} of {len(whys) + self.figures.files} files are not in the table, the others are: {told}"
+        )
 
     def _claim(self, *, first: bool) -> None:
         """Say in the table, if there is one, that this attempt has it. Raises `Fenced` if it has been taken over.
@@ -204,9 +239,17 @@ class _Attempt:
         self.ctx.progress(self.figures.files, total, "files")
         schema: StructType | None = None
         for batch in work:
-            if self.ctx.cancelled:
-                raise Stopped(f"asked to stop; {self.figures.files} of {total} files are in the table")
-            schema = self._ingest(spark, schema, batch)
+            rest = tuple(source for source in batch if source.path not in self.refused)
+            while rest:
+                if self.ctx.cancelled:
+                    raise Stopped(f"asked to stop; {self.figures.files} of {total} files are in the table")
+                try:
+                    schema = self._ingest(spark, schema, rest)
+                    break
+                except BadFile as bad:
+                    self.ctx.log.error("left out: %s", bad.why)  # noqa: TRY400 - the file is at fault, and named
+                    self.refused[bad.path] = bad.why
+                    rest = tuple(source for source in rest if source.path != bad.path)
             self.ctx.progress(self.figures.files, total, "files")
 
     def _ingest(self, spark: "SparkSession", schema: "StructType | None", batch: tuple[Source, ...]) -> "StructType":
@@ -216,7 +259,7 @@ class _Attempt:
                 if schema is None:
                     schema = settle(spark, self.ctx.params, self.table.schema_json(), list(places))
                 check_fields(spark, self.ctx.params, schema, places)
-                skipped = self._write(spark, schema, list(places), self.table.parquet_folder(mark))
+                skipped = self._write(spark, schema, places, mark)
             except Exception as error:
                 if self.ctx.cancelled:
                     raise Stopped("asked to stop") from error
@@ -239,13 +282,14 @@ class _Attempt:
         self._say(intent=mark.batch)
         self.version = self.table.commit(mark, schema.json())
         self.last = mark
-        self.figures.add(page)
+        self.figures.add(page, self.table.ledger.malformed(page.mark))
         self._say()
         self.ctx.log.info(
             "batch %d: %d rows from %d files, version %d", mark.batch, page.rows, len(batch), self.version
         )
         if skipped:
-            self.ctx.log.warning("batch %d: %d malformed rows were left out", mark.batch, skipped)
+            kept = self.table.ledger.malformed(mark)
+            self.ctx.log.warning("batch %d: %d malformed rows are left out, and kept in %s", mark.batch, skipped, kept)
         return schema
 
     def _say(self, intent: int | None = None) -> None:
@@ -253,9 +297,10 @@ class _Attempt:
         standing = {"batch": 0 if self.last is None else self.last.batch, "version": self.version, "intent": intent}
         self.ctx.save_checkpoint(standing | {"rows": self.figures.rows, "files": self.figures.files})
 
-    def _write(self, spark: "SparkSession", schema: "StructType", places: list[Path], folder: Path) -> int:
-        """Write the rows as Parquet into `folder`. How many malformed ones were left out."""
-        rows = frame(spark, self.ctx.params, schema, places)
+    def _write(self, spark: "SparkSession", schema: "StructType", places: Mapping[Path, Source], mark: Mark) -> int:
+        """Write the rows as Parquet. How many malformed ones are left out, and kept in a file of their own."""
+        rows = frame(spark, self.ctx.params, schema, list(places))
+        folder = self.table.parquet_folder(mark)
         if self.ctx.params.malformed == "fail":
             rows.write.mode("overwrite").parquet(str(folder))
             return 0
@@ -266,7 +311,11 @@ class _Attempt:
         bad = f.coalesce(f.sum(f.col(CORRUPT).isNotNull().cast("long")), f.lit(0)).alias("bad")
         good = rows.observe(seen, bad).filter(f.col(CORRUPT).isNull()).drop(CORRUPT)
         good.write.mode("overwrite").parquet(str(folder))
-        return int(seen.get["bad"])
+        if skipped := int(seen.get["bad"]):
+            malformed.keep(
+                self.table.ledger.malformed(mark), malformed.texts(rows), places, within=self.table.folder.parent
+            )
+        return skipped
 
 
 @contextmanager

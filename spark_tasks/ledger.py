@@ -59,6 +59,10 @@ class Ledger:
         """Where the page of that batch is, as the attempt with that token wrote it."""
         return self.folder / f"{mark.name}.json"
 
+    def malformed(self, mark: Mark) -> Path:
+        """Where the rows are that were left out of that batch."""
+        return self.folder / f"{mark.name}.malformed.jsonl"
+
     def pages(self, last: Mark | None) -> Iterator[Page]:
         """The pages back from `last`, the newest first. Raises `LedgerDamaged`."""
         while last is not None:

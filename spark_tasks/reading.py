@@ -37,6 +37,15 @@ class ReadFailed(Exception):
     """Spark could not read a file."""
 
 
+class BadFile(Exception):
+    """The file at `path` cannot be put into the table; `why` is one of the above, and names it."""
+
+    def __init__(self, path: str, why: Exception) -> None:
+        super().__init__(str(why))
+        self.path = path
+        self.why = why
+
+
 class Form(BaseModel):
     """How the files are written."""
 
@@ -143,7 +152,7 @@ def frame(spark: "SparkSession", form: Form, schema: "StructType", places: Seque
 
 
 def check_fields(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> None:
-    """Raises `SchemaDrift` if a JSON file has a field that the table has not: Spark would drop it in silence."""
+    """Raises `BadFile` if a JSON file has a field that the table has not: Spark would drop it without a word."""
     if form.format != "json":
         return
     known = set(field_paths(schema.jsonValue()))
@@ -152,7 +161,8 @@ def check_fields(spark: "SparkSession", form: Form, schema: "StructType", places
     for place, source in places.items():
         extra = sorted(set(field_paths(infer(spark, form, [place]).jsonValue())) - known)
         if extra:
-            raise SchemaDrift(f"{source.path} has fields that the table has not: {', '.join(extra)}")
+            why = SchemaDrift(f"{source.path} has fields that the table has not: {', '.join(extra)}")
+            raise BadFile(source.path, why)
 
 
 def field_paths(schema: Any, within: str = "") -> Iterator[str]:
@@ -170,8 +180,8 @@ def field_paths(schema: Any, within: str = "") -> Iterator[str]:
         yield from field_paths(schema.get(inner), within)
 
 
-def explained(error: Exception, places: Mapping[Path, Source]) -> Exception | None:
-    """What an error of Spark's means for the files of a batch; None if it is about something else."""
+def explained(error: Exception, places: Mapping[Path, Source]) -> BadFile | None:
+    """Which file of a batch an error of Spark's is about, and what it means; None if it is about something else."""
     messages = list(_messages(error))
     said = "\n".join(messages)
     match = re.search(r"reading file (file:\S+?)\.?(?:\s|$)", said)
@@ -179,6 +189,10 @@ def explained(error: Exception, places: Mapping[Path, Source]) -> Exception | No
         return None
     path = Path(unquote(urlsplit(match[1]).path))
     name = places[path].path if path in places else str(path)
+    return BadFile(name, _fault(name, said, messages))
+
+
+def _fault(name: str, said: str, messages: Sequence[str]) -> Exception:
     if "header does not conform" in said:
         header = re.search(r"Header: (.*)\n\s*Schema: (.*)", said)
         if header is None:

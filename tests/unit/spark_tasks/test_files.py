@@ -95,7 +95,7 @@ def test_urls_are_listed_and_fetched_through_fsspec(tmp_path: Path) -> None:
             check_unchanged(places)
         assert not (tmp_path / "fetched").exists(), "each batch of a long ingest would stay on the node's disk"
         memory.rm("/news/b.csv")
-        with pytest.raises(NoSource, match=r"b\.csv was there"), staged(found, tmp_path / "again"):
+        with pytest.raises(SourceChanged, match=r"b\.csv was there"), staged(found, tmp_path / "again"):
             pass
         assert not (tmp_path / "again").exists()
     finally:

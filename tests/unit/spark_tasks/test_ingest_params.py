@@ -105,12 +105,17 @@ def test_spark_s_errors_name_the_file_and_the_row() -> None:
         ),
         {},
     )
-    assert isinstance(malformed, MalformedRows)
+    assert malformed is not None
+    assert isinstance(malformed.why, MalformedRows)
+    assert malformed.path == "/in/a b.csv"
     assert str(malformed) == ("/in/a b.csv: Malformed records are detected: [4,b]. Malformed CSV record: 4,b,k")
     drift = explained(
         _Thrown(READING, "CSV header does not conform to the schema.\n Header: x, z\n Schema: x, y\nCSV file: f"), {}
     )
-    assert isinstance(drift, SchemaDrift)
+    assert drift is not None
+    assert isinstance(drift.why, SchemaDrift)
     assert str(drift) == "/in/a b.csv: its header is (x, z), the columns are (x, y)"
-    assert isinstance(explained(_Thrown(READING, "Input/output error"), {}), ReadFailed)
+    unread = explained(_Thrown(READING, "Input/output error"), {})
+    assert unread is not None
+    assert isinstance(unread.why, ReadFailed)
     assert explained(ValueError("something else"), {}) is None

@@ -1,0 +1,70 @@
+"""The rows that `malformed: skip` leaves out of a table: kept beside the batch's page, with file, line and text.
+
+One JSON object a line: `{"file": ..., "line": 17, "text": ...}`. Spark does not say where in a file a row was, so the
+file is read once more for its lines; `line` is null where none is found (a record over several lines counts as where
+its first line is).
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from spark_tasks.durable import sync, sync_names
+from spark_tasks.files import Source
+from spark_tasks.reading import CORRUPT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def texts(rows: "DataFrame") -> dict[Path, list[str]]:
+    """The raw text of each malformed row, by the file that it stands in."""
+    from pyspark.sql import functions as f
+
+    found: dict[Path, list[str]] = defaultdict(list)
+    bad = rows.filter(f.col(CORRUPT).isNotNull())
+    # Spark refuses to read CSV for this column alone: all others are asked for with it.
+    for row in bad.withColumn(_FILE, f.input_file_name()).toLocalIterator():
+        found[Path(unquote(urlsplit(row[_FILE]).path))].append(row[CORRUPT])
+    return found
+
+
+_FILE = "_rota_file"
+
+
+def keep(path: Path, found: Mapping[Path, Sequence[str]], places: Mapping[Path, Source], within: Path) -> None:
+    """Write the rows to `path`, and see that they are on the disk. `places`: where the batch's files are read from."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as out:
+        for place, rows in sorted(found.items()):
+            name = places[place].path if place in places else str(place)
+            with place.open(encoding="utf-8", errors="replace", newline=None) as lines:
+                for line, text in numbered(rows, lines):
+                    out.write(json.dumps({"file": name, "line": line, "text": text}, ensure_ascii=False) + "\n")
+    sync(path)
+    sync_names(path.parent, within=within)
+
+
+def numbered(rows: Sequence[str], lines: Iterable[str]) -> Iterator[tuple[int | None, str]]:
+    """Each row with the number of its line, from 1 on, in the order of the lines; rows that no line has come last.
+
+    >>> list(numbered(["x,y,z", "x,y,z", "gone"], ["a,b", "x,y,z", "1,2", "x,y,z"]))
+    [(2, 'x,y,z'), (4, 'x,y,z'), (None, 'gone')]
+    """
+    waiting: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        waiting[_first_line(row)].append(row)
+    for number, line in enumerate(lines, 1):
+        known = waiting.get(_first_line(line))
+        if known:
+            yield number, known.pop(0)
+    for rest in waiting.values():
+        for row in rest:
+            yield None, row
+
+
+def _first_line(text: str) -> str:
+    return text.lstrip("\ufeff").partition("\n")[0].rstrip("\r")
