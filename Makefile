@@ -7,7 +7,7 @@ PYTEST := $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit lint up bench soak blackout chaos lock compose-test clean
+.PHONY: help setup demo test test-more unit lint up bench soak blackout chaos lock compose-test clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -39,6 +39,10 @@ unit: setup  ## the tests without sockets: a few seconds
 
 test: lint  ## all that must hold: style, types, contracts, docs and the tests
 	@$(PYTEST)
+
+test-more: .venv/bench  ## what does not fit into make test: rounds of faults against real nodes (10 minutes)
+	@$(BIN)/python -m bench.blackout --rounds 5
+	@$(BIN)/python -m bench.chaos --loopback --nodes 3 --rounds 10
 
 soak: setup  ## what is too long for make test: faults against a real cluster (ROUNDS=20), simulated histories (HISTORIES=20000)
 	@$(BIN)/python -m bench.chaos --loopback --nodes 3 --rounds $(or $(ROUNDS),20)
