@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from node.folder import remembers
 from node.state.entries import Seed
-from tasks.spec import NAME_PATTERN
+from tasks.spec import NAME_PATTERN, NODE_LABEL
 
 SHORT_SECRET: Final = 16
 """A secret of fewer characters than this is taken, and warned about."""
@@ -105,6 +105,11 @@ def load(environ: Mapping[str, str]) -> Config:
         reader.problem(
             "ROTA_SECRET (or ROTA_SECRET_FILE) is not set: members authenticate one another with it, and an open "
             "Raft port would let anyone who reaches it run code here; make one with: openssl rand -hex 32"
+        )
+    if any(name == NODE_LABEL and value != node for name, value in config.labels):
+        reader.problem(
+            f"ROTA_LABELS gives the label 'node': every member bears it with its own id ({node!r} here), by which "
+            "tasks are bound to it; give your label another name"
         )
     if not is_loopback(bind) and not config.token and "ROTA_TOKEN" not in reader.failed:
         reader.problem(

@@ -7,8 +7,9 @@ from node.execution.order import Order
 from node.liveness.view import Peer, View
 from node.raft.machine import Role
 from node.state.entries import Join, Seed
-from node.state.value import Run, State
+from node.state.value import Labels, Run, State
 from tasks.kinds import KindEntry
+from tasks.spec import NODE_LABEL
 
 
 def join_of(
@@ -22,11 +23,20 @@ def join_of(
         seed.raft_port,
         seed.http_port,
         heartbeat_port,
-        config.labels,
+        labels_of(config.node, config.labels),
         config.capacity,
         tuple(sorted(kinds)),
         after,
     )
+
+
+def labels_of(node: str, labels: Labels) -> Labels:
+    """A member's labels: those that it was configured with, and its own id as `node`, to bind tasks to it.
+
+    >>> labels_of("node-1", (("zone", "a"),))
+    (('node', 'node-1'), ('zone', 'a'))
+    """
+    return tuple(sorted([*(label for label in labels if label[0] != NODE_LABEL), (NODE_LABEL, node)]))
 
 
 def order_of(run: Run, config: Config, kinds: Mapping[str, KindEntry], deadline_s: float) -> Order:
@@ -48,6 +58,7 @@ def order_of(run: Run, config: Config, kinds: Mapping[str, KindEntry], deadline_
         str(config.secrets_dir),
         config.env_allow,
         {"RUN_SPARK_MASTER": config.spark_master},
+        config.node,
     )
 
 

@@ -28,6 +28,9 @@ from tasks.schedule import check_at, check_cron, check_timezone
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
+NODE_LABEL: Final = "node"
+"""The label that every member bears with its own id as the value: `group: {node: node-1}` binds a task to node-1."""
+
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """A task's name, or a member's id: letters, digits, `.`, `_` and `-`, 128 at most, no slash."""
 
@@ -152,6 +155,11 @@ class Spec(_Model):
             if isinstance(schedule, dict) and schedule.get("continuous") is True:
                 return {**value, "sticky": True}
         return value
+
+    @property
+    def bound(self) -> bool:
+        """Whether the task may run on one member only. A `pin` is a preference, and binds nothing."""
+        return NODE_LABEL in self.group
 
     @property
     def continuous(self) -> bool:

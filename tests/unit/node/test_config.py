@@ -5,6 +5,7 @@ import pytest
 
 from node.config import BadConfig, Config, load, parse_members, unknown_settings
 from node.folder import Folder
+from node.making import join_of
 from node.membership.whereabouts import Agreed
 
 WELL = {
@@ -44,6 +45,7 @@ def test_a_member_list_without_the_node_itself_is_refused() -> None:
         ("ROTA_MAX_RUNS", "many", "whole number from 1"),
         ("ROTA_ALLOW_COMMAND", "perhaps", "must be 1 or 0"),
         ("ROTA_LABELS", "zone", "name=value"),
+        ("ROTA_LABELS", "zone=a,node=node-2", "every member bears it with its own id ('node-1' here)"),
         ("ROTA_ENV_ALLOW", "HOME,ROTA_SECRET", "never given to tasks"),
         ("ROTA_SECRET", "", "ROTA_SECRET (or ROTA_SECRET_FILE) is not set"),
         ("ROTA_SECRET_FILE", "/some/file", "both set"),
@@ -52,6 +54,12 @@ def test_a_member_list_without_the_node_itself_is_refused() -> None:
 )
 def test_what_is_wrong_is_named(variable: str, value: str, said: str) -> None:
     assert said in problems(**{variable: value})
+
+
+def test_every_member_bears_its_id_as_a_label() -> None:
+    config = load({**WELL, "ROTA_LABELS": "zone=a,node=node-1"})
+    seed = parse_members(WELL["ROTA_MEMBERS"])[0]
+    assert join_of(config, seed, 7003, {}, 0, 1).labels == (("node", "node-1"), ("zone", "a"))
 
 
 def test_a_node_whose_folder_knows_the_members_needs_not_be_told_them(tmp_path: Path) -> None:
