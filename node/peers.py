@@ -105,10 +105,13 @@ class Peers:
         return answer
 
     async def check(
-        self, member: str, kind: str, params: Sequence[Mapping[str, Any]], timeout_s: float
+        self, member: str, kind: str, params: Sequence[Mapping[str, Any]], bound: Sequence[bool], timeout_s: float
     ) -> list[list[FieldError]]:
-        """What is wrong with each of `params`, from a member on which the kind is installed."""
-        body = {"kind": kind, "params": params}
+        """What is wrong with each of `params`, from a member on which the kind is installed.
+
+        `bound` says of each whether its task is bound to one member.
+        """
+        body = {"kind": kind, "params": params, "bound": bound}
         answer = await self._json("POST", member, "/peer/check", timeout_s, body)
         try:
             return [[FieldError(**error) for error in errors] for errors in answer["errors"]]

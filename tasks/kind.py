@@ -51,6 +51,10 @@ class Context(Protocol[P_co]):
         """The task's name."""
 
     @property
+    def node(self) -> str:
+        """The id of the member on which this attempt runs."""
+
+    @property
     def run_id(self) -> str:
         """The run, opaque; the same for every attempt at it."""
 
@@ -104,6 +108,10 @@ class Kind(Protocol[P_contra]):
 
     A kind that needs packages which not every member has may name them in `requires`, a tuple of module names:
     members without them do not offer it.
+
+    A kind whose params may name data on a member's own disk may say so by a static method `local_data(params)`: the
+    names of the fields (such as `source`) that do, unless the params say that all members see the same there. A task
+    with such fields is taken only if its group binds it to one member (`group: {node: ID}`).
 
     `run` returns a small dict of figures and artifact URLs (JSON types), or None. Any exception is a
     failed attempt; `Unretryable` and `MissingSecret` fail the run at once.

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
@@ -12,6 +12,12 @@ from tasks.fields import FieldError, field_errors
 from tasks.kind import Kind
 
 GROUP = "rota.kinds"
+
+UNBOUND: Final = (
+    "is on a node's own disk, where another node has other data at the same path: bind the task to the node that has "
+    "it (group: {node: ID}; a pin is only a preference), or set `shared: true` if all nodes see the same data there"
+)
+"""What is wrong with params that name a member's own data in a task that any member may run."""
 
 
 class KindError(Exception):
@@ -69,10 +75,17 @@ def params_schema(kind: type[Any]) -> dict[str, Any]:
     return schema
 
 
-def check_params(kind: type[Any], params: Mapping[str, Any]) -> list[FieldError]:
-    """What is wrong with `params`, field by field; nothing if they are valid."""
+def check_params(kind: type[Any], params: Mapping[str, Any], *, bound: bool) -> list[FieldError]:
+    """What is wrong with `params`, field by field; nothing if they are valid.
+
+    `bound`: whether the task may run on one member only. Unless it is, the kind's `local_data` (see `tasks.kind.Kind`)
+    names the fields that would be another machine's data on another member.
+    """
     try:
-        kind.Params.model_validate(dict(params))
+        valid = kind.Params.model_validate(dict(params))
     except ValidationError as error:
         return field_errors(error, params)
-    return []
+    local_data = getattr(kind, "local_data", None)
+    if bound or local_data is None:
+        return []
+    return [FieldError(f"params.{field}", UNBOUND) for field in local_data(valid)]

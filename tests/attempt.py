@@ -23,6 +23,7 @@ class FakeContext(Generic[P]):
     params: P
     scratch: Path
     task: str = "task"
+    node: str = "node-1"
     run_id: str = "task~1"
     attempt: int = 1
     token: int = 1

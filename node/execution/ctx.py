@@ -158,6 +158,11 @@ class Ctx:
         return self._order.task
 
     @property
+    def node(self) -> str:
+        """The member that makes the attempt."""
+        return self._order.node
+
+    @property
     def run_id(self) -> str:
         """The run."""
         return self._order.run_id

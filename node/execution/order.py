@@ -18,7 +18,7 @@ class Order:
 
     `target` is the kind's `module:Class`; `params` still hold references; `fire_at_us` is in microseconds
     since the epoch; `checkpoint` is packed, as it was committed; `deadline_s` is the lease's, on
-    CLOCK_BOOTTIME; `env` is added to the worker's variables.
+    CLOCK_BOOTTIME; `env` is added to the worker's variables; `node` is the member that makes the attempt.
     """
 
     run_id: str
@@ -35,6 +35,7 @@ class Order:
     secrets_dir: str = "/run/secrets"
     env_allow: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,11 +30,14 @@ class InstalledKinds:
             self._schemas[kind] = params_schema(self._kind(kind))
         return self._schemas[kind]
 
-    def check(self, kind: str, params: Mapping[str, Any]) -> Sequence[FieldError]:
-        """What is wrong with params. Raises `KeyError`, or `KindError` if the kind does not load."""
+    def check(self, kind: str, params: Mapping[str, Any], *, bound: bool) -> Sequence[FieldError]:
+        """What is wrong with params of a task that is `bound` to one member, or not.
+
+        Raises `KeyError`, or `KindError` if the kind does not load.
+        """
         model = self._kind(kind)
         try:
-            return check_params(model, params)
+            return check_params(model, params, bound=bound)
         except Exception as error:  # noqa: BLE001 - a kind is anybody's code
             # What it stumbles over is most likely not right; what else is in the error may be a secret's.
             what, where = type(error).__name__, extract_tb(error.__traceback__)[-1]

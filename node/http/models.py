@@ -4,7 +4,16 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, field_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    field_validator,
+    model_validator,
+)
 
 from node.http.times import EPOCH
 from node.state.restoring import COUNT_MAX
@@ -108,6 +117,13 @@ class PeerCheckBody(_Asked):
 
     kind: str
     params: list[dict[str, JsonValue]]
+    bound: list[bool] = Field(description="For each: whether its task is bound to one member")
+
+    @model_validator(mode="after")
+    def _for_each(self) -> "PeerCheckBody":
+        if len(self.bound) != len(self.params):
+            raise ValueError("`bound` has as many values as `params`")
+        return self
 
 
 def _in_the_calendar(at: datetime) -> datetime:

@@ -8,15 +8,23 @@ from pydantic import ValidationError
 
 from node.http.call import UNKEPT, Call, string_list
 from node.http.problems import MAX_ERRORS, Problem, field_errors, invalid, invalid_field
+from node.http.surface import Kinds
 from node.peers import PeerAway
 from node.state.entries import Put
 from node.state.value import State
 from tasks.fields import FieldError, Path, dotted
 from tasks.kinds import KindError
-from tasks.spec import Spec
+from tasks.spec import NODE_LABEL, Spec
 
 THREAD_FROM: Final = 50
 """Lists of this many specs and more are checked off the event loop."""
+
+
+class Given(NamedTuple):
+    """Params, and whether the task that they are for is bound to one member."""
+
+    params: Mapping[str, Any]
+    bound: bool
 
 
 class Checked(NamedTuple):
@@ -31,6 +39,11 @@ class Checked(NamedTuple):
     group: Mapping[str, str]
     pin: str | None
     put: Put
+
+    @property
+    def given(self) -> Given:
+        """What the kind checks of it."""
+        return Given(self.params, NODE_LABEL in self.group)
 
 
 async def one_spec(call: Call, name: str) -> Checked:
@@ -61,24 +74,25 @@ async def many_specs(call: Call) -> list[Checked]:
     return specs
 
 
-async def check_params(call: Call, kind: str, params: Sequence[Mapping[str, Any]]) -> list[list[FieldError]]:
-    """What is wrong with each of `params`, by the kind's own model: here, or on a member that has the kind.
+async def check_params(call: Call, kind: str, given: Sequence[Given]) -> list[list[FieldError]]:
+    """What is wrong with each of `given`, by the kind's own model: here, or on a member that has the kind.
 
     Raises `Problem` member-away if no member that has it answers.
     """
     kinds = call.node.kinds
     if kind in kinds.names():
         try:
-            if len(params) >= THREAD_FROM:
-                return await asyncio.to_thread(lambda: [list(kinds.check(kind, each)) for each in params])
-            return [list(kinds.check(kind, each)) for each in params]
+            if len(given) >= THREAD_FROM:
+                return await asyncio.to_thread(_all_wrong, kinds, kind, given)
+            return _all_wrong(kinds, kind, given)
         except KindError:
             pass  # it does not load here; it may elsewhere
     having = members_offering(call.state, kind)
     for member in having:
         if member != call.node.facts.node:
             try:
-                return await call.service.peers.check(member, kind, params, call.service.limits.peer_log_s)
+                params, bound = [each.params for each in given], [each.bound for each in given]
+                return await call.service.peers.check(member, kind, params, bound, call.service.limits.peer_log_s)
             except PeerAway:
                 continue
     raise Problem(
@@ -87,6 +101,10 @@ async def check_params(call: Call, kind: str, params: Sequence[Mapping[str, Any]
         f"and no member that offers it answers ({string_list(having)})",
         members=having,
     )
+
+
+def _all_wrong(kinds: Kinds, kind: str, given: Sequence[Given]) -> list[list[FieldError]]:
+    return [list(kinds.check(kind, each.params, bound=each.bound)) for each in given]
 
 
 def members_offering(state: State, kind: str) -> list[str]:
@@ -148,7 +166,7 @@ async def _kind_errors(call: Call, specs: Sequence[Checked], place: Callable[[in
             message = _unknown_kind(kind, known, kind in call.node.kinds.names())
             errors += [FieldError(dotted((*place(position), "kind")), message) for position in positions[:MAX_ERRORS]]
             continue
-        found = await check_params(call, kind, [specs[position].params for position in positions])
+        found = await check_params(call, kind, [specs[position].given for position in positions])
         for position, wrong in zip(positions, found, strict=True):
             errors += [_at(place(position), error) for error in wrong]
     return errors

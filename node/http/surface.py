@@ -105,8 +105,11 @@ class Kinds(Protocol):
         load.
         """
 
-    def check(self, kind: str, params: Mapping[str, Any]) -> Sequence[FieldError]:
-        """What is wrong with params, each field as `params.x`. Raises as `schema` does."""
+    def check(self, kind: str, params: Mapping[str, Any], *, bound: bool) -> Sequence[FieldError]:
+        """What is wrong with params of a task that is `bound` to one member, or not; each field as `params.x`.
+
+        Raises as `schema` does.
+        """
 
 
 @dataclass(frozen=True, slots=True)

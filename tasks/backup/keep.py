@@ -1,8 +1,9 @@
 """Which backups to keep, and the removal of the others and of what attempts without a backup left behind.
 
 What is removed has a name of exactly our form and a smaller token than the attempt that removes it: a folder of
-somebody else's, a copy under another name and the backup of a newer attempt stay. So does a manifest that cannot be
-read: it may be of a later version, or all that a damaged disk has left.
+somebody else's, a copy under another name and the backup of a newer attempt stay. So does what is of another lineage
+(`tasks.backup.lineage`), and a manifest that cannot be read: it may be of a later version, or all that a damaged disk
+has left.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tasks.backup.destination import Place
+from tasks.backup.lineage import Lineage
 from tasks.backup.manifest import NAME, Manifest, begun, survey
 
 SILENT: Final = timedelta(days=1)
@@ -28,11 +30,15 @@ _BEGUN_MAX: Final = 500
 
 @dataclass(frozen=True)
 class Tidied:
-    """What was removed; what could not be, and why; and whose manifests cannot be read, and why."""
+    """What was removed; what could not be, and why; and whose manifests cannot be read, and why.
+
+    `others`: how many backups of other lineages there are, or of none; known only where `keep` is given.
+    """
 
     removed: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
+    others: int = 0
 
 
 def surplus(found: Sequence[Manifest], made: str, keep: int, token: int) -> list[str]:
@@ -57,10 +63,11 @@ def perhaps_left(names: Sequence[str], token: int, now: datetime) -> list[str]:
     return [name for created, name in sorted(known) if now - created >= SILENT][-LOOKED_AT:]
 
 
-def tidy(place: Place, made: str, token: int, keep: int | None, now: datetime) -> Tidied:
-    """Remove all but the newest `keep` backups of a task (None: none), and leftovers. Raises nothing.
+def tidy(place: Place, made: str, token: int, lineage: Lineage, keep: int | None, now: datetime) -> Tidied:
+    """Remove all but the newest `keep` backups of a lineage (None: none), and leftovers. Raises nothing.
 
-    `made` is the URL of the backup that attempt `token` just made, `now` the time.
+    `made` is the URL of the backup that attempt `token` just made, `now` the time. Backups of other lineages, or of
+    none, are neither counted nor removed.
     """
     removed: list[str] = []
     failed: list[str] = []
@@ -70,7 +77,9 @@ def tidy(place: Place, made: str, token: int, keep: int | None, now: datetime) -
         old = perhaps_left(names, token, now)
         found = survey(place, old if keep is None else names)
         unreadable = found.unreadable
-        going = [] if keep is None else surplus(found.complete, made, keep, token)
+        ours = [manifest for manifest in found.complete if lineage.holds(manifest)]
+        others = 0 if keep is None else len(found.complete) - len(ours)
+        going = [] if keep is None else surplus(ours, made, keep, token)
         going += [name for name in found.without if name in old and _silent(place.inside(name), now)]
     except Exception as error:  # noqa: BLE001  the libraries of the storages raise whatever they like; it is told
         return Tidied(failed=(f"{place.url}: {type(error).__name__}: {error}",), unreadable=unreadable)
@@ -81,7 +90,7 @@ def tidy(place: Place, made: str, token: int, keep: int | None, now: datetime) -
             failed.append(f"{name}: {type(error).__name__}: {error}")
         else:
             removed.append(name)
-    return Tidied(tuple(removed), tuple(failed), unreadable)
+    return Tidied(tuple(removed), tuple(failed), unreadable, others)
 
 
 def remove(place: Place) -> None:

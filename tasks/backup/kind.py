@@ -11,11 +11,12 @@ from typing import Annotated, Any, Final
 import zstandard
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from tasks.backup import archive, keep, manifest
+from tasks.backup import archive, keep, lineage, manifest
 from tasks.backup.destination import BadDestination, Place, checked, local_path
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.sources import folder, postgres, sqlite
 from tasks.backup.sources.in_place import closed_to_others
+from tasks.identity import AcceptedSources, identity_id
 from tasks.kind import Context, Failed, Fenced
 from tasks.secret import Reference, SecretEnv, SecretFile
 
@@ -51,6 +52,11 @@ class BackupParams(BaseModel):
     )
     level: int = Field(default=3, ge=1, le=19, description="zstd's level")
     keep: int | None = Field(default=None, ge=1, le=10_000, description="How many backups stay; null: all")
+    accept_source: AcceptedSources = Field(
+        default=[],
+        description="Ids of sources that are the same data as before, moved or restored: the error that refuses one "
+        "names its id",
+    )
 
     @field_validator("destination")
     @classmethod
@@ -88,10 +94,17 @@ class Backup:
 
     Params = BackupParams
 
+    @staticmethod
+    def local_data(params: BackupParams) -> list[str]:
+        """The fields that name data on the member's own disk (`tasks.kind.Kind`)."""
+        source = params.source
+        return [] if isinstance(source, postgres.PostgresSource) or source.shared else ["source"]
+
     def run(self, ctx: Context[BackupParams]) -> dict[str, Any]:
         """Make one backup. Result: its URL, sizes, seconds, remarks, how many old ones were removed, what could not be.
 
-        Raises `BadDestination`, `Fenced`, `MissingSecret`, `Stopped`, `Vanished`, and what the source's file names.
+        Raises `BadDestination`, `Fenced`, `MissingSecret`, `OtherSource`, `Stopped`, `Vanished`, and what the source's
+        file names.
         """
         # A backup holds what the source's own permissions keep from others.
         with closed_to_others():
@@ -108,12 +121,15 @@ class Backup:
         place = task_place.inside(name)
         if place.read(manifest.NAME) is not None:
             raise FileExistsError(f"{place.url} is a backup already: another cluster writes to the same destination")
+        making = _Making(ctx, place)
+        identity = making.identity()
+        held = _lineage(ctx, task_place, identity)
         before = keep.begun_before(ctx.checkpoint)
         begun = keep.begun_by_now(before, name)
         ctx.save_checkpoint(begun)
         cleared = keep.clear(task_place, before, ctx.token)
         try:
-            entry, tools, remarks = _Making(ctx, place).content()
+            entry, tools, remarks = making.content()
             done = Manifest(
                 task=ctx.task,
                 run_id=ctx.run_id,
@@ -126,6 +142,9 @@ class Backup:
                 tools=tools,
                 files=(entry,),
                 remarks=tuple(map(_printable, remarks)),
+                node=ctx.node,
+                identity=identity,
+                lineage=held.name,
             )
             # An attempt that was taken over makes no backup,
             ctx.save_checkpoint(begun | {"finishing": place.url})
@@ -138,12 +157,19 @@ class Backup:
         ctx.log.info("%s: %d bytes, %d stored", place.url, done.size_bytes, done.stored_bytes)
         for remark in done.remarks[:100]:
             ctx.log.warning("%s", remark)
-        tidied = self._tidy(ctx, task_place, place, done, begun)
+        tidied = self._tidy(ctx, task_place, place, done, begun, held)
         failed = [*cleared.failed, *tidied.failed]
         for why in failed:
             ctx.log.warning("the backup is complete, but something old could not be removed: %s", why)
         for why in tidied.unreadable:
             ctx.log.warning("not counted and not removed: %s", why)
+        if tidied.others:
+            ctx.log.warning(
+                "not counted and not removed: %d backups of another source, or from before sources were noted (those "
+                "count if the task's params have `accept_source: %s`)",
+                tidied.others,
+                identity_id(identity),
+            )
         return {
             "url": place.url,
             "bytes": done.size_bytes,
@@ -153,11 +179,18 @@ class Backup:
             "removed": len(cleared.removed) + len(tidied.removed),
             "not_removed": [_printable(why[:1000]) for why in failed[:20]],
             "unreadable": len(tidied.unreadable),
+            "others": tidied.others,
             "seconds": round(time.monotonic() - began_s, 3),
         }
 
     def _tidy(
-        self, ctx: Context[BackupParams], task_place: Place, place: Place, done: Manifest, begun: dict[str, Any]
+        self,
+        ctx: Context[BackupParams],
+        task_place: Place,
+        place: Place,
+        done: Manifest,
+        begun: dict[str, Any],
+        held: lineage.Lineage,
     ) -> keep.Tidied:
         """Remove what is old, if this is still the run's attempt and its backup is whole: raises `Fenced`, `Vanished`.
 
@@ -178,7 +211,19 @@ class Backup:
                 return keep.Tidied(failed=(f"{place.url}: {type(error).__name__}: {error}",))
         if fenced is not None:
             raise fenced
-        return keep.tidy(task_place, place.url, ctx.token, ctx.params.keep, done.finished)
+        kept = None if held.name is None else ctx.params.keep
+        return keep.tidy(task_place, place.url, ctx.token, held, kept, done.finished)
+
+
+def _lineage(ctx: Context[BackupParams], task_place: Place, identity: dict[str, str]) -> lineage.Lineage:
+    """What the backup of this source will belong to. Raises `OtherSource`."""
+    try:
+        newest = lineage.newest_identified(task_place)
+    except PermissionError as error:
+        # A member that may only write there removes nothing either: without a look there is no harm in going on.
+        ctx.log.warning("whether the backups at %s are of this source is not known: %s", task_place.url, error)
+        return lineage.Lineage(None)
+    return lineage.continued(newest, identity, ctx.params.accept_source, ctx.node)
 
 
 def _check_stored(place: Place, done: Manifest) -> None:
@@ -224,14 +269,28 @@ class _Making:
         self._place = place
         self._total: int | None = None
 
+    def identity(self) -> dict[str, str]:
+        """What tells the source from another of that name. Raises what the source's file names."""
+        match self._ctx.params.source:
+            case postgres.PostgresSource() as source:
+                database = self._database(source)
+                return postgres.identity(database, database.tools())
+            case sqlite.SqliteSource() as source:
+                return sqlite.identity(source, self._ctx.node)
+            case folder.FolderSource() as source:
+                return folder.identity(source, self._ctx.node)
+
+    def _database(self, source: postgres.PostgresSource) -> postgres.Database:
+        password = None if source.password is None else self._ctx.secret(source.password)
+        return postgres.Database(source.url, self._ctx.scratch, password, source.bin)
+
     def content(self) -> tuple[FileEntry, dict[str, str], list[str]]:
         """Write it. What the manifest says of it, the tools that made it, and remarks."""
         remarks: list[str] = []
         tools = {"rota": _version("rota"), "zstandard": zstandard.__version__}
         match self._ctx.params.source:
             case postgres.PostgresSource() as source:
-                password = None if source.password is None else self._ctx.secret(source.password)
-                database = postgres.Database(source.url, self._ctx.scratch, password, source.bin)
+                database = self._database(source)
                 found = database.tools()
                 entry = self._store(postgres.FILE, lambda out: postgres.dump(database, found, out))
                 return entry, tools | {"pg_dump": found.version}, []

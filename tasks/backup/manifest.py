@@ -55,6 +55,13 @@ class Manifest(BaseModel):
     remarks: tuple[str, ...] = Field(
         default=(), description="What is not in it as one might expect: files that vanished"
     )
+    node: str | None = Field(default=None, description="The member that made it; null: made before this was noted")
+    identity: dict[str, str] | None = Field(
+        default=None, description="What tells the source from another of that name; null: made before this was noted"
+    )
+    lineage: str | None = Field(
+        default=None, description="The backups that `keep` counts together: those of one source; null: as above"
+    )
     url: str = Field(default="", exclude=True, description="Where this was read from; not stored")
 
     @property

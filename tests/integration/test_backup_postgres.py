@@ -15,6 +15,7 @@ from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources import postgres_tools
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed
 from tasks.backup.verify import verify
+from tasks.identity import OtherSource
 from tests.attempt import FakeContext
 
 pytestmark = pytest.mark.integration
@@ -125,3 +126,44 @@ def test_programs_of_a_version_that_fits_are_chosen(tmp_path: Path) -> None:
     assert installed(str(tmp_path), os.environ) == []
     assert postgres_tools.OTHER_PLACES
     assert any(tools.major == 17 for tools in installed(None, {"PATH": "/nowhere"}))
+
+
+def test_another_database_behind_the_same_url_is_another_source(server: Server, tmp_path: Path) -> None:
+    """Dropped and made anew: what is in it would take the place of the good copies."""
+    server.sql("postgres", "CREATE DATABASE ledger TEMPLATE orders")
+    url = server.url("ledger")
+    good = [Backup().run(_at(_backup(server, tmp_path, url=url), token, node))["url"] for token, node in _TWO]
+    found = list_backups(f"{tmp_path}/to/orders")
+    assert {one.lineage for one in found} == {found[0].lineage}
+    identity = found[0].identity or {}
+    assert identity["system"] == server.sql("postgres", "SELECT system_identifier FROM pg_control_system()")
+    server.sql("postgres", "DROP DATABASE ledger")
+    server.sql("postgres", "CREATE DATABASE ledger")
+    with pytest.raises(
+        OtherSource, match=r"is of database ledger \(oid \d+\); on node-2 the source now is database ledger"
+    ):
+        Backup().run(_at(_backup(server, tmp_path, url=url), 3, "node-2"))
+    assert sorted(one.url for one in list_backups(f"{tmp_path}/to/orders")) == good
+
+
+def test_a_server_that_tells_no_identifier_of_its_own_is_backed_up(server: Server, tmp_path: Path) -> None:
+    server.sql("postgres", "CREATE DATABASE plain TEMPLATE orders")
+    server.sql(
+        "plain", "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC; CREATE ROLE guest LOGIN PASSWORD 'g'"
+    )
+    server.sql("plain", "GRANT SELECT ON line TO guest")
+    url = server.url("plain").replace("//rota@", "//guest@")
+    context = _backup(server, tmp_path, url=url)
+    context.secrets = {"pg": "g"}
+    Backup().run(context)
+    [found] = list_backups(f"{tmp_path}/to/orders")
+    assert set(found.identity or {}) == {"type", "database"}
+
+
+_TWO = ((1, "node-1"), (2, "node-2"))
+
+
+def _at(context: FakeContext[BackupParams], token: int, node: str) -> FakeContext[BackupParams]:
+    context.token, context.node = token, node
+    (context.scratch / "pgpass").unlink(missing_ok=True)
+    return context

@@ -83,7 +83,7 @@ SENT: Final[dict[str, Any]] = {
         "tasks": [KEPT],
     },
     "POST /peer/progress": {"runs": ["r"], "tasks": ["a"]},
-    "POST /peer/check": {"kind": "copy", "params": [{"source": "x"}]},
+    "POST /peer/check": {"kind": "copy", "params": [{"source": "x"}], "bound": [False]},
 }
 """A right body for each route that takes one."""
 

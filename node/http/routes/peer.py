@@ -114,7 +114,8 @@ async def check(call: Call) -> web.Response:
     """What a kind's own model says of params."""
     given = await call.model(PeerCheckBody)
     try:
-        found = [call.node.kinds.check(given.kind, params) for params in given.params]
+        pairs = zip(given.params, given.bound, strict=True)
+        found = [call.node.kinds.check(given.kind, params, bound=bound) for params, bound in pairs]
     except KeyError:
         raise Problem("not-found", "this kind is not installed here") from None
     except KindError as error:

@@ -15,7 +15,7 @@ from node.http.models import RunsQuery, StartBody, TaskRunsQuery
 from node.http.pages import cursor_of, cut, run_before
 from node.http.problems import Problem, invalid
 from node.http.routes.tasks import known_task, task_to_change
-from node.http.specs import check_params, kept
+from node.http.specs import Given, check_params, kept
 from node.http.surface import Progress
 from node.http.times import micros
 from node.http.views import ended_view, run_view
@@ -49,8 +49,8 @@ async def start_run(call: Call) -> web.Response:
         raise Problem("bad-request", f"an Idempotency-Key has {MAX_KEY} characters at most")
     if given.params is not None:
         # Looked up again: it may have been deleted while the body was on its way.
-        kind = call.state.tasks[known_task(call)].spec.kind
-        [errors] = await check_params(call, kind, [given.params])
+        spec = call.state.tasks[known_task(call)].spec
+        [errors] = await check_params(call, spec.kind, [Given(given.params, spec.bound)])
         if errors:
             raise invalid(errors)
         kept(lambda: msgpack.packb(given.params), ("params",))

@@ -12,6 +12,7 @@ from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
 from tasks.backup.sources.in_place import beside, closed_to_others, empty, put_folder
 from tasks.backup.sources.tar import tarfile
 from tasks.backup.sources.unpack import ROOT, forget, unpack
+from tasks.disk import facts_of
 from tasks.kind import Failed
 
 FILE = "folder.tar.zst"
@@ -24,10 +25,23 @@ class FolderSource(BaseModel):
 
     type: Literal["folder"]
     path: Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$")] = Field(examples=["/srv/uploads"])
+    shared: bool = Field(default=False, description="All members that may run this see the same folder at this path")
 
 
 class FolderFailed(Failed):
     """The folder cannot be backed up."""
+
+
+def identity(source: FolderSource, node: str) -> dict[str, str]:
+    """What tells the folder from another member's at that path (`tasks.identity`). Raises `OSError`.
+
+    Not its own inode: a folder is often made anew under its name, and is the same to whoever backs it up.
+    """
+    return {
+        "type": source.type,
+        "path": os.path.normpath(source.path),
+        **facts_of(Path(source.path), node, shared=source.shared),
+    }
 
 
 class _AsLongAsListed:

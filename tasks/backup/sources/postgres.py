@@ -26,6 +26,9 @@ _USER_RELATIONS = """SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.
 WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp)'"""
 
 
+_DATABASE = "SELECT datname || ' (oid ' || oid || ')' FROM pg_catalog.pg_database WHERE datname = current_database()"
+_SYSTEM = "SELECT system_identifier FROM pg_catalog.pg_control_system()"
+
 _REFUSAL = "a password does not belong in the URL: give a reference to a secret as `password`"
 _PREFIXES = ("postgresql://", "postgres://")
 _USER_PART = re.compile(r"[^@/]*(?=@)")
@@ -145,6 +148,19 @@ def _password_file(scratch: Path, password: str) -> Path:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(f"*:*:*:*:{escaped}\n")
     return path
+
+
+def identity(database: Database, tools: Tools) -> dict[str, str]:
+    """What tells the database from another behind the same URL (`tasks.identity`). Raises `PostgresFailed`.
+
+    The server's identifier is that of its data: a standby has that of its primary. What only speaks PostgreSQL's
+    protocol may have none.
+    """
+    facts = {"type": "postgres", "database": database.ask(tools, _DATABASE)}
+    try:
+        return facts | {"system": database.ask(tools, _SYSTEM)}
+    except PostgresFailed:
+        return facts
 
 
 def dump(database: Database, tools: Tools, out: Writer) -> None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged, TargetExists, Writer
 from tasks.backup.manifest import FileEntry
 from tasks.backup.sources.in_place import beside, closed_to_others, put_file
+from tasks.disk import facts_of
 from tasks.kind import Failed
 
 FILE = "database.sqlite.zst"
@@ -21,6 +22,9 @@ FILE = "database.sqlite.zst"
 _PAGES_A_STEP = 2048
 _OPERATIONS_A_STEP = 1000
 _BUSY_S = 60
+_HEADER_BYTES = 100
+_APPLICATION_ID = slice(68, 72)
+"""Where the header of a database file has it (the file format, section 1.3)."""
 
 _NOT_HERE = re.compile(
     r"(?:no such collation sequence: (?P<collation>.+)|no such module: .+"
@@ -39,6 +43,7 @@ class SqliteSource(BaseModel):
 
     type: Literal["sqlite"]
     path: Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$")] = Field(examples=["/srv/app/app.db"])
+    shared: bool = Field(default=False, description="All members that may run this see the same file at this path")
 
 
 class _Unsound(Exception):
@@ -47,6 +52,23 @@ class _Unsound(Exception):
 
 class SqliteFailed(Failed):
     """The database cannot be read, or is damaged."""
+
+
+def identity(source: SqliteSource, node: str) -> dict[str, str]:
+    """What tells the database from another of that name (`tasks.identity`). Raises `SqliteFailed`.
+
+    A file whose application has given it an application_id is known by that, another one by its inode.
+    """
+    path = Path(source.path)
+    try:
+        facts = facts_of(path, node, shared=source.shared)
+        with path.open("rb") as file:
+            header, inode = file.read(_HEADER_BYTES), os.fstat(file.fileno()).st_ino
+    except OSError as error:
+        raise SqliteFailed(f"{path}: unable to open it: {error.strerror or error}") from error
+    application = int.from_bytes(header[_APPLICATION_ID], "big")
+    own = {"application": f"{application:#x}"} if application else {"inode": str(inode)}
+    return {"type": source.type, "path": os.path.normpath(source.path), **facts, **own}
 
 
 def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None]) -> list[str]:

@@ -21,6 +21,7 @@ from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources import folder, sqlite
 from tasks.backup.sources.tar import tarfile
 from tasks.backup.verify import verify
+from tasks.identity import identity_id
 from tasks.kind import Fenced, MissingSecret
 from tests.attempt import FakeContext
 
@@ -95,7 +96,8 @@ def test_the_manifest_says_what_there_is(tmp_path: Path) -> None:
     result = Backup().run(_context(tmp_path, 7))
     (found,) = list_backups(f"{tmp_path}/to/nightly")
     assert (found.task, found.token, found.url, found.source_type) == ("nightly", 7, result["url"], "folder")
-    assert found.source == {"type": "folder", "path": str(tmp_path / "from")}
+    assert found.source == {"type": "folder", "path": str(tmp_path / "from"), "shared": False}
+    assert (found.node, found.lineage) == ("node-1", identity_id(found.identity or {}))
     assert (found.size_bytes, found.stored_bytes) == (result["bytes"], result["stored_bytes"])
     assert json.loads((Path(found.url) / "manifest.json").read_text())["version"] == 1
     assert list_backups(found.url) == [found]

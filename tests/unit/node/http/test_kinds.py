@@ -40,18 +40,18 @@ class Hasty:
 
 def test_a_kind_whose_check_fails_has_found_the_params_wrong(caplog: pytest.LogCaptureFixture) -> None:
     kinds = InstalledKinds({"hasty": KindEntry("hasty", "tests.unit.node.http.test_kinds:Hasty")})
-    assert not kinds.check("hasty", {"source": "x"})
-    [error] = kinds.check("hasty", {"source": "a secret"})
+    assert not kinds.check("hasty", {"source": "x"}, bound=False)
+    [error] = kinds.check("hasty", {"source": "a secret"}, bound=False)
     assert (error.field, "KeyError" in error.message) == ("params", True)
     [line] = caplog.messages
     assert "test_kinds.py" in line
     assert "a secret" not in line
     with pytest.raises(KeyError):
-        kinds.check("absent", {})
+        kinds.check("absent", {}, bound=False)
 
 
 def test_a_field_is_named_as_it_was_written() -> None:
-    [error] = InstalledKinds(installed()).check("command", {"argv": ["true"], "env": {"1": []}})
+    [error] = InstalledKinds(installed()).check("command", {"argv": ["true"], "env": {"1": []}}, bound=False)
     assert error.field == "params.env.1", "a key of digits is no place in a list"
 
 
@@ -66,5 +66,5 @@ def test_our_own_kinds_stumble_over_nothing(
             given = from_json(body, allow_inf_nan=False)
         except ValueError:
             continue
-        kinds.check(kind, given)
+        kinds.check(kind, given, bound=False)
     assert not caplog.messages

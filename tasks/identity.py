@@ -1,0 +1,83 @@
+"""What tells one source of data from another of the same name: facts about it, and how they are compared.
+
+Facts are short texts by name: the machine, the file system's UUID, a database server's identifier. Two sources are
+taken for the same unless a fact that is known of both differs: one that cannot be had everywhere (a container has no
+machine id, an old kernel tells no UUID) does not make a difference by being absent.
+"""
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field, StringConstraints
+
+from tasks.kind import Failed
+
+Facts = Mapping[str, str]
+
+AcceptedSources = Annotated[
+    list[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]],
+    Field(max_length=100),
+    BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+]
+"""What a kind's params take as `accept_source`: an `identity_id`, or a list of them."""
+
+SAID_AS: Final = {
+    "type": "type",
+    "path": "path",
+    "node": "node",
+    "machine": "machine",
+    "file_system": "file system",
+    "uuid": "file system UUID",
+    "fsid": "file system id",
+    "mount_inode": "inode of the mount's root",
+    "application": "application_id",
+    "inode": "inode of the file",
+    "system": "PostgreSQL system identifier",
+    "database": "database",
+}
+"""The facts there are, in the order in which they are told, and what they are called."""
+
+
+class OtherSource(Failed):
+    """The source is not the one that it was before. Nothing has been written."""
+
+
+def identity_id(facts: Facts) -> str:
+    """A short name for exactly these facts: 16 hexadecimal digits.
+
+    >>> identity_id({"node": "a", "path": "/srv"}) == identity_id({"path": "/srv", "node": "a"})
+    True
+    """
+    packed = "\0".join(f"{name}={facts[name]}" for name in sorted(facts))
+    return blake2b(packed.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+
+
+def differing(was: Facts, now: Facts) -> list[str]:
+    """The names of the facts that are known of both and differ. None: it is the same source.
+
+    The file system's id counts only where its UUID is not known of both: some file systems make a new id at each mount.
+
+    >>> differing({"node": "a", "uuid": "1", "fsid": "8"}, {"uuid": "1", "fsid": "9", "machine": "m"})
+    []
+    >>> differing({"node": "a", "fsid": "8"}, {"node": "b", "uuid": "1", "fsid": "9"})
+    ['node', 'fsid']
+    """
+    both = was.keys() & now.keys()
+    left_out = {"fsid"} if "uuid" in both else set()
+    return [name for name in _ordered(both - left_out) if was[name] != now[name]]
+
+
+def told(facts: Facts, names: Iterable[str] | None = None) -> str:
+    """These facts (those of `names`, or all) for people.
+
+    >>> told({"uuid": "9f", "node": "node-1"})
+    'node node-1, file system UUID 9f'
+    """
+    chosen = facts.keys() if names is None else [name for name in names if name in facts]
+    return ", ".join(f"{SAID_AS.get(name, name)} {facts[name]}" for name in _ordered(chosen))
+
+
+def _ordered(names: Iterable[str]) -> list[str]:
+    order = list(SAID_AS)
+    return sorted(names, key=lambda name: (order.index(name) if name in SAID_AS else len(order), name))
