@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_tasks import malformed
+from spark_tasks.disks import check_same, disks_of
 from spark_tasks.files import (
     Source,
     SourceChanged,
     batches,
     canonical,
     check_unchanged,
+    is_local,
     listing,
     local_path,
     news,
@@ -34,6 +36,7 @@ from spark_tasks.ledger import Mark, Page
 from spark_tasks.params import IngestParams
 from spark_tasks.reading import CORRUPT, BadFile, check_fields, explained, frame, settle
 from spark_tasks.session import spark_session
+from tasks.identity import Facts
 from tasks.kind import Context, Fenced, Unretryable
 
 if TYPE_CHECKING:
@@ -98,6 +101,15 @@ class Ingest:
     """Puts the rows of new CSV or JSON files into a Delta table, each once, in batches that survive a crash."""
 
     Params = IngestParams
+
+    @staticmethod
+    def local_data(params: IngestParams) -> list[str]:
+        """The fields that name data on the member's own disk (`tasks.kind.Kind`). A table is always a folder."""
+        if params.shared:
+            return []
+        globs = [params.source] if isinstance(params.source, str) else params.source
+        return ["source", "table"] if any(map(is_local, globs)) else ["table"]
+
     requires = ("pyspark", "pyarrow", "deltalake")
 
     def run(self, ctx: Context[IngestParams]) -> dict[str, Any]:
@@ -171,19 +183,26 @@ class _Attempt:
         self.last: Mark | None = None
         self.version: int | None = None
         self.refused: dict[str, Exception] = {}
+        self.disks: dict[str, Facts] = {}
 
     def look(self) -> list[tuple[Source, ...]]:
         """Read the table's log and list the sources: the batches that are new."""
         ctx, self.figures, taken = self.ctx, _Figures(), dict[str, int]()
         self.table.keep()
         self.last, self.version = self.table.last(), self.table.version()
+        globs = [ctx.params.source] if isinstance(ctx.params.source, str) else ctx.params.source
+        self.disks = disks_of(globs, ctx.node)
+        if isinstance(ctx.checkpoint, dict):
+            self._check_disks(ctx.checkpoint.get("disks"), "what this run has put into the table")
+        newest = next(self.table.ledger.pages(self.last), None)
+        if newest is not None:
+            self._check_disks(newest.disks, f"batch {newest.mark.batch} of the table")
         for page in self.table.ledger.pages(self.last):
             # Pages of earlier versions spell a path as its glob did.
             taken.update((canonical(path), size_bytes) for path, size_bytes in page.files)
             if page.run_id == ctx.run_id:
                 self.figures.add(page, self.table.ledger.malformed(page.mark))
         _check_hint(ctx.checkpoint, self.table, self.last, self.version)
-        globs = [ctx.params.source] if isinstance(ctx.params.source, str) else ctx.params.source
         found = listing(globs)
         if not found:
             ctx.log.warning("no file matches %s", ", ".join(globs))
@@ -192,6 +211,9 @@ class _Attempt:
         standing = self.last.batch if self.last else 0
         ctx.log.info("%d files, %d of them new; batch %d is in the table", len(found), len(fresh.new), standing)
         return batches(fresh.new, ctx.params.batch_files)
+
+    def _check_disks(self, before: Any, whence: str) -> None:
+        check_same(before, self.disks, self.ctx.params.accept_source, self.ctx.node, whence)
 
     def run(self, work: list[tuple[Source, ...]]) -> None:
         """Ingest all batches of `work`."""
@@ -277,6 +299,7 @@ class _Attempt:
             rows=self.table.rows_in(mark),
             skipped=skipped,
             files=tuple((source.path, source.size_bytes) for source in batch),
+            disks=self.disks,
         )
         self.table.ledger.write(page)
         self._say(intent=mark.batch)
@@ -295,7 +318,9 @@ class _Attempt:
     def _say(self, intent: int | None = None) -> None:
         """Commit where the run stands. Raises `Fenced` if it has been taken over."""
         standing = {"batch": 0 if self.last is None else self.last.batch, "version": self.version, "intent": intent}
-        self.ctx.save_checkpoint(standing | {"rows": self.figures.rows, "files": self.figures.files})
+        self.ctx.save_checkpoint(
+            standing | {"rows": self.figures.rows, "files": self.figures.files, "disks": self.disks}
+        )
 
     def _write(self, spark: "SparkSession", schema: "StructType", places: Mapping[Path, Source], mark: Mark) -> int:
         """Write the rows as Parquet. How many malformed ones are left out, and kept in a file of their own."""

@@ -1,11 +1,12 @@
 """The ledger of a task in a table: which batches the task has put in, and what each brought, a page a batch."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from spark_tasks.durable import sync, sync_names
+from tasks.identity import Facts
 
 
 class LedgerDamaged(Exception):
@@ -37,7 +38,7 @@ def named(name: str) -> Mark | None:
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the ledger. `files` are `(path, size in bytes)`."""
+    """A page of the ledger. `files` are `(path, size in bytes)`; `disks` tells where local sources lie, by folder."""
 
     mark: Mark
     previous: Mark | None
@@ -45,6 +46,7 @@ class Page:
     rows: int
     skipped: int
     files: tuple[tuple[str, int], ...]
+    disks: Mapping[str, Facts] = field(default_factory=dict)
 
 
 class Ledger:
@@ -102,4 +104,5 @@ def _read(kept: bytes) -> Page:
         rows=value["rows"],
         skipped=value["skipped"],
         files=tuple((path, size) for path, size in value["files"]),
+        disks=value.get("disks", {}),  # pages of before have none
     )

@@ -6,6 +6,7 @@ from pydantic import AfterValidator, Field
 
 from spark_tasks.files import is_local, local_path
 from spark_tasks.reading import Form
+from tasks.identity import AcceptedSources
 
 
 def _absolute(url: str) -> str:
@@ -32,6 +33,14 @@ class IngestParams(Form):
     )
     table: Annotated[_Url, AfterValidator(_local_table)] = Field(
         description="The folder of the Delta table, on storage that every member that may run this has at this path"
+    )
+    shared: bool = Field(
+        default=False,
+        description="All members that may run this see the same local files, and the table, at these paths",
+    )
+    accept_source: AcceptedSources = Field(
+        default=[],
+        description="Ids of disks that hold the same local files as before, moved: the error that refuses one names it",
     )
     batch_files: int = Field(default=8, ge=1, le=10_000, description="Files in a batch; each batch is one commit")
     changed: Literal["fail", "ignore"] = Field(

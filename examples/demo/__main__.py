@@ -106,6 +106,7 @@ def register(cluster: LocalCluster, server: Server) -> None:
                 "format": "csv",
                 "null_value": "NA",
                 "table": f"{FOLDER}/table",
+                "shared": True,  # the three nodes are on this machine
                 "batch_files": 2,
             },
         },

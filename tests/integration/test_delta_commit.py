@@ -16,10 +16,13 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 from deltalake import DeltaTable, Transaction  # noqa: E402  after the check that it is there
 from pyarrow import parquet  # noqa: E402
 
+from spark_tasks import disks  # noqa: E402
 from spark_tasks.delta import Overtaken, Table, TableUnfit, app_id  # noqa: E402
+from spark_tasks.disks import disks_of  # noqa: E402
 from spark_tasks.ingest import Ingest, TableReplaced  # noqa: E402
 from spark_tasks.ledger import LedgerDamaged, Mark, Page  # noqa: E402
 from spark_tasks.params import IngestParams  # noqa: E402
+from tasks.identity import OtherSource, identity_id  # noqa: E402
 from tasks.kind import Fenced  # noqa: E402
 from tests.attempt import FakeContext  # noqa: E402
 
@@ -312,6 +315,34 @@ def test_an_empty_folder_is_not_taken_for_the_table(tmp_path: Path, hint: dict[s
     with pytest.raises(TableReplaced, match=said):
         Ingest().run(_context(tmp_path, token=2, checkpoint=hint))
     assert not (tmp_path / "table").exists()
+
+
+def test_another_machine_s_folder_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by the next attempt at the run, nor by the next run; no Spark is started, nothing comes to the table."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.csv").write_text("n\n7\n")
+    (tmp_path / "in" / "2.csv").write_text("n\n8\n")
+    table, folder = Table(tmp_path / "table", "task"), f"{tmp_path}/in"
+    page = _write(table, Mark(1, 1), [7])
+    here = disks_of([f"{folder}/*.csv"], "node-1")
+    table.ledger.write(replace(page, files=((f"{folder}/1.csv", 4),), disks=here))
+    table.commit(Mark(1, 1), SCHEMA)
+    assert [page.disks for page in table.ledger.pages(table.last())] == [here]
+    elsewhere = {folder: {**here[folder], "uuid": "another", "fsid": "another"}}
+    standing = {"batch": 1, "version": table.version(), "intent": None}
+    with pytest.raises(OtherSource, match=r"what this run has put into the table was made from.*another") as told:
+        Ingest().run(_context(tmp_path, token=2, node="node-2", checkpoint=standing | {"disks": elsewhere}))
+    monkeypatch.setattr(disks, "facts_of", lambda *_, **__: elsewhere[folder])
+    with pytest.raises(OtherSource, match="batch 1 of the table was made from"):
+        Ingest().run(_context(tmp_path, token=3, node="node-2"))
+    assert "group: {node: ID}" in str(told.value)
+    assert _numbers(table.folder) == [7]
+    assert len(list((table.folder / "_rota" / "task").iterdir())) == 1
+    monkeypatch.undo()
+    (tmp_path / "in" / "2.csv").unlink()
+    accepting = _context(tmp_path, token=2, checkpoint=standing | {"disks": elsewhere})
+    accepting.params.accept_source = [identity_id(here[folder])]
+    assert Ingest().run(accepting)["rows"] == 0
 
 
 @dataclass

@@ -1,13 +1,16 @@
 """Finding kinds and checking their params."""
 
 from importlib.metadata import EntryPoint
+from typing import Any
 
 import pytest
 
+from spark_tasks.ingest import Ingest
 from tasks.backup.kind import Backup
 from tasks.command import Command
 from tasks.fields import FieldError
 from tasks.kinds import GROUP, KindEntry, KindError, check_params, installed, load, params_schema
+from tasks.spec import Spec
 
 
 def point(name: str, target: str) -> EntryPoint:
@@ -55,8 +58,8 @@ class WithoutRun:
 
 
 def test_params_are_checked_field_by_field() -> None:
-    assert check_params(Command, {"argv": ["true"]}) == []
-    assert check_params(Command, {"argv": [], "cwd": 7, "shell": True}) == [
+    assert check_params(Command, {"argv": ["true"]}, bound=False) == []
+    assert check_params(Command, {"argv": [], "cwd": 7, "shell": True}, bound=False) == [
         FieldError("params.argv", "List should have at least 1 item after validation, not 0"),
         FieldError("params.cwd", "Input should be a valid string"),
         FieldError("params.shell", "there is no such field"),
@@ -81,14 +84,50 @@ def test_params_are_checked_field_by_field() -> None:
     ],
 )
 def test_a_field_is_named_as_it_was_written(params: dict[str, object], field: str, says: str) -> None:
-    [error] = check_params(Backup, params)
+    [error] = check_params(Backup, params, bound=False)
     assert error.field == field
     assert says in error.message
     assert not error.message.startswith("Value error")
 
 
+FOLDER = {"type": "folder", "path": "/srv"}
+SQLITE = {"type": "sqlite", "path": "/srv/a.db"}
+POSTGRES = {"type": "postgres", "url": "postgresql://h/d"}
+TABLE = {"format": "csv", "table": "/table"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "fields"),
+    [
+        (Backup, {"source": FOLDER, "destination": "/b"}, ["params.source"]),
+        (Backup, {"source": SQLITE, "destination": "s3://b"}, ["params.source"]),
+        (Backup, {"source": FOLDER | {"shared": True}, "destination": "/b"}, []),
+        (Backup, {"source": POSTGRES, "destination": "/b"}, []),
+        (Ingest, TABLE | {"source": "/data/*.csv"}, ["params.source", "params.table"]),
+        (Ingest, TABLE | {"source": ["s3://b/*.csv", "file:///data/*.csv"]}, ["params.source", "params.table"]),
+        (Ingest, TABLE | {"source": "s3://b/*.csv"}, ["params.table"]),
+        (Ingest, TABLE | {"source": "/data/*.csv", "shared": True}, []),
+        (Command, {"argv": ["true"]}, []),
+    ],
+)
+def test_data_on_a_nodes_own_disk_wants_a_task_that_is_bound(
+    kind: type[Any], params: dict[str, object], fields: list[str]
+) -> None:
+    told = check_params(kind, params, bound=False)
+    assert [error.field for error in told] == fields
+    assert all("group: {node: ID}" in error.message and "`shared: true`" in error.message for error in told)
+    assert check_params(kind, params, bound=True) == []
+
+
+def test_a_task_is_bound_by_its_group_and_not_by_its_pin() -> None:
+    spec = {"name": "a", "kind": "backup", "pin": "node-1"}
+    assert not Spec.model_validate(spec).bound
+    assert not Spec.model_validate(spec | {"group": {"zone": "a"}}).bound
+    assert Spec.model_validate(spec | {"group": {"node": "node-1"}}).bound
+
+
 def test_items_of_lists_and_variables_are_named_too() -> None:
-    told = check_params(Command, {"argv": ["a", 7], "env": {"A": {"secret": "../x"}, "B": {"env": "1"}}})
+    told = check_params(Command, {"argv": ["a", 7], "env": {"A": {"secret": "../x"}, "B": {"env": "1"}}}, bound=False)
     assert [error.field for error in told] == ["params.argv[1]", "params.env.A.secret", "params.env.B.env"]
 
 
@@ -97,7 +136,7 @@ def test_items_of_lists_and_variables_are_named_too() -> None:
     [{}, {"argv": "true"}, {"argv": ["a\0b"]}, {"argv": ["a"], "env": {"A=B": "x"}}, {"argv": ["a"], "env": {"A": {}}}],
 )
 def test_bad_params_of_a_command(params: dict[str, object]) -> None:
-    assert check_params(Command, params)
+    assert check_params(Command, params, bound=False)
 
 
 def test_the_schema_describes_the_params() -> None:
