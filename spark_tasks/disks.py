@@ -23,13 +23,15 @@ def disks_of(globs: Iterable[str], node: str) -> dict[str, Facts]:
     The node is not among it: a table is mostly on storage that all members share, and so are its sources.
     """
     folders = sorted({fixed_folder(local_path(url)) for url in globs if is_local(url)})
-    try:
-        return {
-            folder: facts_of(Path(folder), node, shared=True)
-            for folder in [folder for folder in folders if len(folder) <= FOLDER_CHARS_MAX][:FOLDERS_MAX]
-        }
-    except OSError as error:
-        raise NoSource(f"{error.filename} cannot be read on {node}: {error.strerror}") from None
+    found: dict[str, Facts] = {}
+    for folder in [folder for folder in folders if len(folder) <= FOLDER_CHARS_MAX][:FOLDERS_MAX]:
+        try:
+            found[folder] = facts_of(Path(folder), node, shared=True)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # whether it must be there, the listing says
+        except OSError as error:
+            raise NoSource(f"{folder} cannot be read on {node}: {error.strerror or error}") from None
+    return found
 
 
 def check_same(before: Any, now: Mapping[str, Facts], accepted: Collection[str], node: str, whence: str) -> None:
