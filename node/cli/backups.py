@@ -112,11 +112,12 @@ def list_command(api: Api, what: str, options: str | None) -> None:
     api.show(
         [_shown(manifest) for manifest in found.complete],
         lambda: api.table(
-            ("BACKUP", "MADE", "OF", "SIZE", "STORED"),
+            ("BACKUP", "MADE", "ON", "OF", "SIZE", "STORED"),
             (
                 (
                     manifest.url,
                     ago(manifest.created.isoformat()),
+                    manifest.node,
                     manifest.source_type,
                     f"{manifest.size_bytes:,}",
                     f"{manifest.stored_bytes:,}",
