@@ -93,7 +93,7 @@ def test_backups_that_are_on_another_machine_are_not_told_to_be_none(rota: Rota,
     spec = {
         "name": "away",
         "kind": "backup",
-        "params": {"source": {"type": "folder", "path": str(source)}, "destination": made.as_uri()},
+        "params": {"source": {"type": "folder", "path": str(source), "shared": True}, "destination": made.as_uri()},
     }
     assert rota("apply", "-f", "-", stdin=json.dumps(spec)).code == 0
     run = rota("run", "away", "--wait", "--json").json
