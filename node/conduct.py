@@ -45,7 +45,8 @@ class Conduct:
 
     `state` answers with the newest state, `lease` with the live lease of this process's incarnation, or None;
     `order_of` makes of a claimed run what the runner is told. `began_after` is told how long after it was due each
-    attempt has begun, in seconds. Everything here is called on the event loop.
+    attempt has begun, in seconds. While `aside` says why, nothing new is claimed. Everything here is called on the
+    event loop.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Conduct:
         order_of: Callable[[Run], Order],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         began_after: Callable[[float], None] = lambda _delay_s: None,
+        aside: Callable[[], str] = lambda: "",
     ) -> None:
         self._me = me
         self._duty = Duty(me)
@@ -72,6 +74,7 @@ class Conduct:
         self._order_of = order_of
         self._sleep = sleep
         self._began_after = began_after
+        self._aside = aside
         self._held: dict[str, LocalAttempt] = {}
         self._accounts: dict[str, Account] = {}
         self._proposing: set[asyncio.Task[None]] = set()
@@ -215,7 +218,8 @@ class Conduct:
     def _do(self) -> float | None:
         """One step. In how many seconds the next one is due, if nothing happens before."""
         now = now_us()
-        step = self._duty.step(now, self._lease(), self._held, self._max_runs - len(self._held))
+        room = 0 if self._aside() else self._max_runs - len(self._held)
+        step = self._duty.step(now, self._lease(), self._held, room)
         self._tell_of_unreadable()
         self._tell_of_undecided(step.undecided)
         self.waiting = {wait.task: wait for wait in step.waiting_for_room}

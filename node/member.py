@@ -37,6 +37,7 @@ from node.liveness.lease import NO_LEASE, LeaseNow
 from node.log import flush
 from node.machine import Change, Machine
 from node.making import join_of, order_of, view_of
+from node.membership.aside import Aside
 from node.membership.belonging import Belonging
 from node.membership.changes import Membership
 from node.membership.introduction import Introduction
@@ -113,6 +114,7 @@ class Member:
             self._live_lease,
             self._order_of,
             began_after=self.start_delay.observe,
+            aside=lambda: self._life.aside.why,
         )
         self._placing = Placing(self._on_placed)
         self.peers = Peers(config.secret, self.state, cluster, config.node)
@@ -167,6 +169,7 @@ class Member:
             Membership(me, self._raft, state, role, propose, self.wait_index),
             whereabouts,
             Belonging(me, state, role, joining, self.peers),
+            Aside(me, state, lambda: self._life.standing, propose, lambda: self._conduct.stir()),  # noqa: PLW0108
         )
 
     # -- beginning and end
@@ -197,7 +200,7 @@ class Member:
         """Stop in good order: hand over what runs, say so, and close."""
         self._stopping = True
         # They would take what is said here for somebody else's verdict, and join again.
-        self._on_loop.call_off("joining", "leaving")
+        self._on_loop.call_off("joining", "leaving", "aside")
         try:
             await self._life.leaving.leave()
         finally:
@@ -368,6 +371,8 @@ class Member:
         """Why what is due has not begun."""
         if task not in self._conduct.waiting:
             return None
+        if self._life.aside.why:
+            return f"{self._config.node} takes on nothing new: {self._life.aside.why}"
         return f"{self._config.node} runs {self._config.max_runs} attempts already (ROTA_MAX_RUNS)"
 
     def log_path(self, run_id: str, attempt: int) -> Path:

@@ -82,6 +82,16 @@ def api_command(function: F) -> F:
     return command  # type: ignore[return-value]
 
 
+def status_of(member: Mapping[str, Any]) -> str:
+    """A member's status, with what is wrong where something is.
+
+    >>> status_of({"status": "draining", "reason": None, "aside": "no room on its disk"})
+    'draining (no room on its disk)'
+    """
+    why = member["reason"] or member.get("aside")
+    return str(member["status"]) + (f" ({why})" if why else "")
+
+
 def ago(time: str | None) -> str | None:
     """How long ago a time of the API's was, for people, in one unit; in how long, if it is still to come."""
     if time is None:

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from node.cli.api import Api, ago, api_command
+from node.cli.api import Api, ago, api_command, status_of
 from node.cli.reading import value as read_value
 from node.client import Problem, Unreachable
 
@@ -103,7 +103,7 @@ def _picture(cluster: dict[str, Any], runs: list[dict[str, Any]]) -> Group:
     members = Table("NODE", "STATUS", "SINCE", "LOAD", "RUNNING", box=None, pad_edge=False, header_style="bold")
     for member in cluster["members"]:
         colour = {"up": "green", "draining": "yellow"}.get(member["status"], "red")
-        status = member["status"] + (f" ({member['reason']})" if member["reason"] else "")
+        status = status_of(member)
         members.add_row(
             member["id"],
             Text(status, style=colour),

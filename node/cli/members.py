@@ -4,7 +4,7 @@ import os
 
 import click
 
-from node.cli.api import Api, ago, api_command, client_of
+from node.cli.api import Api, ago, api_command, client_of, status_of
 from node.client import path
 from node.config import parse_members
 from node.state.entries import Seed
@@ -23,7 +23,7 @@ def members_command(api: Api) -> None:
                 (
                     member["id"],
                     member["slot"],
-                    member["status"] + (f" ({member['reason']})" if member["reason"] else ""),
+                    status_of(member),
                     ago(member["since"]),
                     member["capacity"],
                     member["load"],

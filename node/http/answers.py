@@ -54,12 +54,15 @@ class SettingsView(TypedDict):
 
 
 class MemberView(TypedDict):
-    """A member. `reason` says why it is down; `load` is the weight it is given, `running` its attempts."""
+    """A member. `reason` says why it is down, `aside` why it takes on nothing new, by its own word. `load` is the
+    weight it is given, `running` its attempts.
+    """
 
     id: str
     slot: int
     status: Literal["up", "down", "draining"]
     reason: Literal["silent", "gone", "stopped", "new"] | None
+    aside: str | None
     incarnation: int
     labels: dict[str, str]
     capacity: int

@@ -65,6 +65,7 @@ def member_view(member: Member, load: Mapping[str, int], held: Mapping[str, int]
         "slot": member.slot,
         "status": member.status,
         "reason": member.reason,
+        "aside": member.aside or None,
         "incarnation": member.incarnation,
         "labels": dict(member.labels),
         "capacity": member.capacity,

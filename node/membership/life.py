@@ -4,6 +4,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from node.membership.aside import Aside
 from node.membership.belonging import Belonging
 from node.membership.changes import Membership
 from node.membership.joining import Joining
@@ -22,6 +23,7 @@ class Life:
     changes: Membership
     whereabouts: Whereabouts
     belonging: Belonging
+    aside: Aside
 
     def services(self) -> dict[str, Coroutine[Any, Any, None]]:
         """What is to be run, by name, until it is cancelled."""
@@ -32,11 +34,12 @@ class Life:
             "changes": self.changes.run(),
             "whereabouts": self.whereabouts.run(),
             "belonging": self.belonging.run(),
+            "aside": self.aside.run(),
         }
 
     def stir(self) -> None:
         """The members or the role have changed."""
-        for service in (self.leadership, self.joining, self.leaving, self.changes, self.whereabouts):
+        for service in (self.leadership, self.joining, self.leaving, self.changes, self.whereabouts, self.aside):
             service.stir()
 
     @property

@@ -32,6 +32,7 @@ _HANDLERS: Final[dict[type[Any], Callable[[Draft, Any], Result]]] = {
     entries.AddMember: members.add_member,
     entries.RemoveMember: members.remove_member,
     entries.Drain: members.drain,
+    entries.StandAside: members.stand_aside,
     entries.MarkDown: members.mark_down,
     entries.Change: settings.change,
     entries.PutTasks: registry.put_tasks,

@@ -46,6 +46,7 @@ CODES: Final[dict[int, type[Any]]] = {
     19: entries.Cancel,
     20: entries.Refound,
     21: entries.PutBack,
+    22: entries.StandAside,
 }
 """The number of each entry in the log. A number is never given to another entry, nor changed."""
 

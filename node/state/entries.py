@@ -95,6 +95,20 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class StandAside:
+    """A member cannot take on anything new now, and says so itself: `why` says what is wrong; "": it can again.
+
+    It keeps what runs, is `draining` meanwhile, and others own its tasks. Refused if its incarnation is not the one
+    named; forgotten when it joins again or is marked down.
+    """
+
+    at_us: int
+    member: str
+    incarnation: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class MarkDown:
     """A member is down. Refused if its incarnation, or the leadership (`term`), is not the one named.
 
@@ -304,6 +318,7 @@ Entry = (
     | AddMember
     | RemoveMember
     | Drain
+    | StandAside
     | MarkDown
     | Change
     | PutTasks

@@ -6,7 +6,18 @@ from typing import Final
 
 from node.state.attempts import lose_runs
 from node.state.draft import DONE, Draft, refused
-from node.state.entries import AddMember, Drain, Found, Join, MarkDown, Refound, RemoveMember, Seed, TakeLead
+from node.state.entries import (
+    AddMember,
+    Drain,
+    Found,
+    Join,
+    MarkDown,
+    Refound,
+    RemoveMember,
+    Seed,
+    StandAside,
+    TakeLead,
+)
 from node.state.value import Labels, Lead, Member, Result
 from tasks.spec import NAME_PATTERN
 
@@ -88,6 +99,7 @@ def join(draft: Draft, entry: Join) -> Result:
         heartbeat_port=entry.heartbeat_port,
         status="draining" if member.drained else "up",
         reason=None,
+        aside="",
         incarnation=member.incarnation + 1,
         labels=tuple(sorted(entry.labels)),
         capacity=entry.capacity,
@@ -139,8 +151,23 @@ def drain(draft: Draft, entry: Drain) -> Result:
     drained = entry.on if entry.lasting else member.drained
     after = replace(member, drained=drained, leaving=member.leaving and entry.on)
     if member.status != "down":
-        after = replace(after, status="draining" if entry.on else "up")
+        after = replace(after, status="draining" if entry.on or member.aside else "up")
     _replace(draft, member, after, entry.at_us)
+    return DONE
+
+
+def stand_aside(draft: Draft, entry: StandAside) -> Result:
+    """A member gets nothing new for as long as it says so itself. One that is drained stays so when that is over."""
+    member = draft.members.get(entry.member)
+    if member is None:
+        return _no_such_member(entry.member)
+    if entry.incarnation != member.incarnation:
+        return refused("incarnation", f"{member.id} is in incarnation {member.incarnation}, not {entry.incarnation}")
+    if member.status == "down":
+        return refused("not-up", f"{member.id} is down")
+    after = replace(member, aside=entry.why[:_TEXT_MAX])
+    draining = bool(after.aside) or member.drained or member.leaving
+    _replace(draft, member, replace(after, status="draining" if draining else "up"), entry.at_us)
     return DONE
 
 
@@ -157,7 +184,7 @@ def mark_down(draft: Draft, entry: MarkDown) -> Result:
         return refused("leadership", f"{draft.lead.member} leads since term {draft.lead.term}, not {entry.term}")
     if member.status == "down":
         return refused("not-up", f"{member.id} is down already")
-    down = replace(member, status="down", reason=entry.reason)
+    down = replace(member, status="down", reason=entry.reason, aside="")
     _replace(draft, member, down, entry.at_us)
     lose_runs(draft, member.id, entry.at_us)
     if member.leaving and len(draft.members) > 1:

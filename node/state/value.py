@@ -41,6 +41,7 @@ class Member:
     `heartbeat_port` is where it listens for heartbeats and knocks, on `host`. `since_us` is when its status or its
     incarnation last changed. `drained` is what was asked last: it outlives a restart, so that a member that joins
     again is `draining` still, until somebody says otherwise. `leaving`: it is to be removed as soon as it is down.
+    `aside` says why it takes on nothing new, by its own word; "" where it does: it is `draining` for as long.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Member:
     since_us: int = 0
     drained: bool = False
     leaving: bool = False
+    aside: str = ""
 
 
 @dataclass(frozen=True, slots=True)

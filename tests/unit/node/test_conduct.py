@@ -51,6 +51,20 @@ def test_nothing_is_claimed_without_a_lease_and_as_soon_as_there_is_one() -> Non
     serving(scenario())
 
 
+def test_nothing_is_claimed_while_the_member_stands_aside() -> None:
+    async def scenario() -> None:
+        work = Work()
+        work.wrong = "no room on its disk"
+        work.due()
+        await turns()
+        assert work.of(Claim) == []
+        work.wrong = ""
+        work.conduct.stir()
+        await until(lambda: work.runner.launched)
+
+    serving(scenario())
+
+
 def test_a_claim_that_is_answered_after_a_lapse_is_given_back_unstarted() -> None:
     """Section 6: a claim that was proposed before the lease lapsed is not started after it."""
 

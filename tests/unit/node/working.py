@@ -57,6 +57,7 @@ class Work:
         self.naps = naps or Naps()
         self.lease: LeaseView | None = LeaseView(1, 1)
         self.owners = Owners()
+        self.wrong = ""
         self.entries: list[Entry] = []
         self.ids: list[ProposalId] = []
         self.trouble: dict[type[Any], list[Exception]] = {}
@@ -74,6 +75,7 @@ class Work:
             lambda: self.lease,
             _order_of,
             self.naps,
+            aside=lambda: self.wrong,
         )
         self.conduct.look(self.history.state, self.owners, None)
 

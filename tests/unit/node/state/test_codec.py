@@ -37,6 +37,7 @@ ONE_OF_EACH: list[Entry] = [
     entries.AddMember(1, Seed("b", "h", 1, 2)),
     entries.RemoveMember(1, "b"),
     entries.Drain(1, "b", True),
+    entries.StandAside(1, "b", 1, "no room"),
     MarkDown(1, "b", 1, "silent", 2),
     entries.Change(1, {"lease_s": 2.5, "balance_slack_milli": None}),
     PutTasks(1, (Put(b"x"), Put(b"y", 3))),
@@ -84,8 +85,8 @@ def test_one_of_each_entry_comes_back_as_it_was() -> None:
 
 def test_the_codes_in_the_log_stay_what_they_are() -> None:
     names = "Found TakeLead Join AddMember RemoveMember Drain MarkDown Change PutTasks DeleteTask Pause Start Enqueue"
-    names += " PassOver Claim Began Checkpoint Finish Cancel Refound PutBack"
-    assert [CODES[code].__name__ for code in range(1, 22)] == names.split()
+    names += " PassOver Claim Began Checkpoint Finish Cancel Refound PutBack StandAside"
+    assert [CODES[code].__name__ for code in range(1, 23)] == names.split()
 
 
 def test_a_packed_batch_is_what_it_was_in_version_1() -> None:

@@ -2,7 +2,18 @@
 
 from dataclasses import replace
 
-from node.state.entries import AddMember, Change, Drain, Finish, Found, MarkDown, Refound, RemoveMember, TakeLead
+from node.state.entries import (
+    AddMember,
+    Change,
+    Drain,
+    Finish,
+    Found,
+    MarkDown,
+    Refound,
+    RemoveMember,
+    StandAside,
+    TakeLead,
+)
 from tests.unit.node.state.given import DAY_US, NOW_US, cluster, joining, seed
 
 LATER_US = NOW_US + 1_000_000
@@ -132,6 +143,27 @@ def test_a_member_asked_to_drain_drains_until_told_otherwise_also_after_a_restar
         history.must(entry)
         statuses.append(history.state.members["b"].status)
     assert statuses == ["draining", "down", "draining", "up"]
+
+
+def test_a_member_that_stands_aside_drains_until_it_says_otherwise_or_joins_anew() -> None:
+    history = cluster("a", "b")
+    b = lambda: history.state.members["b"]  # noqa: E731
+    epoch = history.state.epoch
+    history.must(StandAside(LATER_US, "b", 1, "no room"))
+    assert (b().status, b().aside, history.state.epoch) == ("draining", "no room", epoch + 1)
+    history.must(Drain(LATER_US, "b", False))
+    assert b().status == "draining", "nobody but the member itself knows that it is over"
+    history.must(Drain(LATER_US, "b", True))
+    history.must(StandAside(LATER_US, "b", 1))
+    assert (b().status, b().aside) == ("draining", ""), "it was asked to drain meanwhile"
+    history.must(Drain(LATER_US, "b", False))
+    assert b().status == "up"
+    history.must(StandAside(LATER_US, "b", 1, "no room"))
+    assert history.do(StandAside(LATER_US, "b", 2)).code == "incarnation"
+    history.must(MarkDown(LATER_US, "b", 1, "stopped", 0))
+    assert history.do(StandAside(LATER_US, "b", 1)).code == "not-up"
+    history.back("b", LATER_US)
+    assert (b().status, b().aside) == ("up", "")
 
 
 def test_settings_change_all_or_none() -> None:
