@@ -36,6 +36,9 @@ class Runner(Protocol):
     def kill(self, run_id: str, token: int, /) -> None:
         """End it now."""
 
+    def fail(self, run_id: str, token: int, error: str, /) -> None:
+        """End it now, as a failure."""
+
     def checkpoint_done(self, run_id: str, token: int, sequence: int, code: str, /) -> None:
         """Answer a checkpoint."""
 

@@ -153,6 +153,13 @@ class Conduct:
             if not attempt.ended:
                 self._runner.kill(run_id, attempt.token)
 
+    def fail(self, run_id: str, error: str) -> None:
+        """End an attempt at once, as a failure: its task's retries say what becomes of the run."""
+        attempt = self._held.get(run_id)
+        if attempt is not None and not attempt.ended:
+            _log.error("run %s is stopped: %s", run_id, error)
+            self._runner.fail(run_id, attempt.token, error)
+
     async def close(self) -> None:
         """Do nothing more."""
         self._resting = self._closed = True

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from node.folder import remembers
 from node.state.entries import Seed
+from node.storage.room import Bounds
 from tasks.spec import NAME_PATTERN, NODE_LABEL
 
 SHORT_SECRET: Final = 16
@@ -22,6 +23,7 @@ SHORT_SECRET: Final = 16
 _NAME = re.compile(NAME_PATTERN)
 _T = TypeVar("_T")
 _NO_SEEDS: Final[tuple[Seed, ...]] = ()
+_BOUNDS: Final = Bounds()
 
 
 class BadConfig(Exception):
@@ -54,6 +56,7 @@ class Config:
     spark_master: str
     allow_command: bool
     hosts: tuple[str, ...]
+    bounds: Bounds = _BOUNDS
 
     @property
     def me(self) -> Seed | None:
@@ -100,6 +103,7 @@ def load(environ: Mapping[str, str]) -> Config:
         spark_master=reader.text("ROTA_SPARK_MASTER") or "local[*]",
         allow_command=reader.parsed("ROTA_ALLOW_COMMAND", _switch, False),
         hosts=reader.parsed("ROTA_HOSTS", _words, ()),
+        bounds=_bounds(reader),
     )
     if not config.secret and "ROTA_SECRET" not in reader.failed:
         reader.problem(
@@ -190,6 +194,18 @@ def _allowed(text: str) -> tuple[str, ...]:
     return names
 
 
+def _bounds(reader: "_Reader") -> Bounds:
+    """What the node's disk is used for; of a small disk it is less (`Bounds.on`)."""
+    size = _integer(0, 2**62)
+    return Bounds(
+        reserve_bytes=reader.parsed("ROTA_DISK_RESERVE_BYTES", size, _BOUNDS.reserve_bytes),
+        scratch_bytes=reader.parsed("ROTA_SCRATCH_BYTES", size, _BOUNDS.scratch_bytes),
+        log_bytes=reader.parsed("ROTA_LOG_BYTES", size, _BOUNDS.log_bytes),
+        logs_bytes=reader.parsed("ROTA_LOGS_BYTES", size, _BOUNDS.logs_bytes),
+        history_bytes=reader.parsed("ROTA_HISTORY_BYTES", size, _BOUNDS.history_bytes),
+    )
+
+
 def _integer(least: int, most: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not text.strip().isdigit() or not least <= int(text) <= most:
@@ -209,7 +225,8 @@ def _switch(text: str) -> bool:
 
 _KNOWN: Final = frozenset(
     "NODE MEMBERS JOIN DATA LABELS CAPACITY MAX_RUNS SECRET SECRET_FILE TOKEN TOKEN_FILE SECRETS_DIR ENV_ALLOW "
-    "SPARK_MASTER ALLOW_COMMAND BIND HEARTBEAT_PORT HOSTS URL".split()
+    "SPARK_MASTER ALLOW_COMMAND BIND HEARTBEAT_PORT HOSTS URL "
+    "DISK_RESERVE_BYTES SCRATCH_BYTES LOG_BYTES LOGS_BYTES HISTORY_BYTES".split()
 )
 
 

@@ -24,6 +24,7 @@ from node.aside import set_aside
 from node.durable import write_whole
 from node.membership.whereabouts import Agreed
 from node.state.entries import Seed
+from node.storage.reserve import room_to_start
 
 _log = logging.getLogger("rota")
 
@@ -67,6 +68,7 @@ class Folder:
                 f"{self.path} is in use by a node that runs already (process {holder}): "
                 "stop that one, or give this one a folder of its own (ROTA_DATA)"
             ) from error
+        room_to_start(self.path)
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, str(os.getpid()).encode(), 0)
 

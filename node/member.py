@@ -20,7 +20,7 @@ from node.conduct import Conduct
 from node.config import Config
 from node.duty.ownership import Ownership
 from node.duty.step import LeaseView
-from node.execution.order import Order, log_path
+from node.execution.order import Limits, Order, log_path, logs_path, scratch_folder
 from node.execution.runner import Runner
 from node.folder import Folder
 from node.history.backfill import Backfill
@@ -58,6 +58,9 @@ from node.stalls import Stall, tell_of_stalls
 from node.state.codec import BadEntry, pack_batch
 from node.state.entries import Entry, Join, MarkDown, Seed
 from node.state.value import Result, Run, State
+from node.storage.reserve import Reserve
+from node.storage.waiting import WaitForRoom
+from node.storage.watch import DiskWatch, Running, space_of
 from node.wall_clock import CLOCK, now_us
 from tasks.kinds import KindEntry
 
@@ -95,6 +98,7 @@ class Member:
         self.history = History(folder.path / HISTORY, lambda error: self._on_loop.call(self._on_loop.fail, error))
         self._changes = Inbox[Change](self._on_loop.call, self._on_loop.later, self._changed)
         self._machine = Machine(self._on_change)
+        self._reserve = Reserve(folder.path / "raft")
         self._raft = self._begin_raft(at_start(config.node, configured, agreed), cluster)
         self._proposing = Proposing(config.node, folder.session, self._raft.propose)
         self._heartbeat = self._begin_heartbeat(cluster)
@@ -103,7 +107,12 @@ class Member:
         self._stall = Stall()
         self._looking = threading.Lock()
         self._lease = self._stepping = NO_LEASE
-        self._runner = Runner(folder.path, lambda event: self._conduct.on_event(event))  # noqa: PLW0108 - made below
+        bounds = config.bounds.on(space_of(folder.path).total_bytes)
+        self._runner = Runner(
+            folder.path,
+            lambda event: self._conduct.on_event(event),  # noqa: PLW0108 - made below
+            Limits(log_bytes=bounds.log_bytes),
+        )
         self._conduct = Conduct(
             config.node,
             config.max_runs,
@@ -125,6 +134,16 @@ class Member:
         )
         self._backfill = Backfill(config.node, self.history, self.peers, self.state)
         self._retention = Retention(folder.path, self.history, self.state)
+        self._disk = DiskWatch(
+            config.node,
+            folder.path,
+            logs_path(folder.path),
+            config.bounds,
+            self._reserve,
+            self._working,
+            self._conduct.fail,
+            lambda why: self._life.aside.set("disk", why),
+        )
         self._shown: Ownership | None = None
         self._broadcast: Broadcast[Update] = Broadcast()
         self._reached = Reached(lambda: self.state().index)
@@ -143,6 +162,7 @@ class Member:
             bind_host=self._config.bind,
             on_failure=lambda error: self._on_loop.call(self._on_loop.fail, error),
             cluster=cluster,
+            wait_for_room=WaitForRoom(self._reserve.release, lambda: self._disk.wake()),  # noqa: PLW0108 - made later
         )
 
     def _begin_heartbeat(self, cluster: ClusterId) -> Heartbeat:
@@ -189,6 +209,7 @@ class Member:
             "lateness": watch_loop(self.lateness.loop),
             "backfill": self._backfill.run(),
             "retention": self._retention.run(),
+            "disk": self._disk.run(),
         }
         for name, service in services.items():
             self._on_loop.serve(name, service)
@@ -302,6 +323,17 @@ class Member:
         if not lease.live(boottime_s()) or lease.incarnation != self._life.standing:
             return None
         return LeaseView(lease.incarnation, lease.period)
+
+    def _working(self) -> Running:
+        state = self.state()
+        return {
+            (run_id, attempt.token): (
+                scratch_folder(self._folder.path, run_id, attempt.token),
+                log_path(self._folder.path, run_id, state.runs[run_id].attempts[-1].attempt),
+            )
+            for run_id, attempt in self._conduct.held.items()
+            if not attempt.ended and run_id in state.runs
+        }
 
     def _role(self) -> Role:
         return self._raft.role

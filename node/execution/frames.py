@@ -50,6 +50,13 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class Fail:
+    """Node to supervisor: kill everything, now; the attempt has failed, of this."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Go:
     """Supervisor to worker: its process group is recorded, it may begin."""
 
@@ -150,6 +157,7 @@ Frame = (
     | Renew
     | Stop
     | Kill
+    | Fail
     | Go
     | Started
     | Progress

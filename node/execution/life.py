@@ -12,7 +12,7 @@ from typing import Final, Literal
 from node.execution.frames import Done, Ending, Failed
 from node.execution.order import Limits
 
-Why = Literal["cancelled", "timed_out", "handed_over", "fenced", "killed"]
+Why = Literal["cancelled", "timed_out", "handed_over", "fenced", "killed", "failed"]
 
 _WEIGHT: Final[dict[Why | None, int]] = {
     None: 0,
@@ -21,6 +21,7 @@ _WEIGHT: Final[dict[Why | None, int]] = {
     "cancelled": 3,
     "fenced": 4,
     "killed": 5,
+    "failed": 6,
 }
 """A reason to stop gives way to a weightier one only."""
 
@@ -43,7 +44,7 @@ class Life:
 
     `deadline_s` is the lease's; `kill_at_s` is when patience ends with an attempt that was asked to stop;
     `why` is the reason it was; `asked` and `killed` say what has been done; `look_at_s` is when a frozen
-    or killed attempt is looked through again.
+    or killed attempt is looked through again; `error` is what the node has it fail of.
     """
 
     deadline_s: float
@@ -55,6 +56,7 @@ class Life:
     kill_at_s: float | None = None
     killed: bool = False
     look_at_s: float = 0.0
+    error: str | None = None
 
 
 def renewed(life: Life, deadline_s: float) -> Life:
@@ -63,12 +65,17 @@ def renewed(life: Life, deadline_s: float) -> Life:
 
 
 def told_to_stop(life: Life, why: Why, now_s: float) -> Life:
-    """The attempt should end, for `why`. `killed` leaves it no time; `handed_over` more than the others."""
+    """The attempt should end, for `why`. `killed` and `failed` leave it no time; `handed_over` more than the others."""
     if _WEIGHT[why] <= _WEIGHT[life.why]:
         return life
-    patience_s = {"killed": 0.0, "handed_over": life.limits.hand_over_s}.get(why, life.limits.stop_s)
+    patience_s = {"killed": 0.0, "failed": 0.0, "handed_over": life.limits.hand_over_s}.get(why, life.limits.stop_s)
     kill_at_s = now_s + patience_s
     return replace(life, why=why, kill_at_s=kill_at_s if life.kill_at_s is None else min(kill_at_s, life.kill_at_s))
+
+
+def failing(life: Life, error: str, now_s: float) -> Life:
+    """The attempt is to end now, as a failure: it has taken what is not its own. The first such word counts."""
+    return told_to_stop(life if life.error else replace(life, error=error), "failed", now_s)
 
 
 def killing(life: Life, now_s: float) -> Life:
@@ -126,6 +133,8 @@ def conclude(life: Life, report: Done | Failed | None, status: int | None, timeo
             return Ending("cancelled", None, error or _late(life, "cancelled; ") or None, True, None)
         case "handed_over":
             return Ending("handed_over", None, error or _late(life, "handed over; ") or None, True, None)
+        case "failed":
+            return Ending("failed", None, life.error, True, None)
     return Ending("handed_over", None, "killed by its node", True, None)
 
 

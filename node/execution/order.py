@@ -87,7 +87,12 @@ def log_path(folder: Path, run_id: str, attempt: int) -> Path:
 
 def scratch_path(folder: Path, order: Order) -> Path:
     """The attempt's own folder, removed when it ends. No two claims share one."""
-    return folder / "scratch" / f"{order.run_id}.{order.token}"
+    return scratch_folder(folder, order.run_id, order.token)
+
+
+def scratch_folder(folder: Path, run_id: str, token: int) -> Path:
+    """As `scratch_path`."""
+    return folder / "scratch" / f"{run_id}.{token}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,10 @@ class Runner:
         """Kill an attempt now. It ends as `handed_over`, or `not_started`: neither counts as a failure."""
         self._tell(run_id, token, frames.Kill())
 
+    def fail(self, run_id: str, token: int, error: str) -> None:
+        """Kill an attempt now. It ends as `failed`, with that error: it has taken what was not its own."""
+        self._tell(run_id, token, frames.Fail(error))
+
     def checkpoint_done(self, run_id: str, token: int, sequence: int, code: CheckpointCode) -> None:
         """Answer a `CheckpointAsked`. `fenced` also has the attempt stopped."""
         self._tell(run_id, token, frames.CheckpointDone(sequence, code))

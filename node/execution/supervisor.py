@@ -20,6 +20,7 @@ from node.execution import frames, leftovers, life, tree, worker
 from node.execution.linux import Timer, adopt_orphans, boottime_s
 from node.execution.logs import LogPump
 from node.execution.order import Brief, log_path, scratch_path, unpack_brief
+from node.storage.full import is_full
 
 OUTBOX_MAX: Final = 64
 """Frames kept for a node that does not read. With more, the worker is not read either until it does."""
@@ -87,7 +88,9 @@ class Supervisor:
             self._log = LogPump(log_path(self._folder, order.run_id, order.attempt), self._brief.limits.log_bytes)
             scratch.mkdir(parents=True)
         except OSError as error:
-            self._ending = frames.Ending("failed", None, f"cannot prepare the attempt: {error}", True, None)
+            # Where the disk is full, it is not the run's fault: another member begins it, or this one later.
+            end = "not_started" if is_full(error) else "failed"
+            self._ending = frames.Ending(end, None, f"cannot prepare the attempt: {error}", True, None)
             return False
         self._hear_node()
         if self._life.why == "cancelled":
@@ -120,7 +123,8 @@ class Supervisor:
         try:
             self._record = leftovers.write_record(self._folder, pid, self._run_mark)
         except OSError as error:
-            self._ending = frames.Ending("failed", None, f"cannot record the attempt: {error}", True, None)
+            end = "not_started" if is_full(error) else "failed"
+            self._ending = frames.Ending(end, None, f"cannot record the attempt: {error}", True, None)
             self._kill()
             return True
         timeout_s = self._brief.order.timeout_s
@@ -236,6 +240,8 @@ class Supervisor:
                     self._life = life.told_to_stop(self._life, why, boottime_s())
                 case frames.Kill():
                     self._life = life.told_to_stop(self._life, "killed", boottime_s())
+                case frames.Fail(error=error):
+                    self._life = life.failing(self._life, error, boottime_s())
                 case frames.CheckpointDone(code=code):
                     if code == "fenced":
                         self._life = life.told_to_stop(self._life, "fenced", boottime_s())

@@ -62,7 +62,8 @@ class Raft:
     pack: makes the bytes of one entry, as `machine` takes them, of several proposals. on_role: told of each change, in
     Raft's thread, so it must return at once; so is on_failure, if this member cannot go on (`failure` says why).
     bind_host: where to listen; by default this member's own host. cluster: which one this is a member of, if it is
-    known already; learnt here otherwise. `members`: who is one by the log, as it is here. `turns`: how often the thread
+    known already; learnt here otherwise. wait_for_room: asked in Raft's thread, where the disk is full, whether to
+    write again; it may wait. `members`: who is one by the log, as it is here. `turns`: how often the thread
     has come round; it stands still while its disk does not answer.
     """
 
@@ -79,6 +80,7 @@ class Raft:
         bind_host: str | None = None,
         on_failure: Callable[[Exception], None] = lambda _error: None,
         cluster: ClusterId | None = None,
+        wait_for_room: Callable[[Exception], bool] = lambda _error: False,
     ) -> None:
         if not secret:
             raise ValueError("a Raft port is never open without a secret: set ROTA_SECRET or ROTA_SECRET_FILE")
@@ -99,6 +101,7 @@ class Raft:
         self._pack = pack
         self._on_role = on_role
         self._on_failure = on_failure
+        self._wait_for_room = wait_for_room
         self._cluster = cluster or ClusterId()
         self._timing = timing
         self._bind_host = bind_host or addresses[me][0]
@@ -125,6 +128,7 @@ class Raft:
         folder = open_folder(self._folder, self.me, members, self._cluster.known)
         self._cluster.known = folder.cluster_id
         folder.journal.on_truncate = self._truncated
+        folder.journal.wait_for_room = lambda error: not self._stopping and self._wait_for_room(error)
         bind = f"{self._bind_host}:{self._addresses[self.me][1]}"
         conf = configuration(self._timing, self._secret, bind, folder.journal)
         machine = self._machine

@@ -8,8 +8,7 @@ as well, since the library reads them all the time; compaction bounds both. `jou
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import overload
 
@@ -18,6 +17,7 @@ from pysyncobj.journal import Journal
 from node.raft.journal_file import EXTENT, connect, entry_crc, note_crc, open_file
 from node.raft.trimming import Entry
 from node.raft.witness import Witness
+from node.storage.full import is_full
 
 CUT_ROWS = 32
 """So many entries that a snapshot has are taken out of the file with each flush: all of them at once took a sixth of a
@@ -31,7 +31,8 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
     """The library's journal, made durable. Used by one thread at a time.
 
     `leads` says whether this member is the leader; `on_truncate` is told of entries that are removed from the
-    end. Raises DamagedData if what is there cannot be trusted, FolderInUse if another process has it open, CannotOpen
+    end. `wait_for_room` is asked, where the disk is full, whether to try again: it waits for as long as it sees fit.
+    Raises DamagedData if what is there cannot be trusted, FolderInUse if another process has it open, CannotOpen
     if it cannot be used for another reason; later sqlite3.Error or OSError where the disk fails, after which nothing
     may be acknowledged any more.
     """
@@ -41,9 +42,11 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self._witness = Witness(path.with_name(WITNESS))
         self.leads: Callable[[], bool] = lambda: True
         self.on_truncate: Callable[[Sequence[Entry]], None] = lambda _entries: None
+        self.wait_for_room: Callable[[Exception], bool] = lambda _error: False
         self._added: list[Entry] = []
+        self._removed_from: int | None = None
         self._changed: set[str] = set()
-        self._open_transaction = False
+        self._touched = False
         self._failed = False
         self._db, contents = open_file(path, self._witness, self._connect)
         self._entries, self._meta, self.flushes, self._left_behind = contents
@@ -100,53 +103,61 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
 
     def flush(self) -> None:
         """Return when everything so far is on the disk."""
-        if not (self._added or self._open_transaction or self._changed - {"commit"}):
+        removed = self._removed_from is not None
+        if not (self._added or removed or self._touched or self._changed - {"commit"}):
             return
-        with self._writing():
-            self._write_added()
-            if self._left_behind and self._entries:
-                self._take_out()
-            first, last = (self.first_index, self.last_index) if self._entries else (0, -1)
-            self.set_note(EXTENT, f"{self.flushes + 1} {first} {last}")
+        self._insist(self._write)
+        self._insist(lambda: self._witness.write(self.flushes))
+
+    def _insist(self, write: Callable[[], None]) -> None:
+        """Write; where the disk is full, again once there is room. If a write fails for good, it was the last one."""
+        if self._failed:
+            raise sqlite3.OperationalError("the journal could not be written before: it is not written any more")
+        while True:
+            try:
+                write()
+            except (sqlite3.Error, OSError) as error:
+                if is_full(error) and self.wait_for_room(error):
+                    continue
+                self._failed = True
+                raise
+            return
+
+    def _write(self) -> None:
+        """Bring the file to what is in memory, in one transaction: all of it is written, or nothing is."""
+        first, last = (self.first_index, self.last_index) if self._entries else (0, -1)
+        self.set_note(EXTENT, f"{self.flushes + 1} {first} {last}")
+        left_behind = self._left_behind
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            if self._removed_from is not None:
+                self._db.execute("DELETE FROM entries WHERE idx >= ?", (self._removed_from,))
+            rows = [(index, term, command, entry_crc(command, index, term)) for command, index, term in self._added]
+            self._db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", rows)
+            if left_behind and self._entries:
+                left_behind = self._take_out()
             for key in self._changed:
                 value = self._meta[key]
                 self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (key, value, note_crc(key, value)))
             self._db.execute("COMMIT")
-            self._open_transaction = False
-            self._changed.clear()
-            self.flushes += 1
-            self._witness.write(self.flushes)
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """A transaction, which the next flush commits. If a write fails, it was the last one.
-
-        SQLite rolls the transaction back by itself where the disk is full: what came after would be written without
-        what was before it in the same transaction.
-        """
-        if self._failed:
-            raise sqlite3.OperationalError("the journal could not be written before: it is not written any more")
-        try:
-            if not self._open_transaction:
-                self._db.execute("BEGIN IMMEDIATE")
-                self._open_transaction = True
-            yield
-        except (sqlite3.Error, OSError):
-            self._failed = True
+        except BaseException:
+            if self._db.in_transaction:  # where the disk is full, SQLite has mostly rolled it back by itself
+                self._db.execute("ROLLBACK")
             raise
-
-    def _write_added(self) -> None:
-        rows = [(index, term, command, entry_crc(command, index, term)) for command, index, term in self._added]
-        self._db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", rows)
         self._added.clear()
+        self._removed_from = None
+        self._left_behind = left_behind
+        self._touched = False
+        self._changed.clear()
+        self.flushes += 1
 
-    def _take_out(self) -> None:
-        """Take some of the entries out of the file that a snapshot has."""
+    def _take_out(self) -> bool:
+        """Take some of the entries out of the file that a snapshot has. Whether there may be more of them."""
         taken = self._db.execute(
             "DELETE FROM entries WHERE idx IN (SELECT idx FROM entries WHERE idx < ? ORDER BY idx LIMIT ?)",
             (self.first_index, CUT_ROWS),
         ).rowcount
-        self._left_behind = taken == CUT_ROWS
+        return taken == CUT_ROWS
 
     # -- what the library asks
 
@@ -159,12 +170,11 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
 
     def clear(self) -> None:
         """Forget all entries."""
-        with self._writing():
-            self._added.clear()
-            self._entries.clear()
-            self.bytes = 0
-            self._left_behind = False
-            self._db.execute("DELETE FROM entries")
+        self._added.clear()
+        self._entries.clear()
+        self.bytes = 0
+        self._left_behind = False
+        self._removed_from = 0
 
     def deleteEntriesFrom(self, entryFrom: int) -> None:
         """Remove the entries from a position on: they are in conflict with the leader's."""
@@ -172,9 +182,9 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         if not removed:
             return
         self.on_truncate(removed)
-        with self._writing():
-            self._write_added()
-            self._db.execute("DELETE FROM entries WHERE idx >= ?", (removed[0][1],))
+        first = removed[0][1]
+        self._added = [entry for entry in self._added if entry[1] < first]
+        self._removed_from = first if self._removed_from is None else min(first, self._removed_from)
         del self._entries[entryFrom:]
         self.bytes -= sum(len(entry[0]) for entry in removed)
 
@@ -183,9 +193,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         removed = self._entries[:entryTo]
         if not removed:
             return
-        with self._writing():
-            self._write_added()
-        self._left_behind = True
+        self._left_behind = self._touched = True
         del self._entries[:entryTo]
         self.bytes -= sum(len(entry[0]) for entry in removed)
 
@@ -229,8 +237,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
     def onOneSecondTimer(self) -> None:
         """Write the commit index if nothing else took it along: a member that starts alone then knows more."""
         if self._changed or self._left_behind:
-            with self._writing():
-                pass
+            self._touched = True
             self.flush()
 
     def close(self) -> None:

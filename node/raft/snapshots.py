@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep, thread_time
 from typing import BinaryIO
@@ -21,6 +22,7 @@ from node.raft import snapshot
 from node.raft.errors import Broken, DamagedData
 from node.raft.snapshot import Header
 from node.raft.trimming import Entry
+from node.storage.full import is_full
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +33,9 @@ SYNCED_BYTES = 8 << 20
 RESTS = 3.0
 SENDING_S = 60.0
 """A new snapshot waits for so long while the one before is being sent."""
+
+NO_ROOM_S = 10.0
+"""After one for which the disk had no room, the next is not begun before; the journal keeps what it would have held."""
 
 Capture = Callable[[], Callable[[], Iterator[bytes]]]
 Part = tuple[bytes, bool, bool]
@@ -72,6 +77,7 @@ class Snapshots:
         self._failure: BaseException | None = None
         self._writing: Header | None = None
         self._took_s = 0.0
+        self._no_room_until_s = 0.0
         self._sending: dict[object, tuple[float, BinaryIO]] = {}
         self._receiving: BinaryIO | None = None
         self._unsynced_bytes = 0
@@ -86,6 +92,8 @@ class Snapshots:
     def serialize(self, data: tuple[object, Entry, Entry, object], entry_id: int) -> None:
         """Begin to write a snapshot of what is applied now; `data` holds the last two entries."""
         now = monotonic()
+        if now < self._no_room_until_s:
+            return
         if self._writer is not None or any(now - since < SENDING_S for since, _ in self._sending.values()):
             return
         _, last, prev, _ = data
@@ -111,6 +119,11 @@ class Snapshots:
         if self._writer.is_alive():
             return SERIALIZER_STATE.SERIALIZING, header.prev[1]
         self._writer = self._writing = None
+        if is_full(self._failure):
+            logger.error("no room for a snapshot: %s; trying again in %d s", self._failure, NO_ROOM_S)
+            self._written.unlink(missing_ok=True)
+            self._no_room_until_s = monotonic() + NO_ROOM_S
+            return SERIALIZER_STATE.FAILED, header.prev[1]
         if self._failure is not None:
             raise Broken(f"the snapshot {self._written} could not be written") from self._failure
         if self.header is not None and self.header.index >= header.index:
@@ -154,8 +167,18 @@ class Snapshots:
     def receive(self, part: Part) -> Header | None:
         """Take a part. Returns the header when the whole is there and has been checked; `install` is next.
 
-        A damaged one is thrown away: the leader will send it again.
+        A damaged one is thrown away: the leader will send it again. So is one for which there is no room.
         """
+        try:
+            return self._take(part)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            logger.error("no room for the snapshot that the leader sends: %s", error)  # noqa: TRY400 - it says it all
+            self._drop_incoming()
+            return None
+
+    def _take(self, part: Part) -> Header | None:
         data, first, last = part
         if first:
             self._drop_incoming()
@@ -189,8 +212,9 @@ class Snapshots:
 
     def _drop_incoming(self) -> None:
         if self._receiving is not None:
-            self._receiving.close()
-            self._receiving = None
+            receiving, self._receiving = self._receiving, None
+            with suppress(OSError):  # where the disk is full, what is left to be written cannot be
+                receiving.close()
         self._incoming.unlink(missing_ok=True)
 
     def setTransmissionData(self, data: object) -> bool:

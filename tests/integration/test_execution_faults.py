@@ -19,7 +19,7 @@ import pytest
 from node.execution import frames, runner, tree
 from node.execution.leftovers import LeftoversRemain, kill_attempt, kill_leftovers, record_path
 from node.execution.linux import boottime_s
-from node.execution.order import Frozen, Limits, Started, Thawed
+from node.execution.order import Frozen, Limits, Started, Thawed, scratch_path
 from tests.integration.attempts import Attempts, attempts, pids, pids_path, states, until, written
 
 pytestmark = pytest.mark.integration
@@ -140,6 +140,19 @@ def a_node(folder: Path, lease_s: float) -> Iterator[tuple[subprocess.Popen[byte
         assert node.stdout is not None
         node.stdout.close()
         kill_leftovers(folder)
+
+
+def test_an_attempt_that_took_too_much_fails_at_once_with_what_it_held_gone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with attempts(tmp_path) as here:
+            order = here.act("deaf", lease_s=0.5)
+            await here.family(order, lease_s=60)
+            here.runner.fail(order.run_id, order.token, "no room on node-2")
+            ended = await here.ended(order)
+            assert (ended.end, ended.error, ended.retry) == ("failed", "no room on node-2", True)
+            await until(lambda: not scratch_path(tmp_path, order).exists())
+
+    asyncio.run(scenario())
 
 
 def test_everything_dies_with_its_node(tmp_path: Path) -> None:

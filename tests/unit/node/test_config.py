@@ -43,6 +43,7 @@ def test_a_member_list_without_the_node_itself_is_refused() -> None:
         ("ROTA_MEMBERS", "node-1=h:99999:2", "between 1 and 65535"),
         ("ROTA_CAPACITY", "0", "whole number from 1"),
         ("ROTA_MAX_RUNS", "many", "whole number from 1"),
+        ("ROTA_SCRATCH_BYTES", "10G", "whole number from 0"),
         ("ROTA_ALLOW_COMMAND", "perhaps", "must be 1 or 0"),
         ("ROTA_LABELS", "zone", "name=value"),
         ("ROTA_LABELS", "zone=a,node=node-2", "every member bears it with its own id ('node-1' here)"),

@@ -41,6 +41,9 @@ class Runner:
     def kill(self, run_id: str, token: int, /) -> None:
         self.told.append(("kill", token))
 
+    def fail(self, run_id: str, token: int, error: str, /) -> None:
+        self.told.append((f"fail: {error}", token))
+
     def checkpoint_done(self, run_id: str, token: int, sequence: int, code: str, /) -> None:
         self.answered.append(code)
 

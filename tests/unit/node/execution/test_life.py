@@ -72,6 +72,15 @@ def test_a_kill_does_not_wait() -> None:
     assert step(told_to_stop(ALIVE, "killed", 1.0), 1.0)[1] == [Act.KILL]
 
 
+def test_what_has_taken_too_much_fails_at_once_and_says_what_the_node_said() -> None:
+    taken = life.failing(told_to_stop(ALIVE, "cancelled", 0.5), "no room on node-2", 1.0)
+    assert step(taken, 1.0)[1] == [Act.KILL]
+    again = told_to_stop(life.failing(taken, "no room at all", 1.1), "killed", 1.2)
+    for report in (None, Done("{}", True), Failed("OSError", False, False)):
+        ending = conclude(again, report, -9, None)
+        assert (ending.end, ending.error, ending.retry) == ("failed", "no room on node-2", True)
+
+
 def test_what_is_killed_is_looked_through_until_it_is_gone() -> None:
     killed = killing(ALIVE, 1.0)
     assert step(killed, 1.05)[1] == []

@@ -1,4 +1,4 @@
-"""A journal whose disk is full keeps what was flushed before, and nothing after: also where there is room again."""
+"""A journal whose disk is full keeps what was flushed before, and nothing after; or waits until there is room."""
 
 import sqlite3
 from collections.abc import Callable
@@ -33,12 +33,14 @@ def truncated(journal: SqliteJournal) -> None:
     journal.add(LARGE, KEPT + 1, 7)
     journal.add(LARGE, KEPT + 2, 7)
     journal.deleteEntriesFrom(KEPT + 1)
+    journal.flush()
 
 
 def compacted(journal: SqliteJournal) -> None:
     journal.add(LARGE, KEPT + 1, 7)
     journal.add(LARGE, KEPT + 2, 7)
     journal.deleteEntriesTo(5)
+    journal.flush()
 
 
 @pytest.mark.parametrize("act", [flushed, truncated, compacted])
@@ -58,4 +60,49 @@ def test_a_write_that_failed_was_the_last_one(
     again = SqliteJournal(tmp_path / "raft.sqlite")
     assert [entry[1] for entry in again[:]] == list(range(1, KEPT + 1))
     assert (again.getCurrentTerm(), again.getVotedForNodeId()) == (7, "n2")
+    again.close()
+
+
+def full_of(journal: SqliteJournal) -> None:
+    journal.add(LARGE, KEPT + 1, 7)
+    journal.deleteEntriesFrom(10)
+    journal.deleteEntriesTo(5)
+    journal.add(LARGE, 11, 7)
+    journal.set_note("cluster", "n1")
+
+
+def test_a_journal_that_waits_for_room_writes_all_of_it_once_there_is_some(tmp_path: Path) -> None:
+    journal = filled(tmp_path / "raft.sqlite")
+    asked: list[str] = []
+
+    def wait_for_room(error: Exception) -> bool:
+        asked.append(str(error))
+        if len(asked) == 3:
+            journal._db.execute("PRAGMA max_page_count=1000000")
+        return True
+
+    journal.wait_for_room = wait_for_room
+    full_of(journal)
+    journal.flush()
+    assert len(asked) == 3
+    assert "full" in asked[0]
+    journal.add(b"next", 12, 7)
+    journal.flush()
+    journal.close()
+    again = SqliteJournal(tmp_path / "raft.sqlite")
+    assert [entry[1] for entry in again[:]] == [*range(6, 11), 11, 12]
+    assert (again.getCurrentTerm(), again.note("cluster"), again[5]) == (7, "n1", (LARGE, 11, 7))
+    again.close()
+
+
+def test_a_journal_that_is_to_end_does_not_wait(tmp_path: Path) -> None:
+    journal = filled(tmp_path / "raft.sqlite")
+    waits = iter((True, True, False))
+    journal.wait_for_room = lambda _error: next(waits)
+    full_of(journal)
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        journal.flush()
+    journal.close()
+    again = SqliteJournal(tmp_path / "raft.sqlite")
+    assert [entry[1] for entry in again[:]] == list(range(1, KEPT + 1))
     again.close()

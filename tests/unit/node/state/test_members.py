@@ -14,6 +14,7 @@ from node.state.entries import (
     StandAside,
     TakeLead,
 )
+from node.state.value import Member
 from tests.unit.node.state.given import DAY_US, NOW_US, cluster, joining, seed
 
 LATER_US = NOW_US + 1_000_000
@@ -147,7 +148,10 @@ def test_a_member_asked_to_drain_drains_until_told_otherwise_also_after_a_restar
 
 def test_a_member_that_stands_aside_drains_until_it_says_otherwise_or_joins_anew() -> None:
     history = cluster("a", "b")
-    b = lambda: history.state.members["b"]  # noqa: E731
+
+    def b() -> Member:
+        return history.state.members["b"]
+
     epoch = history.state.epoch
     history.must(StandAside(LATER_US, "b", 1, "no room"))
     assert (b().status, b().aside, history.state.epoch) == ("draining", "no room", epoch + 1)

@@ -1,0 +1,16 @@
+"""Which errors say that the disk is full."""
+
+import errno
+import sqlite3
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether a write failed for want of room, which may come back.
+
+    >>> is_full(OSError(errno.ENOSPC, "")), is_full(OSError(errno.EIO, "")), is_full(None)
+    (True, False, False)
+    """
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    code = getattr(error, "sqlite_errorcode", None) if isinstance(error, sqlite3.Error) else None
+    return code is not None and code & 0xFF == sqlite3.SQLITE_FULL

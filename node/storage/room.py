@@ -1,0 +1,133 @@
+"""How much room a node's disk has left, and what follows from it. Pure.
+
+Three lines are drawn, by what is kept back for the node's own records (the reserve): with less than twice of it free,
+the node claims nothing new, and does so again with three times as much; with less than the reserve itself, attempts
+that hold room here are stopped, the largest first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeVar
+
+Key = TypeVar("Key")
+
+MIB: Final = 1024 * 1024
+GIB: Final = 1024 * MIB
+
+LOOK_S: Final = 0.5
+LOOK_S_MIN: Final = 0.05
+_FILLED_BYTES_PER_S: Final = GIB
+"""What one attempt may write in a second, on a fast disk: the less is left, the sooner it is looked at again."""
+
+_FILES_KEPT: Final = 1000
+"""A file system that has fewer free inodes than this has no room for files, however small they are."""
+
+_HELD_BYTES_MIN: Final = 64 * 1024
+"""An attempt that holds less is not what fills a disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a node's disk is used for at the most, in bytes; as it is set. What is a file system's is a part of it.
+
+    `scratch_bytes` 0: half of the file system.
+    """
+
+    reserve_bytes: int = 256 * MIB
+    scratch_bytes: int = 0
+    log_bytes: int = 64 * MIB
+    logs_bytes: int = 16 * GIB
+    history_bytes: int = 4 * GIB
+
+    def on(self, total_bytes: int) -> "Bounds":
+        """The bounds on a file system of that size: of a small one, no more than a part of it.
+
+        >>> Bounds().on(16 * MIB) == Bounds(MIB, 8 * MIB, MIB, 2 * MIB, 4 * MIB)
+        True
+        """
+        return Bounds(
+            min(self.reserve_bytes, total_bytes // 16),
+            self.scratch_bytes or total_bytes // 2,
+            min(self.log_bytes, total_bytes // 16),
+            min(self.logs_bytes, total_bytes // 8),
+            min(self.history_bytes, total_bytes // 4),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A file system, as it is now. `files_*` are its inodes; 0 in all where it does not count them."""
+
+    total_bytes: int
+    free_bytes: int
+    files_total: int = 0
+    files_free: int = 0
+
+
+class Level(Enum):
+    """How much room there is."""
+
+    AMPLE = 0
+    LOW = 1
+    CRITICAL = 2
+
+
+def level(space: Space, reserve_bytes: int, before: Level) -> Level:
+    """How much room there is now, where it was `before`: from LOW to AMPLE there is a margin.
+
+    >>> steps = [Space(1600, free) for free in (201, 199, 299, 99, 150, 300)]
+    >>> found = [Level.AMPLE]
+    >>> for space in steps:
+    ...     found.append(level(space, 100, found[-1]))
+    >>> [one.name for one in found[1:]]
+    ['AMPLE', 'LOW', 'LOW', 'CRITICAL', 'LOW', 'AMPLE']
+    """
+    times = _times(space.free_bytes, reserve_bytes)
+    if space.files_total:
+        times = min(times, _times(space.files_free, min(_FILES_KEPT, space.files_total // 16)))
+    if times < 1:
+        return Level.CRITICAL
+    if times < 2 or (before is not Level.AMPLE and times < 3):
+        return Level.LOW
+    return Level.AMPLE
+
+
+def _times(free: int, kept: int) -> float:
+    return free / kept if kept else 4.0
+
+
+def look_s(space: Space, reserve_bytes: int) -> float:
+    """In how many seconds to look again.
+
+    >>> look_s(Space(10 * GIB, 5 * GIB), 0), look_s(Space(GIB, 0), MIB)
+    (0.5, 0.05)
+    """
+    return max(LOOK_S_MIN, min(LOOK_S, (space.free_bytes - reserve_bytes) / _FILLED_BYTES_PER_S))
+
+
+def to_stop(held: Mapping[Key, int], missing_bytes: int) -> list[Key]:
+    """Which attempts to stop, of those that hold so many bytes each, to free `missing_bytes`: the largest first.
+
+    >>> to_stop({"a": 10**6, "b": 10**8, "c": 10**7, "d": 10}, 105 * 10**6)
+    ['b', 'c']
+    """
+    chosen: list[Key] = []
+    for key in sorted(held, key=lambda key: -held[key]):
+        if missing_bytes <= 0 or held[key] < _HELD_BYTES_MIN:
+            break
+        chosen.append(key)
+        missing_bytes -= held[key]
+    return chosen
+
+
+def size(count_bytes: int) -> str:
+    """So many bytes, for people.
+
+    >>> size(0), size(15 * 1024), size(14 * MIB), size(3 * GIB // 2)
+    ('0 B', '15 KiB', '14 MiB', '1.5 GiB')
+    """
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (1024, "KiB")):
+        if count_bytes >= unit:
+            return f"{count_bytes / unit:.3g} {name}"
+    return f"{count_bytes} B"
