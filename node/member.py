@@ -133,7 +133,7 @@ class Member:
             )
         )
         self._backfill = Backfill(config.node, self.history, self.peers, self.state)
-        self._retention = Retention(folder.path, self.history, self.state)
+        self._retention = Retention(folder.path, self.history, self.state, history_bytes=bounds.history_bytes)
         self._disk = DiskWatch(
             config.node,
             folder.path,
@@ -209,6 +209,7 @@ class Member:
             "lateness": watch_loop(self.lateness.loop),
             "backfill": self._backfill.run(),
             "retention": self._retention.run(),
+            "bound": self._retention.bound(),
             "disk": self._disk.run(),
         }
         for name, service in services.items():

@@ -93,7 +93,7 @@ def runs_command(api: Api, name: str | None, state: str | None, node: str | None
             (
                 (
                     run["run_id"],
-                    run["state"],
+                    run["state"] if run.get("count", 1) == 1 else f"{run['state']} x {run['count']}",
                     run["node"],
                     run["attempt"],
                     ago(run["finished_at"]),

@@ -6,7 +6,7 @@ from typing import Final
 
 from node.duty.agenda import UNCLAIMED, next_occurrence_us
 from node.state.entries import Cancel, Claim, Enqueue, Entry, PassOver
-from node.state.value import Member, Run, State, TaskRow
+from node.state.value import Member, PassedOver, Run, State, TaskRow
 from node.state.waiting import due_us
 from tasks.policy import Verdict, lateness_s, room_for_another, settle
 from tasks.run import HELD
@@ -134,11 +134,15 @@ def _claim_us(verdict: Verdict, active: list[Run]) -> int | None:
     return None if verdict.replace and active else verdict.claim
 
 
+def _passed_over(now_us: int, task: str, state: PassedOver, times: tuple[int, ...]) -> PassOver:
+    return PassOver(now_us, task, state, (times[0], times[-1]), len(times))
+
+
 def _entries(verdict: Verdict, task: str, active: list[Run], now_us: int) -> list[Entry]:
     if verdict.missed:
-        return [PassOver(now_us, task, "missed", verdict.missed)]
+        return [_passed_over(now_us, task, "missed", verdict.missed)]
     if verdict.skipped:
-        return [PassOver(now_us, task, "skipped", verdict.skipped)]
+        return [_passed_over(now_us, task, "skipped", verdict.skipped)]
     if verdict.enqueue:
         return [Enqueue(now_us, task, verdict.enqueue)]
     if verdict.replace:

@@ -66,6 +66,7 @@ def opened(path: Path) -> tuple[sqlite3.Connection, int]:
 def _open(path: Path) -> tuple[sqlite3.Connection, int]:
     db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
+        db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file: what is deleted can be given back to the disk
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
         version = db.execute("PRAGMA user_version").fetchone()[0]

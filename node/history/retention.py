@@ -1,16 +1,20 @@
-"""Forgets what is older than `history_days`: finished runs, and the logs of attempts."""
+"""Forgets what is older than `history_days`: finished runs, and the logs of attempts; and the oldest runs sooner, where
+they take more room than a node gives them.
+"""
 
 import asyncio
 import logging
 import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable, Container
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from node.execution.order import logs_path
-from node.history.store import History
+from node.history.store import HISTORY, History
 from node.state.value import State
+from node.storage.room import Bounds, size
 from node.wall_clock import CLOCK, now_us
 
 _log = logging.getLogger("rota.history")
@@ -21,6 +25,9 @@ FIRST_S: Final = 60.0
 ROUND_S: Final = 3600.0
 UNSURE_S: Final = 60.0
 """Until the next round, where the time is not known for sure."""
+
+BOUND_S: Final = 60.0
+"""Between two looks at how much room the finished runs take."""
 
 _DAY_US: Final = 86_400_000_000
 
@@ -39,7 +46,9 @@ class Retention:
         state: Callable[[], State],
         agreed: Callable[[], bool] = lambda: CLOCK.agreed,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        history_bytes: int = Bounds().history_bytes,
     ) -> None:
+        self._history_bytes = history_bytes
         self._logs = logs_path(folder)
         self._history = history
         self._state = state
@@ -54,6 +63,29 @@ class Retention:
             if sure:
                 await self.forget(now_us())
             await self._sleep(ROUND_S if sure else UNSURE_S)
+
+    async def bound(self) -> None:
+        """Keep the finished runs from taking too much room, whatever the time is. Serve until cancelled."""
+        while True:
+            await self._sleep(BOUND_S)
+            await self.trim()
+
+    async def trim(self) -> None:
+        """Forget the oldest runs where all take too much room."""
+        try:
+            count, through_us = await asyncio.to_thread(self._history.trim, self._history_bytes)
+        except sqlite3.Error as error:
+            _log.error("finished runs cannot be deleted: %s; trying again later", error)
+            return
+        if count:
+            _log.warning(
+                "%d finished runs are forgotten here, the oldest, up to %s: %s holds %s at most (ROTA_HISTORY_BYTES, a "
+                "quarter of the file system at most)",
+                count,
+                datetime.fromtimestamp(through_us / 1e6, UTC).isoformat(timespec="seconds"),
+                HISTORY,
+                size(self._history_bytes),
+            )
 
     async def forget(self, at_us: int) -> None:
         """Forget what was too old at `at_us`."""

@@ -35,8 +35,14 @@ HISTORY: Final = "history.db"
 AGAIN_S: Final = 1.0
 """Between two tries to write, while the disk is full or fails."""
 
+SERIES_S: Final = 1.0
+"""Series of occurrences that are passed over, and only go on, are gathered for so long: each is written once then."""
+
 EXPORT_RUNS_MAX: Final = 500
 """How many runs one exported portion holds: small enough to be packed between two heartbeats."""
+
+PAGES_AT_ONCE: Final = 256
+"""So many pages of the file are given back to the disk in one go, after runs were deleted."""
 
 FORGET_AT_ONCE: Final = 1000
 """So many runs are deleted in one transaction: others read and write in between."""
@@ -60,6 +66,7 @@ class History:
         self._path = path
         self._on_failure = on_failure
         self._pending: list[tuple[int, Ended] | Gap] = []
+        self._hurry = False
         self._wake = threading.Condition()
         self._closed = False
         self._file = threading.Lock()
@@ -77,10 +84,11 @@ class History:
     def record(self, index: int, ended: Iterable[tuple[int, Ended]]) -> None:
         """Take what the entries up to `index` ended. Indexes at or below `written` are known already."""
         with self._wake:
-            before = len(self._pending)
-            self._pending.extend((entry, run) for entry, run in ended if entry > self._written)
+            new = [(entry, run) for entry, run in ended if entry > self._written]
+            self._pending.extend(new)
             self._index = max(self._index, index)
-            if len(self._pending) > before:
+            self._hurry = self._hurry or any(run.series is None for _, run in new)
+            if new:
                 self._wake.notify()
 
     def jumped(self, index: int) -> None:
@@ -89,6 +97,7 @@ class History:
             if index > self._index:
                 self._pending.append(Gap(self._index, index))
                 self._index = index
+                self._hurry = True
                 self._wake.notify()
 
     def flush(self) -> None:
@@ -96,6 +105,7 @@ class History:
         with self._file:
             with self._wake:
                 pending, index = self._pending[:], self._index
+                self._hurry = False
             if index <= self._written and not pending:
                 return
             with self._transaction():
@@ -178,6 +188,52 @@ class History:
                 deleted = self._db.execute(
                     f"DELETE FROM ended WHERE (entry, run_id) IN ({old})", (before_us, FORGET_AT_ONCE)
                 ).rowcount
+        self._give_back()
+
+    def trim(self, limit_bytes: int) -> tuple[int, int]:
+        """Delete the runs that ended first, until the file holds `limit_bytes` at most. How many, and up to when the
+        last of them had finished, in microseconds; (0, 0) where it is not too large. Raises `sqlite3.Error`.
+        """
+        if self.held_bytes <= limit_bytes:
+            return 0, 0
+        count = through_us = 0
+        first = "FROM ended ORDER BY entry LIMIT ?"
+        while self.held_bytes > limit_bytes - limit_bytes // 10:  # not again with the next run
+            with self._watching(), self._file, self._transaction():
+                latest = self._db.execute(
+                    f"SELECT max(finished_at_us) FROM (SELECT finished_at_us {first})", (FORGET_AT_ONCE,)
+                ).fetchone()[0]
+                deleted = self._db.execute(
+                    f"DELETE FROM ended WHERE (entry, run_id) IN (SELECT entry, run_id {first})", (FORGET_AT_ONCE,)
+                ).rowcount
+            if not deleted:
+                break
+            count, through_us = count + deleted, max(through_us, latest)
+        self._give_back()
+        return count, through_us
+
+    @property
+    def held_bytes(self) -> int:
+        """How much of the file is in use. Raises `sqlite3.Error`."""
+        with self._file:
+            pages, free, page_bytes = (
+                self._db.execute(f"PRAGMA {what}").fetchone()[0]
+                for what in ("page_count", "freelist_count", "page_size")
+            )
+        return int((pages - free) * page_bytes)
+
+    def _give_back(self) -> None:
+        """Let the disk have the pages that are free, a few at a time. A file of an earlier version keeps them, and uses
+        them again.
+        """
+        before = -1
+        while True:
+            with self._file:
+                free = int(self._db.execute("PRAGMA freelist_count").fetchone()[0])
+                if free in (0, before):
+                    return
+                self._db.execute(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})").fetchall()
+            before = free
 
     def cut(self, index: int) -> None:
         """Forget what the entries after `index` ended: others come in their place. For a member that does not run.
@@ -218,6 +274,18 @@ class History:
             raise
 
     def _insert(self, runs: Iterable[tuple[int, Ended]]) -> None:
+        """Of a series that goes on, its latest record takes the place of the one before."""
+        given = list(runs)
+        series = {(run.run.run_id, run.run.created_at_us): entry for entry, run in given if run.series is not None}
+        for (run_id, created_at_us), entry in series.items():
+            identity = (run_id, created_at_us)
+            known = self._db.execute(
+                "SELECT max(entry) FROM ended WHERE run_id = ? AND created_at_us = ?", identity
+            ).fetchone()[0]
+            if known is not None and known > entry:
+                series[identity] = 0  # what another member sends is older than what is known
+            elif known is not None and known < entry:
+                self._db.execute("DELETE FROM ended WHERE run_id = ? AND created_at_us = ?", identity)
         self._db.executemany(
             "INSERT OR IGNORE INTO ended VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
@@ -232,7 +300,8 @@ class History:
                     packed := pack_ended(ended),
                     crc(packed),
                 )
-                for entry, ended in runs
+                for entry, ended in given
+                if ended.series is None or series[ended.run.run_id, ended.run.created_at_us] == entry
             ),
         )
 
@@ -273,6 +342,7 @@ class History:
                     self._wake.wait_for(lambda: self._closed, AGAIN_S)
                 else:
                     self._wake.wait_for(lambda: self._closed or self._pending)
+                    self._wake.wait_for(lambda: self._closed or self._hurry, SERIES_S)
                 if self._closed:
                     return
             try:

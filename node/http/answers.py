@@ -263,7 +263,11 @@ class AttemptView(TypedDict):
 
 
 class RunView(TypedDict):
-    """A run. `attempt`, `token`, `node`, `claimed_at` and `started_at` are those of the present or latest attempt."""
+    """A run. `attempt`, `token`, `node`, `claimed_at` and `started_at` are those of the present or latest attempt.
+
+    What is skipped or missed one after another for one reason is told as one, of `count` occurrences from `fire_at` to
+    `last_fire_at`; `blocked_by` is the run that was active meanwhile. Of any other run, `count` is 1.
+    """
 
     run_id: str
     task: str
@@ -283,6 +287,9 @@ class RunView(TypedDict):
     error: str | None
     attempts: list[AttemptView]
     cancelling: str | None
+    count: int
+    last_fire_at: Time
+    blocked_by: str | None
 
 
 class RunPage(TypedDict):

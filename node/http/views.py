@@ -167,6 +167,7 @@ def progress_view(progress: Progress | None) -> ProgressView | None:
 def run_view(run: Run, ended: Ended | None = None, progress: Progress | None = None) -> RunView:
     """A run; `ended` once it has come to its end."""
     latest = run.attempts[-1] if run.attempts else None
+    series = ended.series if ended else None
     return {
         "run_id": run.run_id,
         "task": run.task,
@@ -186,6 +187,9 @@ def run_view(run: Run, ended: Ended | None = None, progress: Progress | None = N
         "error": ended.error if ended else latest.error if latest else None,
         "attempts": [attempt_view(attempt) for attempt in run.attempts],
         "cancelling": run.cancelling,
+        "count": series.count if series else 1,
+        "last_fire_at": rfc3339(series.last_fire_at_us if series else run.fire_at_us),
+        "blocked_by": (series.blocked_by or None) if series else None,
     }
 
 

@@ -54,7 +54,7 @@ def _due(draft: Draft, row: TaskRow, entry: Claim) -> Run | Result:
     if others and (spec.continuous or spec.overlap != "allow"):
         return refused("overlap", f"{others[0].run_id} is active")
     run = occurrence(draft, row, entry.fire_at_us, entry.at_us)
-    draft.put_task(replace(row, through_us=run.fire_at_us))
+    draft.put_task(replace(row, through_us=run.fire_at_us, series=None))
     return run
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from immutables import Map
 
-from node.state.value import Ended, Member, Outcome, Result, Run, State, TaskRow, Window
+from node.state.value import Ended, Member, Outcome, Result, Run, Series, State, TaskRow, Window
 from tasks.run import RunState
 
 ERROR_CHARS_MAX: Final = 2000
@@ -98,9 +98,9 @@ class Draft:
             last = Outcome(run.run_id, state, run.fire_at_us, at_us, error)
             self.tasks = self.tasks.set(run.task, replace(row, last=last, since_us=_since_us(row, run, at_us)))
 
-    def pass_over(self, run: Run, at_us: int) -> None:
-        """An occurrence is not run, and was never active: recorded in history only, in the state that it has."""
-        self.ended.append(Ended(run, run.state, at_us))
+    def pass_over(self, run: Run, at_us: int, series: Series) -> None:
+        """Occurrences are not run, and were never active: recorded in history only. `run` is the first of them."""
+        self.ended.append(Ended(run, run.state, at_us, series=series))
 
 
 def _since_us(row: TaskRow, run: Run, at_us: int) -> int:

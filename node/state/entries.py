@@ -7,7 +7,7 @@ the run's present one.
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from node.state.value import DownReason, Labels, Outcome
+from node.state.value import DownReason, Labels, Outcome, PassedOver
 
 AttemptEnd = Literal["succeeded", "failed", "cancelled", "timed_out", "not_started", "handed_over"]
 
@@ -194,12 +194,17 @@ class Enqueue:
 
 @dataclass(frozen=True, slots=True)
 class PassOver:
-    """Occurrences that are not run: `skipped` (overlap) or `missed` (catch-up). Recorded and counted."""
+    """Occurrences that are not run: `skipped` (overlap) or `missed` (catch-up). Recorded and counted.
+
+    `fire_at_us` is the first and the last of `count` that follow one another. Where `count` is 0, as it was written
+    before, it holds each of them.
+    """
 
     at_us: int
     task: str
-    state: Literal["skipped", "missed"]
+    state: PassedOver
     fire_at_us: tuple[int, ...]
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

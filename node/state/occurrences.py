@@ -7,7 +7,7 @@ from node.state.attempts import cancel_run
 from node.state.draft import Draft, free_moment, refused, stem
 from node.state.entries import Enqueue, PassOver, Start
 from node.state.registry import no_such_task
-from node.state.value import Result, Run, TaskRow
+from node.state.value import PassedOver, Result, Run, Series, TaskRow
 from tasks import schedule
 from tasks.policy import KEPT
 from tasks.run import RunState
@@ -20,7 +20,7 @@ ACTIVE_MAX: Final = 1000
 """So many active runs one task has at most, under `overlap: allow`."""
 
 PASSED_MAX: Final = 10_000
-"""So many occurrences one entry passes over at most."""
+"""So many occurrences an entry names at most that passes each of them over by itself."""
 
 LAST_FIRE_US: Final = schedule.LAST_FIRE_US
 """Nothing is due later: tasks are checked for it when they come in, and entries here."""
@@ -75,20 +75,21 @@ def enqueue(draft: Draft, entry: Enqueue) -> Result:
     if (refusal := due_fault(row, row.spec, entry.fire_at_us, entry.at_us)) is not None:
         return refusal
     waiting = sum(run.state == "waiting" for run in draft.active(entry.task))
-    queued = skipped = 0
+    times = _undecided(row, entry.fire_at_us)
+    queued = times[: max(0, KEPT - waiting)]
     through_us = row.through_us
-    for fire_at_us in _undecided(row, entry.fire_at_us):
+    for fire_at_us in queued:
         run = occurrence(draft, row, max(fire_at_us, through_us + 1), entry.at_us)
-        if waiting + queued < KEPT:
-            draft.put_run(run)
-            queued += 1
-        else:
-            draft.pass_over(replace(run, state="skipped"), entry.at_us)
-            skipped += 1
+        draft.put_run(run)
         through_us = run.fire_at_us
-    if queued or skipped:
-        draft.put_task(replace(row, through_us=through_us, skipped=row.skipped + skipped))
-    return Result("ok", {"queued": queued})
+    if queued:
+        row = replace(row, through_us=through_us, series=None)
+    if skipped := times[len(queued) :]:
+        first_us = max(skipped[0], through_us + 1)
+        row = _passed(draft, row, "skipped", (first_us, max(first_us, skipped[-1])), len(skipped), entry.at_us)
+    if times:
+        draft.put_task(row)
+    return Result("ok", {"queued": len(queued)})
 
 
 def pass_over(draft: Draft, entry: PassOver) -> Result:
@@ -96,20 +97,52 @@ def pass_over(draft: Draft, entry: PassOver) -> Result:
     row = draft.tasks.get(entry.task)
     if row is None:
         return no_such_task(entry.task)
-    if len(entry.fire_at_us) > PASSED_MAX:
-        return refused("too-large", f"one entry passes over {PASSED_MAX} occurrences at most")
     if (refusal := due_fault(row, row.spec, entry.fire_at_us, entry.at_us)) is not None:
         return refusal
-    passed = _undecided(row, entry.fire_at_us)
-    for fire_at_us in passed:
-        draft.pass_over(_run(row, fire_at_us, entry.at_us, entry.state), entry.at_us)
-    if passed:
-        row = replace(row, through_us=passed[-1])
-        if entry.state == "skipped":
-            draft.put_task(replace(row, skipped=row.skipped + len(passed)))
-        else:
-            draft.put_task(replace(row, missed=row.missed + len(passed)))
-    return Result("ok", {"passed_over": len(passed)})
+    if entry.count:
+        if (fault := _range_fault(entry)) is not None:
+            return refused("invalid", fault)
+        first_us, last_us = entry.fire_at_us
+        if first_us <= row.through_us:
+            return refused("occurrence-taken", "some of these occurrences have been claimed or passed over")
+        count = entry.count
+    else:
+        if len(entry.fire_at_us) > PASSED_MAX:
+            return refused("too-large", f"one entry passes over {PASSED_MAX} occurrences at most")
+        passed = _undecided(row, entry.fire_at_us)
+        if not passed:
+            return Result("ok", {"passed_over": 0})
+        first_us, last_us, count = passed[0], passed[-1], len(passed)
+    draft.put_task(_passed(draft, row, entry.state, (first_us, last_us), count, entry.at_us))
+    return Result("ok", {"passed_over": count})
+
+
+def _range_fault(entry: PassOver) -> str | None:
+    if len(entry.fire_at_us) != 2 or entry.fire_at_us[0] > entry.fire_at_us[1]:
+        return "occurrences that are counted are told by the first and the last of them"
+    first_us, last_us = entry.fire_at_us
+    if not 1 <= entry.count <= last_us - first_us + 1 or (entry.count == 1) != (first_us == last_us):
+        return f"there are no {entry.count} occurrences from {first_us} to {last_us}"
+    return None
+
+
+def _passed(draft: Draft, row: TaskRow, state: PassedOver, times: tuple[int, int], count: int, at_us: int) -> TaskRow:
+    """The row once so many occurrences, from the first to the last of `times`, are passed over; history is told.
+
+    What is passed over for the same reason as the last, with nothing run in between, goes on with that series: one
+    record in history, however long a run blocks its task.
+    """
+    series, name = row.series, row.placing.name
+    active = draft.runs_of.get(name, ()) if state == "skipped" else ()
+    if series is not None and series.state == state and series.blocked_by == (active or (series.blocked_by,))[0]:
+        series = replace(series, last_fire_at_us=times[1], count=series.count + count)
+    else:
+        series = Series(state, at_us, times[0], times[1], count, (active or ("",))[0])
+    draft.pass_over(_run(row, series.fire_at_us, series.created_at_us, state), at_us, series)
+    row = replace(row, through_us=times[1], series=series)
+    if state == "skipped":
+        return replace(row, skipped=row.skipped + count)
+    return replace(row, missed=row.missed + count)
 
 
 def occurrence(draft: Draft, row: TaskRow, fire_at_us: int, at_us: int) -> Run:

@@ -165,8 +165,8 @@ def counting_from(row: TaskRow, at_us: int, *, continuous: bool) -> TaskRow:
     claimed again.
     """
     if continuous:
-        return replace(row, since_us=max(at_us, row.through_us + 1))
-    return replace(row, since_us=at_us, through_us=max(at_us, row.through_us))
+        return replace(row, since_us=max(at_us, row.through_us + 1), series=None)
+    return replace(row, since_us=at_us, through_us=max(at_us, row.through_us), series=None)
 
 
 def placing_of(spec: Spec, incumbent: str | None) -> Task:

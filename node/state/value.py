@@ -19,6 +19,7 @@ DownReason = Literal["silent", "gone", "stopped", "new"]
 """Why a member is down. `new`: it was added, and has not joined yet."""
 
 Trigger = Literal["schedule", "manual"]
+PassedOver = Literal["skipped", "missed"]
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -74,6 +75,22 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Series:
+    """Occurrences of a task that were passed over one after another, for one reason: told as one, with their count.
+
+    `fire_at_us` is the first, `last_fire_at_us` the last, `created_at_us` when the first was passed over. `blocked_by`
+    is the run that kept them from being run ("": none did, they were missed).
+    """
+
+    state: PassedOver
+    created_at_us: int
+    fire_at_us: int
+    last_fire_at_us: int
+    count: int
+    blocked_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskRow:
     """A registered task.
 
@@ -84,7 +101,7 @@ class TaskRow:
     `since_us`, is still to be decided. It never goes back, so that an occurrence is claimed once. A continuous
     task's one occurrence is `since_us`; it is due while `through_us` is less. `skipped` and `missed` count such
     occurrences. `requests` remembers the latest runs started by hand as (Idempotency-Key or "", run_id), oldest
-    first, 200 at most.
+    first, 200 at most. `series` is what was passed over last, and would go on if the next occurrence were, too.
     """
 
     spec_packed: bytes
@@ -99,6 +116,7 @@ class TaskRow:
     missed: int = 0
     last: Outcome | None = None
     requests: tuple[tuple[str, str], ...] = ()
+    series: Series | None = None
 
     @property
     def spec(self) -> Spec:
@@ -165,13 +183,18 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run that has come to its end: what history keeps. Emitted by `apply`, not part of the state."""
+    """A run that has come to its end: what history keeps. Emitted by `apply`, not part of the state.
+
+    `series`: it stands for occurrences that were passed over, of which `run` is the first. While the series goes on it
+    is emitted again, with a greater count, in the place of what was emitted before.
+    """
 
     run: Run
     state: RunState
     finished_at_us: int
     result: dict[str, Any] | None = None
     error: str | None = None
+    series: Series | None = None
 
 
 @dataclass(frozen=True, slots=True)

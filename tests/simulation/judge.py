@@ -9,7 +9,7 @@ from typing import Final
 
 from node.state.apply import Applied
 from node.state.entries import Claim, Enqueue, PassOver, Proposal, ProposalId
-from node.state.value import Member, Result, Run, State
+from node.state.value import Ended, Member, Result, Run, State
 from tasks.run import HELD, may_follow
 from tests.simulation.policies import Policies
 from tests.simulation.world import World
@@ -29,6 +29,7 @@ class Judge:
         self._results: dict[ProposalId, Result] = {}
         self._effects: set[ProposalId] = set()
         self._ended: set[tuple[str, int]] = set()
+        self._series: dict[tuple[str, int], int] = {}
         self.counts: Counter[str] = Counter()
         self.policies = Policies(world)
 
@@ -49,13 +50,23 @@ class Judge:
         for one in applied.ended:
             # A task that was deleted and is there again may name an occurrence as one of before; it is another run.
             identity = (one.run.run_id, one.run.created_at_us)
-            if identity in self._ended:
+            if identity in self._ended and not (one.series and identity in self._series):
                 self._world.wrong(f"invariant 1: {one.run.run_id} comes to its end twice")
             self._ended.add(identity)
-            self.counts[one.state] += 1
+            self.counts[one.state] += self._counted(identity, one)
         if result.ok and isinstance(entry, Claim | Enqueue | PassOver):
             self._settled(before, after, entry)
         self.policies.watch(before, proposal, applied)
+
+    def _counted(self, identity: tuple[str, int], ended: Ended) -> int:
+        """How many occurrences came to their end: one, or by how many a series has grown."""
+        if ended.series is None:
+            return 1
+        more = ended.series.count - self._series.get(identity, 0)
+        if more <= 0 or ended.state != ended.series.state:
+            self._world.wrong(f"{ended.run.run_id} stands for {ended.series}, which is {more} more than before")
+        self._series[identity] = ended.series.count
+        return more
 
     def told(self, proposal: ProposalId, result: Result) -> None:
         """A client was told what became of a proposal: it must be what was committed (invariant 3)."""
@@ -162,13 +173,26 @@ class Judge:
                 self._world.wrong(f"{member} takes slot {after.members[member].slot} for its own, and sits in {slot}")
         self.counts["seats"] += 1
 
+    def _counts(self, before: State, after: State, entry: Enqueue | PassOver, named: int) -> None:
+        """A task's counters grow by what is passed over, and by nothing else."""
+        then, now = before.tasks[entry.task], after.tasks[entry.task]
+        more = {"skipped": now.skipped - then.skipped, "missed": now.missed - then.missed}
+        if isinstance(entry, PassOver):
+            wanted = {"skipped": 0, "missed": 0, entry.state: entry.count or named}
+        else:
+            queued = len(after.runs_of.get(entry.task, ())) - len(before.runs_of.get(entry.task, ()))
+            wanted = {"skipped": named - queued, "missed": 0}
+        if more != wanted:
+            self._world.wrong(f"{entry.task} counts {more} more, where it is {wanted}: {entry}")
+
     def _settled(self, before: State, after: State, entry: Claim | Enqueue | PassOver) -> None:
         """Which occurrences have been dealt with: each of them once."""
         row = before.tasks[entry.task]
         if isinstance(entry, Claim):
             times: tuple[int, ...] = () if entry.run_id is not None else (entry.fire_at_us,)
         else:
-            times = tuple(one for one in entry.fire_at_us if one > row.through_us)
+            times = tuple(dict.fromkeys(one for one in entry.fire_at_us if one > row.through_us))
+            self._counts(before, after, entry, len(times))
         for fire_at_us in times:
             if (row.order, fire_at_us) in self._occurrences:
                 self._world.wrong(f"invariant 1: the occurrence {fire_at_us} of {entry.task} is dealt with twice")

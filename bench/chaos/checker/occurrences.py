@@ -5,6 +5,7 @@ matched to the runs that there are. Whether a run was begun in time is `attempts
 those of CLOCK_BOOTTIME, in which the observer's and the work's are.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,17 +50,20 @@ def occurrences(
     """Every due time of a schedule is there once: run, skipped or missed. `until`: it was paused."""
     name, schedule = task["name"], task["schedule"]
     own = [run for run in runs if run["task"] == name]
-    mine = sorted((run for run in own if run["trigger"] == "schedule"), key=lambda run: str(run["fire_at"]))
-    times = [datetime.fromisoformat(run["fire_at"]) for run in mine]
-    verdict = Verdict([f"{name}: {time} is there {count} times" for time, count in Counter(times).items() if count > 1])
+    told = [run for run in own if run["trigger"] == "schedule"]
+    verdict = Verdict()
     for state in ("skipped", "missed"):
-        there = sum(run["state"] == state for run in mine)
+        there = sum(run["count"] for run in told if run["state"] == state)
         if there != task[state]:
             verdict.found.append(f"{name}: {task[state]} {state} by its count, {there} in history")
     if "continuous" in schedule:
         return verdict
     since = datetime.fromisoformat(task["registered_at"])
-    due = list(_due(schedule, since, max([since, until, *times])))
+    latest = max([since, until, *(datetime.fromisoformat(run["last_fire_at"]) for run in told)])
+    due = list(_due(schedule, since, latest))
+    mine = sorted((one for run in told for one in _each(verdict, run, due)), key=lambda run: str(run["fire_at"]))
+    times = [datetime.fromisoformat(run["fire_at"]) for run in mine]
+    verdict.found += [f"{name}: {time} is there {count} times" for time, count in Counter(times).items() if count > 1]
     verdict.found += [f"{name}: {time} was not due, and is there" for time in sorted(set(times) - set(due))]
     spans = excuses.anywhere
     for time in sorted(set(due) - set(times)):
@@ -73,6 +77,22 @@ def occurrences(
         if run["state"] == "skipped":
             _skipped(verdict, run, task["overlap"], own, next_s, clock, excuses)
     return verdict
+
+
+def _each(verdict: Verdict, run: Mapping[str, Any], due: Sequence[datetime]) -> list[Mapping[str, Any]]:
+    """What was due of it: itself, or each occurrence that a record of several stands for, as if by itself.
+
+    All of them are told to have been dealt with when the last was: what blocked that one had blocked the others.
+    """
+    if run["count"] == 1 and run["last_fire_at"] == run["fire_at"]:
+        return [run]
+    first, last = datetime.fromisoformat(run["fire_at"]), datetime.fromisoformat(run["last_fire_at"])
+    within = due[bisect_left(due, first) : bisect_right(due, last)]
+    if len(within) != run["count"] or [first, last] != [within[0], within[-1]]:
+        verdict.found.append(f"{_said(run)} stands for {run['count']}, and {len(within)} were due up to {last}")
+    if run["state"] not in ("skipped", "missed"):
+        verdict.found.append(f"{_said(run)} stands for {run['count']}, and is {run['state']}")
+    return [{**run, "fire_at": time.isoformat(), "last_fire_at": time.isoformat(), "count": 1} for time in within]
 
 
 def _due(schedule: Mapping[str, Any], since: datetime, last: datetime) -> Iterable[datetime]:

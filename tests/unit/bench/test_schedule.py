@@ -249,3 +249,25 @@ def test_a_trial_of_some_length_that_judged_nothing_of_a_task_says_so() -> None:
     assert len(nothing_judged(verdict, ["b"], [], LENGTH_S)) == len(MUST)
     assert nothing_judged(verdict, ["b"], [], LENGTH_S - 1) == []
     assert len(nothing_judged(verdict, [], ["c"], LENGTH_S)) == 2
+
+
+def passed_over(first_s: float, last_s: float, count: int, state: str, finished_s: float) -> dict[str, Any]:
+    return run(first_s, state, finished_s, count=count, last_fire_at=at(last_s).isoformat())
+
+
+def test_a_record_of_several_counts_for_each_of_them() -> None:
+    blocking = run(2, finished_s=9.5)
+    whole = [blocking, passed_over(4, 8, 3, "skipped", 8.1), run(10)]
+    assert judged(whole, at(10)).found == []
+    [lost] = judged([blocking, passed_over(4, 6, 2, "skipped", 6.1), run(10)], at(10)).found
+    assert "was due, and there is no trace of it" in lost
+    short = judged([blocking, passed_over(4, 8, 2, "skipped", 8.1), run(10)], at(10), skipped=2).found
+    assert any("stands for 2, and 3 were due" in line for line in short)
+    twice = judged([*whole, run(6)], at(10)).found
+    assert any("is there 2 times" in line for line in twice)
+    ended = judged([run(2, finished_s=5.0), passed_over(4, 8, 3, "skipped", 8.1), run(10)], at(10)).found
+    assert any("no other run was active" in line for line in ended)
+    off = judged([blocking, passed_over(4, 7, 2, "skipped", 8.1), run(8), run(10)], at(10)).found
+    assert any("stands for 2" in line for line in off)
+    wrong = judged([passed_over(2, 4, 2, "succeeded", 5.0), *due(6, 8, 10)], at(10)).found
+    assert any("stands for 2, and is succeeded" in line for line in wrong)

@@ -1,5 +1,6 @@
 """What members tell of tasks and runs, made up: for the tests of the checker. Times are seconds after `BEGIN`."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,15 +22,17 @@ def at(after_s: float) -> datetime:
 
 def task(runs: Iterable[Mapping[str, Any]] = (), **more: Any) -> dict[str, Any]:
     """The task "a", due every two seconds unless it is said otherwise, that counted what there is of `runs`."""
-    states = [run["state"] for run in runs]
+    passed: Counter[str] = Counter()
+    for run in runs:
+        passed[run["state"]] += run["count"]
     return {
         "name": "a",
         "overlap": "skip",
         "schedule": {"every_s": 2.0},
         "retry": {"attempts": 3, "backoff_s": 10, "factor": 2, "max_s": 900},
         "registered_at": BEGIN.isoformat(),
-        "skipped": states.count("skipped"),
-        "missed": states.count("missed"),
+        "skipped": passed["skipped"],
+        "missed": passed["missed"],
         **more,
     }
 
@@ -47,6 +50,8 @@ def run(due_s: float, state: str = "succeeded", finished_s: float | None = None,
         "error": None,
         "cancelling": None,
         "attempts": [],
+        "count": 1,
+        "last_fire_at": at(due_s).isoformat(),
         **more,
     }
 

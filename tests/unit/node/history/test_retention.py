@@ -89,3 +89,26 @@ def test_nothing_is_deleted_by_a_clock_that_nobody_vouches_for(
     assert first and after == [number < deleted_at for number in range(5)]
     assert naps.asked == [FIRST_S] + [UNSURE_S if number < deleted_at else ROUND_S for number in range(5)]
     history.close()
+
+
+def test_finished_runs_that_take_too_much_room_are_cut_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    history = History(tmp_path / "history.db")
+    history.record(3000, [(number, ended(number)) for number in range(1, 3001)])
+    history.flush()
+
+    async def once(_seconds: float) -> None:
+        if caplog.text:
+            raise asyncio.CancelledError
+        await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        with suppress(asyncio.CancelledError):
+            await Retention(tmp_path, history, State, sleep=once, history_bytes=100_000).bound()
+
+    serving(scenario())
+    assert "finished runs are forgotten here, the oldest, up to 1970-01-01T00:00:00+00:00" in caplog.text
+    assert "ROTA_HISTORY_BYTES" in caplog.text
+    assert history.held_bytes <= 100_000
+    history.close()

@@ -11,7 +11,7 @@ from node.history.file import DamagedHistory
 from node.history.filters import terms
 from node.history.gaps import Gap
 from node.history.store import FORGET_AT_ONCE, Before, History
-from node.state.value import Attempt, Ended, Run
+from node.state.value import Attempt, Ended, Run, Series
 from tasks.spec import Spec
 
 PACKED = Spec.model_validate({"name": "orders", "kind": "command"}).pack()
@@ -213,3 +213,65 @@ def test_many_runs_are_forgotten_and_the_others_stay(history: History) -> None:
     history.flush()
     history.forget(count, count - 1)  # what finished before then; each finishes a microsecond after it was made
     assert ids(history.runs(None, None, None, None, 10)) == [f"orders~{count - number}" for number in range(3)]
+
+
+def series(entry: int, count: int, task: str = "orders") -> tuple[int, Ended]:
+    """A series that goes on, as an entry told it."""
+    run = Run(f"{task}~first", task, "schedule", 5, PACKED, "skipped", 7)
+    return entry, Ended(run, "skipped", entry, series=Series("skipped", 7, 5, entry, count, "orders~1"))
+
+
+def counts(history: History) -> list[tuple[int, int]]:
+    return [
+        (one.finished_at_us, one.series.count)
+        for one in history.runs(None, "skipped", None, None, 10)
+        if one.series is not None
+    ]
+
+
+def test_a_series_that_goes_on_stays_one_record(history: History) -> None:
+    history.record(30, [series(10, 1), series(11, 2), (12, ended(12))])
+    assert counts(history) == [(11, 2)]
+    history.record(40, [series(31, 3), series(32, 1, "other")])
+    assert counts(history) == [(32, 1), (31, 3)]
+    assert history.run("orders~first") == series(31, 3)[1]
+    assert len(history.runs(None, None, None, None, 10)) == 3
+
+
+def test_what_another_member_sends_of_a_series_never_takes_the_place_of_what_is_newer(tmp_path: Path) -> None:
+    mine, others = History(tmp_path / "mine.db"), History(tmp_path / "others.db")
+    others.record(10, [series(10, 1)])
+    asked = Gap(0, 20)
+    old = others.export(asked)
+    assert old is not None
+    mine.jumped(20)
+    mine.record(30, [series(30, 5)])
+    mine.flush()
+    mine.fill(asked, old)
+    assert counts(mine) == [(30, 5)]
+    others.record(40, [series(35, 9)])
+    new = others.export(Gap(30, 40))
+    assert new is not None
+    mine.jumped(40)
+    mine.flush()
+    mine.fill(Gap(30, 40), new)
+    assert counts(mine) == [(35, 9)]
+    mine.close()
+    others.close()
+
+
+def test_what_takes_too_much_room_goes_oldest_first_and_the_file_gets_smaller(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.db")
+    history.record(5000, [(number, ended(number)) for number in range(1, 5001)])
+    history.flush()
+    full = history.held_bytes
+    assert history.trim(full) == (0, 0)
+    cut, through_us = history.trim(full // 2)
+    assert cut % FORGET_AT_ONCE == 0
+    assert through_us == cut + 1
+    assert history.held_bytes < full // 2
+    assert ids(history.runs(None, None, None, None, 1)) == ["orders~5000"]
+    assert history.run(f"orders~{cut}") is None
+    assert history.run(f"orders~{cut + 1}") is not None
+    history.close()
+    assert (tmp_path / "history.db").stat().st_size < full // 2 + 100_000

@@ -1,13 +1,13 @@
 """Definitions: DESIGN.md, sections 4 (epoch), 8 (what a schedule counts from) and 9 (versions)."""
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import msgpack
 import pytest
 
 from node.state.entries import Cancel, DeleteTask, Enqueue, Finish, PassOver, Pause, Put, PutTasks, Start
-from node.state.value import Result
+from node.state.value import Result, Series
 from tests.unit.node.state.given import NOW_US, History, cluster, packed
 
 LATER_US = NOW_US + 1_000_000
@@ -201,8 +201,65 @@ def test_a_passed_over_occurrence_is_counted_once() -> None:
     assert history.must(PassOver(LATER_US + 1_000_000, "t", "skipped", times)) == {"passed_over": 2}
     assert history.must(PassOver(LATER_US + 1_000_000, "t", "skipped", times)) == {"passed_over": 0}
     assert history.state.tasks["t"].skipped == 2
-    assert [one.state for one in history.ended] == ["skipped", "skipped"]
+    assert [(one.state, one.series and one.series.count) for one in history.ended] == [("skipped", 2)]
     assert history.do(PassOver(LATER_US, "t", "skipped", (LATER_US + 9_000_000,))).code == "not-due"
+
+
+S_US = 1_000_000
+
+
+def passed(history: History, state: Literal["skipped", "missed"], first: int, last: int) -> Series:
+    """So many seconds after the first time are passed over; the series as history is told of it."""
+    times = (LATER_US + first * S_US, LATER_US + last * S_US)
+    assert history.must(PassOver(times[1], "t", state, times, last - first + 1)) == {"passed_over": last - first + 1}
+    series = history.ended[-1].series
+    assert series is not None
+    assert series == history.state.tasks["t"].series
+    return series
+
+
+def test_what_one_run_blocks_is_one_record_however_long_it_lasts() -> None:
+    history = cluster("a")
+    history.put("t", schedule={"every_s": 1})
+    run = history.claim("t", LATER_US)
+    for second in range(1, 1000):
+        series = passed(history, "skipped", second, second)
+    assert series == Series(
+        "skipped", LATER_US + S_US, LATER_US + S_US, LATER_US + 999 * S_US, 999, blocked_by=run.run_id
+    )
+    assert len({(one.run.run_id, one.run.created_at_us) for one in history.ended}) == 1
+    assert (history.state.tasks["t"].skipped, history.state.tasks["t"].through_us) == (999, LATER_US + 999 * S_US)
+    history.must(Finish(LATER_US + 999 * S_US, run.run_id, run.token, "succeeded"))
+    assert passed(history, "skipped", 1000, 1000).count == 1000, "it was decided on before the end was known"
+    history.claim("t", LATER_US + 1001 * S_US)
+    assert history.state.tasks["t"].series is None
+    series = passed(history, "skipped", 1002, 1003)
+    assert (series.count, series.fire_at_us) == (2, LATER_US + 1002 * S_US)
+    assert passed(history, "missed", 1004, 1014).count == 11, "another reason is another series"
+    history.put("t", at_us=LATER_US + 1014 * S_US, schedule={"every_s": 2})
+    assert history.state.tasks["t"].series is None
+    row = history.state.tasks["t"]
+    assert (row.skipped, row.missed) == (1002, 11)
+
+
+def test_a_count_of_occurrences_must_be_one_and_none_is_counted_twice() -> None:
+    history = cluster("a")
+    history.put("t", schedule={"every_s": 1})
+    passed(history, "missed", 1, 5)
+    last = LATER_US + 9 * S_US
+    for first, through, count, code in (
+        (5, 9, 5, "occurrence-taken"),
+        (6, 9, 0, "ok"),
+        (7, 7, 2, "invalid"),
+        (7, 9, 1, "invalid"),
+        (9, 7, 3, "invalid"),
+    ):
+        times = (LATER_US + first * S_US, LATER_US + through * S_US)
+        before = history.state.tasks["t"].missed
+        result = history.do(PassOver(last, "t", "missed", times, count))
+        assert result.code == code
+        assert history.state.tasks["t"].missed == before + (2 if code == "ok" else 0)  # as it was written before: each
+    assert history.do(PassOver(last, "t", "missed", (last,), 1)).code == "invalid"
 
 
 def test_the_queue_keeps_a_hundred_and_skips_the_rest() -> None:
