@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from node.duty.agenda import UNCLAIMED, next_occurrence_us
+from node.state.bounds import no_room
 from node.state.entries import Cancel, Claim, Enqueue, Entry, PassOver
 from node.state.value import Member, PassedOver, Run, State, TaskRow
 from node.state.waiting import due_us
@@ -50,7 +51,8 @@ def needs(state: State, task: str, me: Member, now_us: int) -> Needs:
     wishes = [_wish(run, me, now_us) for run in ready if due_us(run, now_us) <= now_us]
     times = [due for run in ready if (due := due_us(run, now_us)) > now_us]
     late_s = lateness_s(state.settings.window_s + state.settings.lease_s + state.settings.margin_s)
-    entries, claim_us, look_us = _schedule(row, task, active, now_us, round(late_s * 1_000_000))
+    room = not active or row.spec.overlap != "allow" or no_room(state, row, active) is None
+    entries, claim_us, look_us = _schedule(row, task, active, now_us, round(late_s * 1_000_000), room=room)
     if any(isinstance(entry, Cancel) for entry in entries):
         wishes = []  # what is being replaced is not taken up any more
     if claim_us is not None:
@@ -84,7 +86,7 @@ def _wish(run: Run, me: Member, now_us: int) -> Wish:
 
 
 def _schedule(
-    row: TaskRow, task: str, active: list[Run], now_us: int, lateness_us: int
+    row: TaskRow, task: str, active: list[Run], now_us: int, lateness_us: int, *, room: bool
 ) -> tuple[list[Entry], int | None, int | None]:
     """What the schedule asks for: entries, the occurrence to claim, and when to look again."""
     next_us = next_occurrence_us(row, row.through_us)
@@ -106,6 +108,9 @@ def _schedule(
         waiting=sum(run.state == "waiting" for run in active),
         late_us=0 if _makes_room(row, active, now_us - lateness_us) else now_us - lateness_us,
     )
+    if verdict.claim is not None and not verdict.replace and not room:
+        # The state holds as much of this task as it may: what is due now is passed over, as beside any other run.
+        verdict = Verdict(skipped=(verdict.claim,))
     return _entries(verdict, task, active, now_us), _claim_us(verdict, active), following_us
 
 

@@ -10,7 +10,7 @@ from node.conduct import Propose
 from node.raft.errors import RaftError
 from node.raft.machine import Role
 from node.state.entries import Found, Seed, TakeLead
-from node.state.value import State
+from node.state.value import RULES, State
 from node.wall_clock import now_us
 
 _log = logging.getLogger("rota.leadership")
@@ -72,7 +72,7 @@ class Leadership:
         try:
             if not self._state().cluster_id:
                 await self._propose(Found(now_us(), secrets.token_hex(8), self._seeds), PROPOSE_S)
-            result = await self._propose(TakeLead(now_us(), self._me, term), PROPOSE_S)
+            result = await self._propose(TakeLead(now_us(), self._me, term, RULES), PROPOSE_S)
         except RaftError as error:
             _log.debug("elected, and cannot say so yet: %s", error)
             return False

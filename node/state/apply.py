@@ -5,7 +5,7 @@ never raises, whatever it is given, because an exception inside a replicated met
 for good. What it cannot accept it refuses, with a code:
 
 ok not-founded founded no-such-member no-such-task no-such-run exists version invalid not-up incarnation leaving
-occurrence-taken overlap held not-due fenced too-large stale leadership fault
+occurrence-taken overlap held not-due fenced too-large full stale leadership fault
 
 `fault` is a handler that failed, which no entry should bring about: it is refused by all members alike.
 Every proposal counts in `State.index`, a refused one too; its result is remembered in its proposer's window.

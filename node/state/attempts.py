@@ -6,6 +6,7 @@ Where an entry bears a token, it is refused ("fenced") unless the token is the r
 from dataclasses import replace
 from typing import Final
 
+from node.state.bounds import TASK_RUNS_BYTES_MAX, run_bytes
 from node.state.draft import ATTEMPTS_KEPT, DONE, ERROR_CHARS_MAX, Draft, refused
 from node.state.entries import Began, Cancel, Checkpoint, Finish
 from node.state.value import Attempt, Result, Run
@@ -39,7 +40,11 @@ def checkpoint(draft: Draft, entry: Checkpoint) -> Result:
         return _fenced(entry.run_id)
     if len(entry.data) > CHECKPOINT_BYTES_MAX:
         return refused("too-large", f"a checkpoint has {CHECKPOINT_BYTES_MAX} bytes at most, not {len(entry.data)}")
-    draft.put_run(replace(run, checkpoint=entry.data))
+    after = replace(run, checkpoint=entry.data)
+    others = [other for other in draft.active(run.task) if other.run_id != run.run_id]
+    if draft.lead.rules and others and sum(map(run_bytes, [after, *others])) > TASK_RUNS_BYTES_MAX:
+        return refused("full", f"no room for this checkpoint: the active runs of {run.task} hold too much together")
+    draft.put_run(after)
     return DONE
 
 

@@ -5,6 +5,7 @@ Ownership is not checked. Two members that disagree for a moment propose two cla
 
 from dataclasses import replace
 
+from node.state.bounds import no_room
 from node.state.draft import ATTEMPTS_KEPT, Draft, refused
 from node.state.entries import Claim
 from node.state.occurrences import due_fault, occurrence
@@ -53,6 +54,8 @@ def _due(draft: Draft, row: TaskRow, entry: Claim) -> Run | Result:
     # A continuous task is due when its run has ended, not beside it; and those that wait go first.
     if others and (spec.continuous or spec.overlap != "allow"):
         return refused("overlap", f"{others[0].run_id} is active")
+    if others and (why := no_room(draft, row, others)) is not None:
+        return refused("full", why)
     run = occurrence(draft, row, entry.fire_at_us, entry.at_us)
     draft.put_task(replace(row, through_us=run.fire_at_us, series=None))
     return run

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from immutables import Map
 
+from node.state.bounds import run_bytes
 from node.state.value import Ended, Member, Outcome, Result, Run, Series, State, TaskRow, Window
 from tasks.run import RunState
 
@@ -38,6 +39,9 @@ class Draft:
         self.runs = state.runs
         self.runs_of = state.runs_of
         self.forgotten = state.forgotten
+        self.specs_bytes = state.specs_bytes
+        self.runs_bytes = state.runs_bytes
+        self.requests_bytes = state.requests_bytes
         self.ended: list[Ended] = []
         self.touched: set[str] = set()
         self.placing_changed = False
@@ -60,6 +64,9 @@ class Draft:
             runs_of=self.runs_of,
             windows=windows,
             forgotten=self.forgotten,
+            specs_bytes=self.specs_bytes,
+            runs_bytes=self.runs_bytes,
+            requests_bytes=self.requests_bytes,
         )
 
     def put_member(self, member: Member) -> None:
@@ -73,7 +80,9 @@ class Draft:
 
     def put_run(self, run: Run) -> None:
         """Add an active run, as its task's newest, or change one."""
-        if run.run_id not in self.runs:
+        before = self.runs.get(run.run_id)
+        self.runs_bytes += run_bytes(run) - (0 if before is None else run_bytes(before))
+        if before is None:
             self.runs_of = self.runs_of.set(run.task, (*self.runs_of.get(run.task, ()), run.run_id))
         self.runs = self.runs.set(run.run_id, run)
         self.touched.add(run.task)
@@ -86,7 +95,8 @@ class Draft:
         self, run: Run, state: RunState, at_us: int, error: str | None = None, result: dict[str, Any] | None = None
     ) -> None:
         """A run comes to its end: it leaves the state for history, and its task keeps how it ended."""
-        if run.run_id in self.runs:
+        if (held := self.runs.get(run.run_id)) is not None:
+            self.runs_bytes -= run_bytes(held)
             self.runs = self.runs.delete(run.run_id)
             left = tuple(run_id for run_id in self.runs_of[run.task] if run_id != run.run_id)
             self.runs_of = self.runs_of.set(run.task, left) if left else self.runs_of.delete(run.task)
@@ -98,9 +108,9 @@ class Draft:
             last = Outcome(run.run_id, state, run.fire_at_us, at_us, error)
             self.tasks = self.tasks.set(run.task, replace(row, last=last, since_us=_since_us(row, run, at_us)))
 
-    def pass_over(self, run: Run, at_us: int, series: Series) -> None:
+    def pass_over(self, run: Run, at_us: int, series: Series | None = None, error: str | None = None) -> None:
         """Occurrences are not run, and were never active: recorded in history only. `run` is the first of them."""
-        self.ended.append(Ended(run, run.state, at_us, series=series))
+        self.ended.append(Ended(run, run.state, at_us, error=error, series=series))
 
 
 def _since_us(row: TaskRow, run: Run, at_us: int) -> int:

@@ -33,11 +33,15 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class TakeLead:
-    """`member` leads since `term`. Proposed on election; refused if a later term's is applied."""
+    """`member` leads since `term`. Proposed on election; refused if a later term's is applied.
+
+    `rules` is the latest that its build knows (`node.state.value.Lead`).
+    """
 
     at_us: int
     member: str
     term: int
+    rules: int = 0
 
 
 @dataclass(frozen=True, slots=True)

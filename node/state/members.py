@@ -70,7 +70,7 @@ def take_lead(draft: Draft, entry: TakeLead) -> Result:
     """A member says that it leads since a term. Refused if that term, or a later one, is another's."""
     if entry.member not in draft.members:
         return _no_such_member(entry.member)
-    lead = Lead(entry.term, entry.member)
+    lead = Lead(entry.term, entry.member, max(entry.rules, draft.lead.rules))
     if lead == draft.lead:
         return DONE
     if entry.term <= draft.lead.term:

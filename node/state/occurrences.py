@@ -4,6 +4,15 @@ from dataclasses import replace
 from typing import Final
 
 from node.state.attempts import cancel_run
+from node.state.bounds import (
+    ACTIVE_MAX,
+    PARAMS_BYTES_MAX,
+    REQUESTS_BYTES_MAX,
+    REQUESTS_KEPT,
+    no_room,
+    params_bytes,
+    requests_bytes,
+)
 from node.state.draft import Draft, free_moment, refused, stem
 from node.state.entries import Enqueue, PassOver, Start
 from node.state.registry import no_such_task
@@ -12,12 +21,6 @@ from tasks import schedule
 from tasks.policy import KEPT
 from tasks.run import RunState
 from tasks.spec import Spec
-
-REQUESTS_KEPT: Final = 200
-"""So many of a task's latest starts by hand are remembered."""
-
-ACTIVE_MAX: Final = 1000
-"""So many active runs one task has at most, under `overlap: allow`."""
 
 PASSED_MAX: Final = 10_000
 """So many occurrences an entry names at most that passes each of them over by itself."""
@@ -39,7 +42,10 @@ def start(draft: Draft, entry: Start) -> Result:
     if known is not None:
         return Result("ok", {"run_id": known})
     spec = row.spec
-    if (refusal := _no_room(draft, row, spec)) is not None:
+    given_bytes = params_bytes(entry.params)
+    if draft.lead.rules and given_bytes > PARAMS_BYTES_MAX:
+        return refused("too-large", f"the params of a run hold {PARAMS_BYTES_MAX} bytes at most, not {given_bytes}")
+    if (refusal := _no_room(draft, row, spec, given_bytes)) is not None:
         return refusal
     if spec.overlap == "replace":
         for other in draft.active(entry.task):
@@ -60,10 +66,14 @@ def start(draft: Draft, entry: Start) -> Result:
             state="waiting",
             created_at_us=entry.at_us,
             params=entry.params,
+            params_bytes=given_bytes,
         )
     )
     row = draft.tasks[entry.task]
-    draft.put_task(replace(row, requests=(*row.requests, (entry.key or "", run_id))[-REQUESTS_KEPT:]))
+    kept = 1 if draft.lead.rules and draft.requests_bytes >= REQUESTS_BYTES_MAX else REQUESTS_KEPT
+    after = replace(row, requests=(*row.requests, (entry.key or "", run_id))[-kept:])
+    draft.requests_bytes += requests_bytes(after) - requests_bytes(row)
+    draft.put_task(after)
     return Result("ok", {"run_id": run_id})
 
 
@@ -76,7 +86,8 @@ def enqueue(draft: Draft, entry: Enqueue) -> Result:
         return refusal
     waiting = sum(run.state == "waiting" for run in draft.active(entry.task))
     times = _undecided(row, entry.fire_at_us)
-    queued = times[: max(0, KEPT - waiting)]
+    room = 0 if no_room(draft, row, draft.active(entry.task)) else KEPT - waiting
+    queued = times[: max(0, room)]
     through_us = row.through_us
     for fire_at_us in queued:
         run = occurrence(draft, row, max(fire_at_us, through_us + 1), entry.at_us)
@@ -84,10 +95,16 @@ def enqueue(draft: Draft, entry: Enqueue) -> Result:
         through_us = run.fire_at_us
     if queued:
         row = replace(row, through_us=through_us, series=None)
-    if skipped := times[len(queued) :]:
-        first_us = max(skipped[0], through_us + 1)
-        row = _passed(draft, row, "skipped", (first_us, max(first_us, skipped[-1])), len(skipped), entry.at_us)
-    if times:
+    skipped: list[int] = []
+    for fire_at_us in times[len(queued) :]:
+        through_us = occurrence(draft, row, max(fire_at_us, through_us + 1), entry.at_us).fire_at_us
+        skipped.append(through_us)
+    if skipped and not draft.lead.rules:
+        draft.put_task(row)
+        _each_passed(draft, row, "skipped", skipped, entry.at_us)
+    elif times:
+        if skipped:
+            row = _passed(draft, row, "skipped", (skipped[0], skipped[-1]), len(skipped), entry.at_us)
         draft.put_task(row)
     return Result("ok", {"queued": len(queued)})
 
@@ -109,12 +126,24 @@ def pass_over(draft: Draft, entry: PassOver) -> Result:
     else:
         if len(entry.fire_at_us) > PASSED_MAX:
             return refused("too-large", f"one entry passes over {PASSED_MAX} occurrences at most")
-        passed = _undecided(row, entry.fire_at_us)
-        if not passed:
-            return Result("ok", {"passed_over": 0})
-        first_us, last_us, count = passed[0], passed[-1], len(passed)
+        return _each_passed(draft, row, entry.state, _undecided(row, entry.fire_at_us), entry.at_us)
     draft.put_task(_passed(draft, row, entry.state, (first_us, last_us), count, entry.at_us))
     return Result("ok", {"passed_over": count})
+
+
+def _each_passed(draft: Draft, row: TaskRow, state: PassedOver, times: list[int], at_us: int) -> Result:
+    """Each of these is passed over by itself, as it was before there were series."""
+    for fire_at_us in times:
+        draft.pass_over(_run(row, fire_at_us, at_us, state), at_us)
+    if times:
+        draft.put_task(_counted(replace(row, through_us=times[-1]), state, len(times)))
+    return Result("ok", {"passed_over": len(times)})
+
+
+def _counted(row: TaskRow, state: PassedOver, count: int) -> TaskRow:
+    if state == "skipped":
+        return replace(row, skipped=row.skipped + count)
+    return replace(row, missed=row.missed + count)
 
 
 def _range_fault(entry: PassOver) -> str | None:
@@ -138,11 +167,9 @@ def _passed(draft: Draft, row: TaskRow, state: PassedOver, times: tuple[int, int
         series = replace(series, last_fire_at_us=times[1], count=series.count + count)
     else:
         series = Series(state, at_us, times[0], times[1], count, (active or ("",))[0])
-    draft.pass_over(_run(row, series.fire_at_us, series.created_at_us, state), at_us, series)
-    row = replace(row, through_us=times[1], series=series)
-    if state == "skipped":
-        return replace(row, skipped=row.skipped + count)
-    return replace(row, missed=row.missed + count)
+    why = no_room(draft, row, draft.active(name)) if state == "skipped" else None
+    draft.pass_over(_run(row, series.fire_at_us, series.created_at_us, state), at_us, series, why)
+    return _counted(replace(row, through_us=times[1], series=series), state, count)
 
 
 def occurrence(draft: Draft, row: TaskRow, fire_at_us: int, at_us: int) -> Run:
@@ -188,7 +215,7 @@ def _start_fault(entry: Start) -> str | None:
     return None
 
 
-def _no_room(draft: Draft, row: TaskRow, spec: Spec) -> Result | None:
+def _no_room(draft: Draft, row: TaskRow, spec: Spec, with_bytes: int) -> Result | None:
     """The refusal where overlap, or the number of active runs, forbids another run by hand."""
     task = row.placing.name
     active = draft.active(task)
@@ -196,6 +223,10 @@ def _no_room(draft: Draft, row: TaskRow, spec: Spec) -> Result | None:
         return refused("overlap", f"{active[0].run_id} is active, and overlap is skip: wait for it, or cancel it")
     if spec.overlap == "queue" and sum(run.state == "waiting" for run in active) >= KEPT:
         return refused("overlap", f"{KEPT} runs of {task} wait already")
+    # What is replaced goes as soon as it can.
+    beside = [] if spec.overlap == "replace" else active
+    if (why := no_room(draft, row, beside, with_bytes)) is not None:
+        return refused("full", why)
     if len(active) >= ACTIVE_MAX:
         return refused("overlap", f"{task} has {len(active)} active runs already")
     return None

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from hashing.key import key64
 from hashing.view import Task
 from node.state.attempts import cancel_run
+from node.state.bounds import no_room_for_tasks, requests_bytes
 from node.state.draft import DONE, Draft, refused
 from node.state.entries import DeleteTask, Pause, Put, PutTasks
 from node.state.shape import plain
@@ -30,6 +31,7 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
     lines: list[list[Any]] = []
     names: set[str] = set()
     begun_anew: list[str] = []
+    before, more_bytes = len(draft.tasks), 0
     with draft.tasks.mutate() as tasks:
         for put in entry.puts:
             fields = _fields(put.spec_packed)
@@ -47,6 +49,7 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
             if (refusal := _other_version(row, put.if_version, name)) is not None:
                 return refusal
             if present is not row:
+                more_bytes += len(present.spec_packed) - (0 if row is None else len(row.spec_packed))
                 tasks[name] = present
                 draft.touched.add(name)
             if begins_anew:
@@ -54,6 +57,10 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
             change = "created" if row is None else "unchanged" if present is row else "changed"
             lines.append([name, present.version, change])
         draft.tasks = tasks.finish()
+    if more_bytes:
+        draft.specs_bytes += more_bytes
+    if (why := no_room_for_tasks(draft, len(draft.tasks) - before, more_bytes)) is not None:
+        return refused("full", why)
     for task in begun_anew:
         for run in draft.active(task):
             if run.trigger == "schedule":
@@ -69,6 +76,8 @@ def delete_task(draft: Draft, entry: DeleteTask) -> Result:
     if (refusal := _other_version(row, entry.if_version, entry.task)) is not None:
         return refusal
     draft.tasks = draft.tasks.delete(entry.task)
+    draft.specs_bytes -= len(row.spec_packed)
+    draft.requests_bytes -= requests_bytes(row)
     draft.touched.add(entry.task)
     draft.placing_changed = True
     for run in draft.active(entry.task):

@@ -3,6 +3,7 @@
 from typing import Final
 
 from node.state import settings
+from node.state.bounds import requests_bytes
 from node.state.draft import Draft, refused
 from node.state.entries import Change, Kept, PutBack
 from node.state.registry import counting_from, placing_of, readable_spec
@@ -34,7 +35,9 @@ def put_back(draft: Draft, entry: PutBack) -> Result:
             if kept.order in taken or not 0 < kept.order <= entry.orders or kept.version < 1:
                 return refused("invalid", f"{spec.name}: its registration number is another task's, or none")
             taken.add(kept.order)
-            tasks[spec.name] = _row(kept, spec, entry.at_us)
+            tasks[spec.name] = row = _row(kept, spec, entry.at_us)
+            draft.specs_bytes += len(row.spec_packed)
+            draft.requests_bytes += requests_bytes(row)
             draft.touched.add(spec.name)
         draft.tasks = tasks.finish()
     draft.orders = max(draft.orders, entry.orders)

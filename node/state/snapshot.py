@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 from immutables import Map
 
 from hashing.turns import sorted_in_turns
+from node.state.bounds import params_bytes, requests_bytes, run_bytes
 from node.state.shape import Misfit, shape
 from node.state.value import Lead, Member, Result, Run, Settings, State, TaskRow, Window
 from node.state.windows import weigh
@@ -92,6 +93,8 @@ class _Restored:
             run = shape(Run).value(*rest)
             # A run shares the packed definition with its task, as it did before.
             run = replace(run, spec_packed=self._specs.get(run.spec_packed, run.spec_packed))
+            if run.params is not None and not run.params_bytes:  # as it was written before
+                run = replace(run, params_bytes=params_bytes(run.params))
             self._runs[run.run_id] = run
             self._runs_of.setdefault(run.task, []).append(run.run_id)
         elif kind == _WINDOW:
@@ -143,6 +146,9 @@ class _Restored:
             runs_of=Map({task: tuple(ids) for task, ids in self._runs_of.items()}),
             windows=Map({proposer: self._window(proposer) for proposer in self._windows}),
             forgotten=forgotten,
+            specs_bytes=sum(len(row.spec_packed) for row in self._tasks.values()),
+            runs_bytes=sum(map(run_bytes, self._runs.values())),
+            requests_bytes=sum(map(requests_bytes, self._tasks.values())),
         )
 
     def _window(self, proposer: str) -> Window:

@@ -6,7 +6,7 @@ epoch, UTC (`*_us`), stamped by whoever proposed the entry.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from immutables import Map
 
@@ -20,6 +20,9 @@ DownReason = Literal["silent", "gone", "stopped", "new"]
 
 Trigger = Literal["schedule", "manual"]
 PassedOver = Literal["skipped", "missed"]
+
+RULES: Final = 1
+"""1: what is passed over for one reason is a series; what the state may hold is bounded (`node.state.bounds`)."""
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -154,7 +157,7 @@ class Run:
     a waiting or orphaned run may not be claimed; 0: it may be at once, whatever clocks say. `cancelling` says why,
     once asked.
     `failures` counts failed attempts, `orphanings` lost ones; the last member of `attempts` is the present
-    or latest attempt.
+    or latest attempt. `params_bytes` is how much its `params` hold, packed.
     """
 
     run_id: str
@@ -174,6 +177,7 @@ class Run:
     orphanings: int = 0
     checkpoint: bytes | None = None
     cancelling: str | None = None
+    params_bytes: int = 0
 
     @property
     def spec(self) -> Spec:
@@ -199,10 +203,15 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The last `lead` entry: who leads since which term. A `mark_down` names its term."""
+    """The last `lead` entry: who leads since which term. A `mark_down` names its term.
+
+    `rules`: by which the entries after it are applied. A log of an earlier build, applied again by a later one, must
+    come to the state that a snapshot of the earlier one holds; so what changed since holds from an entry on.
+    """
 
     term: int = 0
     member: str = ""
+    rules: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +267,10 @@ class State:
     windows: Map[str, Window] = field(default_factory=Map)
     forgotten: int = 0
     """The greatest session whose window was forgotten (`node.state.windows.forget`)."""
+    specs_bytes: int = 0
+    runs_bytes: int = 0
+    requests_bytes: int = 0
+    """What the tasks' definitions, the active runs and the starts that are remembered hold (`node.state.bounds`)."""
 
     def seats(self) -> tuple[Slot, ...]:
         """The slots as placement sees them."""

@@ -6,7 +6,7 @@ from node.membership.leadership import PAUSE_S, PAUSE_S_MAX, Leadership
 from node.raft.errors import NoQuorum
 from node.raft.machine import Role
 from node.state.entries import Entry
-from node.state.value import Lead, Result
+from node.state.value import RULES, Lead, Result
 from tests.unit.node.loop import Naps, serving, turns, until
 from tests.unit.node.state.given import History, cluster, seed
 
@@ -49,7 +49,7 @@ def test_the_first_leader_founds_the_cluster_and_says_that_it_leads() -> None:
     serving(elected.serve())
     assert elected.said == ["Found", "TakeLead"]
     assert list(elected.history.state.slots) == ["a", "b"]
-    assert elected.history.state.lead == Lead(3, "a")
+    assert elected.history.state.lead == Lead(3, "a", RULES)
 
 
 def test_a_later_leader_only_says_that_it_leads_and_once() -> None:
@@ -77,4 +77,4 @@ def test_failures_and_refusals_are_tried_again_ever_more_slowly() -> None:
     serving(elected.serve())
     assert elected.naps.asked[:3] == [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S]
     assert elected.naps.asked[-1] == PAUSE_S_MAX
-    assert elected.history.state.lead == Lead(3, "a")
+    assert elected.history.state.lead == Lead(3, "a", RULES)

@@ -6,8 +6,19 @@ from typing import Any, Literal
 import msgpack
 import pytest
 
-from node.state.entries import Cancel, DeleteTask, Enqueue, Finish, PassOver, Pause, Put, PutTasks, Start
-from node.state.value import Result, Series
+from node.state.entries import (
+    Cancel,
+    DeleteTask,
+    Enqueue,
+    Finish,
+    PassOver,
+    Pause,
+    Put,
+    PutTasks,
+    Start,
+    TakeLead,
+)
+from node.state.value import RULES, Result, Series
 from tests.unit.node.state.given import NOW_US, History, cluster, packed
 
 LATER_US = NOW_US + 1_000_000
@@ -201,7 +212,7 @@ def test_a_passed_over_occurrence_is_counted_once() -> None:
     assert history.must(PassOver(LATER_US + 1_000_000, "t", "skipped", times)) == {"passed_over": 2}
     assert history.must(PassOver(LATER_US + 1_000_000, "t", "skipped", times)) == {"passed_over": 0}
     assert history.state.tasks["t"].skipped == 2
-    assert [(one.state, one.series and one.series.count) for one in history.ended] == [("skipped", 2)]
+    assert [(one.state, one.series) for one in history.ended] == [("skipped", None)] * 2, "as it was before"
     assert history.do(PassOver(LATER_US, "t", "skipped", (LATER_US + 9_000_000,))).code == "not-due"
 
 
@@ -354,3 +365,19 @@ def test_a_continuous_tasks_run_that_nobody_holds_ends_with_the_change() -> None
     assert [(one.state, one.error) for one in history.ended] == [("cancelled", "changed")]
     row = history.state.tasks["t"]
     assert row.since_us > row.through_us, "the next one is due"
+
+
+def ruled() -> History:
+    """A cluster whose leader is of this build."""
+    history = cluster("a")
+    history.must(TakeLead(NOW_US, "a", 1, RULES))
+    return history
+
+
+def test_a_queue_that_is_full_tells_of_what_it_skips_as_one() -> None:
+    history = ruled()
+    history.put("t", schedule=EVERY, overlap="queue")
+    times = tuple(LATER_US + second * S_US for second in range(130))
+    history.must(Enqueue(times[-1], "t", times))
+    [one] = history.ended
+    assert one.series == Series("skipped", times[-1], times[100], times[-1], 30, min(history.state.runs))
