@@ -26,7 +26,18 @@ EXPECTED: Final = (
 
 _CLOCK: Final = (r"rota\.clock: this machine's wall clock is \S+ s (ahead of|behind) most members' clocks: ",)
 
+_STALL: Final = (
+    r"rota\.stalls: Raft has stood still here for ",
+    r"rota\.stalls: Raft goes on here, after ",
+)
+
 _DISK: Final = (
+    *_STALL,  # while it waits for room
+    r"rota\.disk: ",
+    r"rota\.member: this node takes on nothing new, and the others own its tasks: no room on its disk: ",
+    r"rota\.conduct: run \S+ is stopped: no room on ",
+    r"node\.raft\.snapshots: no room for ",
+    r"rota\.member: cannot write down who the members are: ",
     r"rota: this node cannot go on: its data folder \S+ cannot be used: ",
     r"node\.raft\.adapter: Raft has stopped on this member: database or disk is full",
     r"node\.raft\.adapter: Raft's files could not be closed in good order: ",
@@ -42,11 +53,6 @@ _DAMAGE: Final = (
     # It read what is damaged just then.
     r"node\.http\.app: answering GET \S+ failed: "
     r"(database disk image is malformed|file is not a database|malformed database schema|disk I/O error)",
-)
-
-_STALL: Final = (
-    r"rota\.stalls: Raft has stood still here for ",
-    r"rota\.stalls: Raft goes on here, after ",
 )
 
 SAID_OF: Final = {

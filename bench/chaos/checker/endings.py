@@ -54,7 +54,7 @@ def _no_disk(attempt: Mapping[str, Any], clock: Clock, excuses: Excuses) -> bool
     """Whether an attempt failed because its node's disk was full."""
     at_s = clock.told(attempt, "finished_at")
     was_full = any(from_s <= at_s <= to_s for from_s, to_s in excuses.disk.get(attempt["node"], ()))
-    return was_full and "No space left on device" in str(attempt["error"])
+    return was_full and any(word in str(attempt["error"]) for word in ("No space left on device", "no room on "))
 
 
 def never(runs: Iterable[Mapping[str, Any]], needed: Mapping[str, frozenset[str]], length_s: float) -> list[str]:

@@ -41,7 +41,7 @@ def _clock(kind: str, draw: Draw, offset_s: float) -> Fault:
 
 
 def full_disk(draw: Draw) -> Fault:
-    """The small disk is filled up, and freed. Its node may end over it."""
+    """The small disk is filled up, and freed. Its node waits for room."""
     victim, hold_s = draw.names[-1], draw.rng.uniform(5.0, 20.0)
 
     def strike(cluster: HarmedCluster) -> None:
