@@ -211,6 +211,7 @@ class Member:
             "retention": self._retention.run(),
             "bound": self._retention.bound(),
             "disk": self._disk.run(),
+            "logs": self._disk.bound_logs(),
         }
         for name, service in services.items():
             self._on_loop.serve(name, service)

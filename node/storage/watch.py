@@ -71,7 +71,7 @@ class DiskWatch:
         self._folder = folder
         self._logs = logs
         self._set = bounds
-        self._bounds = bounds
+        self._bounds = bounds  # until the file system has been seen
         self._reserve = reserve
         self._running = running
         self._stop = stop
@@ -83,7 +83,6 @@ class DiskWatch:
         self._short_s = 0.0
         self._stopped: dict[Attempt, float] = {}
         self._measure_next_s = 0.0
-        self._logs_next_s = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "disk")
@@ -109,6 +108,33 @@ class DiskWatch:
                 await self._rest(wait_s)
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def bound_logs(self) -> None:
+        """Keep the logs of all runs within their bounds. Serve until cancelled. There may be very many of them: it takes
+        its time, and the watch does not wait for it.
+        """
+        while True:
+            begun_s = monotonic()
+            try:
+                await self.trim()
+            except OSError as error:
+                _log.error("the logs of old runs cannot be deleted: %s; trying again", error)
+            rest_s = LOGS_S if self._level is Level.AMPLE else LOW_LOGS_S
+            await self._sleep(max(rest_s, RESTS * (monotonic() - begun_s)))
+
+    async def trim(self) -> None:
+        """Delete the oldest logs, where all of them hold too much. Raises `OSError`."""
+        limit_bytes = self._bounds.logs_bytes
+        running = {run_id for run_id, _ in self._running()}
+        cut, freed = await asyncio.to_thread(trim_logs, self._logs, limit_bytes, running)
+        if cut:
+            _log.warning(
+                "the logs of %d runs are deleted, the oldest, which held %s: those of all runs are kept up to %s here "
+                "(ROTA_LOGS_BYTES, an eighth of the file system at most)",
+                cut,
+                size(freed),
+                size(limit_bytes),
+            )
 
     async def _rest(self, wait_s: float) -> None:
         resting = asyncio.ensure_future(self._sleep(wait_s))
@@ -142,10 +168,6 @@ class DiskWatch:
         bounds = self._set.on(space.total_bytes)
         now_level = level(space, bounds.reserve_bytes, self._level)
         begun_s = monotonic()
-        if begun_s >= self._logs_next_s:
-            self._trim(bounds, running)
-            rest_s = LOGS_S if now_level is Level.AMPLE else LOW_LOGS_S
-            self._logs_next_s = begun_s + max(rest_s, RESTS * (monotonic() - begun_s))
         if now_level is Level.AMPLE:
             self._hold(bounds.reserve_bytes // 2)
         if now_level is not Level.CRITICAL and begun_s < self._measure_next_s:
@@ -153,17 +175,6 @@ class DiskWatch:
         held = {attempt: sum(map(held_bytes, paths)) for attempt, paths in running.items()}
         self._measure_next_s = begun_s + max(LOOK_S, RESTS * (monotonic() - begun_s))
         return Seen(space, held)
-
-    def _trim(self, bounds: Bounds, running: Running) -> None:
-        cut, freed = trim_logs(self._logs, bounds.logs_bytes, {run_id for run_id, _ in running})
-        if cut:
-            _log.warning(
-                "the logs of %d runs are deleted, the oldest, which held %s: those of all runs are kept up to %s here "
-                "(ROTA_LOGS_BYTES, an eighth of the file system at most)",
-                cut,
-                size(freed),
-                size(bounds.logs_bytes),
-            )
 
     def _hold(self, reserve_bytes: int) -> None:
         try:

@@ -142,6 +142,21 @@ def test_what_is_kept_back_takes_room_and_gives_it_up_once(disk: Disk, tmp_path:
     stepping(scenario)
 
 
+def test_the_logs_of_old_runs_are_bounded_and_the_log_says_what_went(
+    disk: Disk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        for name in ("gone~1", "small~1"):
+            (tmp_path / "logs" / name).mkdir(parents=True)
+            (tmp_path / "logs" / name / "1.log").write_bytes(bytes(MIB))
+        disk.watch._bounds = Bounds(logs_bytes=3 * MIB // 2)
+        await disk.watch.trim()
+        assert [path.name for path in (tmp_path / "logs").iterdir()] == ["small~1"], "it still runs"
+        assert "the logs of 1 runs are deleted" in caplog.text
+
+    stepping(scenario)
+
+
 def test_a_folder_is_measured_without_what_its_links_lead_to(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_bytes(bytes(MIB))
     deep = tmp_path / "scratch" / "a" / "b"
