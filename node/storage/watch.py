@@ -110,8 +110,8 @@ class DiskWatch:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def bound_logs(self) -> None:
-        """Keep the logs of all runs within their bounds. Serve until cancelled. There may be very many of them: it takes
-        its time, and the watch does not wait for it.
+        """Keep the logs of all runs within their bounds. Serve until cancelled. There may be very many of them: the
+        watch does not wait for it.
         """
         while True:
             begun_s = monotonic()
