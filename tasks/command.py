@@ -10,8 +10,9 @@ import signal
 import subprocess
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from tasks.command_ctx import VARIABLES, CommandCtx
 from tasks.kind import Context, Failed
 from tasks.secret import Reference
 
@@ -19,7 +20,15 @@ LOOK_S: Final = 0.2
 """How often a running command is looked at for whether it should end. Its own end is noticed at once."""
 
 _Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
-_Variable = Annotated[str, StringConstraints(pattern=r"^[^\x00=]+$", max_length=1024)]
+
+
+def _free(name: str) -> str:
+    if name in VARIABLES:
+        raise ValueError("is set by Rota, for each attempt: give this variable another name")
+    return name
+
+
+_Variable = Annotated[str, StringConstraints(pattern=r"^[^\x00=]+$", max_length=1024), AfterValidator(_free)]
 
 
 class CommandFailed(Failed):
@@ -27,7 +36,11 @@ class CommandFailed(Failed):
 
 
 class CommandParams(BaseModel):
-    """What to run. `env` is added to the member's own variables, of which ROTA_* is never handed on."""
+    """What to run. `env` is added to the member's own variables, of which ROTA_* is never handed on.
+
+    Which run it is, and where `rota ctx` finds it, are variables too (`tasks.command_ctx.VARIABLES`); `env` may not
+    set those.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -39,31 +52,41 @@ class CommandParams(BaseModel):
 
 
 class Command:
-    """Runs a program. Exit code 0 is success; SIGTERM to its process group asks it to stop."""
+    """Runs a program. Exit code 0 is success; SIGTERM to its process group asks it to stop.
+
+    What it left by `rota ctx result` is the run's result, beside `exit_code`.
+    """
 
     Params = CommandParams
 
     def run(self, ctx: Context[CommandParams]) -> dict[str, Any]:
-        """Run the program to its end. Result: `{"exit_code": 0}`. Raises `CommandFailed` and `MissingSecret`."""
+        """Run the program to its end. Result: `{"exit_code": 0}`, and what the program left.
+
+        Raises `CommandFailed` and `MissingSecret`.
+        """
         params = ctx.params
         own = {name: value if isinstance(value, str) else ctx.secret(value) for name, value in params.env.items()}
         program = params.argv[0]
         try:
-            # A group of its own, so that asking it to stop does not stop this worker too.
-            process = subprocess.Popen(
-                params.argv,
-                cwd=params.cwd if params.cwd is not None else ctx.scratch,
-                env=_inherited() | own,
-                stdin=subprocess.DEVNULL,
-                process_group=0,
-            )
+            with CommandCtx(ctx) as seen:
+                try:
+                    # A group of its own, so that asking it to stop does not stop this worker too.
+                    process = subprocess.Popen(
+                        params.argv,
+                        cwd=params.cwd if params.cwd is not None else ctx.scratch,
+                        env=seen.environment(_inherited() | own),
+                        stdin=subprocess.DEVNULL,
+                        process_group=0,
+                    )
+                except OSError as error:
+                    missing = f"{error.filename or program}: {error.strerror}"
+                    raise CommandFailed(f"cannot start {program!r}: {missing}") from None
+                code = _wait(process, ctx)
         except OSError as error:
-            missing = f"{error.filename or program}: {error.strerror}"
-            raise CommandFailed(f"cannot start {program!r}: {missing}") from None
-        code = _wait(process, ctx)
+            raise CommandFailed(f"cannot prepare what {program!r} sees of its run: {error}") from None
         if code != 0:
             raise CommandFailed(f"{program!r} {_ended(code)}")
-        return {"exit_code": 0}
+        return {**seen.result, "exit_code": 0}
 
 
 def _inherited() -> dict[str, str]:

@@ -15,9 +15,12 @@ params and one method. It inherits from nothing of ours:
 import logging
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from pydantic import BaseModel
+
+RESULT_BYTES_MAX: Final = 64 * 1024
+"""What `run` returns is no longer than that, as JSON in UTF-8."""
 
 P_contra = TypeVar("P_contra", bound=BaseModel, contravariant=True)
 P_co = TypeVar("P_co", bound=BaseModel, covariant=True)

@@ -34,6 +34,7 @@ _MODULES: Final = {
     "settings": "cluster",
     "kinds": "cluster",
     "status": "cluster",
+    "ctx": "ctx",
     "backup": "backups",
     "cluster": "recovery",
 }

@@ -23,11 +23,10 @@ from node.execution.leftovers import RUN_MARK
 from node.execution.linux import die_with_parent, gain_no_rights, lower_session, may_signal_everybody
 from node.execution.order import Brief
 from tasks.fields import field_errors
-from tasks.kind import Failed, MissingSecret, Unretryable
+from tasks.kind import RESULT_BYTES_MAX, Failed, MissingSecret, Unretryable
 from tasks.kinds import KindError, load
 from tasks.secret import Redactor, blot_json, references_in
 
-RESULT_BYTES_MAX: Final = 64 * 1024
 ERROR_CHARS_MAX: Final = 2000
 
 

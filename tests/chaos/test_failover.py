@@ -1,6 +1,9 @@
 """A node is lost in the middle of a run (DESIGN.md, sections 6 and 7): another one goes on, and only one."""
 
+import gzip
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from tests.processes import process_state
 pytestmark = pytest.mark.chaos
 
 STEPS = 5
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass
@@ -151,3 +155,37 @@ def test_a_frozen_run_is_thawed_where_the_cluster_comes_back_in_time(cluster: Cl
     kept.notes.let_go()
     run = cluster.wait_for_run(kept.run_id)
     assert (run["state"], run["attempt"]) == ("succeeded", 1)
+
+
+def test_a_script_goes_on_from_its_checkpoint_on_another_node(cluster: Cluster, tmp_path: Path) -> None:
+    logs, archive = tmp_path / "logs", tmp_path / "archive"
+    logs.mkdir()
+    archive.mkdir()
+    for number in range(3):
+        (logs / f"{number}.log").write_text(f"line {number}\n")
+    os.mkfifo(logs / "3.log")  # the script waits here until somebody writes
+    argv = [str(ROOT / "examples/scripts/compress.sh"), str(logs), str(archive)]
+    cluster.register("compress", kind="command", params={"argv": argv}, pin="node-2")
+    run_id = cluster.run("compress")
+    wait_for("three files are compressed", lambda: cluster.run_of(run_id, "node-2")["checkpoint"] == 3)
+
+    cluster.kill("node-2")
+    run = cluster.wait_for_attempt(run_id, 2, "node-1")
+    assert run["node"] != "node-2"
+    wait_for("the second attempt reads", lambda: _written(logs / "3.log", b"the last one\n"))
+    run = cluster.wait_for_run(run_id, node="node-1")
+    assert (run["state"], run["attempt"], run["checkpoint"]) == ("succeeded", 2, 4), run["error"]
+    assert run["result"] == {"files": 4, "resumed_at": 3, "exit_code": 0}
+    read = {one.name: gzip.decompress(one.read_bytes()).decode() for one in archive.glob("*.gz")}
+    assert read == {**{f"{number}.log.gz": f"line {number}\n" for number in range(3)}, "3.log.gz": "the last one\n"}
+
+
+def _written(fifo: Path, content: bytes) -> bool:
+    """Whether somebody was there to read it."""
+    try:
+        end = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    with os.fdopen(end, "wb") as file:
+        file.write(content)
+    return True

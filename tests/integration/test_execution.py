@@ -11,6 +11,7 @@ import pytest
 
 from node.execution import tree
 from node.execution.order import Ended, Limits, Progressed, Started
+from tasks.command_ctx import VARIABLES
 from tests.integration.attempts import Attempts, attempts, until
 
 pytestmark = pytest.mark.integration
@@ -58,9 +59,30 @@ def test_a_command_runs_and_its_output_is_logged(tmp_path: Path) -> None:
         assert "/no/such/folder: No such file" in str(nowhere.error)
         (tmp_path / "pg").write_text("hunter22\n")
         env = {"A": "plain", "PGPASSWORD": {"secret": "pg"}}
-        quiet = made.command("sh", "-c", "echo $A $PGPASSWORD; env | grep -c ^ROTA_", params={"env": env})
-        assert (await made.ended(quiet)).error == "CommandFailed: 'sh' ended with exit code 1", "grep found none"
-        assert made.log(quiet).splitlines()[:2] == ["plain [secret]", "0"]
+        quiet = made.command("sh", "-c", "echo $A $PGPASSWORD; env | grep -o ^ROTA_.*= | sort", params={"env": env})
+        assert (await made.ended(quiet)).end == "succeeded"
+        assert made.log(quiet).splitlines() == ["plain [secret]", *(f"{name}=" for name in sorted(VARIABLES))]
+
+    play(tmp_path, scene)
+
+
+def test_a_command_saves_checkpoints_and_leaves_figures_until_it_is_fenced(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        script = "set -e; cat $ROTA_CHECKPOINT_FILE; for n in 2 3; do echo $n | rota ctx checkpoint -; done"
+        order = made.command("sh", "-c", f"{script}; rota ctx result rows=3", checkpoint=b"\x01")
+        for packed in (b"\x02", b"\x03"):
+            asked = await made.asked()
+            assert asked.data == packed
+            made.runner.checkpoint_done(order.run_id, order.token, asked.sequence, "ok")
+        assert (await made.ended(order)).result == {"rows": 3, "exit_code": 0}
+        assert made.log(order) == "1\n"
+
+        order = made.command("sh", "-c", "set -e; echo 1 | rota ctx checkpoint -; echo went on")
+        asked = await made.asked()
+        made.runner.checkpoint_done(order.run_id, order.token, asked.sequence, "fenced")
+        assert (await made.ended(order)).end == "failed"
+        assert "rota ctx: fenced: another attempt runs\n" in made.log(order)
+        assert "went on" not in made.log(order)
 
     play(tmp_path, scene)
 

@@ -1,0 +1,194 @@
+"""What a command sees of its own run: variables, its last checkpoint as a file, and a socket for `rota ctx`.
+
+The socket speaks for the attempt's `Context`, so that whatever a command starts can save a checkpoint, say how far it
+is and leave a result: a shell, a subshell, a child that has closed its descriptors. One request a connection: JSON,
+ended by the end of what is sent; one answer, `{"code": "ok" | "fenced" | "refused", "detail": ..., "value": ...}`.
+All of it lies in the attempt's scratch folder, in `.rota`, which only the node's user may enter, and goes with it.
+"""
+
+import json
+import os
+import shlex
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgpack
+
+from tasks.kind import RESULT_BYTES_MAX, Context, Fenced
+
+FOLDER: Final = ".rota"
+SOCKET: Final = "ROTA_CTX_SOCKET"
+VARIABLES: Final = (
+    "ROTA_RUN_ID",
+    "ROTA_TASK",
+    "ROTA_FIRE_AT",
+    "ROTA_ATTEMPT",
+    "ROTA_FENCING_NUMBER",
+    "ROTA_CHECKPOINT_FILE",
+    SOCKET,
+)
+"""What a command is given, and what a task's own `env` may not set."""
+
+REQUEST_BYTES_MAX: Final = 1024 * 1024
+"""A checkpoint of 64 KiB, packed, is no longer as JSON, however it is written."""
+
+SPEAK_S: Final = 30.0
+"""How long a connection may take to say what it wants, and to take the answer."""
+
+AGAIN_S: Final = 0.1
+
+Answer = dict[str, Any]
+
+
+class CommandCtx:
+    """One attempt's socket and files, from `__enter__` to `__exit__`. `result` is what was left as the run's result."""
+
+    def __init__(self, ctx: Context[Any]) -> None:
+        self._ctx = ctx
+        self._folder = ctx.scratch.absolute() / FOLDER
+        self._checkpoint = self._folder / "checkpoint.json"
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._closed = threading.Event()
+        self._changing = threading.Lock()
+        self._last = ""
+        self.result: dict[str, Any] = {}
+
+    def __enter__(self) -> "CommandCtx":
+        """Make the files and serve the socket. Raises `OSError`."""
+        self._folder.mkdir(mode=0o700)
+        if self._ctx.checkpoint is not None:
+            self._last = _json(self._ctx.checkpoint) + "\n"
+        self._write_checkpoint()
+        _make_program(self._folder / "bin")
+        # Through a descriptor of the folder: a socket's path has 107 bytes at most, and a run's scratch may have more.
+        folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY)
+        try:
+            self._listening.bind(f"/proc/self/fd/{folder}/ctx")
+        finally:
+            os.close(folder)
+        (self._folder / "ctx").chmod(0o600)
+        self._listening.listen(128)
+        threading.Thread(target=self._serve, daemon=True, name="command-ctx").start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Hear nobody any more."""
+        self._closed.set()
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def environment(self, own: Mapping[str, str]) -> dict[str, str]:
+        """The command's variables: `own`, those of its run, and `rota` first in its PATH."""
+        path = own.get("PATH", os.defpath)
+        return {
+            **own,
+            "PATH": f"{self._folder / 'bin'}:{path}" if path else str(self._folder / "bin"),
+            "ROTA_RUN_ID": self._ctx.run_id,
+            "ROTA_TASK": self._ctx.task,
+            "ROTA_FIRE_AT": self._ctx.fire_at.isoformat().replace("+00:00", "Z"),
+            "ROTA_ATTEMPT": str(self._ctx.attempt),
+            "ROTA_FENCING_NUMBER": str(self._ctx.token),
+            "ROTA_CHECKPOINT_FILE": str(self._checkpoint),
+            SOCKET: str(self._folder / "ctx"),
+        }
+
+    def _serve(self) -> None:
+        while not self._closed.is_set():
+            try:
+                end, _ = self._listening.accept()
+                threading.Thread(target=self._hear, args=(end,), daemon=True).start()
+            except (OSError, RuntimeError) as error:
+                if self._closed.is_set():
+                    return
+                # No descriptor or no thread is free at the moment: whoever calls waits, or is told so.
+                self._ctx.log.warning("rota ctx: a call cannot be answered now: %s", error)
+                self._closed.wait(AGAIN_S)
+
+    def _hear(self, end: socket.socket) -> None:
+        with end:
+            end.settimeout(SPEAK_S)
+            try:
+                answer = self._answer(_request(end))
+                end.sendall(json.dumps(answer).encode())
+            except OSError as error:
+                self._ctx.log.debug("rota ctx: a caller is gone: %s", error)
+
+    def _answer(self, request: Any) -> Answer:
+        try:
+            match request:
+                case {"do": "checkpoint", "value": value}:
+                    self._save(value)
+                case {"do": "show"}:
+                    return {"code": "ok", "value": self._last}
+                case {"do": "progress", "done": float(done), "total": float() | None as total, "unit": str(unit)}:
+                    with self._changing:
+                        self._ctx.progress(done, total, unit)
+                case {"do": "result", "value": dict(value)}:
+                    self._leave(value)
+                case _:
+                    return _refused("not a request that this version of Rota knows")
+        except Fenced:
+            return {"code": "fenced", "detail": "another attempt runs"}
+        except (ValueError, OverflowError, RecursionError) as error:
+            return _refused(str(error))
+        return {"code": "ok"}
+
+    def _save(self, value: Any) -> None:
+        with self._changing:  # so that the file holds what was committed last
+            self._ctx.save_checkpoint(value)
+            self._last = _json(value) + "\n"
+            try:
+                self._write_checkpoint()
+            except OSError as error:
+                self._ctx.log.warning("the checkpoint is committed; its file cannot be written: %s", error)
+
+    def _leave(self, value: dict[str, Any]) -> None:
+        with self._changing:
+            result = {**self.result, **value}
+            msgpack.packb(result)  # as what is replicated: it raises for an integer beyond 64 bits
+            size_bytes = len(json.dumps(result, ensure_ascii=False).encode())
+            if size_bytes > RESULT_BYTES_MAX:
+                raise ValueError(f"a result of {size_bytes} bytes of JSON: {RESULT_BYTES_MAX} at most")
+            self.result = result
+
+    def _write_checkpoint(self) -> None:
+        """An empty file says that there is no checkpoint. Raises `OSError`."""
+        fresh = self._checkpoint.with_suffix(".new")
+        fresh.write_text(self._last)
+        fresh.replace(self._checkpoint)
+
+
+def _request(end: socket.socket) -> Any:
+    said = bytearray()
+    while piece := end.recv(65536):
+        said += piece
+        if len(said) > REQUEST_BYTES_MAX:
+            return None
+    try:
+        return json.loads(said)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refused(detail: str) -> Answer:
+    return {"code": "refused", "detail": detail}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, default=str)
+
+
+def _make_program(folder: Path) -> None:
+    """Put the node's own `rota` into `folder`, isolated from what the task's variables tell Python."""
+    folder.mkdir()
+    program = folder / "rota"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -m node.cli.entry "$@"\n')
+    program.chmod(0o700)
+    installed = Path(sys.executable).with_name("rota")
+    if not os.access(program, os.X_OK) and installed.exists():  # nothing is executed where the data folder is mounted
+        program.unlink()
+        program.symlink_to(installed)
