@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from node.account import Account, Insist, Runner
 from node.duty.duty import Duty
+from node.duty.overdue import Overdue
 from node.duty.step import CancelWork, HandOver, Kill, Launch, LeaseView, LocalAttempt, Owners, WaitsForRoom
 from node.duty.step import Order as DutyOrder
 from node.execution.order import Event, Order, Progressed, Started
@@ -33,6 +34,9 @@ LOOK_S: Final = 10.0
 """Between two steps at most, however far off the next due time is: the wall clock may be set meanwhile, and while a
 machine is suspended its event loop's clock stands still.
 """
+
+DUE_AT_ONCE: Final = 1000
+"""So many tasks that have come due are counted before others have their turn: a few milliseconds' work."""
 
 AFTER_FAULT_S: Final = 1.0
 """Until the next step after one that failed, which is a mistake in Rota."""
@@ -96,6 +100,12 @@ class Conduct:
     def held(self) -> Mapping[str, LocalAttempt]:
         """The attempts on this member, by run id."""
         return self._held
+
+    async def overdue(self) -> Overdue:
+        """What of all tasks is due and has not begun. Where very much is, others have their turn meanwhile."""
+        while self._duty.take_due(now_us(), DUE_AT_ONCE) == DUE_AT_ONCE:  # noqa: ASYNC110 - nothing to wait for
+            await asyncio.sleep(0)
+        return self._duty.overdue(now_us())
 
     def look(self, state: State, owners: Owners, touched: frozenset[str] | None) -> None:
         """There is a new state, with the placement that belongs to it."""

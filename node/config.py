@@ -57,6 +57,7 @@ class Config:
     allow_command: bool
     hosts: tuple[str, ...]
     bounds: Bounds = _BOUNDS
+    metrics_tasks: int = 1000
 
     @property
     def me(self) -> Seed | None:
@@ -104,6 +105,7 @@ def load(environ: Mapping[str, str]) -> Config:
         allow_command=reader.parsed("ROTA_ALLOW_COMMAND", _switch, False),
         hosts=reader.parsed("ROTA_HOSTS", _words, ()),
         bounds=_bounds(reader),
+        metrics_tasks=reader.parsed("ROTA_METRICS_TASKS", _integer(0, 1_000_000), 1000),
     )
     if not config.secret and "ROTA_SECRET" not in reader.failed:
         reader.problem(
@@ -225,7 +227,7 @@ def _switch(text: str) -> bool:
 
 _KNOWN: Final = frozenset(
     "NODE MEMBERS JOIN DATA LABELS CAPACITY MAX_RUNS SECRET SECRET_FILE TOKEN TOKEN_FILE SECRETS_DIR ENV_ALLOW "
-    "SPARK_MASTER ALLOW_COMMAND BIND HEARTBEAT_PORT HOSTS URL "
+    "SPARK_MASTER ALLOW_COMMAND BIND HEARTBEAT_PORT HOSTS METRICS_TASKS URL "
     "DISK_RESERVE_BYTES SCRATCH_BYTES LOG_BYTES LOGS_BYTES HISTORY_BYTES".split()
 )
 

@@ -18,6 +18,7 @@ from node.broadcast import Broadcast
 from node.cluster_id import ClusterId
 from node.conduct import Conduct
 from node.config import Config
+from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
 from node.duty.step import LeaseView
 from node.execution.order import Limits, Order, log_path, logs_path, scratch_folder
@@ -408,6 +409,10 @@ class Member:
         if self._life.aside.why:
             return f"{self._config.node} takes on nothing new: {self._life.aside.why}"
         return f"{self._config.node} runs {self._config.max_runs} attempts already (ROTA_MAX_RUNS)"
+
+    async def overdue(self) -> Overdue:
+        """What is due and has not begun."""
+        return await self._conduct.overdue()
 
     def log_path(self, run_id: str, attempt: int) -> Path:
         """Where an attempt's log is kept here."""

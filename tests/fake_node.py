@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from prometheus_client import Histogram
 from pydantic import BaseModel, Field
 
+from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
 from node.history.store import History
 from node.http.kinds import InstalledKinds
@@ -58,6 +59,7 @@ class FakeFacts:
     token: str | None
     secret: str = SECRET
     hosts: tuple[str, ...] = ("rota.example",)
+    metrics_tasks: int = 2
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,7 @@ class FakeNode:
     kinds: InstalledKinds = field(default_factory=lambda: InstalledKinds({"copy": COPY}))
     said: dict[str, Progress] = field(default_factory=dict)
     waits: dict[str, str] = field(default_factory=dict)
+    late: Overdue = field(default_factory=Overdue)
     lateness: Lateness = field(default_factory=lambda: Lateness(Worst(), Worst(), Worst(), Worst()))
     start_delay: Histogram = field(default_factory=start_delays)
 
@@ -188,6 +191,9 @@ class FakeNode:
 
     def progress(self, run_id: str) -> Progress | None:
         return self.said.get(run_id)
+
+    async def overdue(self) -> Overdue:
+        return self.late
 
     def waiting(self, task: str) -> str | None:
         return self.waits.get(task)

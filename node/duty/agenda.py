@@ -1,6 +1,7 @@
 """When each task is next worth a look: a heap that costs nothing while nothing is due."""
 
 import heapq
+import sys
 from typing import Final
 
 from node.state.value import State, TaskRow
@@ -33,13 +34,12 @@ class Agenda:
         """Look at `task` at `at_us`, unless an earlier time is set."""
         self.put(task, min(at_us, self._times.get(task, at_us)))
 
-    def due(self, now_us: int) -> list[str]:
-        """The tasks whose time has come; they are taken off."""
-        tasks = []
-        while (at_us := self.next_us()) is not None and at_us <= now_us:
-            task = heapq.heappop(self._heap)[1]
-            del self._times[task]
-            tasks.append(task)
+    def due(self, now_us: int, most: int = sys.maxsize) -> list[tuple[int, str]]:
+        """The tasks whose time has come, `most` of them, each after that time; they are taken off."""
+        tasks: list[tuple[int, str]] = []
+        while len(tasks) < most and (at_us := self.next_us()) is not None and at_us <= now_us:
+            tasks.append(heapq.heappop(self._heap))
+            del self._times[tasks[-1][1]]
         return tasks
 
     def next_us(self) -> int | None:

@@ -13,6 +13,7 @@ from node.duty.decide import Wish, needs
 from node.duty.flight import Flight, key_of
 from node.duty.handover import AT_A_TIME, hand_overs
 from node.duty.index import RunIndex
+from node.duty.overdue import Late, Overdue
 from node.duty.step import Held, LeaseView, Order, Owners, Step, WaitsForRoom
 from node.state.entries import Cancel, Enqueue, Entry, Finish
 from node.state.value import Member, Result, State
@@ -65,6 +66,7 @@ class Duty:
         """Tasks of mine whose claims wait for a place."""
         self._undecided: dict[str, Exception] = {}
         """Tasks of mine that could not be decided on, the last time that was tried."""
+        self._late = Late()
         self._waiting: tuple[WaitsForRoom, ...] | None = ()
         self._hand_overs: tuple[list[str], int] | None = None
         """The runs to be handed over, and until when that holds if nothing changes."""
@@ -100,6 +102,7 @@ class Duty:
         self._agenda = Agenda()
         for known in (self._ready, self._others, self._starved, self._undecided, self.unreadable):
             known.clear()
+        self._late.clear()
         self._waiting = None
         # The state is a value: it can be gone through as slowly as need be. What changes meanwhile is named again.
         self._unseen.clear()
@@ -108,6 +111,7 @@ class Duty:
     def _forget(self, task: str) -> None:
         self._ready.pop(task, None)
         self._others.pop(task, None)
+        self._late.forget(task)
         self._starve(task, ())
 
     def _look_at_some(self) -> None:
@@ -206,9 +210,20 @@ class Duty:
             self._hand_overs = found, min((end_us for end_us in graces_us if end_us > now_us), default=sys.maxsize)
         return self._hand_overs[0]
 
+    def overdue(self, now_us: int) -> Overdue:
+        """What of all tasks is due and has not begun, of those that `take_due` has taken."""
+        return self._late.overdue(now_us)
+
+    def take_due(self, now_us: int, most: int = sys.maxsize) -> int:
+        """The tasks whose time has come, `most` of them, are to be decided on in the next step. How many they are."""
+        due = self._agenda.due(now_us, most)
+        self._late.come(self._state, due)
+        self._ready.update((task, None) for _, task in due)
+        return len(due)
+
     def _claims(self, me: Member, now_us: int, free: int) -> list[Entry]:
         """Decide on the tasks whose time has come: entries, and as many claims as there are free places."""
-        self._ready.update(dict.fromkeys(self._agenda.due(now_us)))
+        self.take_due(now_us)
         if free > 0 and self._starved:
             # The longest waiting, as many as could be served, compete with what has just come due.
             longest = heapq.nsmallest(free, self._starved, key=lambda task: _rank(self._starved[task][0]))

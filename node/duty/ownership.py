@@ -6,6 +6,7 @@ from the tasks is kept from one epoch to the next, so that a member's death cost
 
 from collections.abc import Collection
 from dataclasses import replace
+from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -69,6 +70,10 @@ class Ownership:
     def owner(self, task: str, /) -> str | None:
         """The task's owner; None where no member may run it, or if the task is not known."""
         return self._member(self._owners.get(task))
+
+    def first(self, count: int) -> list[str]:
+        """The names of so many tasks, of those that were registered first."""
+        return list(islice(self._roll, count))
 
     def explain(self, task: str) -> list[Reason]:
         """Why it is that one: pin, incumbent and succession up to the owner, each with a verdict.

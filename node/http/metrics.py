@@ -9,6 +9,8 @@ from time import monotonic, perf_counter
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from node.duty.overdue import Overdue
+from node.http.run_metrics import of_overdue, of_runs
 from node.http.surface import Node
 from node.lateness import Lateness
 from node.state.value import State
@@ -30,7 +32,8 @@ class Metrics:
 
     def __init__(self, node: Node) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_OfNode(node))
+        self._of_node = _OfNode(node)
+        self._registry.register(self._of_node)
         self._registry.register(node.start_delay)
         self._requests = Histogram(
             "rota_http_request_seconds",
@@ -63,8 +66,9 @@ class Metrics:
             self._proposals.labels(entry, outcome.code).inc()
             self._commit.observe(perf_counter() - begun)
 
-    def text(self) -> bytes:
-        """The figures in Prometheus' text format. Takes as long as walking all tasks does."""
+    def text(self, overdue: Overdue) -> bytes:
+        """The figures in Prometheus' text format. Takes as long as walking all tasks does: not for the loop."""
+        self._of_node.overdue = overdue
         return generate_latest(self._registry)
 
 
@@ -73,11 +77,14 @@ class _OfNode:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self.overdue = Overdue()
 
     def collect(self) -> Iterable[Metric]:
         state = self._node.state()
         yield from self._of_raft(state)
         yield from _of_state(state)
+        yield from of_runs(state, self._node.ownership().first(self._node.facts.metrics_tasks))
+        yield from of_overdue(self.overdue)
         yield _gauge("rota_lease_held", "Whether this member has a lease", int(self._node.lease_held))
         yield from _of_lateness(self._node.lateness, monotonic())
 

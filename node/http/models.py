@@ -202,6 +202,7 @@ class OutcomeBody(_Asked):
     fire_at_us: Moment
     finished_at_us: Moment
     error: str | None = None
+    took_us: Count | None = None
 
 
 class SavedTask(_Asked):
@@ -219,6 +220,7 @@ class SavedTask(_Asked):
     missed: Count = 0
     last: OutcomeBody | None = None
     requests: list[tuple[str, str]] = []
+    succeeded_at_us: Moment | None = None
 
 
 class PutBackBody(_Asked):

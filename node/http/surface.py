@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from prometheus_client.registry import Collector
 
+from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
 from node.history.gaps import Gap, Portion
 from node.history.store import Before
@@ -42,6 +43,10 @@ class Facts(Protocol):
     @property
     def hosts(self) -> tuple[str, ...]:
         """Further names of this node."""
+
+    @property
+    def metrics_tasks(self) -> int:
+        """How many tasks have figures of their own in /metrics."""
 
 
 class Role(Protocol):
@@ -186,6 +191,9 @@ class Node(Protocol):
 
     def waiting(self, task: str) -> str | None:
         """Why this member, which owns the task, has not begun what is due (a sentence); None if nothing waits."""
+
+    async def overdue(self) -> Overdue:
+        """What of all tasks is due and has not begun, by what this member knows."""
 
     def log_path(self, run_id: str, attempt: int) -> Path:
         """Where this member keeps (or would keep) an attempt's log."""

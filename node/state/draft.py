@@ -11,7 +11,7 @@ from typing import Any, Final
 from immutables import Map
 
 from node.state.bounds import run_bytes
-from node.state.value import Ended, Member, Outcome, Result, Run, Series, State, TaskRow, Window
+from node.state.value import COUNTED, Attempt, Ended, Member, Outcome, Result, Run, Series, State, TaskRow, Window
 from tasks.run import RunState
 
 ERROR_CHARS_MAX: Final = 2000
@@ -19,6 +19,8 @@ ERROR_CHARS_MAX: Final = 2000
 
 ATTEMPTS_KEPT: Final = 32
 """Of a run's attempts the latest so many are kept; their numbers go on."""
+
+NONE_COUNTED: Final = (0,) * len(COUNTED)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -42,6 +44,7 @@ class Draft:
         self.specs_bytes = state.specs_bytes
         self.runs_bytes = state.runs_bytes
         self.requests_bytes = state.requests_bytes
+        self.endings = state.endings
         self.ended: list[Ended] = []
         self.touched: set[str] = set()
         self.placing_changed = False
@@ -67,6 +70,7 @@ class Draft:
             specs_bytes=self.specs_bytes,
             runs_bytes=self.runs_bytes,
             requests_bytes=self.requests_bytes,
+            endings=self.endings,
         )
 
     def put_member(self, member: Member) -> None:
@@ -106,11 +110,36 @@ class Draft:
         row = self.tasks.get(run.task)
         if row is not None and run.cancelling != "deleted":
             last = Outcome(run.run_id, state, run.fire_at_us, at_us, error)
-            self.tasks = self.tasks.set(run.task, replace(row, last=last, since_us=_since_us(row, run, at_us)))
+            row = replace(row, last=last, since_us=_since_us(row, run, at_us))
+            self.tasks = self.tasks.set(run.task, _counted(row, run, state) if self.endings else row)
+        if self.endings:
+            self.endings = _one_more(self.endings, state)
 
     def pass_over(self, run: Run, at_us: int, series: Series | None = None, error: str | None = None) -> None:
         """Occurrences are not run, and were never active: recorded in history only. `run` is the first of them."""
         self.ended.append(Ended(run, run.state, at_us, error=error, series=series))
+
+
+def _counted(row: TaskRow, run: Run, state: RunState) -> TaskRow:
+    """The row, its last outcome counted and timed."""
+    assert row.last is not None
+    latest = run.attempts[-1] if run.attempts else None
+    last = replace(row.last, took_us=None if latest is None else _took_us(latest, row.last.finished_at_us))
+    succeeded_at_us = last.finished_at_us if state == "succeeded" else row.succeeded_at_us
+    return replace(row, last=last, succeeded_at_us=succeeded_at_us, endings=_one_more(row.endings, state))
+
+
+def _took_us(attempt: Attempt, at_us: int) -> int | None:
+    if attempt.started_at_us is None:
+        return None
+    # The two are stamped by wall clocks, of which one may have been put back.
+    return max(0, (at_us if attempt.finished_at_us is None else attempt.finished_at_us) - attempt.started_at_us)
+
+
+def _one_more(counts: tuple[int, ...], state: RunState) -> tuple[int, ...]:
+    if len(counts) != len(COUNTED):
+        counts = NONE_COUNTED
+    return tuple(count + (one == state) for one, count in zip(COUNTED, counts, strict=True))
 
 
 def _since_us(row: TaskRow, run: Run, at_us: int) -> int:

@@ -302,6 +302,7 @@ class Kept:
     missed: int = 0
     last: Outcome | None = None
     requests: tuple[tuple[str, str], ...] = ()
+    succeeded_at_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from node.state.attempts import lose_runs
-from node.state.draft import DONE, Draft, refused
+from node.state.draft import DONE, NONE_COUNTED, Draft, refused
 from node.state.entries import (
     AddMember,
     Drain,
@@ -76,6 +76,8 @@ def take_lead(draft: Draft, entry: TakeLead) -> Result:
     if entry.term <= draft.lead.term:
         return refused("leadership", f"{draft.lead.member} leads since term {draft.lead.term}")
     draft.lead = lead
+    if entry.rules and not draft.endings:
+        draft.endings = NONE_COUNTED
     return DONE
 
 

@@ -61,6 +61,7 @@ def _row(kept: Kept, spec: Spec, at_us: int) -> TaskRow:
         missed=kept.missed,
         last=kept.last,
         requests=kept.requests,
+        succeeded_at_us=kept.succeeded_at_us,
     )
     if spec.continuous and row.through_us >= row.since_us:
         # Its run was under way, and is not here to end: so the next is due now.

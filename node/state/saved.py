@@ -115,6 +115,7 @@ def _each(head: dict[str, Any], rows: Iterable[TaskRow]) -> Iterator[dict[str, A
             "skipped": row.skipped,
             "missed": row.missed,
             "last": None if row.last is None else asdict(row.last),
+            "succeeded_at_us": row.succeeded_at_us,
             "requests": [list(request) for request in row.requests],
         }
 

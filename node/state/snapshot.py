@@ -39,6 +39,7 @@ def records(state: State) -> Iterator[list[Any]]:
         shape(Settings).wire(state.settings),
         shape(Lead).wire(state.lead),
         list(state.slots),
+        *([list(state.endings)] if state.endings else []),
     ]
     for member in sorted(state.members):
         yield [_MEMBER, shape(Member).wire(state.members[member])]
@@ -119,7 +120,10 @@ class _Restored:
 
     def state(self) -> State:
         """The whole."""
-        counts, settings, lead, slots = self._head
+        counts, settings, lead, slots, *more = self._head
+        [endings] = more or [[]]
+        if type(endings) is not list:
+            raise Misfit("not a list of counts")
         cluster_id, index, epoch, token, orders, *later = counts
         index, epoch, token, orders = map(_count, (index, epoch, token, orders))
         [forgotten] = map(_count, later or [0])
@@ -149,6 +153,7 @@ class _Restored:
             specs_bytes=sum(len(row.spec_packed) for row in self._tasks.values()),
             runs_bytes=sum(map(run_bytes, self._runs.values())),
             requests_bytes=sum(map(requests_bytes, self._tasks.values())),
+            endings=tuple(map(_count, endings)),
         )
 
     def _window(self, proposer: str) -> Window:

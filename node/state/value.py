@@ -18,11 +18,15 @@ MemberStatus = Literal["up", "down", "draining"]
 DownReason = Literal["silent", "gone", "stopped", "new"]
 """Why a member is down. `new`: it was added, and has not joined yet."""
 
+COUNTED: Final[tuple[RunState, ...]] = ("succeeded", "failed", "cancelled", "timed_out", "abandoned")
+"""How runs end, in the order in which they are counted."""
+
 Trigger = Literal["schedule", "manual"]
 PassedOver = Literal["skipped", "missed"]
 
 RULES: Final = 1
-"""1: what is passed over for one reason is a series; what the state may hold is bounded (`node.state.bounds`)."""
+"""1: what is passed over for one reason is a series; what the state may hold is bounded (`node.state.bounds`);
+how runs end is counted (`COUNTED`)."""
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -68,13 +72,17 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the last run of a task that came to an end ended, kept so that it survives the run's leaving the state."""
+    """How the last run of a task that came to an end ended, kept so that it survives the run's leaving the state.
+
+    `took_us` is how long the work of its last attempt took; None where none began, or an earlier version wrote this.
+    """
 
     run_id: str
     state: RunState
     fire_at_us: int
     finished_at_us: int
     error: str | None = None
+    took_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +113,8 @@ class TaskRow:
     task's one occurrence is `since_us`; it is due while `through_us` is less. `skipped` and `missed` count such
     occurrences. `requests` remembers the latest runs started by hand as (Idempotency-Key or "", run_id), oldest
     first, 200 at most. `series` is what was passed over last, and would go on if the next occurrence were, too.
+    `succeeded_at_us` is when a run of it last succeeded, `endings` how often its runs have ended in
+    each of `COUNTED`; empty while none has been counted.
     """
 
     spec_packed: bytes
@@ -120,6 +130,8 @@ class TaskRow:
     last: Outcome | None = None
     requests: tuple[tuple[str, str], ...] = ()
     series: Series | None = None
+    succeeded_at_us: int | None = None
+    endings: tuple[int, ...] = ()
 
     @property
     def spec(self) -> Spec:
@@ -248,7 +260,10 @@ class State:
 
     `index` counts the proposals applied; `epoch` the changes of what placement depends on; `token` is the
     last fencing number given; `orders` the last registration number. `slots[i]` is the id of the member in
-    slot i, or None where it is vacant.
+    slot i, or None where it is vacant. `endings` counts how runs have ended, those of deleted tasks too, in the order
+    of `COUNTED`. It is empty, and nothing is counted, until a version that counts has taken the lead
+    (`TakeLead.counts`): all members begin at the same entry, whichever version wrote the snapshot that each of them
+    started from.
     """
 
     cluster_id: str = ""
@@ -271,6 +286,7 @@ class State:
     runs_bytes: int = 0
     requests_bytes: int = 0
     """What the tasks' definitions, the active runs and the starts that are remembered hold (`node.state.bounds`)."""
+    endings: tuple[int, ...] = ()
 
     def seats(self) -> tuple[Slot, ...]:
         """The slots as placement sees them."""

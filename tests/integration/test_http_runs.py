@@ -9,12 +9,14 @@ from typing import Any
 import aiohttp
 import pytest
 
+from node.duty.overdue import Overdue
 from node.history.gaps import Gap, unpack_portion
 from node.http.auth import member_credential
 from node.http.surface import Progress
 from node.peers import PeerAway, Peers
-from node.state.entries import Began, Claim, Finish, MarkDown
-from tests.fake_node import SECRET
+from node.state.entries import Began, Claim, Finish, MarkDown, TakeLead
+from node.state.value import RULES
+from tests.fake_node import NOW_US, SECRET
 from tests.integration.http_cluster import QUICK, Servers, on_loop, servers
 
 pytestmark = pytest.mark.integration
@@ -291,6 +293,34 @@ async def test_figures_are_in_prometheus_format() -> None:
             'rota_http_request_seconds_count{method="PUT",path="/v1/tasks/{name}",status="201"} 1.0',
         ):
             assert f"\n{line}\n" in text, line
+
+
+@on_loop
+async def test_how_runs_end_is_told_for_the_tasks_registered_first() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        served.cluster.ok(TakeLead(NOW_US, "node-1", 1, RULES))
+        for name in ("b", "a", "left-out"):
+            await served.put_task(name)
+        run_id = await _start(served, "b")
+        token = _claim(served, run_id, "node-1")
+        served.cluster.ok(Began(NOW_US, run_id, token))
+        served.cluster.ok(Finish(NOW_US + 2_500_000, run_id, token, "succeeded"))
+        served.nodes["node-2"].late = Overdue(3, 70.5)
+        text = (await served.get("/metrics", node="node-2")).body.decode()
+        for line in (
+            'rota_runs_total{state="succeeded"} 1.0',
+            'rota_runs_total{state="failed"} 0.0',
+            'rota_task_runs_total{state="succeeded",task="b"} 1.0',
+            'rota_task_runs_total{state="abandoned",task="a"} 0.0',
+            'rota_task_last_success_timestamp_seconds{task="b"} 1.7950000025e+09',
+            'rota_task_last_duration_seconds{task="b"} 2.5',
+            "rota_tasks_without_metrics 1.0",
+            "rota_overdue_tasks 3.0",
+            "rota_overdue_seconds 70.5",
+        ):
+            assert f"\n{line}\n" in text, line
+        assert 'task="left-out"' not in text
+        assert 'last_success_timestamp_seconds{task="a"}' not in text, "it never succeeded"
 
 
 @on_loop

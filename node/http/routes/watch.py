@@ -36,5 +36,5 @@ async def events(call: Call) -> web.StreamResponse:
 @endpoints.add("GET", "/metrics", {200: Says("Figures", str, "text/plain")})
 async def metrics(call: Call) -> web.Response:
     """Figures in Prometheus' text format."""
-    text = await asyncio.to_thread(call.service.metrics.text)
+    text = await asyncio.to_thread(call.service.metrics.text, await call.node.overdue())
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -11,7 +11,7 @@ def test_the_earliest_comes_first_and_is_taken_off() -> None:
     for task, at_us in (("a", 30), ("b", 10), ("c", 20)):
         agenda.put(task, at_us)
     assert agenda.next_us() == 10
-    assert agenda.due(20) == ["b", "c"]
+    assert agenda.due(20) == [(10, "b"), (20, "c")]
     assert (agenda.due(29), agenda.next_us()) == ([], 30)
 
 
@@ -41,6 +41,6 @@ def test_it_holds_what_a_plain_table_would(puts: list[tuple[str, int | None]], n
         table.pop(task, None)
         if at_us is not None:
             table[task] = at_us
-    due = [task for task, at_us in table.items() if at_us <= now_us]
-    assert sorted(agenda.due(now_us)) == sorted(due)
+    due = [(at_us, task) for task, at_us in table.items() if at_us <= now_us]
+    assert agenda.due(now_us) == sorted(due)
     assert agenda.next_us() == min((at_us for at_us in table.values() if at_us > now_us), default=None)

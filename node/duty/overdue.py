@@ -1,0 +1,78 @@
+"""What is due and has not begun, of all tasks, whoever owns them: what an alarm is raised for. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from node.duty.agenda import UNCLAIMED, next_occurrence_us
+from node.state.value import Run, State
+from tasks.run import HELD
+
+OVERDUE_US: Final = 1_000_000
+"""What has been due for less is on its way: its claim takes a few milliseconds, a failover about a second."""
+
+EXACT_MAX: Final = 256
+"""Of more tasks than these whose time has come together, the time is taken that they were to be looked at, which takes
+no work: they are due, most likely, and those that are not are forgotten when they change.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """How many tasks have something that is overdue, and how long the most overdue has waited, in seconds."""
+
+    tasks: int = 0
+    oldest_s: float = 0.0
+
+
+class Late:
+    """Remembers since when something of a task is due. Fed with tasks as their time comes, and as they change."""
+
+    def __init__(self) -> None:
+        self._since_us: dict[str, int] = {}
+
+    def come(self, state: State, tasks: list[tuple[int, str]]) -> None:
+        """The time of these tasks has come: each with that for which it was to be looked at (0: at once)."""
+        exact = len(tasks) <= EXACT_MAX
+        for at_us, task in tasks:
+            try:
+                since_us = unbegun_since_us(state, task) if exact or not at_us else at_us
+            except Exception:  # noqa: BLE001 - a mistake in Rota, which the decision on this task will show
+                since_us = at_us or None
+            if since_us is not None:
+                self._since_us.setdefault(task, since_us)
+
+    def forget(self, task: str) -> None:
+        """The task, or a run of it, has changed."""
+        self._since_us.pop(task, None)
+
+    def clear(self) -> None:
+        """Nothing that was known need hold any more."""
+        self._since_us.clear()
+
+    def overdue(self, now_us: int) -> Overdue:
+        """What is overdue at `now_us`."""
+        late = [since_us for since_us in self._since_us.values() if now_us - since_us >= OVERDUE_US]
+        return Overdue(len(late), (now_us - min(late)) / 1e6) if late else Overdue()
+
+
+def unbegun_since_us(state: State, task: str) -> int | None:
+    """Since when, or from when on, something of `task` is due that nobody has begun; None: nothing is.
+
+    What waits for its turn behind another run of its task is not due before that has ended, and an attempt that is to
+    be tried again not before its time.
+    """
+    row = state.tasks.get(task)
+    if row is None:
+        return None
+    active = [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
+    blocked = any(run.state in HELD for run in active) and row.spec.overlap != "allow"
+    times = [_since_us(run) for run in active if run.state in UNCLAIMED and not blocked]
+    occurrence_us = next_occurrence_us(row, row.through_us)
+    if occurrence_us is not None:
+        times.append(occurrence_us or row.since_us)  # 0: that of a continuous task is due at once
+    return min(times, default=None)
+
+
+def _since_us(run: Run) -> int:
+    ended_us = run.attempts[-1].finished_at_us if run.attempts else None
+    return run.due_us or ended_us or run.created_at_us
