@@ -23,6 +23,7 @@ from node.duty.ownership import Ownership
 from node.duty.step import LeaseView
 from node.execution.order import Limits, Order, log_path, logs_path, scratch_folder
 from node.execution.runner import Runner
+from node.failure_log import tell_of_failures
 from node.folder import Folder
 from node.history.backfill import Backfill
 from node.history.retention import Retention
@@ -293,6 +294,8 @@ class Member:
     def _changed(self, changes: list[Change]) -> None:
         before, state = changes[0].before, changes[-1].after
         self._reached.tell(state.index)
+        if self._raft.role.ready:  # not of what is applied again after a start
+            tell_of_failures(changes, self._config.node)
         for change in changes:
             self._placing.look(change)
             self._broadcast.send(change)

@@ -161,6 +161,7 @@ def _print_where(api: Api, answer: dict[str, Any], without: tuple[str, ...]) -> 
         {
             "task": answer["task"],
             f"owner{condition}": answer["owner"] or "nobody may run it",
+            "now": "; ".join(told["detail"] for told in answer["standing"]) or None,
             "runs on": ", ".join(f"{run['node']} ({run['run_id']})" for run in answer["running_on"]) or None,
             "then": " > ".join(answer["preference"]) or None,
             "standbys": ", ".join(answer["standbys"]) or None,

@@ -209,6 +209,19 @@ class Because(TypedDict):
     verdict: Verdict
 
 
+class StandingView(TypedDict):
+    """Something that is to be said of how a task stands.
+
+    `code` is one of no_owner, paused, disabled, running, backing_off, behind (another run of it), due (and not begun),
+    not_due, by_hand, over (no times to come), unreadable (its schedule, on this member) and more (runs than are told).
+    """
+
+    code: str
+    detail: str
+    until: Time | None
+    run_id: str | None
+
+
 class OwnerView(TypedDict):
     """Who owns a task, and why. `waiting` is a sentence where something is due and has not begun."""
 
@@ -222,6 +235,7 @@ class OwnerView(TypedDict):
     because: list[Because]
     next_fire_at: Time | None
     waiting: str | None
+    standing: list[StandingView]
 
 
 MoveView = TypedDict("MoveView", {"task": str, "from": str | None, "to": str | None})

@@ -19,6 +19,7 @@ from node.http.answers import (
     SettingsView,
     TaskView,
 )
+from node.http.standing import standing
 from node.http.surface import Progress
 from node.http.times import rfc3339, rfc3339_or_none
 from node.state.value import Attempt, Ended, Member, Outcome, Run, Settings, State, TaskRow
@@ -144,6 +145,7 @@ def owner_view(state: State, ownership: Ownership, task: str, now_us: int) -> Ow
         "because": [{"node": node, "verdict": verdict} for node, verdict in ownership.explain(task)],
         "next_fire_at": rfc3339_or_none(next_fire_us(state.tasks[task], now_us)),
         "waiting": None,
+        "standing": standing(state, task, ownership.owner(task), ownership.explain(task), now_us),
     }
 
 

@@ -172,6 +172,9 @@ def test_a_script_goes_on_from_its_checkpoint_on_another_node(cluster: Cluster, 
     cluster.kill("node-2")
     run = cluster.wait_for_attempt(run_id, 2, "node-1")
     assert run["node"] != "node-2"
+    lost = f"compress: attempt 1 on node-2 was lost: node-2 was lost; taken over at once (run {run_id})"
+    told = wait_for("it is in the log", lambda: [one for one in cluster.names if lost in cluster.said(one)])
+    assert told == [cluster.leader("node-1")], "of the member that leads, and decided so"
     wait_for("the second attempt reads", lambda: _written(logs / "3.log", b"the last one\n"))
     run = cluster.wait_for_run(run_id, node="node-1")
     assert (run["state"], run["attempt"], run["checkpoint"]) == ("succeeded", 2, 4), run["error"]

@@ -317,6 +317,14 @@ def test_a_command_runs_where_it_is_allowed(cluster: Cluster) -> None:
     failing = cluster.run("command", params={**params, "env": {"WHAT": "that", "CODE": "3"}})
     first = wait_for("the first attempt has failed", lambda: _first_failure(cluster, failing))
     assert "ended with exit code 3" in first["error"]
+    owner = told["owner"]
+    standing = cluster.get("/v1/tasks/command/owner", *cluster.others(owner)[:1])["standing"]
+    assert [one["code"] for one in standing] == ["backing_off"]
+    line = "command: attempt 1 on {} failed: CommandFailed: 'sh' ended with exit code 3; tried again in 10 s (run {})"
+    wait_for("it is in the log", lambda: line.format(owner, failing) in cluster.said(owner))
+    assert not [name for name in cluster.others(owner) if failing in cluster.said(name)], (
+        "of the node that ran it alone"
+    )
     assert cluster.ask("DELETE", f"/v1/runs/{failing}").status == 202
     assert cluster.wait_for_run(failing)["state"] == "cancelled"
 
