@@ -49,7 +49,10 @@ def test_where_says_why_something_waits(capsys: pytest.CaptureFixture[str]) -> N
         "because": [{"node": "n1", "verdict": "chosen"}],
         "next_fire_at": None,
         "waiting": "n1 runs 3 attempts already (ROTA_MAX_RUNS)",
-        "standing": [{"code": "due", "detail": "due since 10:00"}, {"code": "not_due", "detail": "not due until 11:00"}],
+        "standing": [
+            {"code": "due", "detail": "due since 10:00"},
+            {"code": "not_due", "detail": "not due until 11:00"},
+        ],
     }
     _print_where(Api(as_json=False), answer, ())
     said = capsys.readouterr().out
