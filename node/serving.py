@@ -51,6 +51,8 @@ _REFUSALS: Final = (
 """What keeps a node from starting, each with a message that says what to do."""
 
 
+STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 STOP_S: Final = 15.0
 """An end that takes longer is cut short: a disk that hangs must not keep a stopped node's process for ever."""
 
@@ -64,7 +66,10 @@ class CannotStart(Exception):
 
 
 def serve(config: Config) -> int:
-    """Run a node until SIGTERM or SIGINT. The exit code: 0, or 1 if it failed while it ran. Raises `CannotStart`."""
+    """Run a node until SIGTERM, SIGINT or SIGHUP. The exit code: 0, or 1 if it failed while it ran.
+
+    Raises `CannotStart`.
+    """
     if len(config.secret) < SHORT_SECRET:
         _log.warning(
             "ROTA_SECRET is short: who guesses it can run code here; make a better one with: openssl rand -hex 32"
@@ -113,9 +118,11 @@ def _asked(config: Config, url: str) -> Client:
 async def _serve(
     config: Config, folder: Folder, seed: Seed, introduction: Introduction | None, cluster: ClusterId
 ) -> int:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
+    for number in STOPPING:
+        # Whoever started this with SIGHUP ignored, as nohup does, wants it to go on without its terminal.
+        if signal.getsignal(number) != signal.SIG_IGN or number != signal.SIGHUP:
+            asyncio.get_running_loop().add_signal_handler(number, _stop, stop, number)
     try:
         kinds = installed()
         member = Member(config, folder, seed, kinds, offered(kinds, config.allow_command), cluster)
@@ -140,12 +147,10 @@ async def _serve(
         _log.warning(
             "others are to reach this node at %s, and it listens on %s only: set ROTA_BIND", seed.host, config.bind
         )
-    stopped = asyncio.ensure_future(stop.wait())
-    await asyncio.wait((stopped, member.failed), return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
+    await asyncio.wait((stop, member.failed), return_when=asyncio.FIRST_COMPLETED)
     _end_in_time()
     if not member.failed.done():
-        _log.info("stopping: handing over what runs")
+        _log.info("stopping on %s: handing over what runs", stop.result().name)
         await member.stop()
         await runner.cleanup()
         return 0
@@ -166,6 +171,11 @@ async def _serve(
     await member.close()
     await runner.cleanup()
     return 0 if isinstance(failure, Removed) else 1
+
+
+def _stop(stop: "asyncio.Future[signal.Signals]", number: signal.Signals) -> None:
+    if not stop.done():
+        stop.set_result(number)
 
 
 def _end_in_time() -> None:

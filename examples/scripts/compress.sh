@@ -23,6 +23,7 @@ for file in "$@"; do
     mv "$part" "$to/${file##*/}.gz"
     # Ends this script (set -e) if another attempt runs by now.
     echo "$number" | rota ctx checkpoint -
+    echo "compressed $file"
     rota ctx progress "$number" "$#" files
 done
 rota ctx result files="$#" resumed_at="$resumed_at"

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -115,3 +116,24 @@ def duration(seconds: float) -> str:
         if whole >= unit_s:
             return f"{whole // unit_s} {unit} {whole % unit_s // lower_s} {lower}"
     return f"{whole} s"
+
+
+def progress_text(done: float, total: float | None, unit: str) -> str:
+    """How far a run is, for people. `total` None: it cannot tell; bytes come in units that suit them.
+
+    >>> progress_text(8_388_610, 33_554_432, "bytes"), progress_text(1234567, None, "rows"), progress_text(2.5, 3, "")
+    ('8.0 of 32.0 MiB', '1,234,567 rows', '2.5 of 3')
+    """
+    scale, places = 1.0, None
+    if unit == "bytes":
+        power = min(4, int(math.log2(max(done, total or 0, 1))) // 10)
+        scale, unit, places = 1024.0**power, ("bytes", "KiB", "MiB", "GiB", "TiB")[power], 1 if power else None
+    shown = [_figure(number / scale, places) for number in (done, total or None) if number is not None]
+    return f"{' of '.join(shown)} {unit}".rstrip()
+
+
+def _figure(number: float, places: int | None) -> str:
+    if places is None:
+        places = 0 if number == int(number) else 2
+    text = f"{number:,.{places}f}"
+    return text if places == 1 else text.rstrip("0").rstrip(".") if "." in text else text

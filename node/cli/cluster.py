@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from node.cli.api import Api, ago, api_command, status_of
+from node.cli.api import Api, ago, api_command, progress_text, status_of
 from node.cli.reading import value as read_value
 from node.client import Problem, Unreachable
 
@@ -113,7 +113,7 @@ def _picture(cluster: dict[str, Any], runs: list[dict[str, Any]]) -> Group:
         )
     table = Table("RUN", "STATE", "NODE", "TRY", "PROGRESS", box=None, pad_edge=False, header_style="bold")
     for run in runs:
-        table.add_row(run["run_id"], run["state"], run["node"] or "-", str(run["attempt"]), _progress(run))
+        table.add_row(run["run_id"], run["state"], run["node"] or "-", str(run["attempt"] or "-"), _progress(run))
     return Group(head, "", members, "", table)
 
 
@@ -121,5 +121,4 @@ def _progress(run: dict[str, Any]) -> str:
     done = run["progress"]
     if not done:
         return ""
-    total = f" of {done['total']:g}" if done["total"] else ""
-    return f"{done['done']:g}{total} {done['unit']}"
+    return progress_text(done["done"], done["total"], done["unit"])

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from node.cli.api import Api, ago, api_command
+from node.cli.api import Api, ago, api_command, progress_text
+from node.cli.following import Following
 from node.cli.watching import watch
 from node.client import path
 
@@ -57,10 +58,10 @@ def _params(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 def _watched(api: Api, run_id: str, index: str) -> dict[str, Any]:
     """Show how far a run is until it has ended. Whoever has not applied `index` does not know it yet."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[far]}"), TimeElapsedColumn())
     unseen = api.as_json or not api.console.is_terminal
     with Progress(*columns, console=api.console, disable=unseen, transient=True) as progress:
-        bar = progress.add_task(run_id, total=None)
+        bar = progress.add_task(run_id, total=None, far="")
 
         def look(majority: bool) -> dict[str, Any]:
             query = {"consistent": "true" if majority else None}
@@ -70,7 +71,11 @@ def _watched(api: Api, run_id: str, index: str) -> dict[str, Any]:
             done = run["progress"] or {}
             where = f" on {run['node']}" if run["node"] else ""
             progress.update(
-                bar, description=f"{run['state']}{where}", completed=done.get("done", 0), total=done.get("total")
+                bar,
+                description=f"{run['state']}{where}",
+                completed=done.get("done", 0),
+                total=done.get("total"),
+                far=progress_text(**done) if done else "",
             )
             return run
 
@@ -112,10 +117,13 @@ def runs_command(api: Api, name: str | None, state: str | None, node: str | None
 @click.option("--attempt", type=click.IntRange(1), help="Which try; the latest if it is not said.")
 @api_command
 def log_command(api: Api, run_id: str, follow: bool, attempt: int | None) -> None:
-    """A run's log, from whichever node has it.
+    """A run's log, from whichever node has it; with -f of one attempt after the other, until the run has ended.
 
     The API answers with text: with --json that is one JSON string; with -f one for each piece, a line each.
     """
+    if follow and attempt is None:
+        _follow(api, run_id)
+        return
     query = {"attempt": attempt, "follow": "true" if follow else None}
     pieces = api.client.stream(path("v1", "runs", run_id, "log"), endless=follow, **query)
     if api.as_json:
@@ -125,6 +133,53 @@ def log_command(api: Api, run_id: str, follow: bool, attempt: int | None) -> Non
     for piece in pieces:
         sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
+
+
+def _follow(api: Api, run_id: str) -> None:
+    where = path("v1", "runs", run_id)
+    shown = _Shown(api.as_json)
+
+    def look() -> dict[str, Any]:
+        run: dict[str, Any] = api.client.get(where)
+        return run
+
+    def pieces(attempt: int | None) -> Iterator[bytes]:
+        return api.client.stream(f"{where}/log", endless=True, attempt=attempt, follow="true")
+
+    Following(look, pieces, shown.write, shown.head, lambda why: click.echo(f"rota: {why}", err=True)).follow()
+    shown.end()
+
+
+class _Shown:
+    """What has been printed of a log that is followed."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._in_line = False
+
+    def write(self, piece: bytes) -> None:
+        """Print what is new."""
+        if self._as_json:
+            self._say(self._decoder.decode(piece))
+            return
+        self._in_line = not piece.endswith(b"\n")
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+
+    def head(self, attempt: dict[str, Any]) -> None:
+        """Print the line between the log before and that of this attempt."""
+        self.end()
+        line = f"==> attempt {attempt['attempt']} on {attempt['node']} <=="
+        click.echo(("\n" if self._in_line else "") + line, err=self._as_json)
+
+    def end(self) -> None:
+        """Print what is left."""
+        self._say(self._decoder.decode(b"", final=True))
+
+    def _say(self, text: str) -> None:
+        if text:
+            click.echo(json.dumps(text))
 
 
 def _texts(pieces: Iterable[bytes]) -> Iterator[str]:

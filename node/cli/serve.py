@@ -19,7 +19,7 @@ _log = logging.getLogger("rota")
 def node_command(log_format: LogFormat, log_level: str) -> None:
     """Run a node in the foreground, told by its environment (ROTA_NODE, ROTA_MEMBERS, ROTA_SECRET, ...).
 
-    It stops in good order on SIGTERM or SIGINT: what runs is handed over.
+    It stops in good order on SIGTERM, SIGINT or SIGHUP: what runs is handed over. Under nohup it does not heed SIGHUP.
     """
     from node.config import BadConfig, load, unknown_settings
     from node.serving import CannotStart, serve

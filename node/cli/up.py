@@ -60,12 +60,18 @@ class _Interrupted(Exception):
 
 def _run(cluster: LocalCluster) -> None:
     stop = threading.Event()
+    asked: list[str] = []
+
+    def note(number: int, _: object) -> None:
+        asked.append(signal.Signals(number).name)
+        stop.set()
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # The nodes have sessions of their own: no terminal's end reaches them but through here. Whoever said nohup
         # wants it to reach nobody.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             # Noted only: what is raised in a handler is lost where it comes at a bad moment.
-            signal.signal(number, lambda *_: stop.set())
+            signal.signal(number, note)
 
     def go_on() -> None:
         if stop.is_set():
@@ -84,7 +90,7 @@ def _run(cluster: LocalCluster) -> None:
         except _Interrupted:
             pass
         with suppress(OSError):  # of a terminal that is gone
-            click.echo("stopping")
+            click.echo(f"stopping on {asked[0]}")
 
 
 def _refuse_taken(ports: list[int]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from node.cli.local import wait_for
 from tests.cluster import Cluster, Notes
+from tests.command import Rota
 from tests.processes import process_state
 
 pytestmark = pytest.mark.chaos
@@ -169,13 +170,21 @@ def test_a_script_goes_on_from_its_checkpoint_on_another_node(cluster: Cluster, 
     run_id = cluster.run("compress")
     wait_for("three files are compressed", lambda: cluster.run_of(run_id, "node-2")["checkpoint"] == 3)
 
-    cluster.kill("node-2")
-    run = cluster.wait_for_attempt(run_id, 2, "node-1")
-    assert run["node"] != "node-2"
+    with Rota(f"{cluster.url('node-1')},{cluster.url('node-3')}").running("log", "-f", run_id) as follows:
+        wait_for("its log is followed", lambda: "compressed" in follows.out())
+        cluster.kill("node-2")
+        run = cluster.wait_for_attempt(run_id, 2, "node-1")
+        assert run["node"] != "node-2"
+        wait_for("the second attempt reads", lambda: _written(logs / "3.log", b"the last one\n"))
+        assert follows.process.wait(30) == 0
+        told = follows.out()
+    first, _, second = told.partition(f"==> attempt 2 on {run['node']} <==\n")
+    assert first.startswith("".join(f"compressed {logs}/{number}.log\n" for number in range(3)))
+    assert "rota: the log of attempt 1 on node-2 cannot be seen" in first
+    assert second == f"compressed {logs}/3.log\n"
     lost = f"compress: attempt 1 on node-2 was lost: node-2 was lost; taken over at once (run {run_id})"
-    told = wait_for("it is in the log", lambda: [one for one in cluster.names if lost in cluster.said(one)])
-    assert told == [cluster.leader("node-1")], "of the member that leads, and decided so"
-    wait_for("the second attempt reads", lambda: _written(logs / "3.log", b"the last one\n"))
+    tellers = wait_for("it is in the log", lambda: [one for one in cluster.names if lost in cluster.said(one)])
+    assert tellers == [cluster.leader("node-1")], "of the member that leads, and decided so"
     run = cluster.wait_for_run(run_id, node="node-1")
     assert (run["state"], run["attempt"], run["checkpoint"]) == ("succeeded", 2, 4), run["error"]
     assert run["result"] == {"files": 4, "resumed_at": 3, "exit_code": 0}

@@ -96,7 +96,7 @@ class Database:
         argv = [tools.program("psql"), "-XAtqw", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-c", query]
         done = subprocess.run(argv, capture_output=True, text=True, env=self._environ(), check=False)
         if done.returncode != 0:
-            raise PostgresFailed(f"psql: {done.stderr.strip()[-2000:]}")
+            raise PostgresFailed(f"psql: {done.stderr.strip()[-2000:].removeprefix('psql: ')}")
         return done.stdout.strip()
 
     @contextmanager
@@ -120,7 +120,9 @@ class Database:
                 for pipe in (process.stdin, process.stdout):
                     _close(pipe)
             if code != 0:
-                raise PostgresFailed(f"{Path(argv[0]).name} ended with exit code {code}: {_tail(stderr)}")
+                name = Path(argv[0]).name
+                said = _tail(stderr).removeprefix(f"{name}: ")
+                raise PostgresFailed(f"{name} ended with exit code {code}: {said}")
 
 
 def _close(pipe: IO[bytes] | None) -> None:

@@ -259,20 +259,31 @@ def test_up_runs_a_cluster_until_it_is_interrupted(tmp_path: Path) -> None:
 
 
 def test_up_stops_its_cluster_when_its_terminal_closes(tmp_path: Path) -> None:
-    with _up(tmp_path) as (up, urls):
+    # Whatever the caller of these tests ignores, which they and what they start inherit.
+    with _hangup(signal.SIG_DFL), _up(tmp_path) as (up, urls):
+        os.kill(int(re.findall(r"process (\d+)", up.out())[0]), signal.SIGHUP)
+        wait_for("its end is told", lambda: "node-1 has died (exit code 0)" in up.out())
+        assert "stopping on SIGHUP: handing over what runs" in (tmp_path / "r/node-1.log").read_text()
         up.process.send_signal(signal.SIGHUP)
         assert up.process.wait(30) == 0
+        assert "stopping on SIGHUP" in up.out()
         assert [url for url in urls if _listens(url)] == [], "a node has outlived rota up"
 
 
 def test_up_goes_on_without_its_terminal_where_that_was_asked_for(tmp_path: Path) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    with _hangup(signal.SIG_IGN), _up(tmp_path) as (up, urls):  # as nohup does
+        up.process.send_signal(signal.SIGHUP)
+        with pytest.raises(TimeoutExpired):
+            up.process.wait(2)
+        assert [url for url in urls if _listens(url)] == urls
+
+
+@contextmanager
+def _hangup(disposition: signal.Handlers) -> Iterator[None]:
+    """What is started in the block inherits this disposition of SIGHUP."""
+    before = signal.signal(signal.SIGHUP, disposition)
     try:
-        with _up(tmp_path) as (up, urls):
-            up.process.send_signal(signal.SIGHUP)
-            with pytest.raises(TimeoutExpired):
-                up.process.wait(2)
-            assert [url for url in urls if _listens(url)] == urls
+        yield
     finally:
         signal.signal(signal.SIGHUP, before)
 

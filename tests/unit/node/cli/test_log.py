@@ -25,6 +25,8 @@ def test_a_log_is_told_as_json(monkeypatch: pytest.MonkeyPatch, words: list[str]
         yield LOG[CUT:-1]
         yield LOG[-1:]
 
+    over = {"state": "succeeded", "attempt": 1, "attempts": [{"attempt": 1, "node": "a"}]}
+    monkeypatch.setattr(Client, "get", lambda *_, **__: over)
     monkeypatch.setattr(Client, "stream", stream)
     ended = CliRunner().invoke(rota, ["log", "run", "--json", *words])
     assert [json.loads(line) for line in ended.stdout.splitlines()] == printed

@@ -82,6 +82,8 @@ def test_only_a_log_that_is_followed_may_be_silent(monkeypatch: pytest.MonkeyPat
         asked.append(endless)
         return iter(())
 
+    over = {"state": "succeeded", "attempt": 1, "attempts": [{"attempt": 1, "node": "a"}]}
+    monkeypatch.setattr(Client, "get", lambda *_, **__: over)
     monkeypatch.setattr(Client, "stream", stream)
     for words in (["log", "r"], ["log", "r", "-f"]):
         monkeypatch.setattr("sys.argv", ["rota", *words])
