@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from node.folder import remembers
 from node.state.entries import Seed
 from node.storage.room import Bounds
+from tasks.command_ctx import VARIABLES
 from tasks.spec import NAME_PATTERN, NODE_LABEL
 
 SHORT_SECRET: Final = 16
@@ -229,7 +230,8 @@ _KNOWN: Final = frozenset(
     "NODE MEMBERS JOIN DATA LABELS CAPACITY MAX_RUNS SECRET SECRET_FILE TOKEN TOKEN_FILE SECRETS_DIR ENV_ALLOW "
     "SPARK_MASTER ALLOW_COMMAND BIND HEARTBEAT_PORT HOSTS METRICS_TASKS URL "
     "DISK_RESERVE_BYTES SCRATCH_BYTES LOG_BYTES LOGS_BYTES HISTORY_BYTES".split()
-)
+) | {name.removeprefix("ROTA_") for name in VARIABLES}
+"""Those of a command are there where it starts a node."""
 
 
 class _Reader:

@@ -9,8 +9,10 @@ All of it lies in the attempt's scratch folder, in `.rota`, which only the node'
 import json
 import os
 import shlex
+import shutil
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,6 +54,8 @@ class CommandCtx:
         self._folder = ctx.scratch.absolute() / FOLDER
         self._checkpoint = self._folder / "checkpoint.json"
         self._listening = socket.socket(socket.AF_UNIX)
+        self._socket: Path | None = None
+        self._elsewhere: Path | None = None
         self._closed = threading.Event()
         self._changing = threading.Lock()
         self._last = ""
@@ -64,13 +68,12 @@ class CommandCtx:
             self._last = _json(self._ctx.checkpoint) + "\n"
         self._write_checkpoint()
         _make_program(self._folder / "bin")
-        # Through a descriptor of the folder: a socket's path has 107 bytes at most, and a run's scratch may have more.
-        folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY)
         try:
-            self._listening.bind(f"/proc/self/fd/{folder}/ctx")
-        finally:
-            os.close(folder)
-        (self._folder / "ctx").chmod(0o600)
+            self._socket = _bound(self._listening, self._folder)
+        except OSError:
+            # Not every file system takes sockets: not those that are shared with another machine, or with a host.
+            self._elsewhere = Path(tempfile.mkdtemp(prefix="rota-ctx-"))
+            self._socket = _bound(self._listening, self._elsewhere)
         self._listening.listen(128)
         threading.Thread(target=self._serve, daemon=True, name="command-ctx").start()
         return self
@@ -80,6 +83,8 @@ class CommandCtx:
         self._closed.set()
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
+        if self._elsewhere is not None:
+            shutil.rmtree(self._elsewhere, ignore_errors=True)
 
     def environment(self, own: Mapping[str, str]) -> dict[str, str]:
         """The command's variables: `own`, those of its run, and `rota` first in its PATH."""
@@ -93,7 +98,7 @@ class CommandCtx:
             "ROTA_ATTEMPT": str(self._ctx.attempt),
             "ROTA_FENCING_NUMBER": str(self._ctx.token),
             "ROTA_CHECKPOINT_FILE": str(self._checkpoint),
-            SOCKET: str(self._folder / "ctx"),
+            SOCKET: str(self._socket),
         }
 
     def _serve(self) -> None:
@@ -160,6 +165,18 @@ class CommandCtx:
         fresh = self._checkpoint.with_suffix(".new")
         fresh.write_text(self._last)
         fresh.replace(self._checkpoint)
+
+
+def _bound(listening: socket.socket, folder: Path) -> Path:
+    """The socket, bound in a folder that only this user may enter. Raises `OSError`."""
+    # Through a descriptor of the folder: a socket's path has 107 bytes at most, and a run's scratch may have more.
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        listening.bind(f"/proc/self/fd/{descriptor}/ctx")
+    finally:
+        os.close(descriptor)
+    (folder / "ctx").chmod(0o600)
+    return folder / "ctx"
 
 
 def _request(end: socket.socket) -> Any:

@@ -1,6 +1,7 @@
 """What a command sees of its run, and `rota ctx`, over a real socket."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from tasks import command_ctx
 from tasks.command import CommandParams
 from tasks.command_ctx import VARIABLES, CommandCtx
 from tasks.kind import Fenced
@@ -149,10 +151,31 @@ def test_it_dies_with_the_attempt(attempt: FakeContext[Nothing]) -> None:
         pass
     done = shell(seen, "rota ctx progress 1")
     assert (done.returncode, "it is over" in done.stderr) == (1, True), done.stderr
-    outside = subprocess.run(
-        [sys.executable, "-m", "node.cli.entry", "ctx", "progress", "1"], capture_output=True, text=True, check=False
-    )
-    assert (outside.returncode, "ROTA_CTX_SOCKET is not set" in outside.stderr) == (2, True)
+    for module in ("node.cli.entry", "node.cli.main"):
+        words = [sys.executable, "-m", module, "ctx", "progress", "1"]
+        outside = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert (outside.returncode, "ROTA_CTX_SOCKET is not set" in outside.stderr) == (2, True)
+
+
+def test_a_file_system_that_takes_no_sockets_does_not_keep_commands_from_running(
+    attempt: FakeContext[Nothing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bind, refused = command_ctx._bound, []
+
+    def refuse_once(listening: socket.socket, folder: Path) -> Path:
+        if not refused:
+            refused.append(folder)
+            raise OSError(95, "Operation not supported")
+        return bind(listening, folder)
+
+    monkeypatch.setattr(command_ctx, "_bound", refuse_once)
+    with CommandCtx(attempt) as seen:
+        elsewhere = seen._socket
+        assert elsewhere is not None
+        assert attempt.scratch not in elsewhere.parents
+        assert elsewhere.parent.stat().st_mode & 0o777 == 0o700
+        assert shell(seen, "rota ctx progress 1").returncode == 0
+    assert not elsewhere.parent.exists()
 
 
 def test_it_imports_little() -> None:

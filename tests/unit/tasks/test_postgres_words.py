@@ -15,10 +15,10 @@ def test_the_name_of_the_program_is_said_once(tmp_path: Path) -> None:
         program = tmp_path / name
         program.write_text(f"#!/bin/sh\necho '{name}: error: no such host' >&2; exit 2\n")
         program.chmod(0o755)
-    with pytest.raises(PostgresFailed, match="^psql: error: no such host$"):
+    with pytest.raises(PostgresFailed, match=r"^psql: error: no such host$"):
         database.ask(Tools(tmp_path, "17.2"), "SELECT 1")
     with (
-        pytest.raises(PostgresFailed, match="^pg_dump ended with exit code 2: error: no such host$"),
+        pytest.raises(PostgresFailed, match=r"^pg_dump ended with exit code 2: error: no such host$"),
         database.running([str(tmp_path / "pg_dump")], subprocess.DEVNULL, subprocess.DEVNULL),
     ):
         pass
