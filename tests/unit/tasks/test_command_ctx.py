@@ -160,7 +160,8 @@ def test_it_dies_with_the_attempt(attempt: FakeContext[Nothing]) -> None:
 def test_a_file_system_that_takes_no_sockets_does_not_keep_commands_from_running(
     attempt: FakeContext[Nothing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bind, refused = command_ctx._bound, []
+    bind = command_ctx._bound
+    refused: list[Path] = []
 
     def refuse_once(listening: socket.socket, folder: Path) -> Path:
         if not refused:
