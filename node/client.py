@@ -7,7 +7,7 @@ another member only if the first one cannot have received it.
 import json
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -29,6 +29,7 @@ class Problem(Exception):
     title: str
     detail: str
     errors: tuple[tuple[str, str], ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         if self.errors:  # the detail says them too, on one line
@@ -44,11 +45,12 @@ class Problem(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A member's answer; `json` is its body, None where it has none."""
+    """A member's answer; `json` is its body, None where it has none, `body` the same as it came."""
 
     status: int
     headers: Mapping[str, str]
     json: Any
+    body: bytes = b""
 
 
 def path(*parts: str) -> str:
@@ -100,7 +102,8 @@ class Client:
         if response.status >= 400:
             raise _problem(response)
         try:
-            return Answer(response.status, response.headers, json.loads(response.data) if response.data else None)
+            told = json.loads(response.data) if response.data else None
+            return Answer(response.status, response.headers, told, response.data)
         except ValueError as error:
             raise Unreachable(f"what answers at {', '.join(self.urls)} is no Rota: it sends no JSON") from error
 
@@ -204,7 +207,8 @@ def _problem(response: urllib3.BaseHTTPResponse) -> Problem:
             str(body["title"]),
             str(body.get("detail", "")),
             tuple((str(error["field"]), str(error["message"])) for error in body.get("errors", ())),
+            response.headers,
         )
     except (ValueError, KeyError, TypeError):
         text = response.data[:200].decode(errors="replace")
-        return Problem(response.status, "about:blank", f"HTTP {response.status}", text)
+        return Problem(response.status, "about:blank", f"HTTP {response.status}", text, headers=response.headers)

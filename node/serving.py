@@ -14,12 +14,12 @@ from node.client import Client
 from node.cluster_id import ClusterId
 from node.collecting import collect_in_short
 from node.config import SHORT_SECRET, Config, is_loopback
+from node.descriptors import clients_for, raise_soft_limit
 from node.execution.leftovers import LeftoversRemain, kill_leftovers
 from node.execution.nursery_link import NurseryFailed
 from node.folder import Folder, FolderInUse, ForeignFolder
 from node.history.file import DamagedHistory
 from node.http.app import build_app, serve_on
-from node.http.auth import member_credential
 from node.liveness.callers import PortInUseError
 from node.log import flush
 from node.member import Member
@@ -27,6 +27,7 @@ from node.membership.belonging import Removed
 from node.membership.introduction import Introduction, NotLetIn, let_in_as
 from node.membership.whereabouts import NoMember
 from node.offering import offered
+from node.peer.newcomer import Newcomer
 from node.raft.errors import RaftError
 from node.state.codec import DamagedSnapshot
 from node.state.entries import Seed
@@ -90,9 +91,10 @@ def serve(config: Config) -> int:
         raise CannotStart(str(error)) from error
     if killed:
         _log.warning("killed %d processes that an earlier start had left behind", killed)
+    descriptors = raise_soft_limit()
     collect_in_short()
     sys.setswitchinterval(SWITCH_S)
-    return asyncio.run(_serve(config, folder, seed, introduction, cluster))
+    return asyncio.run(_serve(config, folder, seed, introduction, cluster, descriptors))
 
 
 def _place(config: Config, folder: Folder) -> Seed:
@@ -111,12 +113,17 @@ def _place(config: Config, folder: Folder) -> Seed:
     return let_in_as(config.node, config.join_url, _asked(config, config.join_url))
 
 
-def _asked(config: Config, url: str) -> Client:
-    return Client(url.split(","), member_credential(config.secret))
+def _asked(config: Config, url: str) -> Newcomer:
+    return Newcomer(Client(url.split(",")), config.secret, config.node)
 
 
 async def _serve(
-    config: Config, folder: Folder, seed: Seed, introduction: Introduction | None, cluster: ClusterId
+    config: Config,
+    folder: Folder,
+    seed: Seed,
+    introduction: Introduction | None,
+    cluster: ClusterId,
+    descriptors: int,
 ) -> int:
     stop: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
     for number in STOPPING:
@@ -129,7 +136,8 @@ async def _serve(
     except _REFUSALS as error:
         raise CannotStart(str(error)) from error
     try:
-        runner, _ = await serve_on(build_app(member, member.peers), config.bind, seed.http_port)
+        clients = clients_for(descriptors, config.max_runs)
+        runner, _ = await serve_on(build_app(member, member.peers), config.bind, seed.http_port, clients)
     except OSError as error:
         await member.close()
         raise CannotStart(

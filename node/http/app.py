@@ -5,21 +5,34 @@ import logging
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Final
 
 from aiohttp import HttpVersion11, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from node.http.auth import check_content_type, check_host, check_target, member_credential, same, shown_token
+from node.descriptors import CLIENTS_MAX
+from node.http.auth import (
+    check_content_type,
+    check_encoding,
+    check_host,
+    check_origin,
+    check_target,
+    same,
+    shown_token,
+)
 from node.http.call import COMMON_QUERY, Call, Limits
+from node.http.connection import Patience
+from node.http.doors import Doors
 from node.http.endpoint import Endpoint, serve
 from node.http.events import Hub
+from node.http.listening import Listening
 from node.http.metrics import Metrics
 from node.http.problems import Problem, invalid_field
 from node.http.routes import ENDPOINTS
 from node.http.service import Service
 from node.http.surface import Node
+from node.peer.signing import CHALLENGE, SCHEME, SIGNED, Question, Receiver, Unsigned, answer_mac, digest, member_key
 from node.peers import CLUSTER, MEMBER, Peers
 from node.wall_clock import now_us as clock_us
 
@@ -30,6 +43,14 @@ SERVICE: Final = web.AppKey("service", Service)
 _log = logging.getLogger(__name__)
 
 _STREAMS: Final = ("/v1/events", "/v1/cluster/saved", "/v1/runs/{run_id}/log", "/peer/log")
+
+_ASKED: Final = web.RequestKey("question", str)
+"""A request of a member's keeps its signature here: the answer is signed over it."""
+
+_CLOSING: Final = (401, 403, 408, 413, 415)
+"""Refusals after which the connection is closed: what else was sent is not read, or nobody knows how far it goes."""
+
+_INDEX_MAX: Final = 2**63 - 1
 
 Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -49,7 +70,7 @@ def build_app(
         metrics=Metrics(node),
         hub=Hub(os.urandom(4).hex()),
         now_us=now_us,
-        member_token=member_credential(node.facts.secret),
+        receiver=Receiver(member_key(node.facts.secret), node.facts.node),
         endpoints=ENDPOINTS,
     )
     # Bodies are counted as they are read, in `Call.body`.
@@ -68,8 +89,11 @@ def build_app(
     return app
 
 
-async def serve_on(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, int]:
-    """Serve on an address (port 0: the kernel gives one). The runner (clean it up) and the port.
+async def serve_on(
+    app: web.Application, host: str, port: int, clients: int = CLIENTS_MAX, patience: Patience | None = None
+) -> tuple[web.AppRunner, int]:
+    """Serve on an address (port 0: the kernel gives one), to `clients` connections at once. The runner (clean it up)
+    and the port.
 
     Raises `OSError`.
     """
@@ -81,16 +105,15 @@ async def serve_on(app: web.Application, host: str, port: int) -> tuple[web.AppR
         handle_signals=False,
         handler_cancellation=True,
         shutdown_timeout=2.0,
-        keepalive_timeout=75.0,
     )
     await runner.setup()
+    site = Listening(runner, host, port, Doors(clients), patience or Patience(), lambda: _borne(app[SERVICE]))
     try:
-        site = web.TCPSite(runner, host, port)
         await site.start()
     except OSError:
         await runner.cleanup()
         raise
-    return runner, runner.addresses[0][1]
+    return runner, site.port
 
 
 def _worth_a_line(record: logging.LogRecord) -> bool:
@@ -121,25 +144,32 @@ def _handler(endpoint: Endpoint, service: Service) -> Answering:
 
 
 async def _expected(request: web.Request) -> web.StreamResponse | None:
-    """Answer an Expect header, as aiohttp does, but refuse with a problem document."""
-    if request.version < HttpVersion11:
-        return None
-    if request.headers["Expect"].strip().lower() != "100-continue":
+    """Refuse an Expect header that is not understood. What is expected is sent when the request may go on."""
+    if request.version >= HttpVersion11 and request.headers["Expect"].strip().lower() != "100-continue":
         return Problem("bad-request", "the header Expect is understood as 100-continue").response()
-    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    request.writer.output_size = 0  # the answer proper has not begun
     return None
 
 
 async def _admit(endpoint: Endpoint, call: Call) -> None:
     """All checks before a handler sees the request, and the waits that the client asked for."""
     request = call.request
-    _check_token(endpoint, call)
+    question = None
     if endpoint.access == "member":
+        question = _check_signature(endpoint, call)
         _check_cluster(call)
+    else:
+        _check_token(endpoint, call)
+    check_encoding(request)
+    if endpoint.access != "anyone":
+        check_origin(request, call.node.facts.hosts, reads=endpoint.method == "GET", page=endpoint.access == "page")
     if endpoint.method != "GET":
         check_content_type(request)
-    if INDEX in request.headers:
+    if "Expect" in request.headers and request.version >= HttpVersion11:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer proper has not begun
+    if question is not None and not same(digest(await call.body()), question.body_digest):
+        raise Problem("unauthorized", "the body is not the one that was signed")
+    if INDEX in request.headers and endpoint.access != "anyone":
         await _wait_for_index(call)
     if COMMON_QUERY in request.query:
         if not endpoint.reads:
@@ -154,19 +184,39 @@ async def _admit(endpoint: Endpoint, call: Call) -> None:
 
 
 def _check_token(endpoint: Endpoint, call: Call) -> None:
-    service = call.service
-    expected = service.node.facts.token
-    if endpoint.access == "anyone" or (expected is None and endpoint.access != "member"):
+    expected = call.node.facts.token
+    if endpoint.access == "anyone" or expected is None:
         return
-    shown = shown_token(call.request.headers.get("Authorization"), basic=endpoint.access == "page")
-    members = shown is not None and same(shown, service.member_token)
-    clients = shown is not None and expected is not None and same(shown, expected)
-    if members or (clients and endpoint.access != "member"):
+    authorization = call.request.headers.get("Authorization")
+    shown = shown_token(authorization, basic=endpoint.access == "page")
+    if shown is not None and same(shown, expected):
         return
     # One challenge, and not two in a line: browsers look at the first, and ask for a password where it is Basic.
     challenge = 'Basic realm="rota", charset="UTF-8"' if endpoint.access == "page" else 'Bearer realm="rota"'
-    detail = "this is for members only" if endpoint.access == "member" else "send Authorization: Bearer and ROTA_TOKEN"
-    raise Problem("unauthorized", detail, headers={"WWW-Authenticate": challenge})
+    if shown is not None:
+        code, detail = "wrong-token", "the token is wrong: it is not this node's ROTA_TOKEN"
+    elif authorization:
+        code, detail = "no-token", "the Authorization header bears no token: send Authorization: Bearer and ROTA_TOKEN"
+    else:
+        code, detail = "no-token", "there is no token: send Authorization: Bearer and ROTA_TOKEN"
+    raise Problem("unauthorized", detail, headers={"WWW-Authenticate": challenge}, code=code)
+
+
+def _check_signature(endpoint: Endpoint, call: Call) -> Question:
+    request, receiver = call.request, call.service.receiver
+    try:
+        question = receiver.check(
+            request.headers.get("Authorization"),
+            request.method,
+            request.raw_path,
+            call.header(CLUSTER) or "",
+            monotonic(),
+            joining=endpoint.path == "/peer/members",
+        )
+    except Unsigned as unsigned:
+        raise Problem("unauthorized", str(unsigned), headers={"WWW-Authenticate": SCHEME}) from None
+    request[_ASKED] = question.mac(member_key(call.node.facts.secret))
+    return question
 
 
 def _check_cluster(call: Call) -> None:
@@ -178,8 +228,8 @@ def _check_cluster(call: Call) -> None:
 
 async def _wait_for_index(call: Call) -> None:
     text = call.request.headers[INDEX].strip()
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise Problem("bad-request", f"{INDEX} must be a number: that of an earlier answer")
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _INDEX_MAX):
+        raise Problem("bad-request", f"{INDEX} must be a whole number from 0 to 2^63 - 1: that of an earlier answer")
     index, limit_s = int(text), call.service.limits.index_s
     if call.state.index >= index or await call.node.wait_index(index, limit_s):
         return
@@ -199,7 +249,10 @@ async def _problems(request: web.Request, handler: Answering) -> web.StreamRespo
         check_host(request.headers.get("Host", ""), _Names(service.node))
         return await handler(request)
     except Problem as problem:
-        return problem.response()
+        response = problem.response()
+        if problem.status in _CLOSING:
+            response.force_close()  # whatever else is sent on this connection is not worth reading
+        return response
     except web.HTTPException as error:
         return _of_aiohttp(request, error).response()
     except (asyncio.CancelledError, ConnectionResetError):
@@ -247,11 +300,28 @@ def _of_aiohttp(request: web.Request, error: web.HTTPException) -> Problem:
     return Problem("bad-request", error.text or error.reason)
 
 
+def _borne(service: Service) -> dict[str, str]:
+    """The headers that every answer bears. aiohttp's own Server would name the versions of what runs here."""
+    state = service.node.state()
+    return {INDEX: str(state.index), EPOCH: str(state.epoch), "Server": "rota"}
+
+
 async def _bear_index(request: web.Request, response: web.StreamResponse) -> None:
-    state = request.app[SERVICE].node.state()
-    response.headers[INDEX] = str(state.index)
-    response.headers[EPOCH] = str(state.epoch)
-    if request.path.startswith("/peer/") and (known := request.app[SERVICE].peers.cluster.known):
+    service = request.app[SERVICE]
+    response.headers.update(_borne(service))
+    if request.path.startswith("/peer/"):
+        response.headers[CHALLENGE] = service.receiver.challenge(monotonic())
+        if (question := request.get(_ASKED)) is not None:
+            key, body = member_key(service.node.facts.secret), getattr(response, "body", None)
+            told = (
+                body
+                if isinstance(body, bytes)
+                else b""
+                if body is None and isinstance(response, web.Response)
+                else None
+            )
+            response.headers[SIGNED] = answer_mac(key, question, response.status, told)
+    if request.path.startswith("/peer/") and (known := service.peers.cluster.known):
         response.headers[CLUSTER] = known
 
 

@@ -6,7 +6,6 @@ this machine afterwards (DNS rebinding) arrives in `Host`.
 """
 
 import base64
-import hashlib
 import hmac
 import ipaddress
 from collections.abc import Container
@@ -17,11 +16,6 @@ from aiohttp import web
 from node.http.problems import Problem
 
 JSON: Final = "application/json"
-
-
-def member_credential(secret: str) -> str:
-    """What members show one another over HTTP: derived from the cluster's secret, and not it."""
-    return hmac.new(secret.encode(), b"rota: members over http, 1", hashlib.sha256).hexdigest()
 
 
 def same(shown: str, expected: str) -> bool:
@@ -67,17 +61,42 @@ def check_target(target: str) -> None:
         raise Problem("bad-request", f"{target[:200]!r} is not ASCII: percent-encode it (RFC 3986)")
 
 
-def check_content_type(request: web.BaseRequest) -> None:
-    """Let writes through whose body is JSON, and those without a body that do not come from a foreign page.
+def check_encoding(request: web.BaseRequest) -> None:
+    """Refuse a compressed body, before any of it is read: a few kilobytes may be gigabytes of zeros.
 
     Raises `Problem` media-type.
     """
-    if request.content_type == JSON and "Content-Type" in request.headers:
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if request.body_exists and encoding not in ("", "identity"):
+        raise Problem("media-type", "the body has a Content-Encoding: send it as it is, 1 MiB at most")
+
+
+def check_origin(request: web.BaseRequest, names: Container[str], *, reads: bool, page: bool) -> None:
+    """Refuse what another site's page sends: writes, and reads with credentials (a browser adds those it knows).
+
+    `names` are those of ROTA_HOSTS: a proxy in front of this node may go by one. A page that somebody opens by a link
+    on another site (`page`) is theirs. Raises `Problem` foreign-page.
+    """
+    headers = request.headers
+    if reads and "Authorization" not in headers:
         return
-    if not request.body_exists:
-        origin = request.headers.get("Origin")
-        if origin is None or origin.partition("://")[2].lower() == request.headers.get("Host", "").lower():
-            return
+    if page and headers.get("Sec-Fetch-Mode") == "navigate":
+        return
+    origin = headers.get("Origin")
+    at = None if origin is None else origin.partition("://")[2].lower()
+    ours = at is None or (at != "" and (at == headers.get("Host", "").lower() or _without_port(at) in names))
+    if not ours or headers.get("Sec-Fetch-Site") == "cross-site":
+        raise Problem(
+            "foreign-page",
+            f"a page of {'another site' if origin is None else repr(origin[:200])} has sent this; where that is a name "
+            "of this node, add it to ROTA_HOSTS",
+        )
+
+
+def check_content_type(request: web.BaseRequest) -> None:
+    """Let writes through whose body is JSON, and those without a body. Raises `Problem` media-type."""
+    if not request.body_exists or (request.content_type == JSON and "Content-Type" in request.headers):
+        return
     raise Problem("media-type", f"a {request.method} must bear Content-Type: {JSON}, and its body must be JSON")
 
 

@@ -64,11 +64,12 @@ class Limits:
 class Call:
     """A request that is being answered."""
 
-    __slots__ = ("request", "service")
+    __slots__ = ("_sent", "request", "service")
 
     def __init__(self, request: web.Request, service: "Service") -> None:
         self.request = request
         self.service = service
+        self._sent: bytes | None = None
 
     @property
     def node(self) -> Node:
@@ -111,6 +112,8 @@ class Call:
 
     async def body(self) -> bytes:
         """What was sent. Raises `Problem` bad-request, too-large, request-timeout."""
+        if self._sent is not None:
+            return self._sent
         limit = self.service.limits.body_bytes
         if (self.request.content_length or 0) > limit:
             raise self._too_large()
@@ -126,8 +129,9 @@ class Call:
         except TimeoutError:
             raise Problem("request-timeout", "the body did not arrive in time: send it again") from None
         except web.RequestPayloadError:
-            raise Problem("bad-request", "the body cannot be read: it is not what its Content-Encoding says") from None
-        return b"".join(pieces)
+            raise Problem("bad-request", "the body cannot be read: its chunks, or its length, are not right") from None
+        self._sent = b"".join(pieces)
+        return self._sent
 
     async def json(self) -> Any:
         """What was sent, as JSON. Raises `Problem` bad-request, too-large, request-timeout."""

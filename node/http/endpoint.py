@@ -13,7 +13,7 @@ from node.http.call import Call
 
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 Access = Literal["client", "page", "member", "anyone"]
-"""Who may ask: a client's token (a member's will do), the same also as a browser's password, members only, anyone."""
+"""Who may ask: with a client's token, the same also as a browser's password, members only (signed), anyone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,11 @@ from node.http.endpoint import Endpoint, Says
 from node.http.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
 
 _REF: Final = "#/components/schemas/{model}"
-_ALWAYS: Final = ("bad-request", "misdirected", "invalid", "internal", "behind", "not-ready")
+_ALWAYS: Final = ("bad-request", "misdirected", "invalid", "internal", "behind", "not-ready", "media-type")
 _WITH_TOKEN: Final = ("unauthorized",)
-_OF_MEMBERS: Final = ("other-cluster",)
-_WITH_BODY: Final = ("request-timeout", "too-large", "media-type")
+_OF_CLIENTS: Final = ("foreign-page",)
+_OF_MEMBERS: Final = ("other-cluster", "request-timeout", "too-large")
+_WITH_BODY: Final = ("request-timeout", "too-large")
 _READS: Final = ("no-quorum",)
 
 _ABOUT: Final = """The list of who is on duty, kept by a cluster of equal members: any of them answers anything.
@@ -50,7 +51,11 @@ def described(endpoints: tuple[Endpoint, ...], *, secured: bool) -> dict[str, An
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "description": "ROTA_TOKEN"},
                 "page": {"type": "http", "scheme": "basic", "description": "ROTA_TOKEN as password, for a browser"},
-                "member": {"type": "http", "scheme": "bearer", "description": "Derived from ROTA_SECRET"},
+                "member": {
+                    "type": "http",
+                    "scheme": "Rota",
+                    "description": "Signed; made from ROTA_SECRET",
+                },
             },
         },
     }
@@ -122,10 +127,10 @@ def _responses(endpoint: Endpoint, schemas: "_Schemas", *, secured: bool) -> dic
         kinds += _WITH_TOKEN
     if endpoint.access == "member":
         kinds += _OF_MEMBERS
+    if endpoint.access != "anyone":
+        kinds += _OF_CLIENTS
     if endpoint.body is not None:
         kinds += _WITH_BODY
-    elif endpoint.method != "GET":
-        kinds += ("media-type",)
     if endpoint.reads:
         kinds += _READS
     by_status: dict[int, list[str]] = {}

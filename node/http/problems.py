@@ -22,14 +22,15 @@ MAX_ERRORS: Final = 100
 
 CATALOGUE: Final[dict[str, tuple[int, str]]] = {
     "bad-request": (400, "The request does not parse"),
-    "unauthorized": (401, "A token is needed"),
+    "unauthorized": (401, "Who asks this is not known"),
+    "foreign-page": (403, "Another site's page has sent this"),
     "not-found": (404, "There is no such thing"),
     "method-not-allowed": (405, "This method is not for this path"),
     "request-timeout": (408, "The body did not arrive in time"),
     "conflict": (409, "This is not possible as things stand"),
     "version-conflict": (412, "It has changed meanwhile"),
     "too-large": (413, "That is too much at once"),
-    "media-type": (415, "The body must be JSON"),
+    "media-type": (415, "The body must be JSON, and not compressed"),
     "misdirected": (421, "This host name is not this node's"),
     "other-cluster": (421, "This is another cluster"),
     "invalid": (422, "Some fields are not right"),

@@ -12,6 +12,7 @@ from node.http.call import Limits
 from node.http.events import Hub
 from node.http.metrics import Metrics
 from node.http.surface import Node
+from node.peer.signing import Receiver
 from node.peers import Peers
 from node.state.value import State
 
@@ -49,6 +50,6 @@ class Service:
     metrics: Metrics
     hub: Hub
     now_us: Callable[[], int]
-    member_token: str
+    receiver: Receiver
     endpoints: tuple["Endpoint", ...]
     names: TaskNames = field(default_factory=TaskNames)

@@ -51,7 +51,7 @@ def let_in_as(
 
 
 class Introduction:
-    """How `me` comes into the cluster at `url`. `cluster` shows the members' credential, so that it is known at once
+    """How `me` comes into the cluster at `url`. `cluster` signs with the members' secret, so that it is known at once
     whether the secrets are the same.
     """
 
@@ -91,7 +91,7 @@ class Introduction:
         me = self._me
         body = {"id": me.id, "host": me.host, "raft_port": me.raft_port, "http_port": me.http_port}
         try:
-            self._cluster.call("POST", "/v1/members", body=body)
+            self._cluster.call("POST", "/peer/members", body=body)
         except Problem as problem:
             if problem.status in _FINAL:
                 raise NotLetIn(

@@ -14,6 +14,7 @@ from yarl import URL
 
 from node.http.app import build_app, serve_on
 from node.http.call import Limits
+from node.http.connection import Patience
 from node.peers import Peers
 from tests.fake_node import SECRET, FakeCluster, FakeNode
 
@@ -45,7 +46,7 @@ class Reply:
 
 @dataclass
 class Servers:
-    """The nodes and where they serve. Verbs: `ask`, `stop`."""
+    """The nodes and where they serve. Verbs: `ask`, `stop`, `start_again`."""
 
     cluster: FakeCluster
     nodes: dict[str, FakeNode]
@@ -83,6 +84,13 @@ class Servers:
         body = {"kind": "copy", "params": {"source": "x"}, **spec}
         return await self.ask("PUT", f"/v1/tasks/{name}", json=body)
 
+    async def start_again(self, node: str) -> None:
+        """Stop a node's server, and start another one in its place."""
+        await self.stop(node)
+        of = self.nodes[node]
+        app = build_app(of, Peers(SECRET, of.state), QUICK, lambda: self.cluster.now_us)
+        self.runners[node], self.ports[node] = await serve_on(app, "127.0.0.1", self.ports[node])
+
     async def stop(self, node: str) -> None:
         """Let a node's server be away."""
         await self.runners.pop(node).cleanup()
@@ -90,7 +98,11 @@ class Servers:
 
 @asynccontextmanager
 async def servers(
-    names: tuple[str, ...] = ("node-1",), limits: Limits = QUICK, token: str | None = None
+    names: tuple[str, ...] = ("node-1",),
+    limits: Limits = QUICK,
+    token: str | None = None,
+    clients: int = 1000,
+    patience: Patience | None = None,
 ) -> AsyncIterator[Servers]:
     """Serve a cluster of these members."""
     with tempfile.TemporaryDirectory() as folder:
@@ -101,7 +113,7 @@ async def servers(
             try:
                 for name, node in nodes.items():
                     app = build_app(node, Peers(SECRET, node.state), limits, lambda: cluster.now_us)
-                    served.runners[name], served.ports[name] = await serve_on(app, "127.0.0.1", 0)
+                    served.runners[name], served.ports[name] = await serve_on(app, "127.0.0.1", 0, clients, patience)
                 cluster.start(served.ports)
                 yield served
             finally:

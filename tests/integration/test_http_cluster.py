@@ -2,12 +2,12 @@
 
 import asyncio
 import base64
+import json
 import logging
 import sqlite3
 
 import pytest
 
-from node.http.auth import member_credential
 from node.raft.errors import ChangeRefused, EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded, Stopped
 from node.state.codec import BadEntry
 from node.state.entries import Join
@@ -96,10 +96,12 @@ async def test_a_token_is_asked_for_and_members_have_their_own() -> None:
             assert await status("/peer/kinds/copy", wrong) == 401
         refused = await served.get("/v1/cluster")
         assert (refused.problem, refused.headers["WWW-Authenticate"]) == ("unauthorized", 'Bearer realm="rota"')
+        for authorization, code in ((None, "no-token"), ("Bearer other", "wrong-token"), ("Basic x", "no-token")):
+            headers = {"Authorization": authorization} if authorization else {}
+            assert (await served.get("/v1/cluster", headers=headers)).json["code"] == code
+        assert refused.headers["Server"] == "rota"
         assert await status("/v1/cluster", "Bearer t0ken") == 200
         assert await status("/peer/kinds/copy", "Bearer t0ken") == 401
-        for path in ("/v1/cluster", "/peer/kinds/copy"):
-            assert await status(path, f"Bearer {member_credential(SECRET)}") == 200
         password = "Basic " + base64.b64encode(b":t0ken").decode()
         assert await status("/docs", password) == 200
         # Browsers ask for a password only where Basic is the first challenge of its line.
@@ -130,7 +132,13 @@ def test_what_is_no_http_is_refused_and_fills_no_log(caplog: pytest.LogCaptureFi
             for sent in (b"\x16\x03\x01\x02\x00\r\n\r\n", too_long, b"SSH-2.0\r\n\r\n"):
                 reader, writer = await asyncio.open_connection("127.0.0.1", served.ports["node-1"])
                 writer.write(sent)
-                assert (await reader.read(100)).split()[1] == b"400"
+                answer = await reader.read()
+                assert answer.split()[1] == b"400"
+                head, _, body = answer.partition(b"\r\n\r\n")
+                assert b"Content-Type: application/problem+json" in head
+                assert b"Rota-Index: " in head
+                assert b"aiohttp" not in answer
+                assert json.loads(body)["status"] == 400
                 writer.close()
 
     scanned()
@@ -146,11 +154,22 @@ async def test_no_web_page_can_drive_it() -> None:
         for host in ("localhost:1", "rota.example", "10.0.0.1"):
             assert (await served.get("/v1/cluster", headers={"Host": host})).status == 200
         await served.put_task("a")
-        foreign = await served.ask("POST", "/v1/tasks/a/pause", headers={"Origin": "http://evil.example"})
-        assert (foreign.status, foreign.problem) == (415, "media-type")
-        assert (await served.ask("POST", "/v1/tasks/a/pause", headers={"Origin": "null"})).status == 415
-        own = f"http://127.0.0.1:{served.ports['node-1']}"
-        assert (await served.ask("POST", "/v1/tasks/a/pause", headers={"Origin": own})).status == 200
+        for page in (
+            {"Origin": "http://evil.example"},
+            {"Origin": "http://localhost:3000"},
+            {"Origin": "null"},
+            {"Sec-Fetch-Site": "cross-site"},
+        ):
+            for body in ({}, {"json": {}}):
+                foreign = await served.ask("POST", "/v1/tasks/a/pause", headers=page, **body)
+                assert (foreign.status, foreign.problem) == (403, "foreign-page"), page
+            assert (await served.get("/v1/cluster", headers={**page, "Authorization": "Basic eDp5"})).status == 403
+            assert (await served.get("/v1/cluster", headers=page)).status == 200, "a page may ask, and is told nothing"
+        for own in (f"http://127.0.0.1:{served.ports['node-1']}", "https://rota.example"):
+            headers = {"Origin": own, "Sec-Fetch-Site": "same-origin"}
+            assert (await served.ask("POST", "/v1/tasks/a/pause", headers=headers, json={})).status == 200
+        link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Authorization": "Basic eDp5"}
+        assert (await served.get("/docs", headers=link)).status == 200
 
 
 @on_loop

@@ -34,6 +34,11 @@ async def members(call: Call, query: PageQuery) -> web.Response:
 )
 async def add_member(call: Call) -> web.Response:
     """Let a new member in. It is down until it joins; one change of membership at a time."""
+    return await let_in(call)
+
+
+async def let_in(call: Call) -> web.Response:
+    """Let the member in that the body names. Raises `Problem`."""
     given = await call.model(MemberBody)
     seed = Seed(given.id, given.host, given.raft_port, given.http_port)
     await call.committed("AddMember", call.node.add_member(seed, call.service.limits.write_s))

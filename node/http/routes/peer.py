@@ -1,4 +1,4 @@
-"""What members ask one another. The members' credential is needed; a client's token will not do."""
+"""What members ask one another. It must be signed (`node.peer.signing`); a client's token will not do."""
 
 import asyncio
 from dataclasses import asdict
@@ -7,12 +7,13 @@ from aiohttp import web
 from typing_extensions import TypedDict
 
 from node.history.gaps import Gap, pack_portion
-from node.http.answers import FieldProblem, ProgressView
+from node.http.answers import FieldProblem, MemberView, ProgressView
 from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
-from node.http.models import PeerCheckBody, PeerHistoryQuery, PeerLogQuery, PeerProgressBody
+from node.http.models import MemberBody, PeerCheckBody, PeerHistoryQuery, PeerLogQuery, PeerProgressBody
 from node.http.problems import Problem
 from node.http.routes.logs import local
+from node.http.routes.members import let_in
 from node.http.views import progress_view
 from node.peers import roster_of
 from tasks.kinds import KindError
@@ -75,6 +76,19 @@ async def progress(call: Call) -> web.Response:
 async def members(call: Call) -> web.Response:
     """Who the members are, and where: for one that wants to join, or does not know whether it still belongs."""
     return call.answer(asdict(roster_of(call.state)))
+
+
+@endpoints.add(
+    "POST",
+    "/peer/members",
+    {201: Says("It may join now", MemberView)},
+    ("invalid", "conflict", "no-quorum", "outcome-unknown"),
+    access="member",
+    body=MemberBody,
+)
+async def join(call: Call) -> web.Response:
+    """Let a new member in, as `POST /v1/members` does: for a node that knows the cluster's secret, and no token."""
+    return await let_in(call)
 
 
 @endpoints.add(

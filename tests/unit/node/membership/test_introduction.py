@@ -34,7 +34,7 @@ class Cluster:
         return {"cluster_id": "c" if self.founded else "", "index": 7, "members": members}
 
     def call(self, method: str, path: str, *, body: Any) -> Any:
-        assert (method, path) == ("POST", "/v1/members")
+        assert (method, path) == ("POST", "/peer/members")
         self.posted += 1
         error = self.adding.pop(0) if self.adding else None
         if error is not BUSY:

@@ -1,0 +1,241 @@
+"""What was tried against the API's port to take it away from others: none of it does."""
+
+import asyncio
+import gzip
+import json
+import logging
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from aiohttp import web
+
+from node.http.call import Limits
+from node.http.connection import HEAD_BYTES, Patience
+from node.http.doors import Doors
+from node.http.listening import Listening
+from tests.integration.http_cluster import Servers, on_loop, servers
+
+pytestmark = pytest.mark.integration
+
+HALF = b"PUT /v1/tasks/a HTTP/1.1\r\nHost: localhost\r\n"
+HASTY = Patience(request_s=0.2, reader_s=0.3, rest_s=0.2, closing_s=0.2)
+
+Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def _opened(served: Servers, sent: bytes = b"") -> Pipe:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.ports["node-1"])
+    writer.write(sent)
+    return reader, writer
+
+
+async def _heard(pipe: Pipe) -> bytes:
+    """All that comes until the other end closes; nothing where it is reset."""
+    try:
+        return await pipe[0].read()
+    except ConnectionError:
+        return b""
+    finally:
+        pipe[1].close()
+
+
+def _problem(answer: bytes) -> tuple[int, str]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    document = json.loads(body)
+    assert b"application/problem+json" in head
+    return int(answer.split()[1]), document["type"].rpartition(":")[2]
+
+
+@on_loop
+async def test_connections_that_say_nothing_make_room_for_those_that_ask() -> None:
+    async with servers(clients=20) as served:
+        idle = [await _opened(served, HALF if number % 2 else b"") for number in range(120)]
+        for _ in range(10):
+            async with served.session.get(served.url("/v1/cluster"), headers={"Connection": "close"}) as answer:
+                assert answer.status == 200
+        over = await asyncio.gather(*(_heard(pipe) for pipe in idle[:100]))
+        assert over == [b""] * 100, "the oldest have been closed"
+        for _, writer in idle:
+            writer.close()
+
+
+@on_loop
+async def test_what_is_asked_is_answered_though_more_come() -> None:
+    limits = Limits(body_s=5, write_s=1)
+    async with servers(limits=limits, clients=8) as served:
+        slow = [await _opened(served, HALF + b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n")]
+        idle = [await _opened(served) for _ in range(50)]
+        slow[0][1].write(b'{"a": 1 }')
+        answer = await slow[0][0].readuntil(b"\r\n\r\n")
+        assert answer.split()[1] == b"422"
+        for _, writer in (*slow, *idle):
+            writer.close()
+
+
+@on_loop
+async def test_a_head_that_does_not_come_is_not_waited_for() -> None:
+    async with servers(patience=HASTY) as served:
+        trickled = await _opened(served, HALF)
+
+        async def trickle() -> None:
+            while not trickled[1].is_closing():
+                trickled[1].write(b"X")
+                await asyncio.sleep(0.05)
+
+        trickling = asyncio.create_task(trickle())
+        silent, asked = (
+            await _opened(served),
+            await _opened(served, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        )
+        assert (await _heard(asked)).startswith(b"HTTP/1.1 200"), "and kept for a while, but not for ever"
+        assert {await _heard(silent), await _heard(trickled)} == {b""}
+        trickling.cancel()
+
+
+@on_loop
+async def test_headers_without_an_end_are_refused() -> None:
+    async with servers() as served:
+        pipe = await _opened(served, HALF)
+        for number in range(HEAD_BYTES // 4000 + 2):
+            pipe[1].write(b"X-%d: %b\r\n" % (number, b"a" * 4000))
+        assert _problem(await _heard(pipe)) == (400, "bad-request")
+
+
+@on_loop
+async def test_a_body_that_does_not_come_to_an_end_is_not_waited_for() -> None:
+    limits = Limits(body_s=0.3, write_s=1)
+    chunked = HALF + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with servers(limits=limits, patience=HASTY) as served:
+        assert _problem(await _heard(await _opened(served, chunked + b"1\r\n{\r\n"))) == (408, "request-timeout")
+        endless = await _opened(served, chunked)
+        endless[1].write(b"".join(b"10000\r\n%b\r\n" % (b" " * 65_536) for _ in range(20)))
+        assert _problem(await _heard(endless)) == (413, "too-large")
+        # Where no body is read, it is not waited for either.
+        unread = chunked.replace(b"PUT /v1/tasks/a", b"GET /healthz") + b"1\r\n{\r\n"
+        assert (await _heard(await _opened(served, unread))).startswith(b"HTTP/1.1 200")
+
+
+@on_loop
+async def test_a_body_that_cannot_be_parsed_is_refused_at_once() -> None:
+    async with servers(limits=Limits(body_s=60)) as served:
+        head = HALF + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        later, together = await _opened(served, head + b"1\r\n{\r\n"), await _opened(served, head + b"zz\r\n")
+        later[1].write(b"zz\r\n")
+        for pipe in (later, together):
+            assert _problem(await _heard(pipe)) == (400, "bad-request")
+
+
+@on_loop
+async def test_without_a_token_no_body_is_read() -> None:
+    async with servers(token="t0ken", limits=Limits(body_s=60), patience=HASTY) as served:
+        for rest in (b"Content-Length: 1000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"):
+            for expect in (b"", b"Expect: 100-continue\r\n"):
+                refused = await _heard(await _opened(served, HALF + expect + rest))
+                assert _problem(refused) == (401, "unauthorized"), "and not: go on"
+                assert b"Connection: close" in refused
+
+
+@on_loop
+async def test_compressed_bodies_are_refused() -> None:
+    packed = gzip.compress(b'{"kind": "copy", "params": {"source": "x"}}')
+    async with servers(token="t0ken") as served:
+        for token, encoding, status in (("t0ken", "gzip", 415), ("t0ken", "x-strange", 415), ("other", "gzip", 401)):
+            head = HALF + f"Authorization: Bearer {token}\r\nContent-Encoding: {encoding}\r\n".encode()
+            head += b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(packed)
+            assert _problem(await _heard(await _opened(served, head + packed)))[0] == status
+        plain = {"Content-Encoding": "identity", "Content-Type": "application/json", "Authorization": "Bearer t0ken"}
+        async with served.session.put(served.url("/v1/tasks/a"), headers=plain, data=gzip.decompress(packed)) as answer:
+            assert answer.status == 201
+
+
+@on_loop
+async def test_what_is_compressed_is_handed_on_as_it_came() -> None:
+    """aiohttp inflates while it parses, before anybody could refuse it."""
+
+    async def echo(request: web.BaseRequest) -> web.Response:
+        return web.Response(body=await request.read())
+
+    runner = web.ServerRunner(web.Server(echo))
+    await runner.setup()
+    site = Listening(runner, "127.0.0.1", 0, Doors(9), Patience(), dict)
+    await site.start()
+    try:
+        packed = gzip.compress(b" " * 1000)
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+        head = HALF + b"Connection: close\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+        writer.write(head + packed)
+        assert (await _heard((reader, writer))).endswith(b"\r\n\r\n" + packed)
+    finally:
+        await runner.cleanup()
+
+
+@on_loop
+async def test_who_does_not_read_an_answer_is_not_waited_for() -> None:
+    async with servers(patience=HASTY) as served:
+        for number in range(40):
+            await served.put_task(f"task-{number}", params={"source": "x" * 200_000})
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(sock, ("127.0.0.1", served.ports["node-1"]))
+        before = len(asyncio.all_tasks())
+        await loop.sock_sendall(sock, b"GET /v1/tasks HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        async with asyncio.timeout(10):
+            while len(asyncio.all_tasks()) >= before:  # noqa: ASYNC110 - nothing tells when the connection is gone
+                await asyncio.sleep(0.02)
+        sock.close()
+
+
+@contextmanager
+def _descriptors(most: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_without_descriptors_nothing_is_accepted_and_little_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    @on_loop
+    async def starved() -> None:
+        async with servers() as served:
+            assert (await served.get("/healthz")).status == 200
+            there = ("127.0.0.1", served.ports["node-1"])
+            clients = [socket.socket() for _ in range(60)]
+            most = max(client.fileno() for client in clients) + 1
+            with _descriptors(most):
+                for client in clients:
+                    client.settimeout(5)
+                    client.connect(there)
+                async with asyncio.timeout(5):
+                    while not caplog.records:  # noqa: ASYNC110 - nothing tells when a line was written
+                        await asyncio.sleep(0.02)
+                await asyncio.sleep(0)
+            answers = []
+            for client in clients:
+                client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                answers.append(await asyncio.to_thread(client.recv, 12))
+                client.close()
+            assert answers == [b"HTTP/1.1 200"] * 60
+
+    starved()
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert 1 <= len(said) <= 3, said
+    assert "no connection can be accepted" in said[0]
+
+
+@on_loop
+async def test_an_index_is_a_number_that_there_can_be_and_of_no_matter_to_probes() -> None:
+    async with servers() as served:
+        for wrong in ("-1", str(2**63), "x", "1.5", "+1", "\u00b2"):
+            refused = await served.get("/v1/cluster", headers={"Rota-Index": wrong})
+            assert (refused.status, refused.problem) == (400, "bad-request"), wrong
+            assert "from 0 to 2^63 - 1" in refused.json["detail"]
+            assert (await served.get("/healthz", headers={"Rota-Index": wrong})).status == 200
+        assert (await served.get("/v1/cluster", headers={"Rota-Index": "0"})).status == 200
+        assert (await served.get("/v1/cluster", headers={"Rota-Index": str(2**63 - 1)})).problem == "behind"

@@ -1,0 +1,172 @@
+"""What members ask one another is signed for each request: what was caught is good for nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from node.client import Client, Problem
+from node.membership.introduction import Introduction
+from node.peer.newcomer import Newcomer
+from node.peer.signing import CHALLENGE, SIGNED, Question, answer_mac, asked, member_key
+from node.peers import PeerAway, Peers
+from node.state.entries import AddMember, Seed
+from tests.fake_node import NOW_US, SECRET
+from tests.integration.http_cluster import Reply, Servers, on_loop, servers
+
+pytestmark = pytest.mark.integration
+
+KEY = member_key(SECRET)
+
+
+async def _signed(
+    served: Servers, path: str, target: str = "node-1", method: str = "GET", body: bytes = b""
+) -> Question:
+    """A question of node-2's, with the challenge of the one that it is for."""
+    known = await served.get("/peer/members", node=target or "node-1")
+    assert (known.status, known.headers["WWW-Authenticate"]) == (401, "Rota")
+    return asked(method, path, body, "node-2", target, "", known.headers[CHALLENGE])
+
+
+async def _say(served: Servers, question: Question, node: str = "node-1", path: str = "", data: bytes = b"") -> Reply:
+    headers = {"Authorization": question.header(KEY), "Content-Type": "application/json"}
+    return await served.ask(question.method, path or question.path, node=node, headers=headers, data=data or None)
+
+
+@on_loop
+async def test_what_was_caught_is_good_for_nothing() -> None:
+    async with servers(("node-1", "node-2", "node-3"), token="t0ken") as served:
+        question = await _signed(served, "/peer/members")
+        first = await _say(served, question)
+        assert first.status == 200
+        assert first.headers[SIGNED] == answer_mac(KEY, question.mac(KEY), 200, first.body)
+        again = await _say(served, question)
+        assert (again.status, again.problem) == (401, "unauthorized")
+        fresh = await _signed(served, "/peer/members")
+        assert (await _say(served, fresh, node="node-3")).status == 401, "at another member"
+        assert (await _say(served, fresh, path="/peer/kinds/copy")).status == 401, "for something else"
+        assert (await _say(served, fresh)).status == 200
+
+
+@on_loop
+async def test_what_is_signed_is_good_between_members_only() -> None:
+    async with servers(("node-1",), token="t0ken") as served:
+        seed = b'{"id": "node-4", "host": "host-4", "raft_port": 7001, "http_port": 8101}'
+        for method, path, body in (
+            ("GET", "/v1/cluster", b""),
+            ("GET", "/v1/members", b""),
+            ("POST", "/v1/members", seed),
+            ("PUT", "/v1/tasks/a", b'{"kind": "copy", "params": {"source": "x"}}'),
+            ("GET", "/metrics", b""),
+            ("GET", "/docs", b""),
+        ):
+            question = await _signed(served, path, method=method, body=body)
+            assert (await _say(served, question, data=body)).status == 401, path
+        for header in ("Bearer t0ken", f"Bearer {SECRET}", f"Bearer {KEY.hex()}"):
+            assert (await served.get("/peer/members", headers={"Authorization": header})).status == 401
+
+
+@on_loop
+async def test_a_body_is_signed_and_read_only_if_it_is() -> None:
+    async with servers(("node-1",)) as served:
+        body = b'{"runs": [], "tasks": []}'
+        question = await _signed(served, "/peer/progress", method="POST", body=body)
+        changed = await _say(served, question, data=body.replace(b"[]", b'["a"]'))
+        assert (changed.status, changed.json["detail"]) == (401, "the body is not the one that was signed")
+        question = await _signed(served, "/peer/progress", method="POST", body=body)
+        assert (await _say(served, question, data=body)).status == 200
+
+
+@on_loop
+async def test_a_newcomer_asks_to_join_and_for_nothing_else() -> None:
+    async with servers(("node-1",), token="t0ken") as served:
+        for path in ("/peer/kinds/copy", "/v1/members"):
+            assert (await _say(served, await _signed(served, path, target=""))).status == 401
+        me = Seed("node-9", "host-9", 7001, 8101)
+        newcomer = Newcomer(Client((served.url(""),)), SECRET, me.id)
+        introduction = Introduction(me, served.url(""), newcomer)
+        members = await asyncio.to_thread(introduction.members)
+        assert [seed.id for seed in members] == ["node-1", "node-9"]
+        await introduction.enter()
+        assert "node-9" in served.cluster.machine.state.members
+        stranger = Newcomer(Client((served.url(""),)), "another secret", me.id)
+        with pytest.raises(Problem) as refused:
+            await asyncio.to_thread(stranger.get, "/peer/members")
+        assert refused.value.status == 401
+
+
+@asynccontextmanager
+async def _impostor(served: Servers, *, replays: Reply | None = None) -> AsyncIterator[list[str]]:
+    """A member that somebody has added at an address of theirs; what it is sent, it keeps."""
+    caught: list[str] = []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        caught.append(request.headers.get("Authorization", ""))
+        if replays is not None:
+            return web.Response(body=replays.body, headers={SIGNED: replays.headers[SIGNED]})
+        return web.json_response({"cluster_id": "c-1", "index": 10**6, "members": []})
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    [(_, port)] = runner.addresses
+    served.cluster.ok(AddMember(NOW_US, Seed("evil", "127.0.0.1", 7999, port)))
+    try:
+        yield caught
+    finally:
+        await runner.cleanup()
+
+
+@on_loop
+async def test_a_member_at_somebody_elses_address_learns_nothing_and_is_not_believed() -> None:
+    async with servers(("node-1",), token="t0ken") as served:
+        peers = Peers(SECRET, served.node.state, me="node-1")
+        try:
+            async with _impostor(served) as caught:
+                with pytest.raises(PeerAway, match="does not know the cluster's secret"):
+                    await peers.roster("evil", 2)
+                for path in ("/peer/members", "/v1/cluster"):
+                    assert (await served.get(path, headers={"Authorization": caught[0]})).status == 401
+                assert SECRET not in caught[0]
+        finally:
+            await peers.close()
+
+
+@on_loop
+async def test_an_answer_to_another_question_is_not_believed() -> None:
+    async with servers(("node-1",), token="t0ken") as served:
+        peers = Peers(SECRET, served.node.state, me="node-1")
+        true = await _say(served, await _signed(served, "/peer/members"))
+        try:
+            async with _impostor(served, replays=true):
+                with pytest.raises(PeerAway, match="does not know the cluster's secret"):
+                    await peers.roster("evil", 2)
+        finally:
+            await peers.close()
+
+
+@on_loop
+async def test_a_member_that_was_started_again_is_asked_again_with_its_new_challenge() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        peers = Peers(SECRET, served.node.state, me="node-1")
+        try:
+            for _ in range(2):
+                assert len((await peers.roster("node-2", 2)).members) == 2
+            await served.start_again("node-2")
+            assert len((await peers.roster("node-2", 2)).members) == 2
+        finally:
+            await peers.close()
+
+
+@on_loop
+async def test_another_secret_is_said_to_be_one() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        strangers = Peers("another secret altogether", served.node.state)
+        try:
+            with pytest.raises(PeerAway, match="ROTA_SECRET"):
+                await strangers.roster("node-2", 2)
+        finally:
+            await strangers.close()
