@@ -15,6 +15,8 @@ from queue import Full, Queue
 from time import monotonic, sleep
 from typing import Final, Literal
 
+from node.log_repeats import Repeats
+
 LINES_MAX: Final = 10_000
 """So many lines may wait to be written. What comes then is lost, and counted."""
 
@@ -109,7 +111,9 @@ def configure(log_format: LogFormat, level: str = "INFO", descriptor: int = 2) -
     written.setFormatter(
         _Json() if log_format == "json" else logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     )
-    logging.basicConfig(level=level, handlers=[_Waiting(written)], force=True)
+    waiting = _Waiting(written)
+    waiting.addFilter(Repeats(waiting.enqueue))
+    logging.basicConfig(level=level, handlers=[waiting], force=True)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
 
