@@ -71,7 +71,7 @@ class Account:
         self._said.put_nowait(event)
 
     def never_began(self, why: str) -> None:
-        """The attempt could not be launched."""
+        """The attempt could not be launched. It is given back after a while."""
         self.say(Ended(self.run_id, self.token, "not_started", error=why))
 
     async def keep(self, ended: Callable[["Account"], None], leaving: Callable[[], bool]) -> None:

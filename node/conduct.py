@@ -9,12 +9,13 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final
 
+from node.ability import Ability, Able, scarce
 from node.account import Account, Insist, Runner
 from node.duty.duty import Duty
 from node.duty.overdue import Overdue
 from node.duty.step import CancelWork, HandOver, Kill, Launch, LeaseView, LocalAttempt, Owners, WaitsForRoom
 from node.duty.step import Order as DutyOrder
-from node.execution.order import Event, Order, Progressed, Started
+from node.execution.order import Ended, Event, Order, Progressed, Started
 from node.raft.errors import EntryTooLarge, RaftError
 from node.state.codec import BadEntry
 from node.state.entries import Entry, Finish
@@ -49,8 +50,8 @@ class Conduct:
 
     `state` answers with the newest state, `lease` with the live lease of this process's incarnation, or None;
     `order_of` makes of a claimed run what the runner is told. `began_after` is told how long after it was due each
-    attempt has begun, in seconds. While `aside` says why, nothing new is claimed. Everything here is called on the
-    event loop.
+    attempt has begun, in seconds; `ability` whether attempts can be started here at all. While `aside` says why,
+    nothing new is claimed. Everything here is called on the event loop.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Conduct:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         began_after: Callable[[float], None] = lambda _delay_s: None,
         aside: Callable[[], str] = lambda: "",
+        ability: Ability | None = None,
     ) -> None:
         self._me = me
         self._duty = Duty(me)
@@ -79,6 +81,7 @@ class Conduct:
         self._sleep = sleep
         self._began_after = began_after
         self._aside = aside
+        self._ability = ability or Able()
         self._held: dict[str, LocalAttempt] = {}
         self._accounts: dict[str, Account] = {}
         self._proposing: set[asyncio.Task[None]] = set()
@@ -129,6 +132,10 @@ class Conduct:
             self.progress[event.run_id] = event
             return
         run = self._state().runs.get(event.run_id)
+        if isinstance(event, Ended) and event.starved:
+            self._ability.cannot_start(event.error or "its node does not know why")
+        elif isinstance(event, Started):
+            self._ability.started()
         if isinstance(event, Started) and run is not None:
             self._began_after((now_us() - max(run.fire_at_us, run.due_us)) / 1e6)
         account.say(event)
@@ -281,8 +288,12 @@ class Conduct:
         try:
             self._runner.launch(self._order_of(run))
         except Exception as error:  # noqa: BLE001 - whatever it is, the claim is given back
-            # No file descriptors left, most likely. It is for another member to do, or for this one later.
-            _log.exception("run %s cannot be started here", run.run_id)
+            # It is for another member to do, or for this one later.
+            if scarce(error):
+                _log.error("run %s cannot be started here: %s", run.run_id, error)
+                self._ability.cannot_start(str(error))
+            else:
+                _log.exception("run %s cannot be started here", run.run_id)
             account.never_began(str(error))
 
     async def _keep(self, account: Account) -> None:

@@ -47,6 +47,7 @@ from node.membership.joining import Joining
 from node.membership.leadership import Leadership
 from node.membership.leaving import Leaving
 from node.membership.life import Life
+from node.membership.start_watch import StartWatch
 from node.membership.whereabouts import Whereabouts, at_start
 from node.on_loop import OnLoop
 from node.peers import Peers
@@ -115,6 +116,7 @@ class Member:
             lambda event: self._conduct.on_event(event),  # noqa: PLW0108 - made below
             Limits(log_bytes=bounds.log_bytes),
         )
+        self._start_watch = StartWatch(config.node, self.state, lambda why: self._life.aside.set("start", why))
         self._conduct = Conduct(
             config.node,
             config.max_runs,
@@ -126,6 +128,7 @@ class Member:
             self._order_of,
             began_after=self.start_delay.observe,
             aside=lambda: self._life.aside.why,
+            ability=self._start_watch,
         )
         self._placing = Placing(self._on_placed)
         self.peers = Peers(config.secret, self.state, cluster, config.node)
@@ -213,6 +216,7 @@ class Member:
             "retention": self._retention.run(),
             "bound": self._retention.bound(),
             "disk": self._disk.run(),
+            "starts": self._start_watch.run(),
             "logs": self._disk.bound_logs(),
         }
         for name, service in services.items():

@@ -142,6 +142,7 @@ class Ending:
     """Supervisor to node: the attempt has ended, and no process of it is left.
 
     `end` is an `AttemptEnd`; `result` is JSON; `log_error` says why the log is not complete, if it is not.
+    `starved`: it could not be started for want of processes or memory.
     """
 
     end: str
@@ -149,6 +150,7 @@ class Ending:
     error: str | None
     retry: bool
     log_error: str | None
+    starved: bool = False
 
 
 Frame = (

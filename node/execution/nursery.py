@@ -79,7 +79,7 @@ class Nursery:
             pid = os.fork()
         except OSError as error:
             why = f"cannot fork a supervisor: {error.strerror}"
-            channel.send(frames.pack(frames.Ending("not_started", None, why, True, None)))
+            channel.send(frames.pack(frames.Ending("not_started", None, why, True, None, starved=True)))
         else:
             if pid == 0:
                 self._become_supervisor(channel, brief_fd)

@@ -144,7 +144,8 @@ class Thawed:
 class Ended:
     """The attempt has ended and no process of it is left. It comes once for every `Runner.launch`.
 
-    `retry` False: another attempt would only fail the same way.
+    `retry` False: another attempt would only fail the same way. `starved`: it could not be started for want of
+    descriptors, processes or memory, as others could not be here either.
     """
 
     run_id: str
@@ -153,6 +154,7 @@ class Ended:
     result: dict[str, Any] | None = None
     error: str | None = None
     retry: bool = True
+    starved: bool = False
 
 
 Event = Started | Progressed | CheckpointAsked | Frozen | Thawed | Ended

@@ -203,16 +203,22 @@ class Runner:
             case frames.Ending():
                 if frame.log_error is not None:
                     log.warning("run %s: its log is not complete: %s", run_id, frame.log_error)
-                self._end(attempt, _end(frame.end), frame.result, frame.error, frame.retry)
+                self._end(attempt, _end(frame.end), frame.result, frame.error, frame.retry, frame.starved)
 
     def _end(
-        self, attempt: _Attempt, end: AttemptEnd, result: str | None, error: str | None, retry: bool = True
+        self,
+        attempt: _Attempt,
+        end: AttemptEnd,
+        result: str | None,
+        error: str | None,
+        retry: bool = True,
+        starved: bool = False,
     ) -> None:
         attempt.ended = True
         with self._changing:
             del self._attempts[attempt.id]
         values = None if result is None else json.loads(result)
-        self._on_event(order.Ended(*attempt.id, end, values, error, retry))
+        self._on_event(order.Ended(*attempt.id, end, values, error, retry, starved))
 
     def _closed(self, attempt: _Attempt) -> None:
         loop = asyncio.get_running_loop()
@@ -221,7 +227,7 @@ class Runner:
             self._gone(attempt)
         elif attempt.supervisor is None:
             self._gone(attempt)
-            self._end(attempt, "not_started", None, "no supervisor could be started")
+            self._end(attempt, "not_started", None, "no supervisor could be started", starved=True)
         else:
             task = loop.create_task(self._clear(attempt, attempt.supervisor))
             self._clearing.add(task)

@@ -110,7 +110,8 @@ class Supervisor:
         except OSError as error:
             os.close(output_read)
             os.close(output_write)
-            self._ending = frames.Ending("not_started", None, f"cannot fork a worker: {error.strerror}", True, None)
+            why = f"cannot fork a worker: {error.strerror}"
+            self._ending = frames.Ending("not_started", None, why, True, None, starved=True)
             return False
         if pid == 0:
             keep = (self._work_end.fileno(), output_write)

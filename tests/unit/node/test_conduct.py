@@ -1,5 +1,6 @@
 """A duty, being done: what is launched, what is committed, and what goes wrong on the way."""
 
+import errno
 import logging
 from dataclasses import replace
 
@@ -344,5 +345,22 @@ def test_a_task_whose_time_zone_is_not_known_here_is_said_once(caplog: pytest.Lo
         ]
         work.due()
         await until(lambda: work.runner.launched)
+
+    serving(scenario())
+
+
+def test_who_cannot_start_attempts_for_want_of_something_is_told_so_and_of_each_that_works() -> None:
+    async def scenario() -> None:
+        work = Work()
+        work.runner.broken = OSError(errno.EMFILE, "Too many open files")
+        order = await work.launch()
+        assert work.ability.heard == ["[Errno 24] Too many open files"]
+        work.ends(order, "not_started", error="cannot fork a supervisor", starved=True)
+        await until(lambda: len(work.runner.launched) == 2)
+        work.starts(work.runner.launched[-1])
+        assert work.ability.heard[1:] == ["cannot fork a supervisor", "started"]
+        work.runner.broken = ValueError("of no matter to others")
+        await work.launch("other")
+        assert len(work.ability.heard) == 3
 
     serving(scenario())

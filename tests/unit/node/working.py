@@ -48,6 +48,19 @@ class Runner:
         self.answered.append(code)
 
 
+class Ability:
+    """Remembers what it heard."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def cannot_start(self, why: str) -> None:
+        self.heard.append(why)
+
+    def started(self) -> None:
+        self.heard.append("started")
+
+
 class Work:
     """Member `a` of a cluster of two, which owns every task, at its work.
 
@@ -58,6 +71,7 @@ class Work:
         self.history: History = cluster("a", "b")
         self.runner = Runner()
         self.naps = naps or Naps()
+        self.ability = Ability()
         self.lease: LeaseView | None = LeaseView(1, 1)
         self.owners = Owners()
         self.wrong = ""
@@ -79,6 +93,7 @@ class Work:
             _order_of,
             self.naps,
             aside=lambda: self.wrong,
+            ability=self.ability,
         )
         self.conduct.look(self.history.state, self.owners, None)
 
