@@ -70,10 +70,18 @@ def _target(path: str, query: Mapping[str, Any]) -> str:
 class Client:
     """Speaks to a cluster. Keeps its connections; use one for many calls.
 
-    `timeout_s` is how long an answer may be silent. Raises `ValueError` for a token that no header can bear.
+    `timeout_s` is how long an answer may be silent; `token_from` says where the token comes from, for when it is
+    refused. Raises `ValueError` for a token that no header can bear.
     """
 
-    def __init__(self, urls: Sequence[str] = (DEFAULT_URL,), token: str | None = None, timeout_s: float = 15) -> None:
+    def __init__(
+        self,
+        urls: Sequence[str] = (DEFAULT_URL,),
+        token: str | None = None,
+        timeout_s: float = 15,
+        token_from: str = "",
+    ) -> None:
+        self._token_from = token_from
         self.urls = tuple(url.rstrip("/") for url in urls)
         self._headers = {"Authorization": f"Bearer {_sendable(token)}"} if token else {}
         self._timeout_s = timeout_s
@@ -100,7 +108,7 @@ class Client:
             all_headers["Content-Type"] = "application/json"
         response = self._send(method, target, data, all_headers, timeout_s or self._timeout_s, preload=True)
         if response.status >= 400:
-            raise _problem(response)
+            raise self._refused(response)
         try:
             told = json.loads(response.data) if response.data else None
             return Answer(response.status, response.headers, told, response.data)
@@ -131,7 +139,7 @@ class Client:
         response = self._send("GET", target, None, self._headers, self._timeout_s, preload=False)
         try:
             if response.status >= 400:
-                raise _problem(response)
+                raise self._refused(response)
             # The library has one limit for the beginning and for the rest.
             if endless and (sock := getattr(response.connection, "sock", None)) is not None:
                 sock.settimeout(None)
@@ -142,6 +150,12 @@ class Client:
             raise Unreachable(f"the answer has broken off: {_reason(error)}") from error
         finally:
             response.close()
+
+    def _refused(self, response: urllib3.BaseHTTPResponse) -> Problem:
+        problem = _problem(response)
+        if problem.status == 401 and self._token_from:
+            problem.detail += f" (this one is from {self._token_from})"
+        return problem
 
     def _send(
         self,

@@ -20,7 +20,7 @@ CLIENTS_MIN: Final = 16
 CLIENTS_MAX: Final = 4_096
 
 FOR_CLIENT: Final = 2
-"""A client takes its connection; one in two, at most, also a file or a connection to another member."""
+"""A client takes its connection; one in four, at most, also a file or a connection to another member."""
 
 
 def raise_soft_limit(most: int = SOFT_MAX) -> int:
@@ -31,6 +31,15 @@ def raise_soft_limit(most: int = SOFT_MAX) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         return wanted
     return SOFT_MAX if soft == resource.RLIM_INFINITY else soft
+
+
+def streams_for(clients: int) -> int:
+    """How many answers may be streamed at once to so many clients.
+
+    >>> streams_for(4_096), streams_for(16)
+    (256, 4)
+    """
+    return min(256, clients // 4)
 
 
 def clients_for(descriptors: int, max_runs: int) -> int:

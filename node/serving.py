@@ -14,12 +14,13 @@ from node.client import Client
 from node.cluster_id import ClusterId
 from node.collecting import collect_in_short
 from node.config import SHORT_SECRET, Config, is_loopback
-from node.descriptors import clients_for, raise_soft_limit
+from node.descriptors import clients_for, raise_soft_limit, streams_for
 from node.execution.leftovers import LeftoversRemain, kill_leftovers
 from node.execution.nursery_link import NurseryFailed
 from node.folder import Folder, FolderInUse, ForeignFolder
 from node.history.file import DamagedHistory
 from node.http.app import build_app, serve_on
+from node.http.call import Limits
 from node.liveness.callers import PortInUseError
 from node.log import flush
 from node.member import Member
@@ -137,7 +138,8 @@ async def _serve(
         raise CannotStart(str(error)) from error
     try:
         clients = clients_for(descriptors, config.max_runs)
-        runner, _ = await serve_on(build_app(member, member.peers), config.bind, seed.http_port, clients)
+        app = build_app(member, member.peers, Limits(streams=streams_for(clients)))
+        runner, _ = await serve_on(app, config.bind, seed.http_port, clients)
     except OSError as error:
         await member.close()
         raise CannotStart(

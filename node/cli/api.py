@@ -67,7 +67,7 @@ def client_of(where: str) -> Client:
     if not token and path:
         name, token = f"ROTA_TOKEN_FILE={path}", file_text(path, f"ROTA_TOKEN_FILE={path}").strip()
     try:
-        return Client(urls, token or None)
+        return Client(urls, token or None, token_from=name if token else "")
     except ValueError as error:
         raise click.UsageError(f"{name}: {error}") from error
 

@@ -31,6 +31,7 @@ from node.http.metrics import Metrics
 from node.http.problems import Problem, invalid_field
 from node.http.routes import ENDPOINTS
 from node.http.service import Service
+from node.http.streaming import Streams
 from node.http.surface import Node
 from node.peer.signing import CHALLENGE, SCHEME, SIGNED, Question, Receiver, Unsigned, answer_mac, digest, member_key
 from node.peers import CLUSTER, MEMBER, Peers
@@ -71,6 +72,7 @@ def build_app(
         hub=Hub(os.urandom(4).hex()),
         now_us=now_us,
         receiver=Receiver(member_key(node.facts.secret), node.facts.node),
+        streams=Streams(limits.streams),
         endpoints=ENDPOINTS,
     )
     # Bodies are counted as they are read, in `Call.body`.

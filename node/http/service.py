@@ -11,6 +11,7 @@ from hashing.turns import sorted_in_turns
 from node.http.call import Limits
 from node.http.events import Hub
 from node.http.metrics import Metrics
+from node.http.streaming import Streams
 from node.http.surface import Node
 from node.peer.signing import Receiver
 from node.peers import Peers
@@ -51,5 +52,6 @@ class Service:
     hub: Hub
     now_us: Callable[[], int]
     receiver: Receiver
+    streams: Streams
     endpoints: tuple["Endpoint", ...]
     names: TaskNames = field(default_factory=TaskNames)

@@ -1,8 +1,30 @@
 """Answers that are sent piece by piece."""
 
-from collections.abc import AsyncIterable, Awaitable
+from collections.abc import AsyncIterable, Awaitable, Iterator
+from contextlib import contextmanager
 
 from aiohttp import web
+
+from node.http.problems import Problem
+
+
+class Streams:
+    """How many answers are being streamed: each may last for as long as its client likes."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open = 0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """A stream, for as long as the block lasts. Raises `Problem` overloaded where there are too many."""
+        if self._open >= self._most:
+            raise Problem("overloaded", f"{self._most} streams are open here, which is the limit: ask another member")
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
 
 
 async def stream(

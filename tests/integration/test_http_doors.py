@@ -239,3 +239,37 @@ async def test_an_index_is_a_number_that_there_can_be_and_of_no_matter_to_probes
             assert (await served.get("/healthz", headers={"Rota-Index": wrong})).status == 200
         assert (await served.get("/v1/cluster", headers={"Rota-Index": "0"})).status == 200
         assert (await served.get("/v1/cluster", headers={"Rota-Index": str(2**63 - 1)})).problem == "behind"
+
+
+@on_loop
+async def test_there_are_so_many_streams_and_no_more() -> None:
+    async with servers(limits=Limits(streams=2)) as served:
+        streams = [await served.session.get(served.url("/v1/events")) for _ in range(2)]
+        refused = await served.get("/v1/events")
+        assert (refused.status, refused.problem) == (503, "overloaded")
+        assert (await served.get("/v1/cluster")).status == 200
+        streams[0].close()
+        async with asyncio.timeout(5):
+            while (again := await served.session.get(served.url("/v1/events"))).status != 200:
+                again.close()
+        again.close()
+        streams[1].close()
+
+
+@on_loop
+async def test_a_body_that_can_be_read_in_two_ways_is_not_read() -> None:
+    async with servers() as served:
+        headers = {"Content-Type": "application/json"}
+        twice = b'{"kind": "copy", "params": {"source": "x", "source": "y"}}'
+        for body in (twice, twice.replace(b"{", b"{" + b" " * 70_000, 1)):
+            refused = await served.ask("PUT", "/v1/tasks/a", data=body, headers=headers)
+            assert (refused.status, refused.problem) == (400, "bad-request")
+            assert "'source' is given twice" in refused.json["detail"]
+
+
+@on_loop
+async def test_very_many_parameters_are_an_answer_of_bounded_size() -> None:
+    async with servers() as served:
+        many = await served.get("/v1/tasks?" + "&".join(f"x{number}=1" for number in range(900)))
+        assert (many.status, len(many.json["errors"])) == (422, 100)
+        assert (await served.get("/v1/tasks?limit=1&" + "a" * 9000)).problem == "bad-request"

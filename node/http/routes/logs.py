@@ -27,14 +27,18 @@ PIECE: Final = 65_536
     "GET",
     "/v1/runs/{run_id}/log",
     {200: Says("The log, as far as it goes", str, "text/plain")},
-    ("not-found", "invalid", "member-away"),
+    ("not-found", "invalid", "member-away", "overloaded"),
 )
 async def log(call: Call, query: LogQuery) -> web.StreamResponse:
     """What an attempt wrote. With `follow=true`, streamed until the attempt has ended.
 
     Logs stay on the member that ran; any member fetches them.
     """
-    run_id = call.path("run_id")
+    with call.service.streams.one():
+        return await _log(call, call.path("run_id"), query)
+
+
+async def _log(call: Call, run_id: str, query: LogQuery) -> web.StreamResponse:
     attempt = await _attempt(call, run_id, query)
     if attempt.node == call.node.facts.node:
         return await local(call, run_id, attempt.attempt, follow=query.follow)

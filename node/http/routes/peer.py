@@ -95,12 +95,13 @@ async def join(call: Call) -> web.Response:
     "GET",
     "/peer/log",
     {200: Says("The log, as far as it goes", str, "text/plain")},
-    ("not-found", "invalid"),
+    ("not-found", "invalid", "overloaded"),
     access="member",
 )
 async def log(call: Call, query: PeerLogQuery) -> web.StreamResponse:
     """The log of an attempt that ran here."""
-    return await local(call, query.run_id, query.attempt, follow=query.follow)
+    with call.service.streams.one():
+        return await local(call, query.run_id, query.attempt, follow=query.follow)
 
 
 @endpoints.add(

@@ -31,14 +31,15 @@ class PutBackView(TypedDict):
     tasks: int
 
 
-@endpoints.add("GET", "/v1/cluster/saved", {200: Says("A line of JSON each", bytes, MEDIA_TYPE)})
+@endpoints.add("GET", "/v1/cluster/saved", {200: Says("A line of JSON each", bytes, MEDIA_TYPE)}, ("overloaded",))
 async def saved(call: Call) -> web.StreamResponse:
     """The cluster's settings and tasks, as of one index.
 
     A head, the tasks in the order of their registration, and an end with a checksum. Members and runs are not in it.
     """
     response = web.StreamResponse(headers={"Content-Type": MEDIA_TYPE})
-    return await stream(call.request, response, _pieces(lines(call.state, call.service.now_us())))
+    with call.service.streams.one():
+        return await stream(call.request, response, _pieces(lines(call.state, call.service.now_us())))
 
 
 @endpoints.add(

@@ -17,6 +17,7 @@ endpoints = Endpoints("watch")
     "GET",
     "/v1/events",
     {200: Says("A stream that does not end", str, "text/event-stream")},
+    ("overloaded",),
     headers={"Last-Event-ID": "The id of the last event that you saw: what came since is sent first"},
 )
 async def events(call: Call) -> web.StreamResponse:
@@ -28,7 +29,8 @@ async def events(call: Call) -> web.StreamResponse:
         headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     )
     # Taken before the headers go out: a client that has them is sent all that comes after.
-    with call.service.hub.listener(call.header("Last-Event-ID"), call.service.limits.ping_s) as pieces:
+    listening = call.service.hub.listener(call.header("Last-Event-ID"), call.service.limits.ping_s)
+    with call.service.streams.one(), listening as pieces:
         async with aclosing(pieces):
             return await stream(call.request, response, pieces)
 
