@@ -22,7 +22,7 @@ MAX_ERRORS: Final = 100
 
 CATALOGUE: Final[dict[str, tuple[int, str]]] = {
     "bad-request": (400, "The request does not parse"),
-    "unauthorized": (401, "Who asks this is not known"),
+    "unauthorized": (401, "Not authorized"),
     "foreign-page": (403, "Another site's page has sent this"),
     "not-found": (404, "There is no such thing"),
     "method-not-allowed": (405, "This method is not for this path"),

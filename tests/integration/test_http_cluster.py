@@ -8,6 +8,7 @@ import sqlite3
 
 import pytest
 
+from node.client import Client, Problem
 from node.raft.errors import ChangeRefused, EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded, Stopped
 from node.state.codec import BadEntry
 from node.state.entries import Join
@@ -100,6 +101,11 @@ async def test_a_token_is_asked_for_and_members_have_their_own() -> None:
             headers = {"Authorization": authorization} if authorization else {}
             assert (await served.get("/v1/cluster", headers=headers)).json["code"] == code
         assert refused.headers["Server"] == "rota"
+        client = Client((served.url(""),), "other", token_from="ROTA_TOKEN_FILE=token")
+        with pytest.raises(Problem, match=r"the token is wrong.*from ROTA_TOKEN_FILE=token"):
+            await asyncio.to_thread(client.get, "/v1/cluster")
+        with pytest.raises(Problem, match="there is no token"):
+            await asyncio.to_thread(Client((served.url(""),)).get, "/v1/cluster")
         assert await status("/v1/cluster", "Bearer t0ken") == 200
         assert await status("/peer/kinds/copy", "Bearer t0ken") == 401
         password = "Basic " + base64.b64encode(b":t0ken").decode()

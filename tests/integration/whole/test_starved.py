@@ -1,0 +1,45 @@
+"""A node that has no descriptors left to start attempts with: what is due is done by others."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from node.cli.local import wait_for
+from tests.cluster import Cluster
+
+pytestmark = pytest.mark.integration
+
+
+@contextmanager
+def _starved(pid: int) -> Iterator[None]:
+    """Leave a process one descriptor beside those that it has."""
+    held = {int(one.name) for one in Path(f"/proc/{pid}/fd").iterdir()}
+    lowest = next(number for number in range(len(held) + 1) if number not in held)
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE, None)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest + 1, hard))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_what_a_node_without_descriptors_cannot_start_is_done_by_others(cluster: Cluster) -> None:
+    cluster.register("starved", "command", params={"argv": ["true"]}, pin="node-1", schedule={"every_s": 1})
+    try:
+
+        def done_by(*nodes: str) -> bool:
+            runs = cluster.get("/v1/tasks/starved/runs", "node-2", state="succeeded")["items"]
+            return bool(runs) and runs[0]["node"] in nodes
+
+        wait_for("node-1 to run it", lambda: done_by("node-1") or None)
+        with _starved(cluster.pid("node-1")):
+            cluster.wait_for_status("node-1", "draining", node="node-2")
+            wait_for("another to run it", lambda: done_by("node-2") or None)
+        assert "this node steps aside" in cluster.said("node-1")
+    finally:
+        cluster.ask("DELETE", "/v1/tasks/starved", "node-2")
+        cluster.ask("POST", "/v1/members/node-1/undrain", "node-2")
+    cluster.wait_until_whole()
