@@ -51,7 +51,7 @@ def _problem(answer: bytes) -> tuple[int, str]:
 
 @on_loop
 async def test_connections_that_say_nothing_make_room_for_those_that_ask() -> None:
-    async with servers(clients=20) as served:
+    async with servers(clients=20, patience=Patience(request_s=60)) as served:
         idle = [await _opened(served, HALF if number % 2 else b"") for number in range(120)]
         for _ in range(10):
             async with served.session.get(served.url("/v1/cluster"), headers={"Connection": "close"}) as answer:

@@ -18,7 +18,7 @@ def _starved(pid: int) -> Iterator[None]:
     """Leave a process one descriptor beside those that it has."""
     held = {int(one.name) for one in Path(f"/proc/{pid}/fd").iterdir()}
     lowest = next(number for number in range(len(held) + 1) if number not in held)
-    soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE, None)
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest + 1, hard))
     try:
         yield
