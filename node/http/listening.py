@@ -26,6 +26,9 @@ PAUSE_S: Final = 0.5
 LOOK_S: Final = 1.0
 """Between two looks for connections that have waited for too long."""
 
+TELL_S: Final = 30.0
+"""Between two lines of the log that say that there is no room."""
+
 _log = logging.getLogger("rota.http")
 
 
@@ -42,6 +45,7 @@ class Listening(web.BaseSite):
         "_port",
         "_sockets",
         "_sweeping",
+        "_tell_at_s",
         "_told_refused",
     )
 
@@ -64,6 +68,7 @@ class Listening(web.BaseSite):
         self._accepting: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.TimerHandle | None = None
         self._told_refused = 0
+        self._tell_at_s = 0.0
 
     @property
     def name(self) -> str:
@@ -165,11 +170,13 @@ class Listening(web.BaseSite):
             elif now_s - connection.closing_since_s > self._patience.closing_s:
                 connection.abort()
         turned_away = self._doors.refused + self._doors.pushed_out
-        if turned_away > self._told_refused:
+        if turned_away > self._told_refused and now_s >= self._tell_at_s:
+            self._tell_at_s = now_s + TELL_S
             _log.warning(
-                "%d clients are connected, which is the limit: %d connections have been closed for want of room so "
-                "far, those without a request first",
+                "%d clients are connected, and there is room for %d: %d connections have been closed for others "
+                "so far, those without a request first",
                 len(self._doors),
+                self._doors.clients,
                 turned_away,
             )
             self._told_refused = turned_away
