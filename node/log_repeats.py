@@ -1,6 +1,7 @@
 """Lines of the log that repeat are counted, and not written each: whoever causes one must not fill the disk with it.
 
-Two lines are alike if they come from the same place: the same logger, level and text before its values are put in.
+Two warnings or errors are alike if they come from the same place: the same logger, level and text before its values are
+put in. Other lines are alike only if they say the same.
 """
 
 import logging
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-EACH: Final = 20
+EACH: Final = 50
 """Lines alike that are written within `WITHIN_S`; those that follow are counted."""
 
 WITHIN_S: Final = 30.0
@@ -75,4 +76,6 @@ class Repeats(logging.Filter):
 def _text(record: logging.LogRecord) -> str:
     """What lines alike have in common. A text that is all values is one of its own."""
     template = str(record.msg)
+    if record.levelno < logging.WARNING:
+        return record.getMessage()
     return template if _VALUES.sub("", template).strip(" :,.") else record.getMessage()

@@ -17,7 +17,7 @@ from node.log import configure
 configure("text")
 log = logging.getLogger("rota")
 for number in range({SAID}):
-    log.info(f"{{number}} {{100 * 'x'}}")
+    log.info("%d %s", number, 100 * "x")
 print("all said", flush=True)
 sys.stdin.readline()
 log.info("the last")

@@ -40,12 +40,13 @@ def test_lines_alike_are_written_for_a_while_and_then_counted() -> None:
 
 def test_other_lines_and_other_levels_are_not_alike_and_neither_are_whole_sentences() -> None:
     log = Log()
-    for number in range(EACH):
+    for number in range(EACH + 1):
         log.say("%s", f"sentence {number}")
-        log.say("one %s", number)
-        log.say("one %s", number, level=logging.INFO)
+        log.say("run %s has ended", number, level=logging.INFO)
+    for _ in range(EACH + 1):
+        log.say("the same", level=logging.INFO)
     log.say("%s: %s", "a", "b")
-    assert len(log.lines) == 3 * EACH + 1
+    assert len(log.lines) == 2 * (EACH + 1) + EACH + 1
 
 
 def test_what_is_remembered_is_bounded_and_nothing_is_lost_without_a_word() -> None:
