@@ -38,7 +38,7 @@ def test_what_a_node_without_descriptors_cannot_start_is_done_by_others(cluster:
         with _starved(cluster.pid("node-1")):
             cluster.wait_for_status("node-1", "draining", node="node-2")
             wait_for("another to run it", lambda: done_by("node-2") or None)
-        assert "this node steps aside" in cluster.said("node-1")
+        assert "this node takes on nothing new" in cluster.said("node-1")
     finally:
         cluster.ask("DELETE", "/v1/tasks/starved", "node-2")
         cluster.ask("POST", "/v1/members/node-1/undrain", "node-2")
