@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from node.folder import remembers
+from node.reach import own_of, parse_folder, parse_roots
 from node.state.entries import Seed
 from node.storage.room import Bounds
+from tasks.access import EVERYTHING, NOTHING, Access, parse_hosts
 from tasks.command_ctx import VARIABLES
+from tasks.secret import NOBODYS, NodesOwn
 from tasks.spec import NAME_PATTERN, NODE_LABEL
 
 SHORT_SECRET: Final = 16
@@ -59,6 +62,8 @@ class Config:
     hosts: tuple[str, ...]
     bounds: Bounds = _BOUNDS
     metrics_tasks: int = 1000
+    access: Access = NOTHING
+    own: NodesOwn = NOBODYS
 
     @property
     def me(self) -> Seed | None:
@@ -88,25 +93,31 @@ def load(environ: Mapping[str, str]) -> Config:
             f"the members are {', '.join(seed.id for seed in members)}; the list must be the same on every member"
         )
     bind = reader.text("ROTA_BIND") or "127.0.0.1"
+    secret, token = reader.secret("ROTA_SECRET") or "", reader.secret("ROTA_TOKEN")
+    secrets_dir = Path(reader.text("ROTA_SECRETS_DIR") or "/run/secrets")
+    own = own_of(map(reader.text, ("ROTA_SECRET_FILE", "ROTA_TOKEN_FILE")), data, (secret, token))
+    allow_command = reader.parsed("ROTA_ALLOW_COMMAND", _switch, False)
     config = Config(
         node=node,
         members=members,
         join_url=join_url,
         data=data,
-        secret=reader.secret("ROTA_SECRET") or "",
-        token=reader.secret("ROTA_TOKEN"),
+        secret=secret,
+        token=token,
         labels=reader.parsed("ROTA_LABELS", parse_labels, ()),
         capacity=reader.parsed("ROTA_CAPACITY", _integer(1, 1_000_000), 1),
         max_runs=reader.parsed("ROTA_MAX_RUNS", _integer(1, 10_000), 4 * (os.cpu_count() or 1)),
         bind=bind,
         heartbeat_port=reader.parsed("ROTA_HEARTBEAT_PORT", _integer(0, 65_535), 0),
-        secrets_dir=Path(reader.text("ROTA_SECRETS_DIR") or "/run/secrets"),
+        secrets_dir=secrets_dir,
         env_allow=reader.parsed("ROTA_ENV_ALLOW", _allowed, ()),
         spark_master=reader.text("ROTA_SPARK_MASTER") or "local[*]",
-        allow_command=reader.parsed("ROTA_ALLOW_COMMAND", _switch, False),
+        allow_command=allow_command,
         hosts=reader.parsed("ROTA_HOSTS", _words, ()),
         bounds=_bounds(reader),
         metrics_tasks=reader.parsed("ROTA_METRICS_TASKS", _integer(0, 1_000_000), 1000),
+        access=_access(reader, node, allow_command, (*own.files, own.data, str(secrets_dir.absolute()))),
+        own=own,
     )
     if not config.secret and "ROTA_SECRET" not in reader.failed:
         reader.problem(
@@ -126,6 +137,22 @@ def load(environ: Mapping[str, str]) -> Config:
     if reader.problems:
         raise BadConfig(reader.problems)
     return config
+
+
+def _access(reader: "_Reader", node: str, allow_command: bool, own: tuple[str, ...]) -> Access:
+    """What tasks here may reach: what the settings name. Those that are not set allow nothing, unless commands are
+    allowed, which reach all of it anyway.
+    """
+    unset = EVERYTHING if allow_command else NOTHING
+    return Access(
+        node,
+        reader.parsed("ROTA_SOURCE_ROOTS", parse_roots, unset.source_roots),
+        reader.parsed("ROTA_DESTINATION_ROOTS", parse_roots, unset.destination_roots),
+        reader.parsed("ROTA_SOURCE_HOSTS", parse_hosts, unset.source_hosts),
+        reader.parsed("ROTA_DESTINATION_HOSTS", parse_hosts, unset.destination_hosts),
+        own,
+        reader.parsed("ROTA_POSTGRES_BIN", parse_folder, None),
+    )
 
 
 def unknown_settings(environ: Mapping[str, str]) -> list[str]:
@@ -228,8 +255,9 @@ def _switch(text: str) -> bool:
 
 _KNOWN: Final = frozenset(
     "NODE MEMBERS JOIN DATA LABELS CAPACITY MAX_RUNS SECRET SECRET_FILE TOKEN TOKEN_FILE SECRETS_DIR ENV_ALLOW "
-    "SPARK_MASTER ALLOW_COMMAND BIND HEARTBEAT_PORT HOSTS METRICS_TASKS URL "
-    "DISK_RESERVE_BYTES SCRATCH_BYTES LOG_BYTES LOGS_BYTES HISTORY_BYTES".split()
+    "SPARK_MASTER ALLOW_COMMAND BIND HEARTBEAT_PORT HOSTS METRICS_TASKS URL SOURCE_ROOTS DESTINATION_ROOTS "
+    "SOURCE_HOSTS DESTINATION_HOSTS POSTGRES_BIN DISK_RESERVE_BYTES SCRATCH_BYTES LOG_BYTES LOGS_BYTES "
+    "HISTORY_BYTES".split()
 ) | {name.removeprefix("ROTA_") for name in VARIABLES}
 """Those of a command are there where it starts a node."""
 

@@ -59,6 +59,8 @@ def order_of(run: Run, config: Config, kinds: Mapping[str, KindEntry], deadline_
         config.env_allow,
         {"RUN_SPARK_MASTER": config.spark_master},
         config.node,
+        config.access,
+        config.own,
     )
 
 

@@ -30,6 +30,7 @@ from node.membership.whereabouts import NoMember
 from node.offering import offered
 from node.peer.newcomer import Newcomer
 from node.raft.errors import RaftError
+from node.reach import nothing_allowed, secrets_in_reach
 from node.state.codec import DamagedSnapshot
 from node.state.entries import Seed
 from node.wall_clock import now_us
@@ -90,6 +91,13 @@ def serve(config: Config) -> int:
         folder.keep_place(seed)
     except _REFUSALS as error:
         raise CannotStart(str(error)) from error
+    for sentence in secrets_in_reach(config.own, config.secrets_dir):
+        _log.warning("%s", sentence)
+    if nothing := nothing_allowed(config.access):
+        _log.info(
+            "not set, so that tasks reach nothing of the kind on this node (README, 'What tasks may reach'): %s",
+            ", ".join(nothing),
+        )
     if killed:
         _log.warning("killed %d processes that an earlier start had left behind", killed)
     descriptors = raise_soft_limit()

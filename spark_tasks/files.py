@@ -15,7 +15,9 @@ from pathlib import Path, PurePosixPath
 
 import fsspec
 
+from tasks.access import EVERYTHING, Access, addresses, check_address, check_protocol
 from tasks.kind import Unretryable
+from tasks.opened import Guard
 
 
 class NoSource(Unretryable):
@@ -85,24 +87,53 @@ def _tidy(path: str) -> str:
     return re.sub(r"/(\.?/)+", "/", path)
 
 
-def listing(globs: Iterable[str]) -> tuple[Source, ...]:
+def listing(globs: Iterable[str], access: Access = EVERYTHING) -> tuple[Source, ...]:
     """The files that `globs` find, each once, in the order of their paths.
 
-    Raises `NoSource` if a local glob's folder is not there: a member without the mount must not report "nothing new".
+    Raises `NoSource` if a local glob's folder is not there: a member without the mount must not report "nothing new";
+    `Refused` for a folder, a file or a host that `access` does not allow.
     """
     found: dict[str, Source] = {}
+    guard = Guard(access, "source")
     for url in globs:
-        for source in _local(_tidy(local_path(url))) if is_local(url) else _remote(url):
+        for source in _local(_tidy(local_path(url)), guard) if is_local(url) else _remote(url, access):
             found[source.path] = source
     return tuple(sorted(found.values()))
 
 
-def _local(pattern: str) -> Iterator[Source]:
+def check_globs(globs: Iterable[str], access: Access) -> None:
+    """Raises `Refused` unless the folders and hosts that `globs` name may be read here. Looks at no file in them."""
+    guard = Guard(access, "source")
+    for url in globs:
+        if is_local(url):
+            guard.resolve(fixed_folder(_tidy(local_path(url))))
+        else:
+            _check_remote(url, access)
+
+
+def check_allowed(sources: Iterable[Source], access: Access) -> None:
+    """Raises `Refused` unless each of the files may be read here: what a path leads to may have changed."""
+    guard = Guard(access, "source")
+    for source in sources:
+        if is_local(source.path):
+            guard.resolve(source.path)
+        else:
+            _check_remote(source.path, access)
+
+
+def _check_remote(url: str, access: Access) -> None:
+    for address in addresses(url, {}):
+        check_address(access, "source", address, url)
+
+
+def _local(pattern: str, guard: Guard) -> Iterator[Source]:
     folder = Path(fixed_folder(pattern))
+    guard.resolve(folder)
     if not folder.is_dir():
         raise NoSource(f"{folder} is not a folder on this member: mount it here, or set the task's group")
     for name in fsspec.filesystem("file").glob(pattern):
         if not _is_hidden(name, pattern) and Path(name).is_file():
+            guard.resolve(name)
             yield Source(canonical(name), Path(name).stat().st_size)
 
 
@@ -126,7 +157,9 @@ def _is_hidden(name: str, pattern: str) -> bool:
     return any(part.startswith((".", "_")) and part != ".." for part in below)
 
 
-def _remote(url: str) -> Iterator[Source]:
+def _remote(url: str, access: Access) -> Iterator[Source]:
+    check_protocol(url)
+    _check_remote(url, access)
     filesystem, pattern = fsspec.core.url_to_fs(url)
     filesystem.invalidate_cache()
     found = filesystem.glob(pattern, detail=True)

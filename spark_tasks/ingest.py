@@ -25,6 +25,8 @@ from spark_tasks.files import (
     SourceChanged,
     batches,
     canonical,
+    check_allowed,
+    check_globs,
     check_unchanged,
     is_local,
     listing,
@@ -38,6 +40,7 @@ from spark_tasks.reading import CORRUPT, BadFile, check_fields, explained, frame
 from spark_tasks.session import spark_session
 from tasks.identity import Facts
 from tasks.kind import Context, Fenced, Unretryable
+from tasks.opened import Guard
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,12 +120,13 @@ class Ingest:
         where skipped rows are kept.
 
         A file that cannot be read as the task says is left out, and the rest of its batch goes in. Raises
-        `FilesRefused` or `FilesUnfit` for those at the end, `Fenced`, `Stopped`, and what `files`, `reading`, `delta`,
-        `ledger` and `java` name.
+        `FilesRefused` or `FilesUnfit` for those at the end, `Fenced`, `Refused`, `Stopped`, and what `files`,
+        `reading`, `delta`, `ledger` and `java` name.
         """
         from spark_tasks.delta import Table
 
         began_s = time.monotonic()
+        _check_table(ctx)
         table = Table(Path(local_path(ctx.params.table)), ctx.task)
         attempt = _Attempt(ctx, table)
         if work := attempt.look():
@@ -140,6 +144,13 @@ class Ingest:
             "table": ctx.params.table,
             "seconds": round(time.monotonic() - began_s, 3),
         }
+
+
+def _check_table(ctx: Context[IngestParams]) -> None:
+    """Raises `Refused` unless this attempt may write where the table is, and where links in its folder lead."""
+    table, guard = Path(local_path(ctx.params.table)), Guard(ctx.access, "destination")
+    for folder in (table, table / "_delta_log", table / "_rota" / ctx.task, table / ctx.task):
+        guard.resolve(folder)
 
 
 def _check_hint(hint: Any, table: "Table", last: Mark | None, version: int | None) -> None:
@@ -191,6 +202,7 @@ class _Attempt:
         self.table.keep()
         self.last, self.version = self.table.last(), self.table.version()
         globs = [ctx.params.source] if isinstance(ctx.params.source, str) else ctx.params.source
+        check_globs(globs, ctx.access)
         self.disks = disks_of(globs, ctx.node)
         if isinstance(ctx.checkpoint, dict):
             self._check_disks(ctx.checkpoint.get("disks"), "what this run has put into the table")
@@ -203,7 +215,7 @@ class _Attempt:
             if page.run_id == ctx.run_id:
                 self.figures.add(page, self.table.ledger.malformed(page.mark))
         _check_hint(ctx.checkpoint, self.table, self.last, self.version)
-        found = listing(globs)
+        found = listing(globs, ctx.access)
         if not found:
             ctx.log.warning("no file matches %s", ", ".join(globs))
         fresh = news(found, taken)
@@ -276,6 +288,7 @@ class _Attempt:
 
     def _ingest(self, spark: "SparkSession", schema: "StructType | None", batch: tuple[Source, ...]) -> "StructType":
         mark = Mark(1 if self.last is None else self.last.batch + 1, self.ctx.token)
+        check_allowed(batch, self.ctx.access)
         with staged(batch, self.ctx.scratch / "fetched" / mark.name) as places:
             try:
                 if schema is None:

@@ -6,17 +6,20 @@ from pydantic import AfterValidator, Field
 
 from spark_tasks.files import is_local, local_path
 from spark_tasks.reading import Form
+from tasks.access import check_protocol
 from tasks.identity import AcceptedSources
 
 
 def _absolute(url: str) -> str:
+    if check_protocol(url) != "":
+        return url
     if is_local(url) and not local_path(url).startswith("/"):
         raise ValueError("a local path must begin with '/': the worker has a working folder of its own")
     return url
 
 
 def _local_table(url: str) -> str:
-    if not is_local(url):
+    if "://" in url and not is_local(url):
         raise ValueError("a table is a local folder (/PATH or file:///PATH): Spark has no jars for object stores here")
     return _absolute(url)
 

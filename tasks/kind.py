@@ -15,9 +15,12 @@ params and one method. It inherits from nothing of ours:
 import logging
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 
 from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from tasks.access import Access
 
 RESULT_BYTES_MAX: Final = 64 * 1024
 """What `run` returns is no longer than that, as JSON in UTF-8."""
@@ -99,6 +102,13 @@ class Context(Protocol[P_co]):
         """The value of a reference `{"secret": name}` or `{"env": NAME}`; a plain name means `secret`.
 
         Raises `MissingSecret`. The value is blotted out of the log.
+        """
+
+    @property
+    def access(self) -> "Access":
+        """What tasks may reach on this member: see `tasks.access`, and `tasks.opened.Guard`, which enforces it.
+
+        A kind that opens files or speaks to hosts that its params name asks it first.
         """
 
     @property

@@ -5,10 +5,13 @@ a variable that the member's configuration lists. Only references are registered
 value is read where the work is done (DESIGN.md, section 8).
 """
 
+import hmac
 import json
+import os
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,7 +19,9 @@ from urllib.parse import quote, quote_plus
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
+from tasks.access import is_within
 from tasks.kind import MissingSecret
+from tasks.opened import identities, identity, path_of
 
 VALUE_BYTES_MAX: Final = 64 * 1024
 LINE_BYTES_MIN: Final = 16
@@ -45,27 +50,73 @@ Reference = SecretFile | SecretEnv
 """What a kind's params model has where a secret is meant."""
 
 
-def resolve(reference: Any, secrets_dir: Path, env_allow: Collection[str], environ: Mapping[str, str]) -> str:
+@dataclass(frozen=True, slots=True)
+class NodesOwn:
+    """What no reference resolves to: the node's secret and token.
+
+    `files` hold them, `data` is the node's data folder. `marks` are keyed hashes of the values, made with `key`: who
+    resolves references needs to know the values again, and not to have them.
+    """
+
+    files: tuple[str, ...] = ()
+    data: str = ""
+    key: bytes = b""
+    marks: tuple[bytes, ...] = ()
+
+    def is_value(self, value: str) -> bool:
+        """Whether `value`, or a line of it, is the node's secret or token."""
+        if not self.marks:
+            return False
+        parts = {value.strip(), *(line.strip() for line in value.splitlines())}
+        return not {mark(part, self.key) for part in parts}.isdisjoint(self.marks)
+
+
+def mark(value: str, key: bytes) -> bytes:
+    """A keyed hash of a value, to know it by."""
+    return hmac.digest(key, value.encode("utf-8", "surrogateescape"), "sha256")
+
+
+NOBODYS: Final = NodesOwn()
+
+
+def resolve(
+    reference: Any,
+    secrets_dir: Path,
+    env_allow: Collection[str],
+    environ: Mapping[str, str],
+    own: NodesOwn = NOBODYS,
+) -> str:
     """The value of `reference`: a `Reference`, the dict that stands for one, or a name (a file's).
 
-    Raises `MissingSecret`, which says where the value was looked for and never holds one.
+    Raises `MissingSecret`, which says where the value was looked for and never holds one; also for what is the node's
+    `own`, by whatever name.
     """
     match reference:
         case SecretFile(secret=name) | {"secret": str(name)}:
-            return _from_file(name, secrets_dir)
+            value, shown = _from_file(name, secrets_dir, own), f"secret {name!r}"
         case SecretEnv(env=name) | {"env": str(name)}:
-            return _from_env(name, env_allow, environ)
+            value, shown = _from_env(name, env_allow, environ), f"variable {name!r}"
         case str(name):
-            return _from_file(name, secrets_dir)
-    raise MissingSecret('a reference to a secret is {"secret": NAME} or {"env": NAME}')
+            value, shown = _from_file(name, secrets_dir, own), f"secret {name!r}"
+        case _:
+            raise MissingSecret('a reference to a secret is {"secret": NAME} or {"env": NAME}')
+    if own.is_value(value):
+        raise MissingSecret(f"{shown} {_OWN}")
+    return value
 
 
-def _from_file(name: str, secrets_dir: Path) -> str:
+_OWN: Final = "is the node's own secret or token, which is never handed to a task"
+
+
+def _from_file(name: str, secrets_dir: Path, own: NodesOwn) -> str:
     if not _FILE_NAME.fullmatch(name):
         raise MissingSecret(f"{name!r} cannot name a secret: letters, digits, '.', '_' and '-' only")
     path = secrets_dir / name
     try:
-        with path.open("rb") as file:
+        # Without blocking: opening a named pipe would wait for whoever writes to it.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            if _is_own(file.fileno(), secrets_dir, own):
+                raise MissingSecret(f"secret {name!r} {_OWN}")
             content = file.read(VALUE_BYTES_MAX + 1)
     except OSError as error:
         raise MissingSecret(f"secret {name!r}: cannot read {path}: {error.strerror}") from None
@@ -75,6 +126,15 @@ def _from_file(name: str, secrets_dir: Path) -> str:
         return content.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         raise MissingSecret(f"secret {name!r}: {path} is not UTF-8 text") from None
+
+
+def _is_own(descriptor: int, secrets_dir: Path, own: NodesOwn) -> bool:
+    """Whether an open file is the node's own: by its inode, so by every link, and by where it lies."""
+    if identity(os.fstat(descriptor)) in identities(own.files):
+        return True
+    path, data, folder = path_of(descriptor), os.path.realpath(own.data), os.path.realpath(secrets_dir)
+    # The folder of secrets may lie in the data folder; what is in it is not the node's data.
+    return bool(own.data) and is_within(path, data) and not (is_within(folder, data) and is_within(path, folder))
 
 
 def _from_env(name: str, env_allow: Collection[str], environ: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import msgpack
 from pydantic import BaseModel
 
+from tasks.access import EVERYTHING, Access
 from tasks.kind import MissingSecret
 from tasks.secret import SecretFile
 
@@ -32,6 +33,7 @@ class FakeContext(Generic[P]):
     secrets: Mapping[str, str] = field(default_factory=dict)
     before_checkpoint: Callable[[Any], None] = lambda value: None
     cancelled: bool = False
+    access: Access = EVERYTHING
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("attempt"))
     saved: list[Any] = field(default_factory=list)
     shown: list[tuple[float, float | None, str]] = field(default_factory=list)

@@ -14,7 +14,7 @@ from node.cli.api import Api, ago, api_command
 from node.client import Problem, Unreachable, path
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.destination import BadDestination, local_path
-from tasks.backup.kind import BackupParams, place_url, resolved
+from tasks.backup.kept import kept_at
 from tasks.backup.manifest import Manifest, NoBackup, survey_url
 from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
@@ -56,12 +56,11 @@ def _place(api: Api, what: str, options: str | None) -> tuple[str, dict[str, Any
     task = api.client.get(path("v1", "tasks", what))
     if task["kind"] != "backup":
         raise click.UsageError(f"{what} is a task of kind {task['kind']}, not a backup")
-    params = BackupParams.model_validate(task["params"])
-    url = place_url(params.destination, what)
+    url, kept = kept_at(task["params"], what, _secret)
     folder = local_path(url)
     if folder is not None and not Path(folder).exists():
         _say_who_sees(api, what, url)
-    return url, resolved(params.options, _secret) | given
+    return url, kept | given
 
 
 def _say_who_sees(api: Api, task: str, url: str) -> None:

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from node.execution import frames
 from node.execution.order import Order
+from tasks.access import Access
 from tasks.kind import Fenced
 from tasks.secret import Redactor, resolve
 
@@ -219,12 +220,17 @@ class Ctx:
 
     def secret(self, reference: Any) -> str:
         """The value of a reference. Raises `MissingSecret`."""
-        value = resolve(reference, Path(self._order.secrets_dir), self._order.env_allow, self._environ)
+        value = resolve(reference, Path(self._order.secrets_dir), self._order.env_allow, self._environ, self._order.own)
         if value not in self._known:
             self._redactor.learn(value)
             self._wire.conceal(value)
             self._known.add(value)
         return value
+
+    @property
+    def access(self) -> Access:
+        """What the attempt may reach here."""
+        return self._order.access
 
     @property
     def cancelled(self) -> bool:

@@ -8,6 +8,9 @@ from typing import Any
 import msgpack
 
 from node.state.entries import AttemptEnd
+from tasks import access
+from tasks.access import NOTHING, Access
+from tasks.secret import NOBODYS, NodesOwn
 
 MIB = 1024 * 1024
 
@@ -18,7 +21,8 @@ class Order:
 
     `target` is the kind's `module:Class`; `params` still hold references; `fire_at_us` is in microseconds
     since the epoch; `checkpoint` is packed, as it was committed; `deadline_s` is the lease's, on
-    CLOCK_BOOTTIME; `env` is added to the worker's variables; `node` is the member that makes the attempt.
+    CLOCK_BOOTTIME; `env` is added to the worker's variables; `node` is the member that makes the attempt. `access` is
+    what the attempt may reach, `own` what no reference resolves to.
     """
 
     run_id: str
@@ -36,6 +40,8 @@ class Order:
     env_allow: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     node: str = ""
+    access: Access = NOTHING
+    own: NodesOwn = NOBODYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,9 @@ def unpack_brief(packed: bytes) -> Brief:
     brief = msgpack.unpackb(packed)
     order = brief["order"]
     order["env_allow"] = tuple(order["env_allow"])
+    order["access"] = access.unpacked(order["access"])
+    own = order["own"]
+    order["own"] = NodesOwn(tuple(own["files"]), own["data"], own["key"], tuple(own["marks"]))
     return Brief(Order(**order), Limits(**brief["limits"]), brief["folder"])
 
 

@@ -150,6 +150,9 @@ def _unpacked(place: Place, entry: FileEntry, progress: Progress) -> Iterator[by
             while chunk := reader.read(CHUNK_BYTES):
                 content_sum.update(chunk)
                 size_bytes += len(chunk)
+                if size_bytes > entry.size_bytes:
+                    said = f"the {entry.size_bytes} bytes that its manifest says"
+                    raise Damaged(f"{place.url}/{entry.name} unpacks to more than {said}")
                 progress(size_bytes)
                 yield chunk
             while buffered.read(CHUNK_BYTES):

@@ -15,18 +15,16 @@ from urllib.parse import urlsplit
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from tasks.access import Access, addresses, check_address, check_options, check_protocol
 from tasks.durable import sync
 from tasks.kind import Failed
+from tasks.opened import Guard
 
-_WRAPPER: Final = "it only stands before another one: give that one's URL"
-_READ_ONLY: Final = "nothing can be written there"
 KEEPS_NOTHING: Final = {
     "memory": "it is gone when the run ends",
-    **dict.fromkeys(("http", "https", "github", "gist", "git", "dvc", "data", "libarchive", "tar", "zip"), _READ_ONLY),
-    **dict.fromkeys(("blockcache", "cached", "filecache", "simplecache", "dir", "generic", "reference"), _WRAPPER),
-    **dict.fromkeys(("async_wrapper", "asyncwrapper", "dask", "pyscript"), _WRAPPER),
+    **dict.fromkeys(("http", "https"), "nothing can be written there"),
 }
-"""fsspec's file systems that are no place for a backup, and why. `http` may be read from all the same."""
+"""The file systems that a task may name as a source and that are no place for a backup, and why."""
 
 
 class BadDestination(Failed):
@@ -45,16 +43,13 @@ def local_path(url: str) -> PurePosixPath | None:
 
 def checked(url: str) -> str:
     """`url`, if backups may be kept there as far as it tells. Raises `ValueError`. Touches no file."""
-    protocol, separator, path = url.rpartition("://")
-    if "::" in url:
-        raise ValueError("'::' puts one file system before another: give the URL of the one that keeps the backups")
-    if separator and protocol not in fsspec.available_protocols():
-        raise ValueError(f"no file system is known for {protocol}://")
+    protocol = check_protocol(url)
+    separator, path = url.partition("://")[1:] if "://" in url else ("", url)
     if protocol in KEEPS_NOTHING:
         raise ValueError(
             f"{protocol}:// cannot keep a backup ({KEEPS_NOTHING[protocol]}): give a folder or an s3:// URL"
         )
-    if protocol in {"", "file", "local"} and not path.startswith("/"):
+    if protocol == "" and not path.startswith("/"):
         raise ValueError("a local path must begin with '/': the worker has a working folder of its own")
     if separator and urlsplit(url).password is not None:
         raise ValueError(
@@ -65,16 +60,34 @@ def checked(url: str) -> str:
 
 
 class Place:
-    """A folder at `url`. `options` are fsspec's, secrets resolved."""
+    """A folder at `url`. `options` are fsspec's, secrets resolved.
 
-    def __init__(self, url: str, options: dict[str, Any] | None = None) -> None:
+    `access` is what a node's tasks may reach; None: whatever the caller of this process may. Raises `Refused` and
+    `BadDestination`.
+    """
+
+    def __init__(self, url: str, options: dict[str, Any] | None = None, access: Access | None = None) -> None:
         self.url = url.rstrip("/")
         self._options = options or {}
+        self._access = access
         try:
+            self._check_remote()
             self._files, self._path = fsspec.core.url_to_fs(self.url, **self._options)
         except (ImportError, ValueError) as error:
             raise BadDestination(f"{self.url}: {error}. For s3:// install rota[s3]") from None
+        if self.is_local and access is not None:
+            # What is opened from here on is where the links led just now.
+            self._path = str(Guard(access, "destination").resolve(self._path))
         self._files.invalidate_cache()
+
+    def _check_remote(self) -> None:
+        """Raises `Refused` for a host that is not allowed, and `ValueError`; nothing has been asked of it by then."""
+        if self._access is None:
+            return
+        check_options(self.url, self._options)
+        if check_protocol(self.url) != "":
+            for address in addresses(self.url, self._options):
+                check_address(self._access, "destination", address, self.url)
 
     @property
     def is_local(self) -> bool:
@@ -87,7 +100,7 @@ class Place:
 
     def inside(self, name: str) -> "Place":
         """The folder `name` in this one."""
-        return Place(f"{self.url}/{name}", self._options)
+        return Place(f"{self.url}/{name}", self._options, self._access)
 
     def folders(self) -> list[str]:
         """The names of the folders in this one, in their order; none if it is not there."""

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import zstandard
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from tasks.access import Access, check_options
 from tasks.backup import archive, keep, lineage, manifest
 from tasks.backup.destination import BadDestination, Place, checked, local_path
 from tasks.backup.manifest import FileEntry, Manifest
@@ -18,6 +19,7 @@ from tasks.backup.sources import folder, postgres, sqlite
 from tasks.backup.sources.in_place import closed_to_others
 from tasks.identity import AcceptedSources, identity_id
 from tasks.kind import Context, Failed, Fenced
+from tasks.opened import Guard
 from tasks.secret import Reference, SecretEnv, SecretFile
 
 INSIDE: Final = "the destination is inside the folder that is backed up"
@@ -40,7 +42,7 @@ class BackupParams(BaseModel):
 
     source: Source
     destination: str = Field(
-        description="A folder at any fsspec URL; backups go to DESTINATION/TASK/CREATED-TOKEN/",
+        description="A folder, by its path or an fsspec URL; backups go to DESTINATION/TASK/CREATED-TOKEN/",
         min_length=1,
         max_length=4096,
         examples=["s3://backups/rota", "/mnt/backups"],
@@ -57,6 +59,11 @@ class BackupParams(BaseModel):
         description="Ids of sources that are the same data as before, moved or restored: the error that refuses one "
         "names its id",
     )
+
+    @model_validator(mode="after")
+    def _known_options(self) -> "BackupParams":
+        check_options(self.destination, self.options)
+        return self
 
     @field_validator("destination")
     @classmethod
@@ -103,8 +110,8 @@ class Backup:
     def run(self, ctx: Context[BackupParams]) -> dict[str, Any]:
         """Make one backup. Result: its URL, sizes, seconds, remarks, how many old ones were removed, what could not be.
 
-        Raises `BadDestination`, `Fenced`, `MissingSecret`, `OtherSource`, `Stopped`, `Vanished`, and what the source's
-        file names.
+        Raises `BadDestination`, `Fenced`, `MissingSecret`, `OtherSource`, `Refused`, `Stopped`, `Vanished`, and what the
+        source's file names.
         """
         # A backup holds what the source's own permissions keep from others.
         with closed_to_others():
@@ -114,7 +121,9 @@ class Backup:
         began_s = time.monotonic()
         params = ctx.params
         created = datetime.now(UTC)
-        task_place = Place(place_url(params.destination, ctx.task), resolved(params.options, ctx.secret))
+        # Before anything is asked of the destination: a source that is refused leaves nothing there.
+        _check_source(params.source, ctx.access)
+        task_place = Place(place_url(params.destination, ctx.task), resolved(params.options, ctx.secret), ctx.access)
         if isinstance(params.source, folder.FolderSource) and task_place.is_within(Path(params.source.path)):
             raise BadDestination(f"{task_place.url}: {INSIDE}, {params.source.path}")
         name = manifest.folder_name(created, ctx.token)
@@ -138,7 +147,7 @@ class Backup:
                 created=created,
                 finished=datetime.now(UTC),
                 source_type=params.source.type,
-                source=params.source.model_dump(mode="json", exclude={"password", "bin"}),
+                source=params.source.model_dump(mode="json", exclude={"password"}),
                 tools=tools,
                 files=(entry,),
                 remarks=tuple(map(_printable, remarks)),
@@ -226,6 +235,14 @@ def _lineage(ctx: Context[BackupParams], task_place: Place, identity: dict[str, 
     return lineage.continued(newest, identity, ctx.params.accept_source, ctx.node)
 
 
+def _check_source(source: Source, access: Access) -> None:
+    """Raises `Refused` for a source that this node does not allow. What is opened later is checked again then."""
+    if isinstance(source, postgres.PostgresSource):
+        source.check(access)
+    else:
+        Guard(access, "source").resolve(source.path)
+
+
 def _check_stored(place: Place, done: Manifest) -> None:
     """Raises `Vanished` unless the files are there in the size that they were written in."""
     for file in done.files:
@@ -282,7 +299,7 @@ class _Making:
 
     def _database(self, source: postgres.PostgresSource) -> postgres.Database:
         password = None if source.password is None else self._ctx.secret(source.password)
-        return postgres.Database(source.url, self._ctx.scratch, password, source.bin)
+        return postgres.Database(source.url, self._ctx.scratch, password, self._ctx.access.postgres_bin)
 
     def content(self) -> tuple[FileEntry, dict[str, str], list[str]]:
         """Write it. What the manifest says of it, the tools that made it, and remarks."""
@@ -295,17 +312,19 @@ class _Making:
                 entry = self._store(postgres.FILE, lambda out: postgres.dump(database, found, out))
                 return entry, tools | {"pg_dump": found.version}, []
             case sqlite.SqliteSource() as source:
-                path = Path(source.path)
+                guard = Guard(self._ctx.access, "source")
+                path = guard.resolve(source.path)
                 self._total = path.stat().st_size if path.exists() else None
                 scratch = self._ctx.scratch
                 entry = self._store(
-                    sqlite.FILE, lambda out: remarks.extend(sqlite.dump(path, scratch, out, self._check))
+                    sqlite.FILE, lambda out: remarks.extend(sqlite.dump(path, scratch, out, self._check, guard))
                 )
                 entry = entry.model_copy(update=sqlite.permissions(path))
                 return entry, tools | {"sqlite": sqlite_version}, remarks
             case folder.FolderSource() as source:
                 path = Path(source.path)
-                entry = self._store(folder.FILE, lambda out: remarks.extend(folder.dump(path, out)))
+                guard = Guard(self._ctx.access, "source")
+                entry = self._store(folder.FILE, lambda out: remarks.extend(folder.dump(path, out, guard)))
                 return entry, tools, remarks
 
     def _store(self, name: str, dump: Callable[[archive.Writer], None]) -> FileEntry:

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from examples.demo.postgres import Server, postgres_server
+from tasks.access import EVERYTHING
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.kind import Backup, BackupParams
 from tasks.backup.manifest import list_backups
@@ -113,7 +115,9 @@ def test_a_pg_dump_that_dies_half_way_leaves_no_backup(
     )
     (fake / "pg_dump").chmod(0o755)
     with pytest.raises(PostgresFailed, match="pg_dump ended with exit code 1: the disk is gone"):
-        Backup().run(_backup(server, tmp_path, bin=str(fake)))
+        context = _backup(server, tmp_path)
+        context.access = replace(EVERYTHING, postgres_bin=str(fake))
+        Backup().run(context)
     assert list((tmp_path / "to" / "orders").iterdir()) == []
 
 

@@ -1,5 +1,6 @@
 """A folder, as a tar stream: names in a stable order, links as links, nothing held in memory."""
 
+import errno
 import os
 import shutil
 import stat
@@ -8,12 +9,14 @@ from typing import IO, Annotated, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from tasks.access import EVERYTHING, is_own
 from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
 from tasks.backup.sources.in_place import beside, closed_to_others, empty, put_folder
 from tasks.backup.sources.tar import tarfile
 from tasks.backup.sources.unpack import ROOT, forget, unpack
 from tasks.disk import facts_of
 from tasks.kind import Failed
+from tasks.opened import Guard, open_within
 
 FILE = "folder.tar.zst"
 
@@ -61,23 +64,31 @@ class _AsLongAsListed:
 
 
 _VANISHED = "vanished while the folder was read"
+_OWN = "was left out: it is the node's own, or the kernel's"
 
 
-def dump(folder: Path, out: Writer) -> list[str]:
+def dump(folder: Path, out: Writer, guard: Guard | None = None) -> list[str]:
     """Write the folder as a tar archive. What could not be had as it was, for the manifest.
 
-    A file that vanishes while the folder is read is left out, one that shrinks is filled up. Raises `FolderFailed` if
-    the folder itself is another one in the end (renamed, unmounted), and `OSError` for what is there and cannot be
-    read, the folder itself among it: a backup without it would not be one.
+    A file that vanishes while the folder is read is left out, one that shrinks is filled up; so is what `guard` knows
+    as the node's own. No link is followed below the folder, nor one that appears while it is read. Raises `Refused` if
+    the folder may not be read, `FolderFailed` if it is another one in the end (renamed, unmounted), and `OSError` for
+    what is there and cannot be read, the folder itself among it: a backup without it would not be one.
     """
+    guard = guard or Guard(EVERYTHING, "source")
     sink = cast(IO[bytes], out)  # tarfile only writes to it
-    with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT, bufsize=CHUNK_BYTES) as archive:
-        began = folder.stat()
-        archive.addfile(archive.gettarinfo(folder.resolve(), arcname=ROOT))
-        dumping = _Dumping(archive, folder)
-        dumping.content_of(folder)
-    if not _is_still(folder, began):
-        raise FolderFailed(f"{folder} was renamed, unmounted or replaced while it was read: there is no backup of it")
+    root, real = guard.open_folder(folder)
+    try:
+        with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT, bufsize=CHUNK_BYTES) as archive:
+            archive.addfile(archive.gettarinfo(f"/proc/self/fd/{root}/.", arcname=ROOT))
+            dumping = _Dumping(archive, guard, real)
+            dumping.content_of(root, folder, "")
+        if not _is_still(folder, os.fstat(root)):
+            raise FolderFailed(
+                f"{folder} was renamed, unmounted or replaced while it was read: there is no backup of it"
+            )
+    finally:
+        os.close(root)
     return dumping.remarks
 
 
@@ -89,55 +100,87 @@ def _is_still(folder: Path, before: os.stat_result) -> bool:
 
 
 class _Dumping:
-    """A folder on its way into an archive, and what is to be said of it."""
+    """A folder on its way into an archive, and what is to be said of it.
 
-    def __init__(self, archive: tarfile.TarFile, folder: Path) -> None:
+    Everything is reached through the descriptor of the folder that it is in, never by its path: whoever may write there
+    can put a link in the place of a folder at any moment.
+    """
+
+    def __init__(self, archive: tarfile.TarFile, guard: Guard, real: Path) -> None:
         self.remarks: list[str] = []
         self._archive = archive
-        self._folder = folder
+        self._guard = guard
+        self._real = real
 
-    def content_of(self, folder: Path) -> None:
-        """Put all that is in `folder` into the archive."""
+    def content_of(self, folder: int, path: Path, within: str) -> None:
+        """Put what is in the open `folder`, at `path`, into the archive. `within` begins the names of its members."""
         try:
             # A set, since a folder that is changed meanwhile may be listed with a name twice.
-            paths = sorted(set(folder.iterdir()))
-        except (FileNotFoundError, NotADirectoryError):
-            self._say(folder, _VANISHED)
+            names = sorted(set(os.listdir(folder)))
+        except FileNotFoundError:
+            self._say(path, _VANISHED)
             return
-        for path in paths:
+        for name in names:
             try:
-                is_folder = self._add(path)
+                is_folder = self._add(folder, name, path / name, within)
             except FileNotFoundError:
-                self._say(path, _VANISHED)
+                self._say(path / name, _VANISHED)
                 continue
             forget(self._archive)
             if is_folder:
-                self.content_of(path)
+                self._descend(folder, name, path / name, within)
+
+    def _descend(self, folder: int, name: str, path: Path, within: str) -> None:
+        try:
+            inner = open_within(folder, name, directory=True)
+        except (FileNotFoundError, NotADirectoryError):
+            self._say(path, _VANISHED)
+            return
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            self._say(path, _VANISHED)
+            return
+        try:
+            self.content_of(inner, path, f"{within}{name}/")
+        finally:
+            os.close(inner)
 
     def _say(self, path: Path, remark: str) -> None:
         self.remarks.append(f"{path} {remark}")
 
-    def _add(self, path: Path) -> bool:
-        """Put one path into the archive. Whether it is a folder."""
-        name = path.relative_to(self._folder).as_posix()
-        mode = path.lstat().st_mode
-        if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
+    def _add(self, folder: int, name: str, path: Path, within: str) -> bool:
+        """Put one entry of the open `folder` into the archive. Whether it is a folder to go on with."""
+        about = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if self._guard.is_own(about) or is_own(self._guard.access, f"{self._real}/{within}{name}"):
+            self._say(path, _OWN)
+        elif stat.S_ISSOCK(about.st_mode) or stat.S_ISFIFO(about.st_mode):
             self._say(path, "was left out: it is a socket or a pipe")
-        elif stat.S_ISREG(mode):
-            self._add_file(path, name)
+        elif stat.S_ISREG(about.st_mode):
+            self._add_file(folder, name, path, within)
         else:
-            member = self._archive.gettarinfo(path, arcname=name)
-            if member.isreg():  # it has become one just now
-                self._add_file(path, name)
-            else:
+            member = self._archive.gettarinfo(f"/proc/self/fd/{folder}/{name}", arcname=within + name)
+            if not member.isreg():
                 self._archive.addfile(member)
-        return stat.S_ISDIR(mode)
+                return bool(member.isdir())
+            self._add_file(folder, name, path, within)  # it has become one just now
+        return False
 
-    def _add_file(self, path: Path, name: str) -> None:
+    def _add_file(self, folder: int, name: str, path: Path, within: str) -> None:
+        try:
+            opened = open_within(folder, name)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            self._say(path, _VANISHED)
+            return
         # Opened first: what tarfile was told of is what later names of the same file are stored as links to.
-        with path.open("rb") as file:
-            about = os.fstat(file.fileno())
-            member = self._archive.gettarinfo(arcname=name, fileobj=file)
+        with os.fdopen(opened, "rb") as file:
+            about = os.fstat(opened)
+            if not stat.S_ISREG(about.st_mode) or self._guard.is_own(about):
+                self._say(path, _OWN if self._guard.is_own(about) else _VANISHED)
+                return
+            member = self._archive.gettarinfo(arcname=within + name, fileobj=file)
             if about.st_nlink == 1:
                 # Nothing will be a link to it, and there may be millions.
                 self._archive.inodes.pop((about.st_ino, about.st_dev), None)

@@ -5,22 +5,31 @@ Roles and tablespaces belong to the server, not to a database, and are not in th
 """
 
 import os
-import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Literal
-from urllib.parse import parse_qs
+from typing import IO, Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from tasks.access import Access, check_address, is_within, postgres_address
 from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed
+from tasks.backup.sources.postgres_url import parse
+from tasks.opened import Guard
 from tasks.secret import Reference
 
 FILE = "postgres.dump.zst"
+
+_CERTIFICATES: Final = (
+    "/etc/ssl/certs",
+    "/etc/pki/tls/certs",
+    "/usr/share/ca-certificates",
+    "/usr/local/share/ca-certificates",
+)
+"""Where a system keeps certificates, which are public."""
 
 _USER_RELATIONS = """SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp)'"""
@@ -29,27 +38,10 @@ WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^p
 _DATABASE = "SELECT datname || ' (oid ' || oid || ')' FROM pg_catalog.pg_database WHERE datname = current_database()"
 _SYSTEM = "SELECT system_identifier FROM pg_catalog.pg_control_system()"
 
-_REFUSAL = "a password does not belong in the URL: give a reference to a secret as `password`"
-_PREFIXES = ("postgresql://", "postgres://")
-_USER_PART = re.compile(r"[^@/]*(?=@)")
-_SECRET_PARAMETERS = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
-
 
 def _postgres_url(url: str) -> str:
-    """Raises `ValueError` for a URL that has a secret in it as libpq reads it (conninfo_uri_parse_options).
-
-    Which is not as others do: `#` and `?` end nothing before the `@`, and there is no fragment after the parameters.
-    """
-    prefix = next((prefix for prefix in _PREFIXES if url.startswith(prefix)), None)
-    if prefix is None:
-        raise ValueError("a PostgreSQL URL begins with postgresql://")
-    rest = url.removeprefix(prefix)
-    user = _USER_PART.match(rest)
-    if user is not None and ":" in user[0]:
-        raise ValueError(f"{_REFUSAL}; a ':' in the user's name is %3A")
-    _, _, parameters = (rest if user is None else rest[user.end() :]).partition("?")
-    if _SECRET_PARAMETERS & parse_qs(parameters).keys():
-        raise ValueError(_REFUSAL)
+    """Raises `ValueError` for a URL that has a secret in it, or sets what is no task's to set."""
+    parse(url)
     return url
 
 
@@ -63,14 +55,35 @@ class PostgresSource(BaseModel):
         description="As libpq takes it, without a password", examples=["postgresql://backup@db.internal:5432/orders"]
     )
     password: Reference | None = None
-    bin: str | None = Field(
-        default=None, description="The folder of pg_dump; null: found on the PATH, or where it usually is"
-    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_programs(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or "bin" not in given:
+            return given
+        if given["bin"] is not None:
+            raise ValueError(
+                "`bin` is no longer a param: which programs run is the node's affair. Leave it out, and set "
+                "ROTA_POSTGRES_BIN on the node to the folder of pg_dump, psql and pg_restore"
+            )
+        return {name: value for name, value in given.items() if name != "bin"}
+
+    def check(self, access: Access) -> None:
+        """Raises `Refused` unless a node may reach the servers, and read the file of root certificates."""
+        parsed = parse(self.url)
+        for host, port in parsed.servers:
+            check_address(access, "source", postgres_address(host, port), self.url)
+        root = parsed.root_certificate
+        if root is not None and not any(is_within(os.path.realpath(root), place) for place in _CERTIFICATES):
+            Guard(access, "source").resolve(root)
 
 
 @dataclass(frozen=True)
 class Database:
-    """A database, and how to get at it. `scratch` takes the password file and the programs' messages."""
+    """A database, and how to get at it. `scratch` takes the password file and the programs' messages.
+
+    `bin` is the folder of PostgreSQL's programs; None: the one that ROTA_POSTGRES_BIN names, or where they are found.
+    """
 
     url: str
     scratch: Path
@@ -86,9 +99,11 @@ class Database:
 
     def tools(self, at_least: int = 0) -> Tools:
         """The programs that fit the server and an archive of version `at_least`. Raises `NoTool`, `PostgresFailed`."""
-        here = installed(self.bin, os.environ)
+        folder = self.bin or os.environ.get("ROTA_POSTGRES_BIN")
+        here = installed(folder, os.environ)
         if not here:
-            raise NoTool(f"pg_dump, pg_restore and psql are not {f'in {self.bin}' if self.bin else 'on this machine'}")
+            where = f"in {folder}, which ROTA_POSTGRES_BIN names" if folder else "on this machine"
+            raise NoTool(f"pg_dump, pg_restore and psql are not {where}")
         return choose(here, max(at_least, int(self.ask(here[0], "SHOW server_version_num")) // 10_000))
 
     def ask(self, tools: Tools, query: str) -> str:
@@ -202,7 +217,7 @@ def check(content: Content, scratch: Path, dumped_with: str) -> str | None:
     Raises `Damaged`, and `PostgresFailed` if pg_restore does not take it.
     """
     try:
-        tools = choose(installed(None, os.environ), int(dumped_with.partition(".")[0]))
+        tools = choose(installed(os.environ.get("ROTA_POSTGRES_BIN"), os.environ), int(dumped_with.partition(".")[0]))
     except NoTool as error:
         content.drain()
         return str(error)

@@ -85,5 +85,5 @@ def choose(tools: Sequence[Tools], major: int) -> Tools:
     here = ", ".join(f"{tool.version} in {tool.folder}" for tool in tools) or "none"
     raise NoTool(
         f"PostgreSQL's programs of version {major} or later are needed; found: {here}. Install the client package of "
-        f"version {major}, or name its folder in `bin`"
+        f"version {major}, or name its folder in ROTA_POSTGRES_BIN"
     )

@@ -16,6 +16,7 @@ from tasks.backup.manifest import FileEntry
 from tasks.backup.sources.in_place import beside, closed_to_others, put_file
 from tasks.disk import facts_of
 from tasks.kind import Failed
+from tasks.opened import Guard, regular_files_open
 
 FILE = "database.sqlite.zst"
 
@@ -71,21 +72,27 @@ def identity(source: SqliteSource, node: str) -> dict[str, str]:
     return {"type": source.type, "path": os.path.normpath(source.path), **facts, **own}
 
 
-def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None]) -> list[str]:
+def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None], guard: Guard | None = None) -> list[str]:
     """Write the database as one file. The copy is made in `scratch`, which must have room for it. Remarks.
 
-    `step` is called now and then, and may raise to stop. Raises `SqliteFailed`, for a database that is damaged too: a
+    `step` is called now and then, and may raise to stop. Whatever file SQLite opens, `guard` is asked whether it may be
+    read, once it is open. Raises `Refused`, and `SqliteFailed`, for a database that is damaged too: a
     backup of it would take the place of those from when it was sound.
     """
     copy = scratch / "copy.sqlite"
     copy.unlink(missing_ok=True)
     try:
-        with closing(_open(path)) as source, closing(sqlite3.connect(copy)) as target:
+        before = regular_files_open()
+        with closing(_open(path)) as source:
             # Within one read transaction, so that writers do not make the copy start over. In WAL mode they go on
             # writing meanwhile; in the older modes they wait.
             source.execute("BEGIN")
             source.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-            source.backup(target, pages=_PAGES_A_STEP, progress=lambda status, left, total: step())
+            for descriptor in regular_files_open().keys() - before.keys():
+                if guard is not None:
+                    guard.check_opened(descriptor, path)
+            with closing(sqlite3.connect(copy)) as target:
+                source.backup(target, pages=_PAGES_A_STEP, progress=lambda status, left, total: step())
     except sqlite3.Error as error:
         raise SqliteFailed(f"{path}: {error}") from error
     try:

@@ -7,6 +7,10 @@ from node.config import BadConfig, Config, load, parse_members, unknown_settings
 from node.folder import Folder
 from node.making import join_of
 from node.membership.whereabouts import Agreed
+from node.reach import nothing_allowed, secrets_in_reach
+from tasks.access import Access
+from tasks.kind import MissingSecret
+from tasks.secret import resolve
 
 WELL = {
     "ROTA_NODE": "node-1",
@@ -101,3 +105,66 @@ def test_raw_random_bytes_are_no_secret_and_it_is_said_how_one_is_made(tmp_path:
 
 def test_slips_of_the_pen_are_found() -> None:
     assert unknown_settings({**WELL, "ROTA_MEMBRES": "", "PATH": ""}) == ["ROTA_MEMBRES"]
+
+
+def test_what_tasks_may_reach_is_what_the_settings_name(tmp_path: Path) -> None:
+    environ = {
+        **WELL,
+        "ROTA_DATA": str(tmp_path / "data"),
+        "ROTA_SECRETS_DIR": str(tmp_path / "tasks"),
+        "ROTA_SOURCE_ROOTS": "/srv, /var/lib/app/",
+        "ROTA_DESTINATION_ROOTS": "/backups",
+        "ROTA_SOURCE_HOSTS": "db.internal:5432",
+        "ROTA_DESTINATION_HOSTS": "s3://ours,sftp.internal",
+        "ROTA_POSTGRES_BIN": "/usr/lib/postgresql/17/bin",
+    }
+    access = load(environ).access
+    assert access == Access(
+        "node-1",
+        ("/srv", "/var/lib/app"),
+        ("/backups",),
+        ("db.internal:5432",),
+        ("s3://ours", "sftp.internal"),
+        (str(tmp_path / "data"), str(tmp_path / "tasks")),
+        "/usr/lib/postgresql/17/bin",
+    )
+    assert nothing_allowed(load(environ).access) == []
+    for name, wrong, said in (
+        ("ROTA_SOURCE_ROOTS", "srv", "absolute paths"),
+        ("ROTA_SOURCE_ROOTS", "/srv/../etc", "without '..'"),
+        ("ROTA_DESTINATION_HOSTS", "https://s3.internal", "is no bucket"),
+        ("ROTA_POSTGRES_BIN", "bin", "absolute paths"),
+    ):
+        assert said in problems(**{name: wrong})
+
+
+def test_a_node_that_is_told_nothing_allows_nothing_unless_it_runs_commands() -> None:
+    assert len(nothing_allowed(load(WELL).access)) == 4
+    assert nothing_allowed(load({**WELL, "ROTA_ALLOW_COMMAND": "1"}).access) == []
+    told = load({**WELL, "ROTA_ALLOW_COMMAND": "1", "ROTA_SOURCE_ROOTS": "/srv"}).access
+    assert (told.source_roots, told.destination_roots) == (("/srv",), ("/",))
+
+
+def test_secrets_of_the_node_s_own_in_the_tasks_folder_are_found_also_by_a_link(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "link").symlink_to("secrets")
+    for name in ("rota_secret", "rota_token"):
+        (tmp_path / "secrets" / name).write_text("0123456789abcdef")
+    environ = {
+        **WELL,
+        "ROTA_SECRET": "",
+        "ROTA_SECRET_FILE": str(tmp_path / "secrets" / "rota_secret"),
+        "ROTA_TOKEN_FILE": str(tmp_path / "link" / "rota_token"),
+        "ROTA_SECRETS_DIR": str(tmp_path / "secrets"),
+    }
+    config = load(environ)
+    said = secrets_in_reach(config.own, config.secrets_dir)
+    assert len(said) == 2 and all("secrets/tasks" in sentence for sentence in said)
+    assert secrets_in_reach(config.own, tmp_path / "tasks") == []
+    for name in ("rota_secret", "rota_token"):
+        with pytest.raises(MissingSecret, match="the node's own"):
+            resolve({"secret": name}, config.secrets_dir, (), {}, config.own)
+
+
+def test_a_wrong_switch_is_told_once() -> None:
+    assert problems(ROTA_ALLOW_COMMAND="perhaps").count("ROTA_ALLOW_COMMAND") == 1

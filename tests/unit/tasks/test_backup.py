@@ -23,6 +23,7 @@ from tasks.backup.sources.tar import tarfile
 from tasks.backup.verify import verify
 from tasks.identity import identity_id
 from tasks.kind import Fenced, MissingSecret
+from tasks.opened import open_within
 from tests.attempt import FakeContext
 
 
@@ -114,12 +115,12 @@ def test_a_file_that_vanishes_or_shrinks_while_the_folder_is_read_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _fill(tmp_path / "from")
-    opened, told = Path.open, tarfile.TarFile.gettarinfo
+    told = tarfile.TarFile.gettarinfo
 
-    def late(self: Path, *args: Any, **kwargs: Any) -> Any:
-        if self.name == "umlaut-ä":
-            self.unlink()
-        return opened(self, *args, **kwargs)
+    def late(inside: int, wanted: str, **kwargs: Any) -> int:
+        if wanted == "umlaut-ä":
+            os.unlink(wanted, dir_fd=inside)
+        return open_within(inside, wanted, **kwargs)
 
     def shrinks(self: Any, *args: Any, **kwargs: Any) -> Any:
         member = told(self, *args, **kwargs)
@@ -127,7 +128,7 @@ def test_a_file_that_vanishes_or_shrinks_while_the_folder_is_read_is_told(
             os.truncate(tmp_path / "from" / "deep" / "b.bin", 5)
         return member
 
-    monkeypatch.setattr(Path, "open", late)
+    monkeypatch.setattr(folder, "open_within", late)
     monkeypatch.setattr(tarfile.TarFile, "gettarinfo", shrinks)
     Backup().run(_context(tmp_path))
     monkeypatch.undo()
@@ -321,11 +322,44 @@ def test_an_attempt_that_is_asked_to_stop_makes_no_backup(tmp_path: Path) -> Non
         ({"source": {"type": "folder", "path": "/data"}, "destination": "/data/backups"}, "inside the folder"),
         ({"source": {"type": "folder", "path": "/data"}, "destination": "file:///x/..//data/y"}, "inside the folder"),
         ({"destination": "somewhere"}, "must begin with '/'"),
-        ({"destination": "nosuch://x"}, "no file system is known"),
+        ({"destination": "nosuch://x"}, "no file system that a task may name"),
         ({"destination": "memory://x"}, "cannot keep a backup .it is gone when the run ends"),
         ({"destination": "https://host/x"}, "cannot keep a backup .nothing can be written there"),
-        ({"destination": "github://org:repo@main/x"}, "cannot keep a backup .nothing can be written there"),
-        ({"destination": "simplecache://x"}, "only stands before another"),
+        *(
+            ({"destination": url}, "no file system that a task may name")
+            for url in (
+                "github://org:repo@main/x",
+                "simplecache://x",
+                "filecache://x",
+                "dir://x",
+                "zip://x",
+                "reference://x",
+                "S3://bucket",
+                "hdfs://x/y",
+                "dbfs://x",
+                "jupyter://x",
+                "smb://x/y",
+            )
+        ),
+        ({"destination": "local::/srv"}, "puts one file system before another"),
+        ({"destination": "file:/srv"}, "must begin with '/'"),
+        ({"destination": "file://~/x"}, "must begin with '/'"),
+        ({"destination": "s3://bucket", "options": {"profile": "root"}}, "'profile' cannot be set by a task for s3"),
+        ({"destination": "s3://bucket", "options": {"s3": "x"}}, "cannot be set by a task for s3"),
+        ({"destination": "sftp://host/x", "options": {"key_filename": "/k"}}, "cannot be set by a task for sftp"),
+        ({"destination": "sftp://host/x", "options": {"host": "other"}}, "cannot be set by a task for sftp"),
+        ({"destination": "abfs://b/x", "options": {"connection_string": "x"}}, "cannot be set by a task for abfs"),
+        ({"destination": "gs://b/x", "options": {"token": "/root/key.json"}}, "another names a file"),
+        ({"source": {"type": "postgres", "url": "postgresql://x/y", "bin": "/tmp/b"}}, "ROTA_POSTGRES_BIN"),
+        *(
+            ({"source": {"type": "postgres", "url": f"postgresql://x/y?{name}=z"}}, "cannot be set|not a task's to set")
+            for name in (
+                *("passfile", "service", "servicefile", "sslkey", "sslcert", "sslcrl", "sslkeylogfile"),
+                *("oauth_issuer", "replication", "gsslib", "%73ervice", "requirepeer", "unknown"),
+            )
+        ),
+        ({"source": {"type": "postgres", "url": "postgresql://x/host%3Devil"}}, "is no database"),
+        ({"source": {"type": "postgres", "url": "postgresql://x?dbname=postgres://evil/"}}, "is no database"),
         ({"destination": "s3://bucket/x::memory"}, "'::' puts one file system before another"),
         ({"destination": "ftp://user:hunter2@host/x"}, "does not belong in the URL.*`options`"),
         ({"destination": "sftp://user:@host/x"}, "does not belong in the URL"),
@@ -388,7 +422,7 @@ def test_a_destination_that_a_link_leads_into_the_source_is_refused_where_it_run
 def test_a_missing_secret_of_the_destination_fails_before_anything_is_written(tmp_path: Path) -> None:
     _fill(tmp_path / "from")
     with pytest.raises(MissingSecret):
-        Backup().run(_context(tmp_path, options={"key": {"secret": "nowhere"}}))
+        Backup().run(_context(tmp_path, destination="s3://bucket/x", options={"key": {"secret": "nowhere"}}))
     assert not (tmp_path / "to").exists()
     with pytest.raises(BadDestination):
         Place("nosuch://x/y")

@@ -15,6 +15,7 @@ from tasks.backup.archive import CHUNK_BYTES, Content, Damaged
 from tasks.backup.sources import folder, in_place, unpack
 from tasks.backup.sources.folder import FolderFailed
 from tasks.backup.sources.tar import tarfile
+from tasks.opened import open_within, path_of
 
 
 def _dump(path: Path) -> tuple[bytes, list[str]]:
@@ -108,14 +109,12 @@ def test_what_could_not_be_restored_is_not_called_good(tmp_path: Path, unsound: 
 
 
 def _before_opening(monkeypatch: pytest.MonkeyPatch, name: str, do: Callable[[Path], object]) -> None:
-    opened = Path.open
+    def late(inside: int, wanted: str, **kwargs: Any) -> int:
+        if wanted == name:
+            do(Path(path_of(inside)) / wanted)
+        return open_within(inside, wanted, **kwargs)
 
-    def late(self: Path, *args: Any, **kwargs: Any) -> Any:
-        if self.name == name:
-            do(self)
-        return opened(self, *args, **kwargs)
-
-    monkeypatch.setattr(Path, "open", late)
+    monkeypatch.setattr(folder, "open_within", late)
 
 
 def test_the_other_hard_links_of_a_file_that_vanishes_are_whole(

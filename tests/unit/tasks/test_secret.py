@@ -1,5 +1,6 @@
 """References to secrets, and blotting values out (DESIGN.md, section 8)."""
 
+import os
 import time
 from pathlib import Path
 
@@ -9,7 +10,17 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from tasks.kind import MissingSecret
-from tasks.secret import Redactor, Reference, SecretEnv, SecretFile, blot_json, references_in, resolve
+from tasks.secret import (
+    NodesOwn,
+    Redactor,
+    Reference,
+    SecretEnv,
+    SecretFile,
+    blot_json,
+    mark,
+    references_in,
+    resolve,
+)
 
 
 @pytest.mark.parametrize("reference", ["pg", {"secret": "pg"}, SecretFile(secret="pg")])
@@ -141,3 +152,57 @@ def test_values_in_a_result_are_blotted_out() -> None:
         "url": "u:[secret]@h",
         "n": [1, "[secret]", None],
     }
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> NodesOwn:
+    """A node whose secret lies in the folder of the tasks' secrets, as in a compose installation of before."""
+    (tmp_path / "rota_secret").write_text("the-members-secret\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "node.json").write_text("kept")
+    return NodesOwn(
+        (str(tmp_path / "rota_secret"),),
+        str(tmp_path / "data"),
+        b"key",
+        (mark("the-members-secret", b"key"), mark("the-clients-token", b"key")),
+    )
+
+
+@pytest.mark.parametrize("made", ["itself", "symlink", "hard link", "copy", "copy among others", "of the data folder"])
+def test_the_node_s_own_secret_is_no_secret_of_a_task_s_by_any_name(tmp_path: Path, own: NodesOwn, made: str) -> None:
+    match made:
+        case "symlink":
+            (tmp_path / "pg").symlink_to("rota_secret")
+        case "hard link":
+            (tmp_path / "pg").hardlink_to(tmp_path / "rota_secret")
+        case "copy":
+            (tmp_path / "pg").write_text("the-clients-token")
+        case "copy among others":
+            (tmp_path / "pg").write_text("a\n the-members-secret \nb")
+        case "of the data folder":
+            (tmp_path / "pg").symlink_to("data/node.json")
+    for name in ("rota_secret",) if made == "itself" else ("pg",):
+        with pytest.raises(MissingSecret, match="is the node's own") as refused:
+            resolve({"secret": name}, tmp_path, (), {}, own)
+        assert "the-members" not in str(refused.value)
+
+
+def test_nor_is_a_variable_that_holds_it(tmp_path: Path, own: NodesOwn) -> None:
+    with pytest.raises(MissingSecret, match="is the node's own"):
+        resolve({"env": "COPY"}, tmp_path, ("COPY",), {"COPY": "the-clients-token"}, own)
+    assert resolve({"env": "OTHER"}, tmp_path, ("OTHER",), {"OTHER": "another"}, own) == "another"
+
+
+def test_secrets_that_are_links_and_lie_in_the_data_folder_are_found(tmp_path: Path, own: NodesOwn) -> None:
+    """As Kubernetes makes them: each a link to a file in a folder that is itself a link."""
+    folder = tmp_path / "data" / "secrets"
+    (folder / "..2026").mkdir(parents=True)
+    (folder / "..data").symlink_to("..2026")
+    (folder / "..2026" / "pg").write_text("hunter2\n")
+    (folder / "pg").symlink_to("..data/pg")
+    assert resolve({"secret": "pg"}, folder, (), {}, own) == "hunter2"
+
+
+def test_a_named_pipe_is_no_secret_and_holds_nothing_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert resolve({"secret": "pipe"}, tmp_path, (), {}) == ""

@@ -1,0 +1,288 @@
+"""What tasks on a node may reach: a frozen value that the node's settings make, and pure decisions about it.
+
+A client that may register tasks names sources and destinations; the node decides which of them it opens. What is the
+node's own (its data folder, its secret and token, the folder of secrets) is never a source or a destination, whatever
+the settings say. Paths here are absolute and resolved: `tasks.opened` does that, where files are opened.
+
+Which hosts a task may name is checked by name. A host that is allowed is trusted: with what it resolves to, and with
+where it redirects to.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from tasks.kind import Failed, Unretryable
+
+Use = Literal["source", "destination"]
+
+NEVER: Final = ("/proc", "/sys", "/dev")
+"""The kernel's file systems: among much else they show the environment and the open files of every process."""
+
+_ORDINARY: Final = "/dev/shm"  # noqa: S108  files in memory, which anybody may keep there
+
+LOCAL: Final = frozenset({"", "file", "local"})
+_SAME: Final = {"s3a": "s3", "gcs": "gs", "az": "abfs", "abfss": "abfs", "ssh": "sftp"}
+_BUCKETS: Final = frozenset({"s3", "gs", "abfs"})
+_PORTS: Final = {"sftp": 22, "ftp": 21, "http": 80, "https": 443}
+
+_HOST: Final = r"(?:[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+\])"
+_AUTHORITY: Final = re.compile(rf"(?:[A-Za-z0-9._%+-]+@)?(?P<host>{_HOST})(?::(?P<port>[0-9]{{1,5}}))?")
+_ENTRY: Final = re.compile(rf"(?:\*\.)?{_HOST}(?::[0-9]{{1,5}})?")
+
+_NONE: Final = frozenset[str]()
+OPTIONS: Final[Mapping[str, frozenset[str]]] = {
+    "": frozenset({"auto_mkdir"}),
+    "memory": _NONE,
+    "s3": frozenset(
+        "key secret token anon endpoint_url use_ssl requester_pays version_aware default_block_size "
+        "default_fill_cache fixed_upload_size max_concurrency".split()
+    ),
+    "gs": frozenset("project token endpoint_url requester_pays timeout default_location".split()),
+    "abfs": frozenset(
+        "account_name account_key account_host sas_token tenant_id client_id client_secret anon "
+        "max_concurrency blocksize".split()
+    ),
+    "sftp": frozenset("username password port timeout compress".split()),
+    "ftp": frozenset("username password port timeout tls".split()),
+    "http": _NONE,
+    "https": _NONE,
+}
+"""The file systems that tasks may name, and the options of each that are neither a program, a file nor another host.
+
+Others are refused: `key_filename` and `profile` name credentials of the node's user, `connection_string` names a host,
+and a caching or chained file system opens what its options say.
+"""
+
+
+class Refused(Unretryable, Failed):
+    """The node does not allow a task to reach that. Says which setting of which node would."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What tasks on the node `node` may reach. Without arguments: nothing.
+
+    `source_roots` and `destination_roots` are folders; what lies in one of them is allowed. `source_hosts` and
+    `destination_hosts` hold `host`, `host:port`, `*.domain`, `s3://bucket` or `*`. `own` are the node's files and
+    folders. `postgres_bin` is the folder of pg_dump, psql and pg_restore; None: wherever they are found.
+    """
+
+    node: str = ""
+    source_roots: tuple[str, ...] = ()
+    destination_roots: tuple[str, ...] = ()
+    source_hosts: tuple[str, ...] = ()
+    destination_hosts: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    postgres_bin: str | None = None
+
+    def roots(self, use: Use) -> tuple[str, ...]:
+        """The folders that a source, or a destination, may lie in."""
+        return self.source_roots if use == "source" else self.destination_roots
+
+    def hosts(self, use: Use) -> tuple[str, ...]:
+        """The hosts and buckets that a source, or a destination, may be at."""
+        return self.source_hosts if use == "source" else self.destination_hosts
+
+
+NOTHING: Final = Access()
+EVERYTHING: Final = Access("", ("/",), ("/",), ("*",), ("*",))
+"""What a process that runs with its caller's rights may reach: the command line, and tests."""
+
+
+def unpacked(value: Mapping[str, Any]) -> Access:
+    """The policy of which `dataclasses.asdict` made `value`, on its way through msgpack or JSON."""
+    fields: dict[str, Any] = {name: tuple(of) if isinstance(of, list) else of for name, of in value.items()}
+    return Access(**fields)
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether `path` is `folder`, or in it. Both are absolute and normal.
+
+    >>> is_within("/srv/a", "/srv"), is_within("/srv", "/srv"), is_within("/srv2", "/srv"), is_within("/x", "/")
+    (True, True, False, True)
+    """
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def is_own(access: Access, path: str) -> bool:
+    """Whether the resolved `path` is the node's own, or the kernel's."""
+    return any(is_within(path, own) for own in access.own) or _is_kernel_s(path)
+
+
+def _is_kernel_s(path: str) -> bool:
+    return any(is_within(path, never) for never in NEVER) and not is_within(path, _ORDINARY)
+
+
+def check_path(access: Access, use: Use, path: str, named: str = "") -> None:
+    """Raises `Refused` unless the resolved `path` may be a source or destination. `named` is how the task names it.
+
+    >>> check_path(Access("node-1", source_roots=("/srv",)), "source", "/etc/shadow")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    tasks.access.Refused: /etc/shadow: node-1 allows no such source: ROTA_SOURCE_ROOTS there names /srv. Add ...
+    """
+    shown = path if named in ("", path) else f"{named} (which is {path})"
+    if is_own(access, path):
+        whose = "the kernel's" if _is_kernel_s(path) else f"{_name(access)}'s own"
+        raise Refused(f"{shown} is {whose}, and never a {use}: no setting allows it")
+    roots = access.roots(use)
+    if not any(is_within(path, root) for root in roots):
+        raise Refused(_refusal(access, use, shown, roots, "ROOTS", f"{path}, or a folder above it,"))
+
+
+def addresses(url: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where a remote file system is: `host:port` (`host` where the port is not known), or `s3://bucket`.
+
+    `options` are fsspec's, secrets resolved. Raises `ValueError` for what does not say where it is.
+
+    >>> addresses("s3://backups/rota", {}), addresses("s3a://backups", {"endpoint_url": "http://10.0.0.9:9000"})
+    (('s3://backups',), ('10.0.0.9:9000',))
+    >>> addresses("sftp://user@Box/x", {}), addresses("abfs://box@acct.dfs.core.windows.net/x", {})
+    (('box:22',), ('acct.dfs.core.windows.net',))
+    """
+    scheme, _, rest = url.partition("://")
+    protocol = _SAME.get(scheme, scheme)
+    if protocol == "memory":
+        return ()
+    if protocol not in _BUCKETS:
+        return (_host_of(url, _PORTS.get(protocol), options.get("port")),)
+    where = rest.partition("/")[0]
+    if protocol == "abfs":
+        where, _, account = where.partition("@")
+        named = (account, options.get("account_host"))
+        hosts = tuple(str(host).lower() for host in named if host)
+        if not hosts and options.get("account_name"):
+            return (f"{str(options['account_name']).lower()}.blob.core.windows.net",)
+        if hosts:
+            return hosts
+    elif options.get("endpoint_url"):
+        endpoint = str(options["endpoint_url"])
+        if not endpoint.startswith(("http://", "https://")) or "@" in endpoint:
+            raise ValueError("`endpoint_url` is http:// or https:// with a host, and names no user")
+        return (_host_of(endpoint, _PORTS[endpoint.partition(":")[0]], None),)
+    if not where:
+        raise ValueError(f"{url} names no bucket")
+    return (f"{protocol}://{where}",)
+
+
+def check_address(access: Access, use: Use, address: str, named: str) -> None:
+    """Raises `Refused` unless a source or destination may be at `address`, as `addresses` names it."""
+    if not any(_allows(entry, address) for entry in access.hosts(use)):
+        shown = f"{named}, at {address}" if address not in named else named
+        raise Refused(_refusal(access, use, shown, access.hosts(use), "HOSTS", address))
+
+
+def check_options(url: str, options: Mapping[str, Any]) -> None:
+    """Raises `ValueError` for an option that a task may not set. Looks at names alone, but for Google's `token`."""
+    protocol = url.partition("://")[0] if "://" in url else ""
+    protocol = "" if protocol in LOCAL else _SAME.get(protocol, protocol)
+    known = OPTIONS.get(protocol, _NONE)
+    unknown = sorted(name for name in options if name not in known)
+    if unknown:
+        may = ", ".join(sorted(known)) or "none"
+        raise ValueError(
+            f"{', '.join(map(repr, unknown))} cannot be set by a task for {protocol or 'file'}:// (it may set: {may})"
+        )
+    token = options.get("token")
+    if protocol == "gs" and token is not None and token not in ("anon", "cloud", "google_default"):
+        raise ValueError("the `token` of gs:// is 'anon', 'cloud' or 'google_default': another names a file")
+
+
+def check_protocol(url: str) -> str:
+    """The protocol of `url`, which tasks may name. Raises `ValueError`.
+
+    >>> check_protocol("s3a://bucket/x"), check_protocol("/srv")
+    ('s3', '')
+    """
+    if "::" in url:
+        raise ValueError("'::' puts one file system before another: give the URL of the one that has the files")
+    protocol = url.partition("://")[0] if "://" in url else ""
+    if protocol in LOCAL:
+        return ""
+    protocol = _SAME.get(protocol, protocol)
+    if protocol not in OPTIONS:
+        may = ", ".join(sorted(f"{name}://" for name in OPTIONS if name not in ("", "memory")))
+        raise ValueError(f"{url.partition('://')[0]}:// is no file system that a task may name: a path, or {may}")
+    return protocol
+
+
+def postgres_address(host: str, port: str) -> str:
+    """A PostgreSQL server's address as `check_address` takes it; a Unix socket's is `localhost`.
+
+    >>> postgres_address("DB.internal", "5432"), postgres_address("/run/postgresql", ""), postgres_address("::1", "")
+    ('db.internal:5432', 'localhost', '[::1]:5432')
+    """
+    if not host or host.startswith(("/", "@")):
+        return "localhost"
+    shown = f"[{host.lower()}]" if ":" in host else host.lower()
+    return f"{shown}:{port or 5432}"
+
+
+def parse_hosts(text: str) -> tuple[str, ...]:
+    """The entries of ROTA_SOURCE_HOSTS or ROTA_DESTINATION_HOSTS. Raises `ValueError`.
+
+    >>> parse_hosts("db.internal, S3A://Backups/, *.corp:22")
+    ('db.internal', 's3://Backups', '*.corp:22')
+    """
+    entries = []
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        scheme, separator, bucket = entry.partition("://")
+        scheme = _SAME.get(scheme.lower(), scheme.lower())
+        if separator:
+            bucket = bucket.rstrip("/")
+            if scheme not in _BUCKETS or not bucket or "/" in bucket:
+                raise ValueError(
+                    f"{entry!r} is no bucket: write s3://BUCKET (or gs://, abfs://), and for other servers HOST"
+                )
+            entries.append(f"{scheme}://{bucket}")
+        elif entry == "*" or _ENTRY.fullmatch(entry):
+            entries.append(entry.lower())
+        else:
+            raise ValueError(f"{entry!r} is no host: write HOST, HOST:PORT, *.DOMAIN, s3://BUCKET or *")
+    return tuple(entries)
+
+
+def _allows(entry: str, address: str) -> bool:
+    """Whether an entry of ROTA_*_HOSTS allows an address. An entry without a port allows every port.
+
+    >>> _allows("*.internal", "db.internal:5433"), _allows("db", "db:1"), _allows("db:1", "db:2")
+    (True, True, False)
+    >>> _allows("s3://*", "s3://backups"), _allows("*.corp", "s3://x.corp")
+    (True, False)
+    """
+    if entry in ("*", address):
+        return True
+    if "://" in entry or "://" in address:
+        scheme, _, bucket = entry.partition("://")
+        return bucket == "*" and address.startswith(f"{scheme}://")
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        host, port = address, ""
+    wanted, _, wanted_port = entry.rpartition(":")
+    if not wanted_port.isdigit():
+        wanted, wanted_port = entry, port
+    return wanted_port == port and (host == wanted or (wanted.startswith("*.") and host.endswith(wanted[1:])))
+
+
+def _host_of(url: str, standard: int | None, port: Any) -> str:
+    """The `host:port` that a URL names, as every library reads it. Raises `ValueError`."""
+    authority = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]
+    match = _AUTHORITY.fullmatch(authority)
+    if match is None:
+        raise ValueError(f"{url} names no host, or not in a way that every library reads alike")
+    given = match["port"] or port or standard
+    return match["host"].lower() + (f":{int(given)}" if given else "")
+
+
+def _name(access: Access) -> str:
+    return access.node or "this node"
+
+
+def _refusal(access: Access, use: Use, what: str, allowed: tuple[str, ...], kind: str, add: str) -> str:
+    setting = f"ROTA_{use.upper()}_{kind}"
+    names = f"names {', '.join(allowed)}" if allowed else "is not set"
+    return (
+        f"{what}: {_name(access)} allows no such {use}: {setting} there {names}. Add {add} to it and restart the node, "
+        "or have the task run on a node that allows it (`group`, `pin`)"
+    )

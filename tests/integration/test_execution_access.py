@@ -1,0 +1,63 @@
+"""What a real worker's attempt may reach: the node's policy travels with the order, and a refusal is final."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.access import Access
+from tasks.secret import NodesOwn, mark
+from tests.integration.attempts import attempts
+
+pytestmark = pytest.mark.integration
+
+BACKUP = "tasks.backup.kind:Backup"
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The kinds of the tests are not installed.
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+
+def test_a_source_that_the_node_does_not_allow_fails_the_run_for_good(tmp_path: Path) -> None:
+    source = tmp_path / "srv"
+    source.mkdir()
+    params: dict[str, Any] = {
+        "source": {"type": "folder", "path": str(source)},
+        "destination": str(tmp_path / "backups"),
+    }
+
+    async def scenario() -> None:
+        async with attempts(tmp_path / "node") as made:
+            order = made.launch(params, BACKUP, access=Access("node-7", ("/var",), (str(tmp_path),)))
+            ended = await made.ended(order)
+            assert (ended.end, ended.retry) == ("failed", False)
+            assert f"{source}: node-7 allows no such source: ROTA_SOURCE_ROOTS there names /var" in str(ended.error)
+            assert "Traceback" not in made.log(order)
+            own = Access("node-7", ("/",), ("/",), own=(str(tmp_path / "node"),))
+            order = made.launch(params | {"destination": str(tmp_path / "node" / "logs")}, BACKUP, access=own)
+            assert "node-7's own, and never a destination" in str((await made.ended(order)).error)
+            allowed = Access("node-7", (str(source),), (str(tmp_path / "backups"),))
+            order = made.launch(params, BACKUP, access=allowed)
+            assert (await made.asked()).run_id == order.run_id, "it goes on to its first checkpoint"
+
+    asyncio.run(scenario())
+
+
+def test_the_node_s_own_secret_is_not_resolved_in_a_worker(tmp_path: Path) -> None:
+    (tmp_path / "rota_secret").write_text("the-members-secret\n")
+    (tmp_path / "copy").write_text("the-members-secret\n")
+    own = NodesOwn((str(tmp_path / "rota_secret"),), "", b"key", (mark("the-members-secret", b"key"),))
+
+    async def scenario() -> None:
+        async with attempts(tmp_path) as made:
+            for name in ("rota_secret", "copy"):
+                order = made.act("tells", params={"secret": {"secret": name}}, own=own)
+                ended = await made.ended(order)
+                assert (ended.end, ended.retry) == ("failed", False)
+                assert f"secret '{name}' is the node's own" in str(ended.error)
+                assert "the-members" not in made.log(order)
+
+    asyncio.run(scenario())

@@ -1,0 +1,161 @@
+"""What a node's policy allows, decided from values alone."""
+
+from typing import Any
+
+import pytest
+
+from tasks.access import (
+    EVERYTHING,
+    NOTHING,
+    Access,
+    Refused,
+    addresses,
+    check_address,
+    check_path,
+    parse_hosts,
+    postgres_address,
+    unpacked,
+)
+from tasks.backup.sources.postgres_url import parse
+from tasks.kind import Failed, Unretryable
+
+NODE = Access("node-1", ("/srv", "/data"), ("/backups",), ("db",), ("s3://ours",), ("/data/rota", "/run/secrets"))
+
+
+@pytest.mark.parametrize("path", ["/srv", "/srv/a/b", "/data/x"])
+def test_what_lies_in_a_root_is_allowed(path: str) -> None:
+    check_path(NODE, "source", path)
+
+
+@pytest.mark.parametrize(
+    ("use", "path", "said"),
+    [
+        ("source", "/etc/shadow", "node-1 allows no such source: ROTA_SOURCE_ROOTS there names /srv, /data"),
+        ("source", "/srv2", "ROTA_SOURCE_ROOTS"),
+        ("source", "/backups", "ROTA_SOURCE_ROOTS"),
+        ("destination", "/srv", "ROTA_DESTINATION_ROOTS"),
+        ("source", "/data/rota", "node-1's own, and never a source"),
+        ("source", "/data/rota/raft/raft.sqlite", "node-1's own"),
+    ],
+)
+def test_what_does_not_is_refused_and_the_setting_named(use: Any, path: str, said: str) -> None:
+    with pytest.raises(Refused) as refused:
+        check_path(NODE, use, path)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("path", ["/proc/1/environ", "/proc", "/sys/kernel", "/dev/mem", "/run/secrets/x"])
+def test_no_root_opens_the_kernel_s_file_systems_or_the_node_s_own(path: str) -> None:
+    with pytest.raises(Refused, match="no setting allows it"):
+        check_path(Access("node-1", ("/", "/proc"), own=NODE.own), "source", path)
+
+
+def test_a_node_that_was_told_nothing_allows_nothing() -> None:
+    for use in ("source", "destination"):
+        with pytest.raises(Refused, match=f"ROTA_{use.upper()}_ROOTS there is not set"):
+            check_path(NOTHING, use, "/srv")
+        with pytest.raises(Refused, match=f"ROTA_{use.upper()}_HOSTS there is not set"):
+            check_address(NOTHING, use, "db:5432", "postgresql://db/x")
+        check_path(EVERYTHING, use, "/srv")
+        check_address(EVERYTHING, use, "db:5432", "postgresql://db/x")
+
+
+def test_a_refusal_is_final_and_its_message_says_all() -> None:
+    assert issubclass(Refused, Unretryable) and issubclass(Refused, Failed)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "url", "options", "allowed"),
+    [
+        ("s3://ours", "s3://ours/x", {}, True),
+        ("s3a://ours/", "s3a://ours", {}, True),
+        ("s3://ours", "s3://theirs/x", {}, False),
+        ("s3://ours", "s3://ours/x", {"endpoint_url": "http://10.0.0.66:9000"}, False),
+        ("s3.internal", "s3://any/x", {"endpoint_url": "https://S3.internal"}, True),
+        ("s3.internal:9000", "s3://any/x", {"endpoint_url": "http://s3.internal:9000/"}, True),
+        ("s3.internal:9000", "s3://any/x", {"endpoint_url": "http://s3.internal:9001"}, False),
+        ("s3.internal", "s3://any/x", {"endpoint_url": "http://s3.internal.evil.example"}, False),
+        ("*.internal", "s3://any/x", {"endpoint_url": "http://s3.internal"}, True),
+        ("*.internal", "s3://any/x", {"endpoint_url": "http://evilinternal"}, False),
+        ("gs://ours", "gcs://ours/x", {}, True),
+        ("gs://ours", "gs://ours/x", {"endpoint_url": "http://evil"}, False),
+        ("acct.dfs.core.windows.net", "abfs://box@acct.dfs.core.windows.net/x", {}, True),
+        ("acct.dfs.core.windows.net", "abfs://box@acct.dfs.core.windows.net/x", {"account_host": "evil"}, False),
+        ("abfs://box", "abfs://box/x", {}, True),
+        ("abfs://box", "abfs://box/x", {"account_name": "evil"}, False),
+        ("box", "sftp://user@box:2222/x", {}, True),
+        ("box:22", "sftp://user@box:2222/x", {}, False),
+        ("box:22", "sftp://user@box/x", {"port": 2222}, False),
+        ("box:22", "ssh://box/x", {}, True),
+        ("127.0.0.1", "http://[::1]/x", {}, False),
+        ("[::1]", "http://[::1]:8080/x", {}, True),
+        ("*", "ftp://anywhere/x", {}, True),
+    ],
+)
+def test_hosts_and_buckets_are_held_against_the_list(
+    hosts: str, url: str, options: dict[str, Any], allowed: bool
+) -> None:
+    access = Access("node-1", destination_hosts=parse_hosts(hosts))
+    found = []
+    for address in addresses(url, options):
+        try:
+            check_address(access, "destination", address, url)
+        except Refused as refused:
+            found.append(str(refused))
+    assert bool(found) is not allowed
+    assert all("ROTA_DESTINATION_HOSTS" in refusal for refusal in found)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "http://evil\\@s3.internal",
+        "http://s3.internal@evil",
+        "http://evil:80@s3.internal",
+        "http://s3.internal\t.evil",
+        "http://",
+        "ftp://s3.internal",
+        "s3.internal",
+        "http://s3.internal:80:81",
+    ],
+)
+def test_an_endpoint_that_libraries_might_read_otherwise_is_none(endpoint: str) -> None:
+    with pytest.raises(ValueError, match=r"endpoint_url|names no host"):
+        addresses("s3://any/x", {"endpoint_url": endpoint})
+
+
+@pytest.mark.parametrize("entry", ["http://x", "s3://", "s3://a/b", "a b", "-x", "x:port", "*x", "[1"])
+def test_a_wrong_entry_is_a_wrong_setting(entry: str) -> None:
+    with pytest.raises(ValueError, match=r"is no (host|bucket)"):
+        parse_hosts(entry)
+
+
+@pytest.mark.parametrize(
+    ("url", "reaches"),
+    [
+        ("postgresql://db/x", ["db:5432"]),
+        ("postgresql://a@db:5433,other/x", ["db:5433", "other:5432"]),
+        ("postgresql://db/x?host=evil", ["evil:5432"]),
+        ("postgresql://db/x?h%6Fst=evil", ["evil:5432"]),
+        ("postgresql://db/x?hostaddr=10.6.6.6", ["db:5432", "10.6.6.6:5432"]),
+        ("postgresql:///x?hostaddr=10.6.6.6", ["10.6.6.6:5432"]),
+        ("postgresql://db%2Cevil/x", ["db:5432", "evil:5432"]),
+        ("postgresql://db,/x", ["db:5432", "localhost"]),
+        ("postgresql://db@evil/x", ["evil:5432"]),
+        ("postgresql://db#@evil/x", ["evil:5432"]),
+        ("postgresql:///x", ["localhost"]),
+        ("postgresql://%2Frun%2Fpostgresql/x", ["localhost"]),
+        ("postgresql://[::1]:5433/x", ["[::1]:5433"]),
+        ("postgresql://db/x?port=5433", ["db:5433"]),
+    ],
+)
+def test_every_server_that_libpq_would_ask_is_held_against_the_list(url: str, reaches: list[str]) -> None:
+    assert [postgres_address(host, port) for host, port in parse(url).servers] == reaches
+
+
+def test_a_policy_comes_out_of_msgpack_as_it_went_in() -> None:
+    from dataclasses import asdict
+
+    import msgpack
+
+    assert unpacked(msgpack.unpackb(msgpack.packb(asdict(NODE)))) == NODE
