@@ -26,13 +26,14 @@ _JSON = {"Content-Type": "application/json"}
 class Connection:
     """One connection to one node, kept open."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str | None = None) -> None:
         self._http = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+        self._headers = _JSON | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def call(self, method: str, target: str, body: Any = None) -> Any:
         """A request; what was answered. Raises `RuntimeError` for an answer of 400 and more."""
         data = None if body is None else json.dumps(body).encode()
-        self._http.request(method, target, data, _JSON)
+        self._http.request(method, target, data, self._headers)
         response = self._http.getresponse()
         answer = response.read()
         if response.status >= 400:
@@ -65,8 +66,8 @@ def main(arguments: list[str] | None = None) -> None:
         leader = cluster.client.get("/v1/cluster")["leader"]
         follower = next(name for name in cluster.names if name != leader)
         ways = {
-            "leader": Connection(cluster.url(leader)),
-            "follower": Connection(cluster.url(follower)),
+            "leader": Connection(cluster.url(leader), cluster.token),
+            "follower": Connection(cluster.url(follower), cluster.token),
         }
         _each(ways, "GET /healthz", range(options.reads), lambda way, _: way.call("GET", "/healthz"))
         _puts(ways, "few", options.puts)

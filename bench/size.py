@@ -102,7 +102,7 @@ class Size:
     def due(self, count: int, minutes: float) -> None:
         """Tasks that are due once a minute each."""
         fresh_window()
-        way = Connection(self.cluster.url(self.cluster.names[0]))
+        way = Connection(self.cluster.url(self.cluster.names[0]), self.cluster.token)
         registered = {}
         begun = time.monotonic()
         for number in range(count):
@@ -143,7 +143,8 @@ class Size:
         """What clients ask, while nothing else happens."""
         fresh_window()
         leader = self.cluster.client.get("/v1/cluster")["leader"]
-        way = Connection(self.cluster.url(next(name for name in self.cluster.names if name != leader)))
+        follower = next(name for name in self.cluster.names if name != leader)
+        way = Connection(self.cluster.url(follower), self.cluster.token)
         names = [f"task-{number * 7919 % self.tasks:06}" for number in range(300)]
         timed(
             "PUT of a new task", range(200), lambda n: way.call("PUT", path("v1", "tasks", f"new-{n}"), _spec("c", n))
@@ -185,7 +186,7 @@ class Size:
         self.limit(f"{what}: ready after", time.monotonic() - begun, READY_S, "s")
 
     def _put(self, numbers: range, version: str) -> None:
-        way = Connection(self.cluster.url(self.cluster.names[0]))
+        way = Connection(self.cluster.url(self.cluster.names[0]), self.cluster.token)
         for start in range(numbers.start, numbers.stop, LIST):
             turn, first = divmod(start, self.tasks)
             chosen = range(first, min(first + LIST, self.tasks, first + numbers.stop - start))

@@ -83,7 +83,7 @@ def _busy(cluster: LocalCluster) -> Iterator[None]:
     over = threading.Event()
 
     def register() -> None:
-        connection = Connection(cluster.url(cluster.names[0]))
+        connection = Connection(cluster.url(cluster.names[0]), cluster.token)
         number = 0
         while not over.is_set():
             connection.call("PUT", path("v1", "tasks", f"more-{number}"), spec(f"more-{number}"))

@@ -64,6 +64,7 @@ class Config:
     metrics_tasks: int = 1000
     access: Access = NOTHING
     own: NodesOwn = NOBODYS
+    umask: int = 0o022
 
     @property
     def me(self) -> Seed | None:

@@ -114,7 +114,7 @@ class Member:
         self._runner = Runner(
             folder.path,
             lambda event: self._conduct.on_event(event),  # noqa: PLW0108 - made below
-            Limits(log_bytes=bounds.log_bytes),
+            Limits(log_bytes=bounds.log_bytes, umask=config.umask),
         )
         self._start_watch = StartWatch(config.node, self.state, lambda why: self._life.aside.set("start", why))
         self._conduct = Conduct(

@@ -73,6 +73,15 @@ def serve(config: Config) -> int:
 
     Raises `CannotStart`.
     """
+    # What the node writes is its user's alone; its work begins with the umask that the node was started with.
+    before = os.umask(0o077)
+    try:
+        return _run(replace(config, umask=before))
+    finally:
+        os.umask(before)
+
+
+def _run(config: Config) -> int:
     if len(config.secret) < SHORT_SECRET:
         _log.warning(
             "ROTA_SECRET is short: who guesses it can run code here; make a better one with: openssl rand -hex 32"

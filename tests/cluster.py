@@ -113,14 +113,15 @@ class Cluster(LocalCluster):
         nodes: int = 3,
         env: Mapping[str, str] | None = None,
         env_of: Mapping[str, Mapping[str, str]] | None = None,
+        *,
+        open_to_all: bool = True,
     ) -> None:
         kinds = folder / "kinds"
         python_path = cluster_kinds.install(kinds) if not kinds.exists() else ""
         self.secrets_dir = folder / "secrets"
         self.secrets_dir.mkdir(exist_ok=True)
         own = {"PYTHONPATH": python_path, "ROTA_SECRETS_DIR": str(self.secrets_dir)}
-        super().__init__(folder, nodes, env={**own, **(env or {})}, env_of=env_of)
-        self._token = (env or {}).get("ROTA_TOKEN")
+        super().__init__(folder, nodes, env={**own, **(env or {})}, env_of=env_of, open_to_all=open_to_all)
         self._pool = urllib3.PoolManager(retries=False, maxsize=4)
         self._description: Description | None = None
         self._notes = 0
@@ -147,7 +148,7 @@ class Cluster(LocalCluster):
         A `fresh` one waits until the node has all that was told to this test before, by whatever node.
         """
         given = {name: value for name, value in query.items() if value is not None}
-        sent = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        sent = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         if json is not NOTHING:
             data = _packed(json)
         if method != "GET":
@@ -176,7 +177,7 @@ class Cluster(LocalCluster):
         self, target: str, node: str, /, headers: Mapping[str, str] | None = None, **query: Any
     ) -> Iterator[Iterator[bytes]]:
         """The pieces of an answer as they come; it is given up where the block ends."""
-        sent = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        sent = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         url = self.url(node) + target + (f"?{urlencode(query)}" if query else "")
         response = self._pool.request(
             "GET", url, headers={**sent, **(headers or {})}, timeout=STREAM_S, preload_content=False

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.chaos.cluster import TOKEN
 from bench.chaos.spaces import BOTH, Spaces, why_not
 from tests.cluster import Cluster
 
@@ -15,7 +14,7 @@ class SeparateCluster(Cluster):
 
     def __init__(self, folder: Path, nodes: int = 3) -> None:
         self._spaces = Spaces(f"node-{number}" for number in range(1, nodes + 1))
-        super().__init__(folder, nodes, env={"ROTA_TOKEN": TOKEN})
+        super().__init__(folder, nodes, open_to_all=False)
         self._spaces.connect()
 
     def host(self, name: str) -> str:

@@ -11,7 +11,6 @@ from bench.chaos.spaces import Spaces
 from node.cli.local import LocalCluster
 from node.client import Client
 
-TOKEN: Final = "a-token-of-the-clients"
 PLACES: Final = 40
 """So many attempts all nodes together run at once: few enough that one of them has no room now and then."""
 
@@ -36,9 +35,7 @@ class HarmedCluster(LocalCluster):
         """The nodes that do not run because they were killed or stopped here."""
         self.places = -(-PLACES // nodes)
         """So many attempts one node runs at once."""
-        super().__init__(
-            folder, nodes, env={"ROTA_MAX_RUNS": str(self.places), **env, **({"ROTA_TOKEN": TOKEN} if spaces else {})}
-        )
+        super().__init__(folder, nodes, env={"ROTA_MAX_RUNS": str(self.places), **env})
         self._disk: SmallDisk | None = None
         try:
             if spaces is not None:
@@ -104,7 +101,7 @@ class HarmedCluster(LocalCluster):
     def clients(self) -> list[Client]:
         """A client for each node, which asks that one first and the others where it cannot be reached."""
         urls = [self.url(name) for name in self.names]
-        return [Client(urls[at:] + urls[:at], TOKEN if self.spaces else None) for at in range(len(urls))]
+        return [Client(urls[at:] + urls[:at], self.token) for at in range(len(urls))]
 
     def rest(self, *names: str) -> list[str]:
         """All nodes but these."""

@@ -255,7 +255,8 @@ def leave_running(_open: ExitStack, cluster: LocalCluster, server: Server) -> No
     pids = [*(cluster.pid(name) for name in cluster.running()), postgres]
     (FOLDER / "kept.json").write_text(json.dumps(pids))
     url = cluster.url(cluster.names[0])
-    console.print(f"\nLeft running: export ROTA_URL={url}; .venv/bin/rota status   (or open {url}/docs)")
+    say_where = f"export ROTA_URL={url} ROTA_TOKEN_FILE={cluster.token_file}"
+    console.print(f"\nLeft running: {say_where}; .venv/bin/rota status   (or open {url}/docs)")
     console.print(f"The next make demo ends it, or: kill {' '.join(map(str, pids))}")
 
 

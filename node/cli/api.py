@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
+from node.cli import tokens
 from node.cli.table import lay_out
 from node.cli.text import file_text
 from node.client import DEFAULT_URL, Client
@@ -56,7 +57,7 @@ class Api:
 
 
 def client_of(where: str) -> Client:
-    """A client for one address or several, with ROTA_TOKEN or what is in ROTA_TOKEN_FILE."""
+    """A client for one address or several, with ROTA_TOKEN, what is in ROTA_TOKEN_FILE, or the token of `rota up`."""
     urls = [url.strip() for url in where.split(",") if url.strip()]
     if not urls or any(not url.startswith(("http://", "https://")) for url in urls):
         raise click.UsageError(
@@ -66,6 +67,8 @@ def client_of(where: str) -> Client:
     path = os.environ.get("ROTA_TOKEN_FILE")
     if not token and path:
         name, token = f"ROTA_TOKEN_FILE={path}", file_text(path, f"ROTA_TOKEN_FILE={path}").strip()
+    elif not token and (kept := tokens.found(urls, os.environ)):
+        name, token = str(kept), file_text(str(kept), str(kept)).strip()
     try:
         return Client(urls, token or None, token_from=name if token else "")
     except ValueError as error:

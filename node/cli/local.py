@@ -49,11 +49,29 @@ def wait_for(what: str, probe: Callable[[], _T | None], deadline_s: float = 20, 
         time.sleep(max(pause_s, min(PAUSE_MAX_S, (now - begun) / 50)))
 
 
-class LocalCluster:
-    """Nodes `node-1`, `node-2`, ... below a folder, which keeps their ports and their secret for the next time.
+def _closed_to_others(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
-    `http_ports` names the HTTP ports; None leaves them to the kernel. `env` is added to every node's
-    environment. Each has a session of its own, unless `one_session`. Nothing runs until `start`.
+
+def _made_once(path: Path) -> None:
+    """A secret in the file `path`, which only this user can read, made anew unless it is there. Raises `OSError`."""
+    if path.exists():
+        path.chmod(0o600)
+        return
+    aside = path.with_name(f".{path.name}.new")
+    aside.unlink(missing_ok=True)
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+    aside.replace(path)
+
+
+class LocalCluster:
+    """Nodes `node-1`, `node-2`, ... below a folder, which keeps their ports, secret and token for the next time.
+
+    `http_ports` names the HTTP ports; None leaves them to the kernel. `env` is added to every node's environment; a
+    token in it is the cluster's, else one is made, unless `open_to_all`: then whoever is on this machine may register
+    tasks. Each has a session of its own, unless `one_session`. `umask` is the one that nodes begin with, and give to
+    their work; None: this process's. Nothing runs until `start`.
     """
 
     def __init__(
@@ -65,17 +83,24 @@ class LocalCluster:
         env_of: Mapping[str, Mapping[str, str]] | None = None,
         *,
         one_session: bool = False,
+        open_to_all: bool = False,
+        umask: int | None = None,
     ) -> None:
         self.folder = folder.absolute()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if (self.folder / "cluster.json").exists():
+            self.folder.chmod(0o700)
         self.names = [f"node-{number}" for number in range(1, nodes + 1)]
         self._env = dict(env or {})
         self._env_of = env_of or {}
         self._one_session = one_session
+        self._umask = -1 if umask is None else umask
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._plan = self._kept(nodes, http_ports)
         self._held = hold(port for ports in self._plan.values() for port in ports)
-        self.client = Client([self.url(name) for name in self.names], self._env.get("ROTA_TOKEN"))
+        self.token_file: Path | None = None
+        self.token = self._own_token(open_to_all)
+        self.client = Client([self.url(name) for name in self.names], self.token)
 
     def _kept(self, nodes: int, http_ports: list[int] | None) -> dict[str, list[int]]:
         path = self.folder / "cluster.json"
@@ -92,11 +117,27 @@ class LocalCluster:
             http = http_ports or raft[nodes:]
             plan = {name: [raft[index], http[index]] for index, name in enumerate(self.names)}
         path.write_text(json.dumps(plan))
-        secret = self.folder / "secret"
-        if not secret.exists():
-            secret.touch(0o600)
-            secret.write_text(secrets.token_hex(32))
+        _made_once(self.folder / "secret")
         return plan
+
+    def _own_token(self, open_to_all: bool) -> str | None:
+        """The token for clients: the environment's, or the one that the folder keeps. Raises `OSError`."""
+        if token := self._env.get("ROTA_TOKEN"):
+            return token
+        if given := self._env.get("ROTA_TOKEN_FILE"):
+            self.token_file = Path(given).absolute()
+        elif open_to_all:
+            return None
+        else:
+            self.token_file = self.folder / "token"
+            _made_once(self.token_file)
+        self._env["ROTA_TOKEN_FILE"] = str(self.token_file)
+        return self.token_file.read_text().strip()
+
+    @property
+    def http_ports(self) -> list[int]:
+        """The ports of the nodes' APIs."""
+        return [http for _, http in self._plan.values()]
 
     @property
     def members(self) -> str:
@@ -113,7 +154,7 @@ class LocalCluster:
 
     def client_of(self, name: str, timeout_s: float = 15) -> Client:
         """A client that speaks to one node only."""
-        return Client([self.url(name)], self._env.get("ROTA_TOKEN"), timeout_s)
+        return Client([self.url(name)], self.token, timeout_s)
 
     def log_file(self, name: str) -> Path:
         """What a node says on standard error."""
@@ -140,7 +181,7 @@ class LocalCluster:
     def start(self, *names: str) -> None:
         """Start these nodes, or all, without waiting for them."""
         for name in names or self.names:
-            with self.log_file(name).open("ab") as log:
+            with open(self.log_file(name), "ab", opener=_closed_to_others) as log:
                 self._processes[name] = subprocess.Popen(
                     self.command(name),
                     env=self.environment(name),
@@ -148,6 +189,7 @@ class LocalCluster:
                     stdout=log,
                     stderr=log,
                     start_new_session=not self._one_session,
+                    umask=self._umask,
                 )
 
     def pid(self, name: str) -> int:

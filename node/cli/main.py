@@ -61,7 +61,8 @@ def rota() -> None:
     """A small cluster of equal nodes that runs backups, ETL and Spark ingests.
 
     ROTA_URL says where the cluster is (one address or several, separated by commas; http://127.0.0.1:8101 if
-    it is not set), ROTA_TOKEN or ROTA_TOKEN_FILE holds the token where one is asked for.
+    it is not set), ROTA_TOKEN or ROTA_TOKEN_FILE holds the token where one is asked for; that of `rota up`
+    is found without.
 
     Exit codes: 0 done, 1 the thing failed, 2 the call was wrong, 3 no quorum or unreachable.
     """

@@ -1,16 +1,21 @@
 """`rota up`: a cluster on this machine, in the foreground, one process a node."""
 
 import fcntl
+import os
 import signal
 import socket
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 import click
 
+from node.cli import tokens
 from node.cli.local import LocalCluster, NotInTime
+from node.cli.up_settings import NotForUp, handed_on
+from node.config import unknown_settings
 
 
 @click.command("up")
@@ -27,11 +32,22 @@ def up_command(nodes: int, folder: Path, port: int) -> None:
     """Run a cluster on this machine until interrupted.
 
     A node that dies is left dead until `rota up` is stopped and started again; the folder keeps what it knew.
-    Tasks of kind `command` are allowed.
+    Tasks of kind `command` are allowed, unless ROTA_ALLOW_COMMAND=0. Clients need the token in DIR/token, which this
+    command line finds by itself; ROTA_TOKEN sets another. Other ROTA_* settings are handed on to every node.
     """
+    # Before anything is made. The nodes begin with the user's own, which is that of their work.
+    umask = os.umask(0o077)
     ports = list(range(port, port + nodes))
     try:
+        settings = handed_on(os.environ)
+    except NotForUp as error:
+        raise click.UsageError(str(error)) from error
+    for name in unknown_settings(settings):
+        click.echo(f"rota: {name} is not a setting of a node's: a slip of the pen?", err=True)
+    try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_uid != os.geteuid():
+            raise click.ClickException(f"{folder} is another user's, who could change what runs there: choose another")
         lock = (folder / "lock").open("w")
     except OSError as error:
         raise click.ClickException(f"cannot use {folder}: {error.strerror}") from error
@@ -39,9 +55,11 @@ def up_command(nodes: int, folder: Path, port: int) -> None:
         _hold(lock, folder)
         _refuse_taken(ports)
         try:
-            cluster = LocalCluster(folder, nodes, ports)
+            cluster = LocalCluster(folder, nodes, ports, env=settings, umask=umask)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
+        except OSError as error:
+            raise click.ClickException(f"cannot use {error.filename or folder}: {error.strerror}") from error
         _run(cluster)
 
 
@@ -77,7 +95,7 @@ def _run(cluster: LocalCluster) -> None:
         if stop.is_set():
             raise _Interrupted
 
-    with cluster:
+    with cluster, _noted(cluster):
         cluster.start()
         try:
             cluster.wait_until_ready(go_on=go_on)
@@ -91,6 +109,22 @@ def _run(cluster: LocalCluster) -> None:
             pass
         with suppress(OSError):  # of a terminal that is gone
             click.echo(f"stopping on {asked[0]}")
+
+
+@contextmanager
+def _noted(cluster: LocalCluster) -> Iterator[None]:
+    """While the block lasts, this user's command line finds the cluster's token from any folder."""
+    if cluster.token_file is None:
+        yield
+        return
+    try:
+        tokens.note(cluster.token_file, cluster.http_ports, os.environ)
+    except OSError as error:
+        click.echo(f"rota: {error.filename or 'the state folder'}: {error.strerror}, so set ROTA_TOKEN_FILE", err=True)
+    try:
+        yield
+    finally:
+        tokens.forget(cluster.token_file, cluster.http_ports, os.environ)
 
 
 def _refuse_taken(ports: list[int]) -> None:
@@ -110,6 +144,10 @@ def _greet(cluster: LocalCluster) -> None:
         click.echo(f"{name}  {cluster.url(name)}  process {cluster.pid(name)}  log {cluster.log_file(name)}")
     first = cluster.url(cluster.names[0])
     click.echo(f"\nready. In another terminal:  export ROTA_URL={first}; rota status   (or open {first}/docs)")
+    if cluster.token_file is None:
+        click.echo("ROTA_TOKEN is the token, there too")
+    else:
+        click.echo(f"the token is in {cluster.token_file}; rota finds it, and a browser asks for it as the password")
 
 
 def _watch(cluster: LocalCluster, stop: threading.Event) -> None:

@@ -49,7 +49,8 @@ class Limits:
     """What holds for every attempt of a member.
 
     `stop_s` is how long an attempt that was asked to stop may take before it is killed, `hand_over_s` the
-    same for one that is handed over. `oom_score_adj` makes memory pressure take the work before the node.
+    same for one that is handed over. `umask` is the one that the work begins with; what the node makes is its own
+    alone. `oom_score_adj` makes memory pressure take the work before the node.
     """
 
     nice: int = 10
@@ -57,6 +58,7 @@ class Limits:
     stop_s: float = 10.0
     hand_over_s: float = 60.0
     log_bytes: int = 64 * MIB
+    umask: int = 0o022
 
 
 @dataclass(frozen=True, slots=True)

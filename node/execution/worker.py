@@ -79,6 +79,7 @@ def _leave_supervisor(supervisor: int, keep: Collection[int], output: int, brief
     sys.stdin = open(0, closefd=False)  # noqa: SIM115  they stay open as long as the process
     sys.stdout = _printer(1)
     sys.stderr = _printer(2)
+    os.umask(brief.limits.umask)
     os.nice(brief.limits.nice)
     oom_score_adj = Path("/proc/self/oom_score_adj")
     # Raising it needs no privilege; lowering it would, where the node's own is high already.

@@ -110,8 +110,8 @@ class Backup:
     def run(self, ctx: Context[BackupParams]) -> dict[str, Any]:
         """Make one backup. Result: its URL, sizes, seconds, remarks, how many old ones were removed, what could not be.
 
-        Raises `BadDestination`, `Fenced`, `MissingSecret`, `OtherSource`, `Refused`, `Stopped`, `Vanished`, and what the
-        source's file names.
+        Raises `BadDestination`, `Fenced`, `MissingSecret`, `OtherSource`, `Refused`, `Stopped`, `Vanished`, and what
+        the source's file names.
         """
         # A backup holds what the source's own permissions keep from others.
         with closed_to_others():

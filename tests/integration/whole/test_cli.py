@@ -230,7 +230,8 @@ def ports_in_a_row(count: int) -> int:
 
 def test_up_runs_a_cluster_until_it_is_interrupted(tmp_path: Path) -> None:
     first = ports_in_a_row(2)
-    rota = Rota(f"http://127.0.0.1:{first},http://127.0.0.1:{first + 1}")
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    rota = Rota(f"http://127.0.0.1:{first},http://127.0.0.1:{first + 1}", env=state)
     words = ("up", "--nodes", "2", "--dir", str(tmp_path / "r"), "--port", str(first))
     for turn in range(2):
         with rota.running(*words) as up:
@@ -256,6 +257,56 @@ def test_up_runs_a_cluster_until_it_is_interrupted(tmp_path: Path) -> None:
         True,
         True,
     )
+
+
+def test_up_lets_nobody_else_in_and_its_command_line_needs_not_be_told(tmp_path: Path) -> None:
+    """Another user of the machine registered a command with a cluster of root's, and read its files."""
+    first = ports_in_a_row(1)
+    url = f"http://127.0.0.1:{first}"
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "pg").write_text("hunter2")
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    given = {"ROTA_SECRETS_DIR": str(tmp_path / "tasks"), "ROTA_ENV_ALLOW": "SHELL_IS", "SHELL_IS": "sh"}
+    words = ("up", "--nodes", "1", "--dir", str(tmp_path / "r"), "--port", str(first))
+    (tmp_path / "r").mkdir(0o755)
+    (tmp_path / "r" / "cluster.json").write_text(json.dumps({"node-1": [free_ports(1)[0], first]}))  # as of before
+    for wrong in ("ROTA_BIND", "ROTA_DATA", "ROTA_SECRET"):
+        refused = Rota(url, env=state | {wrong: "0.0.0.0"})(*words)
+        assert (refused.code, f"rota up does not take {wrong}" in refused.err) == (2, True)
+    before = os.umask(0)
+    try:
+        running = Rota(url, env=state | given).running(*words)
+        with running as up:
+            wait_for("it says that it is ready", lambda: "ready" in up.out())
+            stranger = Rota(url, env={"XDG_STATE_HOME": str(tmp_path / "elsewhere")})
+            refused = stranger("apply", "-f", "-", stdin="{name: x, kind: command, params: {argv: [id]}}")
+            assert (refused.code, "401" in refused.err or "ROTA_TOKEN" in refused.err) == (2, True)
+            assert Rota(url, "wrong", env=state)("members").code == 2
+            rota = Rota(url, env=state)
+            told = 'test "$A$B" = hunter2sh && umask && touch by-work && stat -c %a by-work'
+            spec = {
+                "name": "told",
+                "kind": "command",
+                "params": {
+                    "argv": ["sh", "-c", told],
+                    "env": {"A": {"secret": "pg"}, "B": {"env": "SHELL_IS"}},
+                },
+            }
+            assert rota("apply", "-f", "-", stdin=json.dumps(spec)).code == 0
+            ran = rota("run", "told", "--wait")
+            assert ran.code == 0, ran.err + ran.out
+            [run] = rota("runs", "told", "--json").json["items"]
+            assert rota("log", run["run_id"]).out.split() == ["0000", "666"], "work has the umask of whoever started it"
+            made = [path for path in (tmp_path / "r").rglob("*") if not path.is_symlink()]
+            assert {"token", "secret", "lock", "node-1.log", "history.db"} <= {path.name for path in made}
+            open_ones = [str(path) for path in made if path.name != "cluster.json" and path.stat().st_mode & 0o077]
+            assert open_ones == []
+            assert (tmp_path / "r").stat().st_mode & 0o077 == 0
+            up.process.send_signal(signal.SIGINT)
+            assert up.process.wait(30) == 0
+    finally:
+        os.umask(before)
+    assert list((tmp_path / "state" / "rota" / "up").iterdir()) == [], "no token is sent to whoever takes the port"
 
 
 def test_up_stops_its_cluster_when_its_terminal_closes(tmp_path: Path) -> None:
@@ -306,7 +357,7 @@ def _up(folder: Path) -> Iterator[tuple[Running, list[str]]]:
     first = ports_in_a_row(2)
     urls = [f"http://127.0.0.1:{first}", f"http://127.0.0.1:{first + 1}"]
     words = ("up", "--nodes", "2", "--dir", str(folder / "r"), "--port", str(first))
-    with Rota(urls[0]).running(*words) as up:
+    with Rota(urls[0], env={"XDG_STATE_HOME": str(folder / "state")}).running(*words) as up:
         wait_for("it says that it is ready", lambda: "ready" in up.out())
         pids = [int(pid) for pid in re.findall(r"process (\d+)", up.out())]
         try:
