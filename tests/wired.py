@@ -1,8 +1,8 @@
 """Members of a Raft cluster in one thread: the product's own consensus, intake, transport, journal and snapshots, with
 a clock that stands still unless it is told, and links that a test cuts, delays and empties.
 
-Only sockets are left out: a `Wire` stands for the library's TcpConnection. Messages are pickled on the way, as they
-are between processes; what a member sent before it died can still arrive, until the two are connected anew.
+Only sockets are left out: a `Wire` stands for the library's TcpConnection. Messages are packed and checked on the way,
+as they are between processes; what a member sent before it died can still arrive, until the two are connected anew.
 """
 
 import os
@@ -28,6 +28,7 @@ import node.raft.intake
 import node.raft.recovery
 import node.raft.transport
 from node.cluster_id import ClusterId
+from node.raft import messages
 from node.raft.addresses import Book
 from node.raft.consensus import Consensus, configuration
 from node.raft.folder import open_folder
@@ -54,7 +55,7 @@ class Wire:
     def __init__(self, world: "World", here: str, there: str) -> None:
         self._world, self._here, self._there = world, here, there
         self.state = CONNECTION_STATE.CONNECTED
-        self.sendRandKey = b"as if the handshake were over"
+        self.ready = True
         self.sent: list[Message] = []
         self.backlog_bytes = 0
 
@@ -255,7 +256,7 @@ class World:
     def post(self, here: str, there: str, message: Message) -> None:
         """Put a message on its way."""
         if (here, there) in self.links:
-            self.links[here, there].append(pickle.loads(pickle.dumps(message)))
+            self.links[here, there].append(messages.unpack(messages.pack(message)))
 
     def deliver(self, here: str, there: str) -> bool:
         """Let the next message on a link arrive; False if there was none."""

@@ -2,42 +2,69 @@
 """The library's connections, mended: nobody keeps Raft's thread or fills its memory by sending.
 
 The library reads a connection until it is empty, which somebody who sends fast enough never lets it be, and copies all
-that is there for each piece that comes. It believes any length that a message says it has. What is replaced is called
+that is there for each piece that comes. It believes any length that a message says it has, and unpickles what is in it:
+here each message is a length, and what `Channel` sealed of what `messages` packed. What is replaced is called
 `_TcpConnection__...`, Python's mangled names of the library's private parts.
 """
 
+import os
 import struct
+from collections.abc import Callable
 from typing import Any, Final
 
-from pysyncobj import pickle, tcp_connection, transport
+from cryptography.exceptions import InvalidTag
+from pysyncobj import transport
 from pysyncobj.monotonic import monotonic
 from pysyncobj.poller import POLL_EVENT_TYPE
-from pysyncobj.tcp_connection import TcpConnection
+from pysyncobj.tcp_connection import CONNECTION_STATE, TcpConnection
+
+from node.raft import messages
+from node.raft.messages import BadMessage, Message
+from node.raft.sealing import NONCE_BYTES, Channel, NotSealed, Seal
 
 HANDSHAKE_BYTES: Final = 1024
 """The largest message of somebody who has not said who it is. Two names of 128 with all around them take under 400."""
-
-MESSAGE_BYTES: Final = 16 << 20
-"""The largest message of a member. They send less than 5 MiB: a batch of entries with one beyond it, pickled."""
 
 READ_BYTES: Final = 1 << 20
 """About so much is read before others have their turn. What is left makes the poller come back at once: it tells what
 is there, not what has come."""
 
 _LENGTH: Final = struct.Struct("i")
+_EVERYTHING: Final = POLL_EVENT_TYPE.READ | POLL_EVENT_TYPE.WRITE | POLL_EVENT_TYPE.ERROR
 
 
 class Connection(TcpConnection):  # type: ignore[misc]  # the library ships no types
     """Differences: reads so much at a time, no message over `limit_bytes`; sends what is left over as soon as it can.
 
-    `limit_bytes` is HANDSHAKE_BYTES until its owner knows who the other side is.
+    `limit_bytes` is HANDSHAKE_BYTES until its owner knows who the other side is. The dialler `greet`s; `on_greeted` is
+    called once messages can be sent. `on_bad` gets what is sealed as it should, and is no message of this version:
+    without it, the connection ends there, as it does with all that is not sealed so.
     """
+
+    encryptor: Seal
+    _TcpConnection__writeBuffer: bytes
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self.limit_bytes = HANDSHAKE_BYTES
+        self.on_greeted: Callable[[], None] = lambda: None
+        self.on_bad: Callable[[BadMessage], None] | None = None
+        self._channel: Channel | None = None
+        self._dialled = "socket" not in options
         self._received = bytearray()
-        self.recvLastTimestamp = 0
         super().__init__(*args, **options)
+
+    @property
+    def ready(self) -> bool:
+        """Whether messages can be sent."""
+        return self._channel is not None and self._channel.ready and self.state == CONNECTION_STATE.CONNECTED
+
+    @property
+    def peer(self) -> str:
+        """The address at the other end; empty if the connection has ended."""
+        try:
+            return str(self._TcpConnection__socket.getpeername()[0])
+        except (AttributeError, OSError):
+            return ""
 
     def connect(self, host: str | None, port: int) -> bool:
         """Begin to dial. The library raises if there is no file descriptor left: it is tried again later."""
@@ -49,16 +76,26 @@ class Connection(TcpConnection):  # type: ignore[misc]  # the library ships no t
     def disconnect(self) -> None:
         """Close it, and forget what was on its way."""
         self.limit_bytes = HANDSHAKE_BYTES
+        self.on_bad = None
+        self._channel = None
         self._received.clear()
         super().disconnect()
 
-    def send(self, message: Any) -> None:
+    def greet(self) -> None:
+        """Send this side's nonce: the first thing that is sent."""
+        self._channel = self.encryptor.channel(os.urandom(NONCE_BYTES), dialled=self._dialled)
+        self._write(self._channel.greeting())
+
+    def send(self, message: Message) -> None:
         """Send a message. The library keeps what does not go at once until it is given another one."""
-        super().send(message)
+        if self._channel is not None and self._channel.ready:
+            self._write(self._channel.seal(messages.pack(message)))
+
+    def _write(self, data: bytes) -> None:
+        self._TcpConnection__writeBuffer += _LENGTH.pack(len(data)) + data
+        self._TcpConnection__trySendBuffer()
         if self.getSendBufferSize():
-            everything = POLL_EVENT_TYPE.READ | POLL_EVENT_TYPE.WRITE | POLL_EVENT_TYPE.ERROR
-            process = self._TcpConnection__processConnection
-            self._TcpConnection__poller.subscribe(self.fileno(), process, everything)
+            self._TcpConnection__poller.subscribe(self.fileno(), self._TcpConnection__processConnection, _EVERYTHING)
 
     def _TcpConnection__tryReadBuffer(self) -> None:
         left = min(READ_BYTES, self.limit_bytes)
@@ -79,8 +116,26 @@ class Connection(TcpConnection):  # type: ignore[misc]  # the library ships no t
                 break
         self._TcpConnection__lastReadTime = monotonic()
 
-    def _TcpConnection__processParseMessage(self) -> Any:
+    def _TcpConnection__processParseMessage(self) -> Message | None:
         """The next message, None if it is not all there. Whoever sends anything else is hung up on."""
+        while (data := self._next()) is not None:
+            if self._channel is None or not self._channel.ready:
+                self._agree(data)
+                continue
+            try:
+                return messages.unpack(self._channel.open(data))
+            except BadMessage as error:
+                if self.on_bad is None:
+                    self.disconnect()
+                    return None
+                self.on_bad(error)
+            except (InvalidTag, NotSealed, ValueError):
+                self.disconnect()
+                return None
+        return None
+
+    def _next(self) -> bytes | None:
+        """The bytes of the next message, without their length."""
         received = self._received
         if len(received) < _LENGTH.size:
             return None
@@ -94,25 +149,21 @@ class Connection(TcpConnection):  # type: ignore[misc]  # the library ships no t
         with memoryview(received) as view:
             data = bytes(view[_LENGTH.size : end])
         del received[:end]
-        try:
-            return self._opened(data)
-        except Exception:  # noqa: BLE001 - whatever it is, it is no member's message
-            self.disconnect()
-            return None
+        return data
 
-    def _opened(self, data: bytes) -> Any:
-        if self.encryptor:
-            sealed_at = self.encryptor.extract_timestamp(data)
-            if sealed_at < self.recvLastTimestamp:
-                raise ValueError("sealed before the message before it")
-            self.recvLastTimestamp = sealed_at
-            data = self.encryptor.decrypt(data)
-        message = pickle.loads(tcp_connection.zlib.decompress(data))
-        if self.recvRandKey:
-            key, message = message
-            if key != self.recvRandKey:
-                raise ValueError("not made for this connection")
-        return message
+    def _agree(self, greeting: bytes) -> None:
+        """The other side's greeting has come. Whoever was called answers with its own."""
+        try:
+            if self._channel is None:
+                self._channel = self.encryptor.channel(os.urandom(NONCE_BYTES), dialled=False)
+                self._channel.agree(greeting)
+                self._write(self._channel.greeting())
+            else:
+                self._channel.agree(greeting)
+        except NotSealed:
+            self.disconnect()
+        else:
+            self.on_greeted()
 
 
 def mend_dialled() -> None:

@@ -19,12 +19,12 @@ from pysyncobj.node import Node
 from node.cluster_id import ClusterId
 from node.raft import membership, snapshot
 from node.raft.addresses import Book
-from node.raft.deflate import mend_connections
 from node.raft.elections import Elections
 from node.raft.errors import Broken
 from node.raft.folder import CLUSTER_ID, Folder
 from node.raft.intake import Intake
 from node.raft.machine import Timing
+from node.raft.messages import COMMAND_BYTES
 from node.raft.prevote import Standing
 from node.raft.recovery import Recovery
 from node.raft.sealing import mend_encryptor
@@ -33,8 +33,8 @@ from node.raft.transport import Transport
 
 logger = logging.getLogger(__name__)
 
-BATCH_BYTES = 2 << 20
-"""Entries beyond this take a path in the library that cuts them wrongly; ours are kept under 1 MiB."""
+BATCH_BYTES = COMMAND_BYTES
+"""Entries beyond this take a path in the library that pickles them and cuts them wrongly; ours stay under 1 MiB."""
 
 APPLIED_AT_ONCE = 64
 APPLIED_BYTES = 128 << 10
@@ -57,7 +57,6 @@ def _our_journal(journal: object) -> object:
 
 
 syncobj.createJournal = _our_journal
-mend_connections()
 mend_encryptor()
 
 
@@ -281,6 +280,13 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         """Apply entries as bytes. Changes of membership count from the moment they are in the log, not from here."""
         if command[:1] == membership.REGULAR:
             self._apply(command[1:])
+
+    def _SyncObj__parseChangeClusterRequest(self, command: bytes) -> list[str] | None:
+        """The change of membership in a command; None if it is of another kind. The library unpickles it.
+
+        Raises UnreadableChange: only for what is in the log already. `messages` lets no such thing in.
+        """
+        return list(membership.unpack(command)) if command[0] == membership.MEMBERSHIP else None
 
     def _SyncObj__applyLogEntries(self) -> bool:
         """As leader, tell the others what is committed before applying it here: one of them may be waited for.

@@ -47,6 +47,10 @@ class CannotOpen(RaftError):
         super().__init__(f"{what}: see to the room on its disk, and to its permissions")
 
 
+class UnreadableChange(RaftError):
+    """A change of membership in the log is of no form that this version knows."""
+
+
 class ForeignData(RaftError):
     """The data folder is another member's."""
 

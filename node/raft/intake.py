@@ -7,22 +7,18 @@ what is here already is not loaded over it; a member that lost its log heeds no 
 knows how things stand (`recall`).
 """
 
-import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
 
+from node.raft.messages import Message
 from node.raft.prevote import Standing, may_vote
 from node.raft.trimming import Known, New, Unmatched, trim
 
 if TYPE_CHECKING:
     from node.raft.consensus import Consensus
-
-logger = logging.getLogger(__name__)
-
-Message = dict[str, Any]
 
 
 class Intake:
@@ -49,10 +45,8 @@ class Intake:
 
     def take(self, node: Node, message: Message) -> None:
         """Take a message from a member."""
-        kind = self._kinds.get(message.get("type", ""))
-        if kind is None:
-            logger.warning("a message of unknown type from %s is left out: is it of another version?", node.id)
-        else:
+        kind = self._kinds.get(message["type"])
+        if kind is not None:  # else it belongs to the beginning of a connection, and says nothing now
             kind(node, message)
 
     def _hand_on(self, node: Node, message: Message) -> None:
@@ -73,9 +67,6 @@ class Intake:
         here.elections.poll.open = False
         if "prevLogIdx" not in message:
             self._part(node, message)
-            return
-        if "transmission" in message:
-            logger.error("an entry over the limit from %s is left out: all members need the same version", node.id)
             return
         prev, term, entries = message["prevLogIdx"], message["prevLogTerm"], message["entries"]
         if prev is None:  # the leader's own log begins later: a snapshot will follow

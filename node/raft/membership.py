@@ -1,25 +1,68 @@
 """Who is a member, by the log: the latest entry counts, committed or not (Ongaro 2014, section 4.1)."""
 
-import pickle
+import re
 from collections.abc import Collection, Iterable
-from typing import Literal
+from typing import Final, Literal
 
+import msgpack
+
+from node.raft.errors import UnreadableChange
 from node.raft.trimming import Entry
 
 REGULAR = b"\x00"
+NO_OP = 1
 MEMBERSHIP = 2
 """The library's first byte of a command: its kind."""
 
+_PICKLED: Final = re.compile(
+    rb"\x80\x02\]q\x00\(X\x03\x00\x00\x00(add|rem)q\x01(?:X(....)(.*)q\x02|h\x01)e\.", re.DOTALL
+)
+"""What `pickle` made of [what, member] with protocol 2: two strings, or twice the same one."""
+
 
 def pack(what: Literal["add", "rem"], member: str) -> bytes:
-    """A change as the library reads it: a pickled list of strings, none of our objects. `member`: "id host port"."""
-    return pickle.dumps([what, member], protocol=2)
+    """A change, as the log has it after the byte that says so. `member`: "id host port" where it is added."""
+    packed: bytes = msgpack.packb([what, member])
+    return packed
 
 
 def unpack(command: bytes) -> tuple[str, str]:
-    """The change in a membership command. It has passed the secret, as has all that the library unpickles."""
-    what, member = pickle.loads(command[1:])[:2]  # noqa: S301 - the library unpickles it anyway
-    return what, member
+    r"""The change in a membership command: "add" or "rem", and the member. Raises `UnreadableChange`.
+
+    Earlier versions pickled them. Those are read as the text that they are; nothing is ever unpickled.
+
+    >>> unpack(b"\x02" + pack("add", "n4 host 7001"))
+    ('add', 'n4 host 7001')
+    """
+    packed = command[1:]
+    try:
+        change = _unpickled(packed) if packed[:1] == b"\x80" else msgpack.unpackb(packed, use_list=False)
+    except (ValueError, msgpack.UnpackException):
+        change = None
+    match change:
+        case ("add", str(member)) if _is_whole(member):
+            return "add", member
+        case ("rem", str(member)) if member:
+            return "rem", member
+    raise UnreadableChange(
+        f"a change of membership cannot be read ({packed[:40]!r}): is the log of a later version of Rota?"
+    )
+
+
+def _unpickled(packed: bytes) -> tuple[str, str] | None:
+    """The two strings of an earlier version. Raises `ValueError`."""
+    found = _PICKLED.fullmatch(packed)
+    if found is None:
+        return None
+    what, size, member = found.groups()
+    if size is not None and int.from_bytes(size, "little") != len(member):
+        return None
+    return what.decode(), (what if size is None else member).decode()
+
+
+def _is_whole(member: str) -> bool:
+    parts = member.split(" ")
+    return len(parts) == 3 and all(parts) and parts[2].isascii() and parts[2].isdigit() and int(parts[2]) < 65_536
 
 
 def changes(entries: Iterable[Entry]) -> bool:

@@ -11,8 +11,9 @@ from pysyncobj.node import Node
 from pysyncobj.tcp_connection import CONNECTION_STATE
 from pysyncobj.transport import TCPTransport
 
-from node.raft.connections import MESSAGE_BYTES, Connection, mend_dialled
+from node.raft.connections import Connection, mend_dialled
 from node.raft.listener import Listener
+from node.raft.messages import MESSAGE_BYTES, BadMessage, Message
 
 if TYPE_CHECKING:
     from node.raft.consensus import Consensus
@@ -27,8 +28,8 @@ STRANGER_S = 2.0
 BACKLOG_BYTES = 8 << 20
 """More than this is not put into a connection's buffer: what is left out is sent again when it is missed."""
 PIECE_BACKLOG_BYTES = 4 << 20
-
-Message = dict[str, Any]
+TOLD_MAX = 64
+"""So many kinds of bad messages are remembered as told of; then they are told of anew."""
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         self._unknown_since: dict[Any, float] = {}
         self._clusters: dict[object, str] = {}
         """By connection whose other side is known: which cluster that says it is of; empty: of none yet."""
+        self._bad_told: set[tuple[str, str]] = set()
         self._mistaken: dict[str, str] = {}
         """By member: who answered in its place."""
         super().__init__(syncObj, selfNode, otherNodes)
@@ -66,13 +68,21 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
     # -- messages
 
     def _onMessageReceived(self, node: Node, message: Message) -> None:
-        if node not in self._nodes or not isinstance(message, dict):
+        if node not in self._nodes:
             return
-        if message.get("type") == "cluster":
-            self._introduced(node, str(message["id"]), str(message.get("member")))
+        if message["type"] == "cluster":
+            self._introduced(node, message["id"], message["member"])
         elif self._connections.get(node) in self._clusters:
             self.heard[node.id] = monotonic()
             self._consensus.intake.take(node, message)
+
+    def _bad(self, node: Node, error: BadMessage) -> None:
+        """A member has sent something that is no message. It is left out, and said once."""
+        if (node.id, str(error)) not in self._bad_told:
+            if len(self._bad_told) >= TOLD_MAX:
+                self._bad_told.clear()
+            self._bad_told.add((node.id, str(error)))
+            logger.warning("a message from %s is left out: %s; is it of another version of Rota?", node.id, error)
 
     def hand_on(self, node: Node, message: Message) -> None:
         """Give a message to the library."""
@@ -135,7 +145,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
     def announce(self) -> None:
         """This member knows now which cluster it is of: tell the others, and part from those of another."""
         for node, connection in list(self._connections.items()):
-            if connection.sendRandKey is not None:
+            if connection.ready:
                 super().send(node, self._ours())
             if connection in self._clusters:
                 self._part_from_stranger(node, self._clusters[connection])
@@ -158,6 +168,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         known = connection in self._clusters
         self._clusters[connection] = theirs
         connection.limit_bytes = MESSAGE_BYTES
+        connection.on_bad = partial(self._bad, node)
         if not known:
             self._onNodeConnected(node)
 
@@ -171,14 +182,17 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         self._lastConnectAttempt[node] = monotonic() + STRANGER_S
         self._connections[node].disconnect()
 
-    def _sendSelfAddress(self, conn: Any) -> None:
-        conn.send(f"{self._consensus.me} {self._consensus.cluster.known} {self._connToNode(conn).id}")
-
-    def _onOutgoingMessageReceived(self, conn: Any, message: Any) -> None:
-        """Whoever was dialled has sent its key. The library takes it for the member from here on."""
-        conn.sendRandKey = message
+    def _onOutgoingConnected(self, conn: Any) -> None:
+        """A dial has succeeded. What comes is for the member from here on, which has to say first who it is."""
         conn.setOnMessageReceivedCallback(partial(self._onMessageReceived, self._connToNode(conn)))
-        self._sendSelfAddress(conn)
+        conn.on_greeted = partial(self._greeted, conn)
+        conn.greet()
+
+    def _greeted(self, conn: Any) -> None:
+        """Whoever was dialled has sent its nonce: say who calls, and whom."""
+        called = self._connToNode(conn)
+        known = self._consensus.cluster.known
+        conn.send({"type": "hello", "member": self._consensus.me, "cluster": known, "called": called.id})
 
     # -- connections
 
@@ -225,13 +239,13 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
             oldest.disconnect()
         return oldest is not None
 
-    def _onIncomingMessageReceived(self, conn: Any, message: Any) -> None:
-        if not conn.sendRandKey:
-            super()._onIncomingMessageReceived(conn, message)
+    def _onIncomingMessageReceived(self, conn: Any, message: Message) -> None:
+        """Somebody who has called says who it is. It has the secret: the message would not have been opened."""
+        if message["type"] != "hello":
+            conn.disconnect()
             return
-        name, theirs, called = _introduction(message)
-        stranger = name and self._consensus.cluster.stranger(name, theirs) is not None
-        if stranger or (name and called != self._consensus.me):
+        name, theirs, called = message["member"], message["cluster"], message["called"]
+        if self._consensus.cluster.stranger(name, theirs) is not None or called != self._consensus.me:
             # It is told who is here, so that it can say so where it runs. It hangs up, or is hung up on as unknown.
             conn.setOnMessageReceivedCallback(lambda _message: conn.disconnect())
             conn.send(self._ours())
@@ -241,10 +255,14 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
             conn.disconnect()  # not a member, by this member's log
             return
         before = self._connections.get(node)
-        super()._onIncomingMessageReceived(conn, name)
+        self._unknownConnections.discard(conn)
         self._unknown_since.pop(conn, None)
+        self._connections[node] = conn
         self._clusters[conn] = theirs
         conn.limit_bytes = MESSAGE_BYTES
+        conn.on_bad = partial(self._bad, node)
+        conn.setOnMessageReceivedCallback(partial(self._onMessageReceived, node))
+        self._onNodeConnected(node)
         conn.send(self._ours())
         if before is not None and before is not conn:
             before.disconnect()  # the member has dialled anew: the library would leave the old one open
@@ -262,9 +280,3 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
 
 def _plain(message: Message) -> bool:
     return bool(message["success"]) and not message["reset"]
-
-
-def _introduction(message: object) -> tuple[str, str, str]:
-    """What a caller has said: its name, its cluster (empty: of none), and whom it wants. All empty: no such thing."""
-    parts = message.split(" ") if isinstance(message, str) else []
-    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else ("", "", "")

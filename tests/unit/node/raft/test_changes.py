@@ -18,7 +18,7 @@ def ask(leader: Wired, what: str, member: str) -> list[int]:
     """Ask for a change. What comes of it."""
     answers: list[int] = []
     assert what in ("add", "rem")
-    packed = membership.pack("rem" if what == "rem" else "add", member)
+    packed = membership.pack("rem", member) if what == "rem" else membership.pack("add", f"{member} 127.0.0.1 1")
     leader.consensus.change(packed, lambda _result, reason: answers.append(reason))
     return answers
 

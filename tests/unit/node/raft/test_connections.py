@@ -10,10 +10,12 @@ from pysyncobj import tcp_connection, transport
 from pysyncobj.poller import POLL_EVENT_TYPE
 from pysyncobj.tcp_connection import CONNECTION_STATE, TcpConnection
 
-from node.raft.connections import HANDSHAKE_BYTES, MESSAGE_BYTES, READ_BYTES, Connection
+from node.raft import membership, messages
+from node.raft.connections import HANDSHAKE_BYTES, READ_BYTES, Connection
 from node.raft.consensus import BATCH_BYTES
 from node.raft.machine import Timing
-from node.raft.sealing import Seal
+from node.raft.messages import MESSAGE_BYTES, BadMessage, Message
+from node.raft.sealing import NONCE_BYTES, Channel, Seal
 from node.raft.snapshots import PIECE_BYTES
 
 SEAL = Seal("the secret")
@@ -71,14 +73,30 @@ class Socket:
 
 
 class End:
-    """A connection that has been accepted, and what came over it."""
+    """A connection that has been accepted, and what came over it. `there` is the other end of its channel."""
 
-    def __init__(self, sock: Socket) -> None:
+    def __init__(self, sock: Socket, *, greeted: bool = True) -> None:
         self.socket, self.poller = sock, Poller()
         self.connection = Connection(self.poller, socket=sock, recvBufferSize=256 << 10)
         self.connection.encryptor = SEAL
         self.came: list[Any] = []
         self.connection.setOnMessageReceivedCallback(self.came.append)
+        self.there = Channel(SEAL._key, b"t" * NONCE_BYTES, dialled=True)
+        if greeted:
+            self.greet()
+
+    def greet(self) -> None:
+        """The other side greets, and hears this side's greeting."""
+        incoming, ended = self.socket.incoming, self.socket.ended
+        self.socket.incoming, self.socket.ended = framed(self.there.greeting()), False
+        self.ready()
+        self.there.agree(self.socket.sent[4:])
+        self.socket.incoming, self.socket.ended = incoming, ended
+        self.socket.read_bytes, self.socket.sent = 0, b""
+
+    def sealed(self, *said: Message) -> bytes:
+        """The bytes that these messages come as from the other side."""
+        return b"".join(framed(self.there.seal(messages.pack(message))) for message in said)
 
     def ready(self) -> None:
         """What the poller calls when something has come."""
@@ -89,17 +107,18 @@ class End:
         return bool(self.connection.state == CONNECTION_STATE.CONNECTED)
 
 
-def on_the_wire(*messages: object) -> bytes:
-    """The bytes that these messages are sent as."""
-    end = End(Socket(b""))
-    for message in messages:
-        end.connection.send(message)
-    return end.socket.sent
+def framed(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "little") + data
+
+
+def command(data: bytes) -> Message:
+    """Any message, with some bytes in it."""
+    return {"type": "apply_command", "command": membership.REGULAR + data}
 
 
 def test_whoever_has_not_said_who_it_is_is_read_no_further_than_a_handshake() -> None:
     """The library reads for as long as something comes, and keeps it all."""
-    stranger = End(Socket(None))
+    stranger = End(Socket(None), greeted=False)
     stranger.ready()
     assert stranger.socket.read_bytes <= HANDSHAKE_BYTES
     assert not stranger.open
@@ -107,16 +126,17 @@ def test_whoever_has_not_said_who_it_is_is_read_no_further_than_a_handshake() ->
 
 def test_others_have_their_turn_while_a_member_goes_on_sending() -> None:
     """The library's thread was held by one that sends faster than it reads."""
-    messages = [os.urandom(4 << 20), b"more"]
-    stream = on_the_wire(*messages)
-    member = End(Socket(stream))
+    entries = tuple((b"\0" + os.urandom(1 << 20), number, 1) for number in range(4))
+    said = [{**append(0), "entries": entries}, command(b"more")]
+    member = End(Socket(b""))
+    stream = member.socket.incoming = member.sealed(*said)
     member.connection.limit_bytes = MESSAGE_BYTES
     for turn in range(1, len(stream) // READ_BYTES + 1):
         member.ready()
         assert member.socket.read_bytes == turn * READ_BYTES
     assert member.came == []
     member.ready()
-    assert member.came == messages
+    assert member.came == said
 
 
 @pytest.mark.parametrize("limit", [HANDSHAKE_BYTES, MESSAGE_BYTES])
@@ -124,61 +144,105 @@ def test_others_have_their_turn_while_a_member_goes_on_sending() -> None:
 def test_a_length_that_no_message_has_ends_the_connection_at_once(limit: int, length: int | None) -> None:
     """The library waits for as much as it is told of."""
     sent = limit + 1 if length is None else length
-    end = End(Socket(sent.to_bytes(4, "little", signed=True)))
+    end = End(Socket(b""))
+    end.socket.incoming = sent.to_bytes(4, "little", signed=True)
     end.connection.limit_bytes = limit
     end.ready()
     assert not end.open
-    largest = End(Socket(limit.to_bytes(4, "little", signed=True)))
+    largest = End(Socket(b""))
+    largest.socket.incoming = limit.to_bytes(4, "little", signed=True)
     largest.connection.limit_bytes = limit
     largest.ready()
     assert largest.open
 
 
+def append(prev: int) -> Message:
+    return {
+        "type": "append_entries", "term": 1, "commit_index": 0, "entries": (), "prevLogIdx": prev, "prevLogTerm": 1,
+    }  # fmt: skip
+
+
 def test_the_limits_are_above_what_members_send() -> None:
-    key, name = os.urandom(32), "n" * 128
-    introduction = on_the_wire((key, f"{name} {'c' * 16} {name}"))
-    answer = on_the_wire((key, {"type": "cluster", "id": "c" * 16, "member": name}))
-    assert max(len(introduction), len(answer), len(on_the_wire(key))) < HANDSHAKE_BYTES
+    end, name = End(Socket(b"")), "n" * 128
+    introduction = {"type": "hello", "member": name, "cluster": "c" * 16, "called": name}
+    answer = {"type": "cluster", "id": "c" * 16, "member": name}
+    assert max(len(end.sealed(message)) for message in (introduction, answer)) < HANDSHAKE_BYTES
     entries = [
-        (os.urandom(Timing().entry_bytes), number, 1) for number in range(BATCH_BYTES // Timing().entry_bytes + 1)
+        (b"\0" + os.urandom(Timing().entry_bytes), number, 1)
+        for number in range(BATCH_BYTES // Timing().entry_bytes + 1)
     ]
     assert sum(len(entry) for entry, *_ in entries) > BATCH_BYTES > PIECE_BYTES
-    assert 2 * len(on_the_wire((key, {"type": "append_entries", "entries": entries}))) < MESSAGE_BYTES
+    assert 2 * len(end.sealed({**append(0), "entries": entries})) < MESSAGE_BYTES
 
 
 def test_messages_arrive_whole_and_in_order_however_they_are_cut() -> None:
-    messages = [b"first", list(range(100)), os.urandom(70_000), "last"]
-    stream = on_the_wire(*messages)
-    for size in (1, 3, 1000, len(stream)):
+    said = [command(b"first"), {"type": "ping"}, command(os.urandom(70_000)), command(b"last")]
+    length = len(End(Socket(b"")).sealed(*said))
+    for size in (1, 3, 1000, length):
         end = End(Socket(b""))
+        stream = end.sealed(*said)
         end.connection.limit_bytes = MESSAGE_BYTES
         step = max(size, len(stream) // 500)
         for start in range(0, len(stream), step):
             end.socket.incoming = stream[start : start + step]
             end.ready()
-        assert end.came == messages
+        assert end.came == said
 
 
 def test_what_was_sent_before_the_end_is_taken() -> None:
     """The library leaves it out if it finds both at once."""
-    end = End(Socket(on_the_wire("farewell")))
-    end.socket.ended = True
+    end = End(Socket(b""))
+    end.socket.incoming, end.socket.ended = end.sealed(command(b"farewell")), True
     end.ready()
-    assert (end.came, end.open) == (["farewell"], True)
+    assert (end.came, end.open) == ([command(b"farewell")], True)
     end.ready()
     assert not end.open
 
 
-def test_a_message_that_is_not_sealed_so_or_of_another_connection_ends_it() -> None:
-    stream = bytearray(on_the_wire("a message"))
-    stream[-1] ^= 1
-    changed = End(Socket(bytes(stream)))
-    changed.ready()
-    assert (changed.came, changed.open) == ([], False)
-    another = End(Socket(on_the_wire((b"the key of another", "a message"))))
-    another.connection.recvRandKey = b"its key"
-    another.ready()
-    assert (another.came, another.open) == ([], False)
+@pytest.mark.parametrize("fault", ["changed", "repeated", "another's", "not sealed"])
+def test_a_message_that_is_not_the_next_one_of_this_connection_ends_it(fault: str) -> None:
+    end, another = End(Socket(b"")), End(Socket(b""))
+    end.socket.incoming = first = end.sealed(command(b"first"))
+    end.ready()
+    end.socket.incoming = {
+        "changed": end.sealed(command(b"second"))[:-1] + b"x",
+        "repeated": first,
+        "another's": another.sealed(command(b"first"), command(b"second"))[len(first) :],
+        "not sealed": framed(messages.pack(command(b"second"))),
+    }[fault]
+    end.ready()
+    assert (end.came, end.open) == ([command(b"first")], False)
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", framed(b"GET /"), framed(messages.pack({"type": "ping"}))])
+def test_whoever_does_not_greet_is_hung_up_on(data: bytes) -> None:
+    caller = End(Socket(data), greeted=False)
+    caller.ready()
+    assert (caller.came, caller.open, caller.socket.sent) == ([], False, b"")
+
+
+def test_whoever_does_not_prove_that_it_has_the_secret_gets_nothing_that_is_made_with_it() -> None:
+    caller = End(Socket(b""))
+    caller.there._proof = bytes(32)
+    caller.socket.incoming = caller.sealed({"type": "ping"})
+    caller.ready()
+    assert (caller.came, caller.open, caller.socket.sent) == ([], False, b"")
+
+
+def test_what_is_sealed_and_is_no_message_is_left_out_and_told() -> None:
+    """Of another version, most likely. From somebody who has not said who it is, it ends the connection."""
+    later: Message = {"type": "of a later version", "field": 1}
+    member = End(Socket(b""))
+    told: list[BadMessage] = []
+    member.connection.on_bad = told.append
+    member.socket.incoming = member.sealed(later, command(b"known"))
+    member.ready()
+    assert (member.came, member.open) == ([command(b"known")], True)
+    assert [str(error) for error in told] == ["'of a later version' is an unknown kind of message"]
+    caller = End(Socket(b""))
+    caller.socket.incoming = caller.sealed(later)
+    caller.ready()
+    assert not caller.open
 
 
 def test_what_does_not_go_at_once_goes_as_soon_as_there_is_room() -> None:
@@ -186,10 +250,10 @@ def test_what_does_not_go_at_once_goes_as_soon_as_there_is_room() -> None:
     end = End(Socket(b""))
     end.connection._TcpConnection__processConnection(7, POLL_EVENT_TYPE.WRITE)
     assert not end.poller.events[7] & POLL_EVENT_TYPE.WRITE
-    end.connection.send("small")
+    end.connection.send(command(b"small"))
     assert not end.poller.events[7] & POLL_EVENT_TYPE.WRITE
     end.socket.room = 1000
-    end.connection.send(os.urandom(5000))
+    end.connection.send(command(os.urandom(5000)))
     assert end.poller.events[7] == POLL_EVENT_TYPE.READ | POLL_EVENT_TYPE.WRITE | POLL_EVENT_TYPE.ERROR
     end.socket.room = 1 << 20
     end.connection._TcpConnection__processConnection(7, POLL_EVENT_TYPE.WRITE)

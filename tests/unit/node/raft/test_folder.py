@@ -56,6 +56,22 @@ def test_the_members_are_those_of_the_snapshot_and_the_log_after_it(tmp_path: Pa
     again.journal.close()
 
 
+def test_changes_of_membership_of_the_first_builds_are_read_from_the_journal(tmp_path: Path) -> None:
+    """They were pickled. The bytes are those that commit 062539c wrote."""
+    begin(tmp_path)
+    opened = open_folder(tmp_path, "n1", CLUSTER)
+    last = opened.journal.last_index
+    for number, packed in enumerate((
+        b"\x80\x02]q\x00(X\x03\x00\x00\x00addq\x01X\x0e\x00\x00\x00n4 localhost 4q\x02e.",
+        b"\x80\x02]q\x00(X\x03\x00\x00\x00remq\x01X\x02\x00\x00\x00n2q\x02e.",
+    )):  # fmt: skip
+        opened.journal.add(b"\x02" + packed, last + 1 + number, 1)
+    opened.journal.close()
+    again = open_folder(tmp_path, "n1", ())
+    assert again.cluster == ("n1 localhost 1", "n3 localhost 3", "n4 localhost 4")
+    again.journal.close()
+
+
 def test_the_members_of_the_first_start_are_remembered(tmp_path: Path) -> None:
     begin(tmp_path)
     opened = open_folder(tmp_path, "n1", ("n1 elsewhere 9",))

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from node.raft import membership
+from node.raft import membership, messages
 from node.raft.adapter import Raft
 from node.raft.consensus import BATCH_BYTES, configuration
 from node.raft.errors import Broken
 from node.raft.machine import Timing
+from node.raft.messages import BadMessage
 from tests.wired import Wired, World
 
 Message = dict[str, Any]
@@ -140,8 +141,8 @@ def test_the_largest_entry_goes_in_one_message(world: World) -> None:
     world.agree(bytes(Timing().entry_bytes))
     sent = leader.sent_to(follower.me, "append_entries")
     assert [message for message in sent if "transmission" in message] == []
-    follower.take(leader.me, append(leader, 2, [], transmission="start", data=b""))
-    assert follower.consensus.journal.last_index == leader.consensus.journal.last_index
+    with pytest.raises(BadMessage):
+        messages.checked(append(leader, 2, [], transmission="start", data=b""))
 
 
 def test_a_leader_tells_of_a_commit_before_it_applies_it(world: World) -> None:

@@ -7,21 +7,26 @@ from typing import Any
 import pytest
 from pysyncobj.tcp_connection import CONNECTION_STATE
 
-from node.raft.connections import HANDSHAKE_BYTES, MESSAGE_BYTES
+from node.raft import messages
+from node.raft.connections import HANDSHAKE_BYTES
 from node.raft.machine import Timing
+from node.raft.messages import MESSAGE_BYTES, BadMessage
 from node.raft.transport import BACKLOG_BYTES, PIECE_BACKLOG_BYTES, PING_S, STRANGER_S, UNKNOWN_MAX, UNKNOWN_S
 from tests.wired import Wire, Wired, World
 
 
 class Caller:
-    """A connection that somebody has made to a member; the keys have been exchanged."""
+    """A connection that somebody has made to a member; the keys have been agreed on."""
 
     def __init__(self) -> None:
         self.state = CONNECTION_STATE.CONNECTED
-        self.sendRandKey: Any = b"a key"
+        self.ready = True
+        self.greeted = False
         self.sent: list[Any] = []
         self.on_message: Any = None
         self.on_disconnected: Any = None
+        self.on_greeted: Any = None
+        self.on_bad: Any = None
         self.limit_bytes = HANDSHAKE_BYTES
 
     def setOnMessageReceivedCallback(self, callback: Any) -> None:  # noqa: N802 - the library's names
@@ -32,6 +37,9 @@ class Caller:
 
     def send(self, message: Any) -> None:
         self.sent.append(message)
+
+    def greet(self) -> None:
+        self.greeted = True
 
     def disconnect(self) -> None:
         was_open, self.state = self.open, CONNECTION_STATE.DISCONNECTED
@@ -49,13 +57,19 @@ def call(member: Wired) -> Caller:
     return caller
 
 
-@pytest.mark.parametrize("name", ["readonly", "stranger", 7, b"bytes", None, ("a", "tuple")])
-def test_nobody_but_members_is_let_in(world: World, name: object) -> None:
+def hello(member: str, called: str, cluster: str = "") -> Any:
+    return {"type": "hello", "member": member, "cluster": cluster, "called": called}
+
+
+@pytest.mark.parametrize("name", ["readonly", "stranger"])
+def test_nobody_but_members_is_let_in(world: World, name: str) -> None:
     """The library lets in whoever says "readonly", sends all entries there, and takes messages from it."""
-    leader, _, _ = world.lead()
-    caller = call(leader)
-    leader.transport._onIncomingMessageReceived(caller, name)
-    assert not caller.open
+    leader, follower, _ = world.lead()
+    for message in (hello(name, leader.me), {"type": "timeout_now", "term": 9}, {"type": "ping"}):
+        caller = call(leader)
+        leader.transport._onIncomingMessageReceived(caller, message)
+        assert not caller.open
+    assert leader.wire_to(follower.me).state == CONNECTION_STATE.CONNECTED
     assert leader.consensus.readonlyNodes == set()
 
 
@@ -63,12 +77,9 @@ def test_no_administration_by_message(world: World) -> None:
     """The library adds and removes members for whoever connects, and tells its status."""
     leader, _, _ = world.lead()
     for order in (["add", "d"], ["remove", "b"], ["status"], ["set_version", 3], ["transfer"]):
-        caller = call(leader)
-        leader.transport._onIncomingMessageReceived(caller, order)
-        assert (caller.open, caller.sent) == (False, [])
-    world.run(0.5)
-    assert leader.consensus.members() == {"a", "b", "c"}
-    assert world.leader() is leader
+        with pytest.raises(BadMessage):
+            messages.unpack(messages.pack(order))  # type: ignore[arg-type]
+        assert leader.transport._onUtilityMessageCallbacks == {}
 
 
 def test_a_member_that_dials_anew_has_its_old_connection_closed(world: World) -> None:
@@ -76,18 +87,18 @@ def test_a_member_that_dials_anew_has_its_old_connection_closed(world: World) ->
     leader, follower, _ = world.lead()
     before = leader.wire_to(follower.me)
     caller = call(leader)
-    leader.transport._onIncomingMessageReceived(caller, f"{follower.me}  {leader.me}")
+    leader.transport._onIncomingMessageReceived(caller, hello(follower.me, leader.me))
     assert caller.open
     assert leader.transport._connections[leader.node(follower.me)] is caller
     assert before.state == CONNECTION_STATE.DISCONNECTED
 
 
-@pytest.mark.parametrize("key", [None, b"a key"])
-def test_a_dial_that_hangs_is_given_up(world: World, key: bytes | None) -> None:
+@pytest.mark.parametrize("ready", [False, True])
+def test_a_dial_that_hangs_is_given_up(world: World, ready: bool) -> None:
     """The library waits for the kernel, which takes minutes."""
     leader, follower, _ = world.lead()
     wire = Wire(world, leader.me, follower.me)
-    wire.state, wire.sendRandKey = CONNECTION_STATE.CONNECTING, key  # type: ignore[assignment]
+    wire.state, wire.ready = CONNECTION_STATE.CONNECTING, ready
     leader.transport._connections[leader.node(follower.me)] = wire
     leader.transport._lastConnectAttempt[leader.node(follower.me)] = world.now_s
     world.now_s += Timing().dial_s / 2
@@ -125,7 +136,7 @@ def test_of_too_many_callers_that_do_not_say_who_they_are_the_oldest_goes(world:
     assert all(caller.open for caller in callers)
     member = call(leader)
     assert [caller.open for caller in callers] == [False] + [True] * (UNKNOWN_MAX - 1)
-    leader.transport._onIncomingMessageReceived(member, f"{follower.me}  {leader.me}")
+    leader.transport._onIncomingMessageReceived(member, hello(follower.me, leader.me))
     more = [call(leader) for _ in range(2 * UNKNOWN_MAX)]
     assert sum(caller.open for caller in callers + more) == UNKNOWN_MAX
     assert member.open
@@ -135,19 +146,21 @@ def test_only_members_may_send_what_is_large(world: World) -> None:
     leader, follower, _ = world.lead()
     caller = call(leader)
     assert caller.limit_bytes == HANDSHAKE_BYTES
-    leader.transport._onIncomingMessageReceived(caller, f"{follower.me}  {leader.me}")
+    leader.transport._onIncomingMessageReceived(caller, hello(follower.me, leader.me))
     assert caller.limit_bytes == MESSAGE_BYTES
 
 
 def dial(member: Wired, other: str) -> Caller:
     """The member's connection to the address of another, as soon as the keys are exchanged there."""
     made = Caller()
-    made.sendRandKey = None
+    made.ready = False
     node = member.node(other)
     member.transport._onNodeDisconnected(node)
     member.transport._connections[node] = made
     made.on_disconnected = lambda: member.transport._onDisconnected(made)
-    member.transport._onOutgoingMessageReceived(made, b"its key")
+    member.transport._onOutgoingConnected(made)
+    assert (made.greeted, made.sent) == (True, [])
+    made.on_greeted()
     return made
 
 
@@ -159,7 +172,7 @@ def test_whoever_answers_at_a_members_address_is_that_member_or_nobody(
     world.cut(leader.me, one.me)
     node, intake = leader.node(one.me), leader.consensus.intake
     made = dial(leader, one.me)
-    assert made.sent == [f"{leader.me}  {one.me}"]
+    assert made.sent == [hello(leader.me, one.me)]
     acknowledged: Any = {"type": "next_node_idx", "next_node_idx": 10**6, "success": True, "reset": False}
     acknowledged["term"] = leader.consensus.raftCurrentTerm
     taken: list[object] = []
@@ -186,7 +199,7 @@ def test_a_caller_that_wants_another_is_told_who_is_here_and_replaces_nobody(wor
     """It is connected here already, as itself: that connection must not be closed for this one."""
     leader, follower, other = world.lead()
     caller, before = call(leader), leader.wire_to(follower.me)
-    leader.transport._onIncomingMessageReceived(caller, f"{follower.me}  {other.me}")
+    leader.transport._onIncomingMessageReceived(caller, hello(follower.me, other.me))
     assert caller.sent == [{"type": "cluster", "id": "", "member": leader.me}]
     assert leader.wire_to(follower.me) is before
     assert before.state == CONNECTION_STATE.CONNECTED

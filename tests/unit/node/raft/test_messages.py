@@ -1,0 +1,185 @@
+"""Only messages of the table get in, each with its fields, and nothing that arrives is unpickled."""
+
+import pickle
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.raft import membership, messages
+from node.raft.errors import UnreadableChange
+from node.raft.messages import COMMAND_BYTES, COMPRESSED_FROM, KINDS, MESSAGE_BYTES, BadMessage, checked, pack, unpack
+
+CHANGE = bytes([membership.MEMBERSHIP]) + membership.pack("add", "n4 localhost 7004")
+ENTRIES = ((b"\x00put", 7, 2), (b"\x01", 8, 3), (CHANGE, 9, 3))
+APPEND = {"type": "append_entries", "term": 3, "commit_index": 6, "entries": ENTRIES, "prevLogIdx": 6, "prevLogTerm": 2}
+VOTE = {"type": "response_vote", "term": 3, "life": 1, "lives": {"n2": 1 << 60}, "candidate": 0}
+PART = {"type": "append_entries", "term": 3, "commit_index": 6, "serialized": (b"x", True, False)}
+
+
+class Harmful:
+    """What makes a file where it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.file,)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        APPEND,
+        {**APPEND, "entries": ()},
+        {**APPEND, "prevLogIdx": None, "prevLogTerm": None},
+        PART,
+        {**PART, "serialized": None},
+        VOTE,
+        {"type": "ping"},
+        {"type": "apply_command", "command": CHANGE, "request_id": 1},
+    ],
+)
+def test_what_is_packed_comes_back(message: dict[str, Any]) -> None:
+    assert unpack(pack(message)) == message
+
+
+@pytest.mark.parametrize("size", [0, COMPRESSED_FROM - 200, COMPRESSED_FROM, 1 << 20])
+def test_every_size_comes_back(size: int) -> None:
+    message = {**APPEND, "entries": ((b"\x00" + bytes(size), 7, 2),)}
+    packed = pack(message)
+    assert unpack(packed) == message
+    assert (len(packed) < size) == (size >= COMPRESSED_FROM)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_message_without_one_of_its_fields_or_with_one_more_is_refused(kind: str) -> None:
+    fields = {name: None for shape in KINDS[kind] for name in shape}
+    with pytest.raises(BadMessage, match=f"{kind} has other fields"):
+        checked({"type": kind, **fields, "more": 1})
+    for left_out in fields:
+        with pytest.raises(BadMessage):
+            checked({"type": kind} | {name: None for name in fields if name != left_out})
+
+
+@pytest.mark.parametrize("message", [None, 7, "ping", ["add", "d"], {}, {"type": 7}, {"type": "transfer"}, {1: 2}])
+def test_what_is_of_no_kind_is_refused(message: object) -> None:
+    with pytest.raises(BadMessage):
+        unpack(b"\x00" + msgpack.packb(message))
+
+
+@pytest.mark.parametrize("value", [-1, 1 << 63, 1.0, "1", None, True, b"1", [1]])
+def test_a_number_is_a_number(value: object) -> None:
+    with pytest.raises(BadMessage, match="late_term has a term"):
+        checked({"type": "late_term", "term": value})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        b"",
+        "text",
+        b"\x03" + pickle.dumps(1, protocol=2),
+        b"\x04",
+        b"\x02",
+        b"\x02" + pickle.dumps(["add"], protocol=2),
+        b"\x02" + pickle.dumps(["add", "n4 localhost x"], protocol=2),
+        b"\x02" + pickle.dumps(["add", "n4 localhost 7004", 1], protocol=2),
+        b"\x02" + msgpack.packb(["transfer", "n4"]),
+        b"\x02" + msgpack.packb(["rem", ""]),
+        b"\x00" * COMMAND_BYTES,
+    ],
+)
+def test_a_command_of_another_kind_is_refused_wherever_it_comes(command: object) -> None:
+    for message in (
+        {"type": "apply_command", "command": command},
+        {**APPEND, "entries": ((command, 7, 2),)},
+    ):
+        with pytest.raises(BadMessage):
+            checked(message)
+
+
+def test_a_no_op_is_the_leaders_alone() -> None:
+    checked({**APPEND, "entries": ((b"\x01", 7, 2),)})
+    with pytest.raises(BadMessage):
+        checked({"type": "apply_command", "command": b"\x01"})
+
+
+@pytest.mark.parametrize(
+    "entries", [None, {}, ((b"\x01", 7),), ((b"\x01", 7, 2), (b"\x01", 9, 2)), (b"\x01",), ((7, 7, 7),)]
+)
+def test_entries_are_entries_in_order(entries: object) -> None:
+    with pytest.raises(BadMessage, match="entries"):
+        checked({**APPEND, "entries": entries})
+
+
+def test_a_message_does_not_grow_without_end_when_it_is_decompressed() -> None:
+    bomb = b"\x01" + zlib.compress(bytes(MESSAGE_BYTES + 1))
+    assert len(bomb) < 20_000
+    with pytest.raises(BadMessage, match="more than"):
+        unpack(bomb)
+    with pytest.raises(BadMessage, match="cut short"):
+        unpack((b"\x01" + zlib.compress(msgpack.packb(APPEND)))[:-3])
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"", b"\x00", b"\x01", b"\x00\x81\xa4type\xa4ping"]))
+def test_no_bytes_make_it_raise_anything_else(data: bytes, before: bytes) -> None:
+    try:
+        unpack(before + data)
+    except BadMessage:
+        return
+
+
+def test_a_pickle_is_opened_nowhere(tmp_path: Path) -> None:
+    """Whoever had the secret ran a program on every node with one message."""
+    file = tmp_path / "run"
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        harmful = pickle.dumps(Harmful(file), protocol)
+        listed = pickle.dumps(["add", Harmful(file)], protocol)
+        for data in (harmful, listed, zlib.compress(harmful), zlib.compress(listed)):
+            for packed in (data, b"\x00" + data, b"\x01" + data):
+                with pytest.raises(BadMessage):
+                    unpack(packed)
+            with pytest.raises(UnreadableChange):
+                membership.unpack(b"\x02" + data)
+            for message in (
+                {"type": "apply_command", "command": b"\x02" + data},
+                {**APPEND, "entries": ((b"\x02" + data, 7, 2),)},
+            ):
+                with pytest.raises(BadMessage):
+                    unpack(pack(message))
+    assert not file.exists()
+    pickle.loads(pickle.dumps(Harmful(file)))
+    assert file.exists(), "it is harmful"
+
+
+@given(st.sampled_from(["add", "rem"]), st.text(max_size=40), st.integers(0, 65_535))
+def test_changes_of_membership_that_were_pickled_are_read_still(what: Any, member: str, port: int) -> None:
+    """As the journals of 0.1.0's first builds have them."""
+    whole = f"{member.replace(' ', '_') or 'n4'} host {port}"
+    assert membership.unpack(b"\x02" + pickle.dumps([what, whole], protocol=2)) == (what, whole)
+    assert membership.unpack(b"\x02" + membership.pack(what, whole)) == (what, whole)
+
+
+def test_a_member_that_is_called_rem_was_pickled_otherwise() -> None:
+    name = "rem"
+    assert membership.unpack(b"\x02" + pickle.dumps(["rem", name], protocol=2)) == ("rem", "rem")
+
+
+def test_the_messages_of_the_library_are_all_in_the_table() -> None:
+    """Those that `messages` does not know would be refused by whoever gets them."""
+    import inspect
+    import re
+
+    from pysyncobj import SyncObj
+
+    said = set(re.findall(r"'type': '(\w+)'", inspect.getsource(SyncObj)))
+    assert said == {
+        "append_entries", "next_node_idx", "request_vote", "response_vote", "apply_command", "apply_command_response",
+        "timeout_now",
+    }  # fmt: skip
+    assert said <= messages.KINDS.keys()
