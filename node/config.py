@@ -22,7 +22,10 @@ from tasks.secret import NOBODYS, NodesOwn
 from tasks.spec import NAME_PATTERN, NODE_LABEL
 
 SHORT_SECRET: Final = 16
-"""A secret of fewer characters than this is taken, and warned about."""
+"""A secret or a token of fewer characters is refused where others can reach the node. On loopback it is warned about.
+
+16 hexadecimal digits drawn at random are 64 bits: more than anybody can try, even who has heard what was made with them
+and needs 50 ms of a core for each guess (`node.member_key`). Fewer characters are a word, or a word with a number."""
 
 _NAME = re.compile(NAME_PATTERN)
 _T = TypeVar("_T")
@@ -135,6 +138,13 @@ def load(environ: Mapping[str, str]) -> Config:
             f"ROTA_BIND={bind} listens beyond this machine, and ROTA_TOKEN (or ROTA_TOKEN_FILE) is not set: "
             "anyone could register tasks; set a token, or bind to 127.0.0.1"
         )
+    if not is_loopback(bind):
+        for name, value in (("ROTA_SECRET", config.secret), ("ROTA_TOKEN", config.token)):
+            if value and len(value) < SHORT_SECRET:
+                reader.problem(
+                    f"{name} is too short for ROTA_BIND={bind}, which others can reach: {len(value)} characters, and "
+                    f"fewer than {SHORT_SECRET} can be guessed; make one with: openssl rand -hex 32"
+                )
     if reader.problems:
         raise BadConfig(reader.problems)
     return config

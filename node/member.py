@@ -175,7 +175,7 @@ class Member:
             self._config.node,
             self._config.bind,
             self._config.heartbeat_port,
-            self._config.secret.encode(),
+            self._config.secret,
             self._on_lease,
             self._on_verdict,
             _end_process,

@@ -25,6 +25,7 @@ from node.liveness.message import Answer, Beat
 from node.liveness.pulse import Pulse
 from node.liveness.view import Peer, View
 from node.liveness.wire import Message
+from node.member_key import member_key
 from node.resolver import Resolver
 
 COMPLAIN_S: Final = 30.0
@@ -57,7 +58,7 @@ class Heartbeat:
         me: str,
         host: str,
         port: int,
-        secret: bytes,
+        secret: str,
         on_lease: Callable[[LeaseNow], None],
         on_verdict: Callable[[Verdict], None],
         on_failure: Callable[[BaseException], None],
@@ -72,7 +73,7 @@ class Heartbeat:
         self.wall_us, self.raft_turns = wall_us, raft_turns
         self._on_failure = on_failure
         self._selector = selectors.DefaultSelector()
-        passport = Passport(secret, me, cluster or ClusterId())
+        passport = Passport(member_key(secret, "heartbeats"), me, cluster or ClusterId())
         self._callers = Callers(host, port, self._selector, passport, self)
         self.port = self._callers.port
         self.lateness, self.answers = Worst(), Worst()

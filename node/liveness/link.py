@@ -20,9 +20,9 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Passport:
-    """What a node shows: the members' secret, its name, and its cluster."""
+    """What a node shows: the key made of the members' secret, its name, and its cluster."""
 
-    secret: bytes
+    key: bytes
     me: str
     cluster: ClusterId
 
@@ -59,7 +59,7 @@ class Link:
         self.closed = False
         self._socket, self._selector, self._owner = sock, selector, owner
         nonce = os.urandom(NONCE_BYTES)
-        self._channel = Channel(passport.secret, passport.me, passport.cluster, nonce, dialled=dialled)
+        self._channel = Channel(passport.key, passport.me, passport.cluster, nonce, dialled=dialled)
         self._out = b""
         self._events = selectors.EVENT_READ
         self._parting = False
@@ -107,8 +107,8 @@ class Link:
         except BadPeerError as error:
             if not isinstance(error, StrangerError):  # of which the log knows
                 self._owner.refused(self._address(), str(error))
-            if self._channel.ready and not was_open:
-                self._write(self._channel.introduction())  # so that it is known there, too
+            if farewell := self._channel.farewell(error):
+                self._write(farewell)  # so that it is known there, too
             self._end(by_peer=False)
             return
         if self.open and not was_open:

@@ -1,13 +1,18 @@
 """What goes over a heartbeat connection: authenticated frames of msgpack, without the socket.
 
-Each side opens with a magic word and a nonce of its own. Both nonces and the members' secret make the key of the
-connection; every frame after that bears a keyed BLAKE2b over its direction, its number and its content. So a
+Each side opens with a magic word and a nonce of its own. Both nonces and a key made of the members' secret make the key
+of the connection; every frame after that bears a keyed BLAKE2b over its direction, its number and its content. So a
 frame proves that the other side has the secret and speaks now: nothing can be replayed, mirrored, dropped from
 the middle or changed. Nothing in a frame is secret. The first frame of each side says which cluster it is of, and
 as which member: what another cluster says after that is not read.
 
+The dialler proves itself first: until its first frame has come, the listener sends nothing that is made with the
+secret, so that a stranger at the port has nothing by which to check guesses at it. Whoever does not prove itself is
+told so, without a proof, for the log where it runs.
+
     greeting:  magic (8 bytes) | nonce (16)
     frame:     length of the content (2, big-endian) | content (msgpack) | tag (16)
+    refusal:   another magic word (8), in place of a frame
 """
 
 import hashlib
@@ -19,11 +24,15 @@ import msgpack
 from node.cluster_id import ClusterId
 from node.liveness.message import Answer, Beat
 
-MAGIC: Final = b"rota/hb2"
+MAGIC: Final = b"rota/hb3"
+REFUSAL: Final = b"rota/no3"
+"""Begins like a frame that is too long, so that none is taken for it."""
+
 NONCE_BYTES: Final = 16
 TAG_BYTES: Final = 16
 CONTENT_BYTES_MAX: Final = 1024
 
+_UNLIKE: Final = "has another secret: ROTA_SECRET must be the same on all members"
 _GREETING_BYTES: Final = len(MAGIC) + NONCE_BYTES
 
 
@@ -45,11 +54,12 @@ class StrangerError(BadPeerError):
 class Channel:
     """One end of a connection: bytes in, messages out, and the other way round.
 
-    `me` is of `cluster`. `dialled` says which end it is; `nonce` is NONCE_BYTES of fresh randomness.
+    `key` is made of the members' secret (`node.member_key`). `me` is of `cluster`. `dialled` says which end it is;
+    `nonce` is NONCE_BYTES of fresh randomness.
     """
 
-    def __init__(self, secret: bytes, me: str, cluster: ClusterId, nonce: bytes, *, dialled: bool) -> None:
-        self._secret, self._me, self._cluster = secret, me, cluster
+    def __init__(self, key: bytes, me: str, cluster: ClusterId, nonce: bytes, *, dialled: bool) -> None:
+        self._secret, self._me, self._cluster = key, me, cluster
         self._nonce, self._dialled = nonce, dialled
         self._introduced = False
         self._key: bytes | None = None
@@ -58,8 +68,8 @@ class Channel:
 
     @property
     def ready(self) -> bool:
-        """Whether the other side's greeting is here, so that messages can be packed."""
-        return self._key is not None
+        """Whether messages can be packed: the other side's greeting is here, and its proof where it has dialled."""
+        return self._key is not None and (self._dialled or self._introduced)
 
     def greeting(self) -> bytes:
         """The first thing to send."""
@@ -69,8 +79,15 @@ class Channel:
         """The first frame, to be sent as soon as the channel is ready."""
         return self._frame(["from", self._me, self._cluster.known])
 
+    def farewell(self, error: BadPeerError) -> bytes:
+        """What tells the other side why it is hung up on: nothing that helps one that has not proved itself."""
+        if self._dialled or self._key is None or self._introduced:
+            return b""
+        return self.introduction() if isinstance(error, StrangerError) else REFUSAL
+
     def pack(self, message: Message) -> bytes:
         """One message as a frame. The channel must be ready."""
+        assert self.ready, "the other side has not proved itself yet"
         return self._frame(_to_list(message))
 
     def _frame(self, fields: list[object]) -> bytes:
@@ -118,6 +135,10 @@ class Channel:
     def _next(self) -> bytes | None:
         if len(self._buffer) < 2:
             return None
+        if self._dialled and not self._introduced and self._buffer.startswith(REFUSAL[: len(self._buffer)]):
+            if len(self._buffer) < len(REFUSAL):
+                return None
+            raise BadPeerError("it says that this node " + _UNLIKE)
         size = int.from_bytes(self._buffer[:2], "big")
         if size > CONTENT_BYTES_MAX:
             raise BadPeerError("it sent a frame that is too long")
@@ -126,7 +147,7 @@ class Channel:
             return None
         content, tag = bytes(self._buffer[2 : 2 + size]), bytes(self._buffer[2 + size : end])
         if not hmac.compare_digest(tag, self._tag(not self._dialled, self._received, content)):
-            raise BadPeerError("it has another secret: ROTA_SECRET must be the same on all members")
+            raise BadPeerError("it " + _UNLIKE)
         self._received += 1
         del self._buffer[:end]
         return content

@@ -38,7 +38,7 @@ def main() -> None:
         me,
         "127.0.0.1",
         0,
-        secret.encode(),
+        secret,
         _lease,
         _verdict,
         lambda error: _tell("failure", {"why": repr(error)}),

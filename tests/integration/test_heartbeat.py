@@ -224,7 +224,8 @@ def test_a_wrong_secret_is_refused() -> None:
         assert trio["c"].leases_since(0) == []
     finally:
         errors = trio.end()
-    assert "another secret: ROTA_SECRET must be the same on all members" in errors["a"]
+    assert "refused: it has another secret: ROTA_SECRET must be the same on all members" in errors["a"]
+    assert "refused: it says that this node has another secret" in errors["c"]
 
 
 def test_a_member_of_another_cluster_gets_no_lease_and_each_side_names_both() -> None:
@@ -254,12 +255,12 @@ def test_a_port_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PortInUseError, match=f"127.0.0.1:{port}"):
-            Heartbeat("a", "127.0.0.1", port, b"s", print, print, print, int)
+            Heartbeat("a", "127.0.0.1", port, "s", print, print, print, int)
 
 
 def test_a_look_after_the_end_disturbs_nobody() -> None:
     """Raft ends after the heartbeats, and says once more how things are."""
-    ended = Heartbeat("a", "127.0.0.1", 0, b"s", print, print, print, int)
+    ended = Heartbeat("a", "127.0.0.1", 0, "s", print, print, print, int)
     ended.start()
     ended.stop()
     ended.look(View("a", 1, 1, None, False, {}, Settings()))

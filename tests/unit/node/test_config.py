@@ -67,6 +67,20 @@ def test_every_member_bears_its_id_as_a_label() -> None:
     assert join_of(config, seed, 7003, {}, 0, 1).labels == (("node", "node-1"), ("zone", "a"))
 
 
+LONG = "f00dfeedf00dfeed"
+
+
+@pytest.mark.parametrize("name", ["ROTA_SECRET", "ROTA_TOKEN"])
+def test_what_can_be_guessed_is_refused_where_others_can_reach_the_node(name: str) -> None:
+    far = {"ROTA_SECRET": LONG, "ROTA_TOKEN": LONG, "ROTA_BIND": "0.0.0.0"}
+    assert load({**WELL, **far}).bind == "0.0.0.0"
+    said = problems(**{**far, name: LONG[1:]})
+    assert f"{name} is too short" in said
+    assert "15 characters" in said
+    assert "openssl rand -hex 32" in said
+    assert load({**WELL, **far, name: LONG[1:], "ROTA_BIND": "127.0.0.1"})
+
+
 def test_a_node_whose_folder_knows_the_members_needs_not_be_told_them(tmp_path: Path) -> None:
     seed = parse_members(WELL["ROTA_MEMBERS"])[0]
     environ = {"ROTA_NODE": "node-1", "ROTA_SECRET": WELL["ROTA_SECRET"], "ROTA_DATA": str(tmp_path)}

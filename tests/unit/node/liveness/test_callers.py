@@ -130,6 +130,9 @@ def test_of_too_many_callers_the_oldest_stranger_goes(port: Port) -> None:
     strangers = [Socket(MAGIC + bytes(16)) for _ in range(CALLERS_MAX)]
     for stranger in strangers:
         port.call(stranger)
+    member = Channel(b"s", "b", ClusterId(), bytes(NONCE_BYTES), dialled=True)
+    member.feed(strangers[0].sent)
+    strangers[0].incoming += member.introduction()
     port.ready(strangers[0])
     assert port.callers.is_of(port.links[0], "b")
     port.call(Socket())

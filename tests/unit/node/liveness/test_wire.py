@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from node.cluster_id import ClusterId
 from node.liveness.message import Answer, Beat
-from node.liveness.wire import CONTENT_BYTES_MAX, MAGIC, NONCE_BYTES, BadPeerError, Bye, Channel, StrangerError
+from node.liveness.wire import (
+    CONTENT_BYTES_MAX,
+    MAGIC,
+    NONCE_BYTES,
+    REFUSAL,
+    BadPeerError,
+    Bye,
+    Channel,
+    StrangerError,
+)
 
 BEAT = Beat("node-1", 3, 7, 1234.5, 99.25, 1_794_000_000_000_000)
 ANSWER = Answer("node-2", 4, 3, 7, 1234.5, 100.0, 2.0, 1_794_000_000_000_000)
@@ -30,14 +39,15 @@ def greeted(dialler: Channel, listener: Channel) -> tuple[Channel, Channel]:
 def pair(seed: bytes = b"n", clusters: tuple[str, str] = ("", "")) -> tuple[Channel, Channel]:
     """The one that dialled and the one that listened, greeted and introduced."""
     dialler, listener = greeted(channel(nonce=seed, cluster=clusters[0], dialled=True), channel(cluster=clusters[1]))
-    assert dialler.feed(listener.introduction()) == []
     assert listener.feed(dialler.introduction()) == []
+    assert dialler.feed(listener.introduction()) == []
     return dialler, listener
 
 
 def test_nothing_can_be_said_before_the_greeting() -> None:
     assert not channel().ready
-    assert pair()[0].ready
+    assert not channel(dialled=True).ready
+    assert all(end.ready for end in pair())
 
 
 @pytest.mark.parametrize("clusters", [("a", "a"), ("a", ""), ("", "a")])
@@ -48,10 +58,10 @@ def test_members_of_one_cluster_understand_each_other_and_whoever_has_none_yet(c
 
 def test_two_clusters_with_one_secret_do_not_speak_and_the_message_names_both() -> None:
     dialler, listener = greeted(channel(cluster="a", dialled=True), channel(cluster="b"))
-    with pytest.raises(StrangerError, match="dialler belongs to cluster a, and this node to cluster b"):
+    with pytest.raises(StrangerError, match="dialler belongs to cluster a, and this node to cluster b") as refused:
         listener.feed(dialler.introduction() + dialler.pack(BEAT))
     with pytest.raises(StrangerError, match="listener belongs to cluster b, and this node to cluster a"):
-        dialler.feed(listener.introduction())
+        dialler.feed(listener.farewell(refused.value))
 
 
 def test_whoever_does_not_say_of_which_cluster_it_is_says_nothing_else() -> None:
@@ -83,8 +93,34 @@ def test_pieces_and_lumps_are_put_together() -> None:
 
 def test_another_secret_is_refused_and_the_message_says_what_to_do() -> None:
     dialler, listener = greeted(channel(b"s", dialled=True), channel(b"t"))
-    with pytest.raises(BadPeerError, match="ROTA_SECRET must be the same"):
-        listener.feed(dialler.pack(BEAT))
+    with pytest.raises(BadPeerError, match="ROTA_SECRET must be the same") as refused:
+        listener.feed(dialler.introduction())
+    told = listener.farewell(refused.value)
+    assert dialler.feed(told[:3]) == []
+    with pytest.raises(BadPeerError, match="this node has another secret: ROTA_SECRET must be the same"):
+        dialler.feed(told[3:])
+
+
+def test_a_stranger_gets_nothing_that_is_made_with_the_secret_before_it_has_proved_itself() -> None:
+    """By the first frame of a member it could check guesses at the secret, at home and as fast as it can."""
+    said = []
+    for secret in (b"s", b"t"):
+        stranger, listener = greeted(channel(b"guess", dialled=True), channel(secret))
+        assert not listener.ready
+        with pytest.raises(AssertionError):
+            listener.pack(BEAT)
+        with pytest.raises(BadPeerError) as refused:
+            listener.feed(stranger.introduction())
+        said.append((listener.greeting(), listener.farewell(refused.value)))
+    assert said[0] == said[1]
+    assert said[0][1] == REFUSAL
+
+
+def test_a_refusal_is_heard_at_the_beginning_only() -> None:
+    """Anybody could put it on the way: where the other side has proved itself, it is a bad frame like others."""
+    dialler, _ = pair()
+    with pytest.raises(BadPeerError, match="too long"):
+        dialler.feed(REFUSAL)
 
 
 def test_a_frame_is_not_taken_twice() -> None:
