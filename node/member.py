@@ -8,6 +8,7 @@ verdicts on other members to Raft, without passing through the loop: a loop that
 import asyncio
 import logging
 import os
+import secrets
 import threading
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
@@ -102,9 +103,10 @@ class Member:
         self._changes = Inbox[Change](self._on_loop.call, self._on_loop.later, self._changed)
         self._machine = Machine(self._on_change)
         self._reserve = Reserve(folder.path / "raft")
-        self._raft = self._begin_raft(at_start(config.node, configured, agreed), cluster)
+        start_id = secrets.token_hex(8)
+        self._raft = self._begin_raft(at_start(config.node, configured, agreed), cluster, start_id)
         self._proposing = Proposing(config.node, folder.session, self._raft.propose)
-        self._heartbeat = self._begin_heartbeat(cluster)
+        self._heartbeat = self._begin_heartbeat(cluster, start_id)
         self.lateness = Lateness(Worst(), self._raft.lateness, self._heartbeat.lateness, self._heartbeat.answers)
         self.start_delay = start_delays()
         self._stall = Stall()
@@ -155,7 +157,7 @@ class Member:
         self._stopping = False
         self._verdicts: dict[str, Verdict] = {}
 
-    def _begin_raft(self, addresses: Mapping[str, tuple[str, int]], cluster: ClusterId) -> Raft:
+    def _begin_raft(self, addresses: Mapping[str, tuple[str, int]], cluster: ClusterId, start_id: str) -> Raft:
         return Raft(
             self._config.node,
             addresses,
@@ -168,9 +170,10 @@ class Member:
             on_failure=lambda error: self._on_loop.call(self._on_loop.fail, error),
             cluster=cluster,
             wait_for_room=WaitForRoom(self._reserve.release, lambda: self._disk.wake()),  # noqa: PLW0108 - made later
+            start_id=start_id,
         )
 
-    def _begin_heartbeat(self, cluster: ClusterId) -> Heartbeat:
+    def _begin_heartbeat(self, cluster: ClusterId, start_id: str) -> Heartbeat:
         return Heartbeat(
             self._config.node,
             self._config.bind,
@@ -182,6 +185,7 @@ class Member:
             lambda: self._raft.turns,
             cluster,
             on_clock=CLOCK.agree,
+            start_id=start_id,
         )
 
     def _begin_life(self, whereabouts: Whereabouts) -> Life:

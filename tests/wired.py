@@ -25,6 +25,7 @@ import node.raft.consensus
 import node.raft.elections
 import node.raft.folder
 import node.raft.intake
+import node.raft.namesakes
 import node.raft.recovery
 import node.raft.transport
 from node.cluster_id import ClusterId
@@ -56,6 +57,7 @@ class Wire:
         self._world, self._here, self._there = world, here, there
         self.state = CONNECTION_STATE.CONNECTED
         self.ready = True
+        self.peer = "127.0.0.1"
         self.sent: list[Message] = []
         self.backlog_bytes = 0
 
@@ -76,6 +78,10 @@ class WiredTransport(Transport):
     def _createServer(self) -> None:  # noqa: N802 - the library's names, here and below
         self._server = SimpleNamespace(attend=lambda: None, unbind=lambda: None)
         self._ready = True
+        self.namesakes.claim.settled = True
+
+    def inquire(self, _node: object, _heard: object) -> None:
+        """Nobody."""
 
     def _connectIfNecessary(self) -> None:  # noqa: N802
         """The world connects."""
@@ -175,7 +181,7 @@ class World:
                 mock.patch.object(node.raft.folder, "SqliteJournal", QuickJournal),
             ]
             raft = node.raft
-            modules = (raft.consensus, raft.elections, raft.intake, raft.recovery, raft.transport)
+            modules = (raft.consensus, raft.elections, raft.intake, raft.namesakes, raft.recovery, raft.transport)
             patches += [mock.patch.object(module, "monotonic", self._now) for module in modules]
             for patch in patches:
                 patch.start()

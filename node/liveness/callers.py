@@ -14,6 +14,9 @@ STRANGER_S: Final = 3.0
 IDLE_S: Final = 30.0
 """A member's connection that has been silent for so long is closed; it dials again when it has something to say."""
 
+ALIVE_S: Final = 1.0
+"""A member that lives says something every quarter of a second."""
+
 CALLERS_MAX: Final = 256
 
 _CROWDED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -51,10 +54,20 @@ class Callers:
                 link.part()
 
     def is_of(self, link: Link, member: str) -> bool:
-        """Whether the connection is that member's. A member's newest call takes the place of its earlier ones."""
+        """Whether the connection is that member's. A member's newest call takes the place of its earlier ones.
+
+        But not of those of another start of the member that was heard a moment ago: then two processes have its name.
+        """
         if link.member is None:
+            others = [other for other in self._links if other.member == member and other is not link]
+            there = [other for other in others if other.start != link.start]
+            if any(self._now_s - other.heard_s < ALIVE_S for other in there):
+                where = there[0].address
+                self._owner.refused(link.address, f"another process runs as {member}, at {where}, and was there first")
+                link.part()
+                return False
             link.member = member
-            for other in [other for other in self._links if other.member == member and other is not link]:
+            for other in others:
                 other.part()
         return link.member == member
 

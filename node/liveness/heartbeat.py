@@ -48,8 +48,9 @@ class Heartbeat:
     heartbeat thread and must not wait. `on_failure` is told if the thread cannot go on: the node must then end its
     process. `raft_turns` tells how often Raft's thread has come round: while it stands still for long, there are no
     heartbeats. `wall_us` is the machine's wall clock; `on_clock` gets what most members' clocks say, when the heartbeat
-    that asked was sent, and when the answer came. The sockets stay open until the process ends, so that nobody takes it
-    for dead while its workers live. Who is of another cluster than `cluster` is hung up on.
+    that asked was sent, and when the answer came.
+    The sockets stay open until the process ends, so that nobody takes it for dead while its workers live. `start_id`
+    tells this start of the member from every other. Who is of another cluster than `cluster` is hung up on.
     Raises PortInUseError.
     """
 
@@ -66,6 +67,7 @@ class Heartbeat:
         cluster: ClusterId | None = None,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         on_clock: Callable[[int, float, float], None] = lambda *_: None,
+        start_id: str = "",
     ) -> None:
         if not secret:
             raise ValueError("heartbeats need a secret: set ROTA_SECRET or ROTA_SECRET_FILE")
@@ -73,7 +75,7 @@ class Heartbeat:
         self.wall_us, self.raft_turns = wall_us, raft_turns
         self._on_failure = on_failure
         self._selector = selectors.DefaultSelector()
-        passport = Passport(member_key(secret, "heartbeats"), me, cluster or ClusterId())
+        passport = Passport(member_key(secret, "heartbeats"), me, cluster or ClusterId(), start_id)
         self._callers = Callers(host, port, self._selector, passport, self)
         self.port = self._callers.port
         self.lateness, self.answers = Worst(), Worst()

@@ -20,11 +20,12 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Passport:
-    """What a node shows: the key made of the members' secret, its name, and its cluster."""
+    """What a node shows: the key made of the members' secret, its name, its cluster, and which start of it this is."""
 
     key: bytes
     me: str
     cluster: ClusterId
+    start: str = ""
 
 
 class Owner(Protocol):
@@ -59,7 +60,9 @@ class Link:
         self.closed = False
         self._socket, self._selector, self._owner = sock, selector, owner
         nonce = os.urandom(NONCE_BYTES)
-        self._channel = Channel(passport.key, passport.me, passport.cluster, nonce, dialled=dialled)
+        self._channel = Channel(
+            passport.key, passport.me, passport.cluster, nonce, dialled=dialled, start=passport.start
+        )
         self._out = b""
         self._events = selectors.EVENT_READ
         self._parting = False
@@ -72,6 +75,16 @@ class Link:
     def open(self) -> bool:
         """Whether messages can be sent."""
         return self._channel.ready and not self.closed
+
+    @property
+    def start(self) -> str:
+        """Which start of its member the other side is, once it has said so."""
+        return self._channel.their_start
+
+    @property
+    def address(self) -> str:
+        """The address of the other side."""
+        return self._address()
 
     def send(self, message: Message) -> None:
         """Sends it, or drops it where the connection is stuck or not open."""

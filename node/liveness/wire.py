@@ -55,12 +55,16 @@ class Channel:
     """One end of a connection: bytes in, messages out, and the other way round.
 
     `key` is made of the members' secret (`node.member_key`). `me` is of `cluster`. `dialled` says which end it is;
-    `nonce` is NONCE_BYTES of fresh randomness.
+    `nonce` is NONCE_BYTES of fresh randomness. `start` tells this start of the member from every other;
+    `their_start` is that of the other side.
     """
 
-    def __init__(self, key: bytes, me: str, cluster: ClusterId, nonce: bytes, *, dialled: bool) -> None:
+    def __init__(
+        self, key: bytes, me: str, cluster: ClusterId, nonce: bytes, *, dialled: bool, start: str = ""
+    ) -> None:
         self._secret, self._me, self._cluster = key, me, cluster
-        self._nonce, self._dialled = nonce, dialled
+        self._nonce, self._dialled, self._start = nonce, dialled, start
+        self.their_start = ""
         self._introduced = False
         self._key: bytes | None = None
         self._buffer = bytearray()
@@ -77,7 +81,7 @@ class Channel:
 
     def introduction(self) -> bytes:
         """The first frame, to be sent as soon as the channel is ready."""
-        return self._frame(["from", self._me, self._cluster.known])
+        return self._frame(["from", self._me, self._cluster.known, self._start])
 
     def farewell(self, error: BadPeerError) -> bytes:
         """What tells the other side why it is hung up on: nothing that helps one that has not proved itself."""
@@ -121,10 +125,10 @@ class Channel:
 
     def _meet(self, fields: object) -> None:
         match fields:
-            case ["from", str(member), str(cluster)]:
+            case ["from", str(member), str(cluster), str(start)]:
                 if (why := self._cluster.stranger(member, cluster)) is not None:
                     raise StrangerError(why)
-                self._introduced = True
+                self._introduced, self.their_start = True, start
             case _:
                 raise BadPeerError("it does not say first which cluster it is of")
 

@@ -5,6 +5,7 @@ others call only puts something down under a lock and wakes that thread.
 """
 
 import logging
+import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ from node.raft.errors import (
     ChangeRefused,
     EntryTooLarge,
     MajorityLost,
+    NameTaken,
     OutcomeUnknown,
     PortInUse,
     RaftError,
@@ -63,8 +65,9 @@ class Raft:
     Raft's thread, so it must return at once; so is on_failure, if this member cannot go on (`failure` says why).
     bind_host: where to listen; by default this member's own host. cluster: which one this is a member of, if it is
     known already; learnt here otherwise. wait_for_room: asked in Raft's thread, where the disk is full, whether to
-    write again; it may wait. `members`: who is one by the log, as it is here. `turns`: how often the thread
-    has come round; it stands still while its disk does not answer.
+    write again; it may wait. start_id: drawn at random for this start of the member, and shown on its connections: it
+    tells a restart from a second process with the same name (`claim`). `members`: who is one by the log, as it is here.
+    `turns`: how often the thread has come round; it stands still while its disk does not answer.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Raft:
         on_failure: Callable[[Exception], None] = lambda _error: None,
         cluster: ClusterId | None = None,
         wait_for_room: Callable[[Exception], bool] = lambda _error: False,
+        start_id: str = "",
     ) -> None:
         if not secret:
             raise ValueError("a Raft port is never open without a secret: set ROTA_SECRET or ROTA_SECRET_FILE")
@@ -103,6 +107,7 @@ class Raft:
         self._on_failure = on_failure
         self._wait_for_room = wait_for_room
         self._cluster = cluster or ClusterId()
+        self._start_id = start_id or secrets.token_hex(8)
         self._timing = timing
         self._bind_host = bind_host or addresses[me][0]
         self._book = Book(self._addresses, Resolver())
@@ -144,6 +149,7 @@ class Raft:
                 machine.capture,
                 machine.restore,
                 self._new_term,
+                self._start_id,
             )
         except SyncObjException as error:
             folder.journal.close()
@@ -256,7 +262,8 @@ class Raft:
             self.failure = error
             # What the disk or the others say needs no traceback: the node ends over it, and tells what to do.
             traceback = None if isinstance(error, OSError | sqlite3.Error | MajorityLost) else error
-            logger.critical("Raft has stopped on this member: %s", error, exc_info=traceback)
+            if not isinstance(error, NameTaken):  # whoever is told of the failure says it
+                logger.critical("Raft has stopped on this member: %s", error, exc_info=traceback)
         finally:
             self._close(consensus)
 

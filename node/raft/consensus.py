@@ -101,8 +101,10 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         capture: Capture,
         restore: Callable[[Iterator[bytes]], None],
         on_term: Callable[[int], None] = lambda _term: None,
+        start_id: str = "",
     ) -> None:
         self.me = me
+        self.start_id = start_id
         self._on_term = on_term
         self.timing = timing
         self.journal = folder.journal
@@ -139,6 +141,15 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
     def is_candidate(self) -> bool:
         """Whether this member has asked for votes, and has not heard what came of it."""
         return bool(self._SyncObj__raftState == _CANDIDATE)
+
+    def hears_leader(self) -> bool:
+        """Whether this member leads, or has heard who leads a moment ago."""
+        heard_lately = monotonic() - self.intake.leader_heard_s < self.timing.quorum_s
+        return self.is_leader or (heard_lately and self.leader_node() is not None)
+
+    def is_settled(self) -> bool:
+        """Whether this start of the member may take part in elections (`claim`)."""
+        return self.transport.namesakes.settled
 
     def leader_node(self) -> Node | None:
         """The leader that was heard last in this term."""
@@ -234,6 +245,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
 
     def tick(self, wait_s: float) -> None:
         """Do what is due, then wait for messages for so long at most."""
+        self.transport.namesakes.step()
         self.recovery.step()
         self.elections.step()
         self.doTick(0.0 if self.behind else wait_s)

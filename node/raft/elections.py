@@ -54,7 +54,7 @@ class Elections:
         """Ask the others if it is time; stand if a majority would have it. The library's tick is next."""
         here = self._consensus
         self._won = False
-        if here.is_leader or self._handed_over:
+        if here.is_leader or self._handed_over or not here.is_settled():
             return
         now = monotonic()
         if self._due_s <= now:

@@ -67,6 +67,10 @@ class OtherCluster(RaftError):
     """The data folder is that of a member of another cluster than this one is to join."""
 
 
+class NameTaken(RaftError):
+    """Another process runs as this member, and was there first."""
+
+
 class Broken(RaftError):
     """This member cannot go on: its cause says why. After it, nothing may be acknowledged or applied here."""
 

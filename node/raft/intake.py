@@ -130,7 +130,9 @@ class Intake:
 
     def _asked_for_vote(self, node: Node, message: Message) -> None:
         here = self._consensus
-        if may_vote(here.recovery.votes, here.recovery.first_election, here.standing(), _standing(message)):
+        if here.is_settled() and may_vote(
+            here.recovery.votes, here.recovery.first_election, here.standing(), _standing(message)
+        ):
             here.recovery.asked_for_vote(node, message)
             self._hand_on(node, message)
 
@@ -139,14 +141,16 @@ class Intake:
             self._hand_on(node, message)
 
     def _asked_to_lead(self, node: Node, message: Message) -> None:
-        if self._consensus.recovery.votes:
+        if self._consensus.is_settled() and self._consensus.recovery.votes:
             self._hand_on(node, message)
 
     def _asked_beforehand(self, node: Node, message: Message) -> None:
         here = self._consensus
         standing = _standing(message)
         able = may_vote(here.recovery.votes, here.recovery.first_election, here.standing(), standing)
-        granted = able and not self._has_leader(node) and here.elections.gives_way(node.id, standing)
+        granted = (
+            here.is_settled() and able and not self._has_leader(node) and here.elections.gives_way(node.id, standing)
+        )
         answer = {"type": "pre_vote_answer", "number": message["number"], "granted": granted}
         here.transport.send(node, {**answer, "term": here.raftCurrentTerm})
 

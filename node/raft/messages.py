@@ -124,8 +124,11 @@ _APPEND: Final[Shape] = {"term": number, "commit_index": number}
 
 KINDS: Final[Mapping[str, tuple[Shape, ...]]] = {
     # who is at the other end
-    "hello": ({"member": text, "cluster": text, "called": text},),
-    "cluster": ({"id": text, "member": text},),
+    "hello": ({"member": text, "cluster": text, "called": text, "start": text, "port": number, "asks": flag},),
+    "cluster": ({"id": text, "member": text, "start": text},),
+    "probe": ({"number": number, "where": text},),
+    "probe_answer": ({"number": number, "led": flag},),
+    "taken": ({"start": text, "where": text, "led": flag},),
     "ping": ({},),
     # the log
     "append_entries": (

@@ -3,6 +3,7 @@
 
 import logging
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from pysyncobj.transport import TCPTransport
 from node.raft.connections import Connection, mend_dialled
 from node.raft.listener import Listener
 from node.raft.messages import MESSAGE_BYTES, BadMessage, Message
+from node.raft.namesakes import Namesakes
 
 if TYPE_CHECKING:
     from node.raft.consensus import Consensus
@@ -30,6 +32,8 @@ BACKLOG_BYTES = 8 << 20
 PIECE_BACKLOG_BYTES = 4 << 20
 TOLD_MAX = 64
 """So many kinds of bad messages are remembered as told of; then they are told of anew."""
+
+_NEVER_S = float("inf")
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +64,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         self._bad_told: set[tuple[str, str]] = set()
         self._mistaken: dict[str, str] = {}
         """By member: who answered in its place."""
+        self.namesakes = Namesakes(syncObj, self, syncObj.start_id)
         super().__init__(syncObj, selfNode, otherNodes)
 
     def setOnUtilityMessageCallback(self, message: str, callback: Any) -> None:
@@ -70,9 +75,17 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
     def _onMessageReceived(self, node: Node, message: Message) -> None:
         if node not in self._nodes:
             return
-        if message["type"] == "cluster":
-            self._introduced(node, message["id"], message["member"])
-        elif self._connections.get(node) in self._clusters:
+        kind, connection = message["type"], self._connections.get(node)
+        if kind == "cluster":
+            self._introduced(node, message["id"], message["member"], message["start"])
+        elif kind == "probe":
+            self.namesakes.probed(connection, message)
+        elif kind == "probe_answer":
+            self.namesakes.answered(connection, message)
+        elif kind == "taken":
+            self.namesakes.taken(node, message)
+            self._part(node)
+        elif connection in self._clusters:
             self.heard[node.id] = monotonic()
             self._consensus.intake.take(node, message)
 
@@ -151,9 +164,10 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
                 self._part_from_stranger(node, self._clusters[connection])
 
     def _ours(self) -> Message:
-        return {"type": "cluster", "id": self._consensus.cluster.known, "member": self._consensus.me}
+        here = self._consensus
+        return {"type": "cluster", "id": here.cluster.known, "member": here.me, "start": here.start_id}
 
-    def _introduced(self, node: Node, theirs: str, member: str) -> None:
+    def _introduced(self, node: Node, theirs: str, member: str, start: str) -> None:
         """Whoever is at the other end of a member's connection has said who it is."""
         if self._part_from_stranger(node, theirs):
             return
@@ -165,12 +179,20 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
             return
         self._mistaken.pop(node.id, None)
         connection = self._connections[node]
-        known = connection in self._clusters
+        if connection in self._clusters:
+            self._clusters[connection] = theirs
+        elif not self.namesakes.waits(connection):
+            where = f"{connection.peer}:{node.port}"
+            self.namesakes.enter(node, connection, start, where, partial(self._let_in, node, connection, theirs))
+
+    def _let_in(self, node: Node, connection: Any, theirs: str) -> None:
+        """It is the member, and the one start of it: from now on it counts as connected."""
         self._clusters[connection] = theirs
         connection.limit_bytes = MESSAGE_BYTES
         connection.on_bad = partial(self._bad, node)
-        if not known:
-            self._onNodeConnected(node)
+        if self.dials(node):
+            self.namesakes.connected(node)
+        self._onNodeConnected(node)
 
     def _part_from_stranger(self, node: Node, theirs: str) -> bool:
         if self._consensus.cluster.stranger(node.id, theirs) is None:
@@ -190,9 +212,42 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
 
     def _greeted(self, conn: Any) -> None:
         """Whoever was dialled has sent its nonce: say who calls, and whom."""
-        called = self._connToNode(conn)
-        known = self._consensus.cluster.known
-        conn.send({"type": "hello", "member": self._consensus.me, "cluster": known, "called": called.id})
+        self._say_hello(conn, self._connToNode(conn), asks=False)
+
+    def _say_hello(self, conn: Any, called: Node, *, asks: bool) -> None:
+        here = self._consensus
+        port = int(here.conf.bindAddress.rpartition(":")[2])
+        hello = {"type": "hello", "member": here.me, "cluster": here.cluster.known, "called": called.id}
+        conn.send({**hello, "start": here.start_id, "port": port, "asks": asks})
+
+    # -- what `Namesakes` asks
+
+    def others(self) -> set[Node]:
+        """All other members."""
+        return set(self._nodes)
+
+    def dials(self, node: Node) -> bool:
+        """Whether this member dials that one, and not the other way round."""
+        return bool(self._shouldConnect(node))
+
+    def reached(self, node: Node) -> bool:
+        """Whether a member is connected, and known to be the one start of it."""
+        return self._connections.get(node) in self._clusters
+
+    def is_ours(self, node: Node, theirs: str) -> bool:
+        """Whether a member that says which cluster it is of may be of this one."""
+        return self._consensus.cluster.stranger(node.id, theirs) is None
+
+    def inquire(self, node: Node, heard: Callable[[Any, Message], None]) -> Any | None:
+        """A connection on which nothing but names is spoken of, begun; None if nobody can be called now."""
+        conf = self._consensus.conf
+        sizes = {"sendBufferSize": conf.sendBufferSize, "recvBufferSize": conf.recvBufferSize}
+        connection = Connection(self._consensus._poller, timeout=_NEVER_S, **sizes)
+        connection.encryptor = self._consensus.encryptor
+        connection.on_greeted = partial(self._say_hello, connection, node, asks=True)
+        connection.setOnConnectedCallback(connection.greet)
+        connection.setOnMessageReceivedCallback(partial(heard, connection))
+        return connection if connection.connect(node.ip, node.port) else None
 
     # -- connections
 
@@ -254,28 +309,52 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         if node is None:
             conn.disconnect()  # not a member, by this member's log
             return
+        conn.setOnMessageReceivedCallback(lambda _message: None)  # until it is known that it is the one start
+        let_in = partial(self._let_ask if message["asks"] else self._let_call, node, conn, theirs)
+        self.namesakes.enter(
+            node, conn, message["start"], f"{conn.peer}:{message['port']}", let_in, asks=message["asks"]
+        )
+
+    def _let_call(self, node: Node, conn: Any, theirs: str) -> None:
+        """A member has dialled."""
         before = self._connections.get(node)
         self._unknownConnections.discard(conn)
         self._unknown_since.pop(conn, None)
         self._connections[node] = conn
-        self._clusters[conn] = theirs
-        conn.limit_bytes = MESSAGE_BYTES
-        conn.on_bad = partial(self._bad, node)
         conn.setOnMessageReceivedCallback(partial(self._onMessageReceived, node))
-        self._onNodeConnected(node)
+        self._let_in(node, conn, theirs)
         conn.send(self._ours())
         if before is not None and before is not conn:
             before.disconnect()  # the member has dialled anew: the library would leave the old one open
+
+    def _let_ask(self, _node: Node, conn: Any, _theirs: str) -> None:
+        """A member that is to be dialled inquires whether it may go by its name."""
+        self._unknown_since.pop(conn, None)
+        conn.setOnMessageReceivedCallback(partial(self._onInquirerSaid, conn))
+        conn.send(self._ours())
+
+    def _onInquirerSaid(self, conn: Any, message: Message) -> None:
+        if message["type"] == "probe_answer":
+            self.namesakes.answered(conn, message)
+        elif message["type"] != "ping":
+            conn.disconnect()
 
     def _onDisconnected(self, conn: Any) -> None:
         self._clusters.pop(conn, None)
         self._unknown_since.pop(conn, None)
         super()._onDisconnected(conn)
+        self.namesakes.ended(conn)
 
     def _onNodeDisconnected(self, node: Node) -> None:
         super()._onNodeDisconnected(node)
         self.heard.pop(node.id, None)
+        self.namesakes.parted(node)
         self._consensus.lost(node)
+
+    def destroy(self) -> None:
+        """Close all connections."""
+        self.namesakes.close()
+        super().destroy()
 
 
 def _plain(message: Message) -> bool:

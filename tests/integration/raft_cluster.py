@@ -25,6 +25,7 @@ class Process:
         self.role: dict[str, Any] = {}
         self.roles: list[dict[str, Any]] = []
         self.started = False
+        self.failed = ""
         self._answers: dict[int, dict[str, Any]] = {}
         self._asks = count(1)
         command = [sys.executable, "-m", module, json.dumps(settings)]
@@ -42,6 +43,7 @@ class Process:
             self.acked.update(said.get("acked", ()))
             self.thread = said.get("thread", self.thread)
             self.started = self.started or "started" in said
+            self.failed = said.get("failed", self.failed)
             if "role" in said:
                 self.role = said["role"]
                 self.roles.append(said["role"])
@@ -111,11 +113,15 @@ class Cluster:
         self.running: dict[str, Process] = {}
         self._log = (folder / "members.log").open("a")
 
+    def process(self, member: str, **settings: Any) -> Process:
+        """A process of a member, which need not be the one that runs by its name."""
+        whole = {"me": member, "addresses": self.addresses, "folder": str(self.folder / member)}
+        whole |= {"secret": "between members", "timing": self.timing, **self.more, **settings}
+        return Process(member, whole, self._log, self._module)
+
     def start(self, *members: str) -> None:
         for member in members or self.addresses:
-            settings = {"me": member, "addresses": self.addresses, "folder": str(self.folder / member)}
-            settings |= {"secret": "between members", "timing": self.timing, **self.more}
-            self.running[member] = Process(member, settings, self._log, self._module)
+            self.running[member] = self.process(member)
         wait_for("all to start", lambda: all(process.started for process in self.running.values()))
 
     def leader(self) -> Process:

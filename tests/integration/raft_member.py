@@ -98,6 +98,7 @@ class Member:
             self.ledger,
             pack,
             on_role=self.role_changed,
+            on_failure=lambda error: self.say(failed=f"{type(error).__name__}: {error}"),
             timing=Timing(**settings.get("timing", {})),
         )
         self.raft.start()

@@ -69,7 +69,8 @@ class Caller:
         self.frame(self.channel.seal(data))
 
     def introduce(self, member: str, called: str) -> None:
-        self.say(messages.pack({"type": "hello", "member": member, "cluster": "", "called": called}))
+        hello = {"type": "hello", "member": member, "cluster": "", "called": called}
+        self.say(messages.pack({**hello, "start": "", "port": 1, "asks": False}))
         assert messages.unpack(self.channel.open(self.read()))["type"] == "cluster"
 
     def ended(self) -> None:

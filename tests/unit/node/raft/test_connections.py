@@ -164,8 +164,11 @@ def append(prev: int) -> Message:
 
 def test_the_limits_are_above_what_members_send() -> None:
     end, name = End(Socket(b"")), "n" * 128
-    introduction = {"type": "hello", "member": name, "cluster": "c" * 16, "called": name}
-    answer = {"type": "cluster", "id": "c" * 16, "member": name}
+    introduction = {
+        "type": "hello", "member": name, "cluster": "c" * 16, "called": name,
+        "start": "s" * 16, "port": 1, "asks": False,
+    }  # fmt: skip
+    answer = {"type": "cluster", "id": "c" * 16, "member": name, "start": "s" * 16}
     assert max(len(end.sealed(message)) for message in (introduction, answer)) < HANDSHAKE_BYTES
     entries = [
         (b"\0" + os.urandom(Timing().entry_bytes), number, 1)

@@ -21,6 +21,7 @@ class Caller:
     def __init__(self) -> None:
         self.state = CONNECTION_STATE.CONNECTED
         self.ready = True
+        self.peer = "10.0.0.9"
         self.greeted = False
         self.sent: list[Any] = []
         self.on_message: Any = None
@@ -57,8 +58,13 @@ def call(member: Wired) -> Caller:
     return caller
 
 
-def hello(member: str, called: str, cluster: str = "") -> Any:
-    return {"type": "hello", "member": member, "cluster": cluster, "called": called}
+def hello(member: str, called: str, start: str = "", *, asks: bool = False) -> Any:
+    said = {"type": "hello", "member": member, "cluster": "", "called": called}
+    return {**said, "start": start, "port": 1, "asks": asks}
+
+
+def ours(member: str, start: str = "") -> Any:
+    return {"type": "cluster", "id": "", "member": member, "start": start}
 
 
 @pytest.mark.parametrize("name", ["readonly", "stranger"])
@@ -182,14 +188,14 @@ def test_whoever_answers_at_a_members_address_is_that_member_or_nobody(
         assert not leader.consensus.isNodeConnected(node), "nobody has said yet who it is"
         assert not leader.transport.send(node, {"type": "ping"})
         for _ in range(2):
-            made.on_message({"type": "cluster", "id": "", "member": other.me})
+            made.on_message(ours(other.me))
             made.on_message(acknowledged)
     assert (made.open, taken, leader.consensus.isNodeConnected(node)) == (False, [], False)
     assert leader.transport._lastConnectAttempt[node] == world.now_s + STRANGER_S
     assert caplog.text.count(f"{other.me} answers at the address of {one.me}") == 1
 
     made = dial(leader, one.me)
-    made.on_message({"type": "cluster", "id": "", "member": one.me})
+    made.on_message(ours(one.me))
     assert (made.open, made.limit_bytes) == (True, MESSAGE_BYTES)
     assert leader.consensus.isNodeConnected(node)
     assert leader.transport.send(node, {"type": "ping"})
@@ -200,7 +206,7 @@ def test_a_caller_that_wants_another_is_told_who_is_here_and_replaces_nobody(wor
     leader, follower, other = world.lead()
     caller, before = call(leader), leader.wire_to(follower.me)
     leader.transport._onIncomingMessageReceived(caller, hello(follower.me, other.me))
-    assert caller.sent == [{"type": "cluster", "id": "", "member": leader.me}]
+    assert caller.sent == [ours(leader.me)]
     assert leader.wire_to(follower.me) is before
     assert before.state == CONNECTION_STATE.CONNECTED
     caller.on_message({"type": "ping"})

@@ -1,0 +1,249 @@
+"""One start of each member: whoever calls while another start of it is connected waits until that one answers.
+
+A member that was restarted, or whose machine vanished, may look connected for a while. So the start that was there
+first is asked whether it lives (a probe). If it answers, the newcomer is told who is there, and ends (`claim`); if its
+connection ends, or it says nothing for PROBE_S, the newcomer takes its place.
+
+Of two members the one with the greater id dials, and the other would never call. So that it is told, too, that another
+start has its name, it calls on a connection that carries nothing else: an inquiry.
+"""
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from pysyncobj.monotonic import monotonic
+from pysyncobj.node import Node
+
+from node.raft.claim import PATIENCE_S, Claim, Namesake
+from node.raft.errors import NameTaken
+from node.raft.messages import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from node.raft.consensus import Consensus
+    from node.raft.transport import Transport
+
+PROBE_S: Final = 3.0
+AGAIN_S: Final = 0.2
+PING_S: Final = 1.0
+LATER_S: Final = 2.0
+"""Between two inquiries of the same member, once this start is settled."""
+
+TOLD_MAX: Final = 64
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Newcomer:
+    """A start that waits. `rivals`: the connections of the starts that were there before, which have been probed."""
+
+    node: Node
+    connection: Any
+    where: str
+    let_in: "Callable[[], None]"
+    since_s: float
+    number: int
+    rivals: list[Any]
+    gone: bool = False
+
+
+class Namesakes:
+    """What is known of the starts of all members. Used in Raft's thread."""
+
+    def __init__(self, consensus: "Consensus", transport: "Transport", start: str) -> None:
+        self.claim = Claim(start, monotonic())
+        self._consensus, self._transport = consensus, transport
+        self._starts: dict[Any, tuple[Node, str, str]] = {}
+        """By connection: of which member, which start of it, and where that is. Callers' inquiries are among them."""
+        self._inquirers: set[Any] = set()
+        self._newcomers: list[_Newcomer] = []
+        self._number = 0
+        self._begun = False
+        self._asking: dict[Node, Any] = {}
+        """This member's own inquiries."""
+        self._asked_s: dict[Node, float] = {}
+        self._pinged_s: dict[Node, float] = {}
+        self._told: set[str] = set()
+
+    # -- the starts of others
+
+    def enter(
+        self, node: Node, connection: Any, start: str, where: str, let_in: "Callable[[], None]", *, asks: bool = False
+    ) -> None:
+        """A start of a member has come. `let_in` is called at once, or when the start that was there is gone.
+
+        `asks`: on an inquiry. A start that is found where the member is known to be goes before one that only asks.
+        """
+
+        def admit() -> None:
+            self._starts[connection] = (node, start, where)
+            if asks:
+                self._inquirers.add(connection)
+            let_in()
+
+        if not asks:
+            for one in [one for one in self._others(node, start) if one in self._inquirers]:
+                self._forget(one)
+                one.send({"type": "taken", "start": start, "where": where, "led": False})
+        rivals = self._others(node, start)
+        if not rivals:
+            admit()
+            return
+        self._number += 1
+        newcomer = _Newcomer(node, connection, where, admit, monotonic(), self._number, rivals)
+        self._newcomers.append(newcomer)
+        for rival in rivals:
+            rival.send({"type": "probe", "number": newcomer.number, "where": where})
+
+    def _others(self, node: Node, start: str) -> list[Any]:
+        """The connections of other starts of a member."""
+        return [one for one, (whose, its, _) in self._starts.items() if whose == node and its != start]
+
+    def waits(self, connection: Any) -> bool:
+        """Whether a start that waits has come on this connection."""
+        return any(newcomer.connection is connection and not newcomer.gone for newcomer in self._newcomers)
+
+    def answered(self, connection: Any, message: Message) -> None:
+        """The start on a connection lives: whoever waits for its place is refused."""
+        node, start, there = self._starts.get(connection, (None, "", ""))
+        for newcomer in [one for one in self._newcomers if one.number == message["number"] and one.node == node]:
+            self._newcomers.remove(newcomer)
+            self._tell(
+                f"refused: another process, at {newcomer.where}, calls itself {newcomer.node.id}, which runs at "
+                f"{there} and answers. Each node needs a name and a data folder of its own (ROTA_NODE, ROTA_DATA)",
+            )
+            if not newcomer.gone:
+                newcomer.connection.send({"type": "taken", "start": start, "where": there, "led": message["led"]})
+
+    def probed(self, connection: Any, message: Message) -> None:
+        """A member asks whether this start lives, because another one has come."""
+        connection.send({"type": "probe_answer", "number": message["number"], "led": self._consensus.hears_leader()})
+        self._tell(
+            f"another process, at {message['where']}, calls itself {self._consensus.me}, as this one does: the members "
+            "that this one is connected with refuse it"
+        )
+
+    def _tell(self, what: str) -> None:
+        if what not in self._told:
+            if len(self._told) >= TOLD_MAX:
+                self._told.clear()
+            self._told.add(what)
+            logger.warning("%s", what)
+
+    def ended(self, connection: Any) -> None:
+        """A connection is closed."""
+        self._forget(connection)
+        for newcomer in self._newcomers:
+            newcomer.gone = newcomer.gone or newcomer.connection is connection
+        for newcomer in [one for one in self._newcomers if connection in one.rivals]:
+            newcomer.rivals.remove(connection)
+            if not newcomer.rivals:
+                self._newcomers.remove(newcomer)
+                if not newcomer.gone:
+                    newcomer.let_in()
+
+    def _forget(self, connection: Any) -> None:
+        self._starts.pop(connection, None)
+        self._inquirers.discard(connection)
+
+    # -- this start
+
+    @property
+    def settled(self) -> bool:
+        """Whether this start may take part in elections."""
+        return self.claim.settled
+
+    def connected(self, node: Node) -> None:
+        """A member that this one has dialled lets it in."""
+        self.claim.let_in(node.id)
+
+    def parted(self, node: Node) -> None:
+        """A member is not connected any more."""
+        if node not in self._asking:
+            self.claim.parted(node.id)
+
+    def taken(self, node: Node, message: Message) -> None:
+        """A member says that another start has this one's name."""
+        self.claim.refused(node.id, Namesake(message["start"], message["where"], message["led"]), monotonic())
+
+    def step(self) -> None:
+        """Ask who has not let this start in. Raises NameTaken."""
+        now = monotonic()
+        if not self._begun:  # loading what is in the folder may have taken long
+            self._begun, self.claim.begun_s = True, now
+        for newcomer in [one for one in self._newcomers if now - one.since_s > PROBE_S]:
+            for rival in list(newcomer.rivals):
+                rival.disconnect()  # it answers nobody, and `ended` lets the newcomer in
+        self._ask(now)
+        others = self._transport.others()
+        reached = {node.id for node in others if self._transport.reached(node) or self._greeted(node)}
+        self.claim.look({node.id for node in others}, reached, now)
+        namesake = self.claim.lost_to(self._consensus.hears_leader(), now)
+        if namesake is not None:
+            raise NameTaken(
+                f"another process runs as {self._consensus.me}, at {namesake.where}, and was there first. Give this "
+                "one a name (ROTA_NODE) and an empty data folder (ROTA_DATA) of its own, or stop the other one before"
+            )
+
+    def _greeted(self, node: Node) -> bool:
+        connection = self._asking.get(node)
+        return connection is not None and bool(connection.ready)
+
+    def _ask(self, now_s: float) -> None:
+        """Inquire of those who would dial this one: they may have dialled another start of it."""
+        for node in self._transport.others():
+            self._attend(node, now_s)
+            connection = self._asking.get(node)
+            wanted = connection is None and self.claim.asks(node.id) and not self._transport.dials(node)
+            pause_s = LATER_S if self.settled else AGAIN_S
+            if wanted and now_s - self._asked_s.get(node, float("-inf")) >= pause_s:
+                self._asked_s[node] = now_s
+                made = self._transport.inquire(node, partial(self._heard, node))
+                if made is not None:
+                    made.setOnDisconnectedCallback(partial(self._inquiry_ended, node, made))
+                    self._asking[node] = made
+        for node in [node for node in self._asking if node not in self._transport.others()]:
+            self._asking[node].disconnect()
+
+    def _attend(self, node: Node, now_s: float) -> None:
+        """See to an inquiry: over once the member has dialled; kept alive until then; given up if nothing is heard."""
+        connection, asked_s = self._asking.get(node), self._asked_s.get(node, now_s)
+        if connection is None:
+            return
+        if self.claim.asks(node.id):
+            if now_s - asked_s > (PATIENCE_S if connection.ready else self._consensus.timing.dial_s):
+                connection.disconnect()
+        elif self._transport.reached(node):
+            connection.disconnect()
+        elif now_s - self._pinged_s.get(node, asked_s) > PING_S:
+            self._pinged_s[node] = now_s
+            connection.send({"type": "ping"})
+
+    def _heard(self, node: Node, connection: Any, message: Message) -> None:
+        """What comes on an inquiry."""
+        kind = message["type"]
+        if kind == "cluster":
+            if message["member"] != node.id or not self._transport.is_ours(node, message["id"]):
+                connection.disconnect()
+            else:
+                self.claim.let_in(node.id)
+        elif kind == "taken":
+            self.taken(node, message)
+            connection.disconnect()
+        elif kind == "probe":
+            self.probed(connection, message)
+
+    def _inquiry_ended(self, node: Node, connection: Any) -> None:
+        if self._asking.get(node) is connection:
+            del self._asking[node]
+            if not self._transport.reached(node):
+                self.claim.parted(node.id)
+
+    def close(self) -> None:
+        """End all inquiries."""
+        for node in list(self._asking):
+            self._asking[node].disconnect()

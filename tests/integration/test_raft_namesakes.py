@@ -1,0 +1,120 @@
+"""Two processes with the name of one member: the one that was there first stays, the other one ends, and says why."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from node.cli.local import wait_for
+from node.cli.ports import HOST, free_ports, hold
+from tests.integration.raft_cluster import Cluster, Process
+
+pytestmark = pytest.mark.integration
+
+
+@contextmanager
+def cluster_of(folder: Path, members: int) -> Iterator[Cluster]:
+    """A cluster that has agreed on something, and was stopped once: `NAME.copy` is each member's folder as of then."""
+    made = Cluster(folder, members)
+    try:
+        made.start()
+        made.leader().do("push", start=0, count=10, window=5)
+        made.same(10)
+        made.stop()
+        for name in made.addresses:
+            shutil.copytree(folder / name, folder / f"{name}.copy")
+        made.start()
+        made.leader()
+        yield made
+    finally:
+        made.close()
+
+
+@contextmanager
+def another(cluster: Cluster, name: str, folder: str) -> Iterator[Process]:
+    """A second process with a member's name, at a port of its own."""
+    [port] = free_ports(1)
+    with hold([port]):
+        process = cluster.process(
+            name, folder=str(cluster.folder / folder), addresses=cluster.addresses | {name: (HOST, port)}
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def log(cluster: Cluster) -> str:
+    return (cluster.folder / "members.log").read_text()
+
+
+def ends(cluster: Cluster, name: str, process: Process) -> None:
+    """That process ends, and says who is there; nobody else notices."""
+    failed = wait_for(f"the second {name} to end", lambda: process.failed)
+    host, port = cluster.addresses[name]
+    assert failed.startswith(f"NameTaken: another process runs as {name}, at {host}:{port}, and was there first. ")
+    assert "ROTA_NODE" in failed
+
+
+@pytest.mark.parametrize("members", [2, 3])
+def test_a_copy_of_a_member_ends_and_the_member_goes_on(tmp_path: Path, members: int) -> None:
+    """As a machine that was cloned: the members' connections changed between the two for as long as both ran."""
+    with cluster_of(tmp_path, members) as cluster:
+        leader = cluster.leader().me
+        roles = {name: len(process.roles) for name, process in cluster.running.items()}
+        for name in cluster.addresses:
+            for folder in (f"{name}.copy", f"{name}.empty"):
+                with another(cluster, name, folder) as second:
+                    ends(cluster, name, second)
+        assert cluster.leader().me == leader
+        assert roles == {name: len(process.roles) for name, process in cluster.running.items()}, "a role has changed"
+        cluster.leader().do("push", start=100, count=10, window=5)
+        cluster.same(20)
+        for name in cluster.addresses:
+            assert f"calls itself {name}, which runs at {HOST}:{cluster.addresses[name][1]} and answers" in log(cluster)
+            assert f"calls itself {name}, as this one does" in log(cluster)
+
+
+def test_of_two_that_begin_at_the_same_time_one_stays(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, 3) as cluster:
+        for name in cluster.addresses:
+            cluster.stop(name)
+            with another(cluster, name, f"{name}.copy") as second:
+                first = cluster.running[name] = cluster.process(name)
+
+                def ended(first: Process = first, second: Process = second) -> list[bool] | None:
+                    ends = [bool(first.failed), bool(second.failed)]
+                    ready = [bool(one.role.get("ready")) for one in (first, second)]
+                    return ends if any(ends) and ready == [not end for end in ends] else None
+
+                assert sorted(wait_for(f"one {name} to stay", ended)) == [False, True]
+                if first.failed:
+                    second.kill()
+            if cluster.running[name].failed:
+                cluster.kill(name)
+                cluster.start(name)
+            cluster.leader()
+
+
+def test_a_start_takes_the_place_of_one_that_answers_no_more_which_ends_when_it_wakes(tmp_path: Path) -> None:
+    """Its connections are open still, as those of a machine that has vanished."""
+    with cluster_of(tmp_path, 3) as cluster:
+        name = cluster.followers()[0].me
+        cluster.running[name].pause()
+        try:
+            with another(cluster, name, f"{name}.copy") as second:
+                wait_for("the second one to be ready", lambda: second.role.get("ready"))
+                cluster.running[name].wake()
+                wait_for("the first one to end", lambda: cluster.running[name].failed)
+                assert second.failed == ""
+                second.stop()
+        finally:
+            cluster.running[name].wake()
+        cluster.kill(name)
+        began_s = time.monotonic()
+        cluster.start(name)
+        cluster.leader()
+        assert time.monotonic() - began_s < 20
