@@ -8,7 +8,7 @@ import pytest
 
 from node.cluster_id import ClusterId
 from node.liveness import callers
-from node.liveness.callers import CALLERS_MAX, STRANGER_S, Callers
+from node.liveness.callers import ALIVE_S, CALLERS_MAX, STRANGER_S, Callers
 from node.liveness.link import Link, Passport
 from node.liveness.wire import MAGIC, NONCE_BYTES, BadPeerError, Channel, Message
 
@@ -172,3 +172,38 @@ def test_who_has_another_secret_is_told_enough_to_see_it_too(port: Port) -> None
     assert port.why == ["it has another secret: ROTA_SECRET must be the same on all members"]
     with pytest.raises(BadPeerError, match="another secret"):
         Channel(b"another", "b", ClusterId(), nonce, dialled=True).feed(at_once.sent)
+
+
+def member_calls(port: Port, start: str) -> Link:
+    """A member has called, and said who it is."""
+    sock = Socket(MAGIC + bytes(NONCE_BYTES))
+    port.call(sock)
+    channel = Channel(b"s", "b", ClusterId(), bytes(NONCE_BYTES), dialled=True, start=start)
+    channel.feed(sock.sent)
+    sock.incoming += channel.introduction()
+    port.ready(sock)
+    return port.links[-1]
+
+
+def test_a_second_process_with_a_members_name_is_refused_while_the_first_one_is_heard(port: Port) -> None:
+    """A clone would take the place of the member's connection, and be given its lease."""
+    first = member_calls(port, "1")
+    assert port.callers.is_of(first, "b")
+    first.heard_s = 10.0
+    second = member_calls(port, "2")
+    assert not port.callers.is_of(second, "b")
+    assert (first.closed, second.closed) == (False, True)
+    assert port.why == ["another process runs as b, at 127.0.0.1, and was there first"]
+    again = member_calls(port, "1")
+    assert port.callers.is_of(again, "b")
+    assert first.closed, "the same process has called again"
+
+
+def test_a_restarted_member_takes_the_place_of_what_is_heard_no_more(port: Port) -> None:
+    first = member_calls(port, "1")
+    assert port.callers.is_of(first, "b")
+    first.heard_s = 10.0
+    port.callers.tick(10.0 + ALIVE_S)
+    second = member_calls(port, "2")
+    assert port.callers.is_of(second, "b")
+    assert (first.closed, second.closed) == (True, False)

@@ -8,9 +8,11 @@ import pytest
 from pysyncobj.tcp_connection import CONNECTION_STATE
 
 from node.raft import messages
+from node.raft.claim import Namesake
 from node.raft.connections import HANDSHAKE_BYTES
 from node.raft.machine import Timing
 from node.raft.messages import MESSAGE_BYTES, BadMessage
+from node.raft.namesakes import PROBE_S
 from node.raft.transport import BACKLOG_BYTES, PIECE_BACKLOG_BYTES, PING_S, STRANGER_S, UNKNOWN_MAX, UNKNOWN_S
 from tests.wired import Wire, Wired, World
 
@@ -199,6 +201,103 @@ def test_whoever_answers_at_a_members_address_is_that_member_or_nobody(
     assert (made.open, made.limit_bytes) == (True, MESSAGE_BYTES)
     assert leader.consensus.isNodeConnected(node)
     assert leader.transport.send(node, {"type": "ping"})
+
+
+def test_a_second_start_is_refused_once_the_first_has_answered(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The newest call took the place of the one before: a member and its clone were connected in turns."""
+    leader, follower, _ = world.lead()
+    first, second = call(leader), call(leader)
+    leader.transport._onIncomingMessageReceived(first, hello(follower.me, leader.me, "1"))
+    leader.transport._onIncomingMessageReceived(second, hello(follower.me, leader.me, "2"))
+    [probe] = [message for message in first.sent if message["type"] == "probe"]
+    assert (first.open, second.sent, leader.transport._connections[leader.node(follower.me)]) == (True, [], first)
+    first.on_message({"type": "probe_answer", "number": probe["number"], "led": True})
+    assert second.sent == [{"type": "taken", "start": "1", "where": "10.0.0.9:1", "led": True}]
+    assert leader.transport._connections[leader.node(follower.me)] is first
+    for _ in range(2):
+        assert caplog.text.count(f"calls itself {follower.me}, which runs at 10.0.0.9:1 and answers") == 1
+        leader.transport._onIncomingMessageReceived(call(leader), hello(follower.me, leader.me, "2"))
+        first.on_message({"type": "probe_answer", "number": probe["number"] + 1, "led": True})
+
+
+@pytest.mark.parametrize("how", ["ends", "says nothing"])
+def test_a_second_start_takes_the_place_of_one_that_is_gone(world: World, how: str) -> None:
+    """After kill -9, or after its machine has vanished: that connection looks open still."""
+    leader, follower, _ = world.lead()
+    first, second = call(leader), call(leader)
+    leader.transport._onIncomingMessageReceived(first, hello(follower.me, leader.me, "1"))
+    leader.transport._onIncomingMessageReceived(second, hello(follower.me, leader.me, "2"))
+    assert second.sent == []
+    if how == "ends":
+        first.disconnect()
+    else:
+        world.now_s += PROBE_S + 0.1
+        leader.tick()
+    assert (first.open, second.open, second.sent[0]) == (False, True, ours(leader.me))
+    assert leader.transport._connections[leader.node(follower.me)] is second
+
+
+def test_the_same_start_that_dials_anew_waits_for_nobody(world: World) -> None:
+    leader, follower, _ = world.lead()
+    first, second = call(leader), call(leader)
+    for caller in (first, second):
+        leader.transport._onIncomingMessageReceived(caller, hello(follower.me, leader.me, "1"))
+    assert (first.open, second.open) == (False, True)
+
+
+def test_who_only_asks_whether_its_name_is_free_is_told_and_is_no_connection(world: World) -> None:
+    """The least of two ids is dialled, never dials: its clone waited for a leader for ever."""
+    leader, follower, _ = world.lead()
+    before = leader.wire_to(follower.me)
+    leader.transport.namesakes._starts.clear()
+    asks = call(leader)
+    leader.transport._onIncomingMessageReceived(asks, hello(follower.me, leader.me, "1", asks=True))
+    assert asks.sent == [ours(leader.me)]
+    assert leader.wire_to(follower.me) is before
+    also = call(leader)
+    leader.transport._onIncomingMessageReceived(also, hello(follower.me, leader.me, "2", asks=True))
+    asks.on_message({"type": "probe_answer", "number": asks.sent[-1]["number"], "led": False})
+    assert also.sent == [{"type": "taken", "start": "1", "where": "10.0.0.9:1", "led": False}]
+    asks.on_message({"type": "apply_command", "command": b"\0x"})
+    assert not asks.open
+
+
+def test_a_start_that_is_not_settled_takes_part_in_no_election(world: World) -> None:
+    """A clone would vote once more in a term in which the member has voted, or lead by its own vote twice."""
+    leader, one, other = world.lead()
+    for member in (one, other):
+        member.transport.namesakes.claim.settled = False
+        member.transport.namesakes.claim._refused[leader.me] = Namesake("0", "there", led=False)
+        member.transport.namesakes.claim._let_in.add("somebody")
+        member.transport.namesakes.claim.start = ""
+    world.crash(leader.me)
+    for name in (one.me, other.me):
+        world.cut(name, leader.me)
+    world.run(5)
+    assert world.leader() is None
+    for member in (one, other):
+        member.transport.namesakes.claim.let_in(leader.me)
+    world.until(world.leader)
+
+
+def test_a_vote_counts_once_a_member_whichever_start_of_it_sends_it(five: World) -> None:
+    """Three of five are a majority, and a member and its clone are one of them."""
+    candidate, voter = five.running["a"], five.running["b"]
+    five.until(five.leader)
+    consensus = candidate.consensus
+    for name in list(five.running):
+        if name != candidate.me:
+            five.cut(candidate.me, name)
+    consensus.adopt(consensus.raftCurrentTerm + 1)
+    consensus._SyncObj__raftState = 1
+    consensus._SyncObj__votesCount = 1
+    vote = {"type": "response_vote", "term": consensus.raftCurrentTerm, "life": 1, "lives": {}}
+    vote["candidate"] = consensus.recovery._life
+    for _start in range(3):
+        candidate.take(voter.me, vote)
+        consensus.intake.take(candidate.node(voter.me), vote)
+    assert not consensus.is_leader
+    assert consensus._SyncObj__votesCount == 2
 
 
 def test_a_caller_that_wants_another_is_told_who_is_here_and_replaces_nobody(world: World) -> None:
