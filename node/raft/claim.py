@@ -22,6 +22,9 @@ PATIENCE_S: Final = 6.0
 HEARD_S: Final = 0.5
 """A start that is to end goes on for so long, so that all members hear of it, and their logs say so."""
 
+FRESH_S: Final = 4.0
+"""A refusal says nothing any more after so long: whoever was there may be gone. It is asked again every two seconds."""
+
 TIE_S: Final = 1.5
 """Of two starts that hear no leader, one goes after so long: all that can be reached have answered by then."""
 
@@ -43,7 +46,8 @@ class Claim:
     begun_s: float
     settled: bool = False
     _let_in: set[str] = field(default_factory=set)
-    _refused: dict[str, Namesake] = field(default_factory=dict)
+    _refused: dict[str, tuple[Namesake, float]] = field(default_factory=dict)
+    """By member: the start that it has in place of this one, and when it said so."""
     _refused_s: float = 0.0
 
     def let_in(self, by: str) -> None:
@@ -53,10 +57,14 @@ class Claim:
 
     def refused(self, by: str, namesake: Namesake, now_s: float) -> None:
         """A member has another start."""
+        self._drop_old(now_s)
         if not self._refused:
             self._refused_s = now_s
         self._let_in.discard(by)
-        self._refused[by] = namesake
+        self._refused[by] = namesake, now_s
+
+    def _drop_old(self, now_s: float) -> None:
+        self._refused = {by: said for by, said in self._refused.items() if now_s - said[1] <= FRESH_S}
 
     def parted(self, member: str) -> None:
         """There is no connection with that member any more."""
@@ -74,6 +82,7 @@ class Claim:
         >>> [claim.look("bc", reached, now_s) or claim.settled for reached, now_s in (("b", 0.9), ("bc", 2), ("b", 2))]
         [False, False, True]
         """
+        self._drop_old(now_s)
         waited_s = now_s - self.begun_s
         if waited_s < SETTLE_S:
             awaited = set(others) - self._let_in
@@ -95,7 +104,8 @@ class Claim:
         """
         if led:
             return None
-        for namesake in self._refused.values():
+        self._drop_old(now_s)
+        for namesake, _ in self._refused.values():
             first = not self._let_in or namesake.start < self.start
             if now_s - self._refused_s >= (HEARD_S if namesake.led else TIE_S) and (namesake.led or first):
                 return namesake

@@ -44,7 +44,8 @@ class _Newcomer:
     node: Node
     connection: Any
     where: str
-    let_in: "Callable[[], None]"
+    again: "Callable[[], None]"
+    """See once more whether it can be let in."""
     since_s: float
     number: int
     rivals: list[Any]
@@ -94,7 +95,8 @@ class Namesakes:
             admit()
             return
         self._number += 1
-        newcomer = _Newcomer(node, connection, where, admit, monotonic(), self._number, rivals)
+        again = partial(self.enter, node, connection, start, where, let_in, asks=asks)
+        newcomer = _Newcomer(node, connection, where, again, monotonic(), self._number, rivals)
         self._newcomers.append(newcomer)
         for rival in rivals:
             rival.send({"type": "probe", "number": newcomer.number, "where": where})
@@ -144,7 +146,7 @@ class Namesakes:
             if not newcomer.rivals:
                 self._newcomers.remove(newcomer)
                 if not newcomer.gone:
-                    newcomer.let_in()
+                    newcomer.again()
 
     def _forget(self, connection: Any) -> None:
         self._starts.pop(connection, None)
