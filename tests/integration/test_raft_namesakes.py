@@ -78,27 +78,6 @@ def test_a_copy_of_a_member_ends_and_the_member_goes_on(tmp_path: Path, members:
             assert f"calls itself {name}, as this one does" in log(cluster)
 
 
-def test_of_two_that_begin_at_the_same_time_one_stays(tmp_path: Path) -> None:
-    with cluster_of(tmp_path, 3) as cluster:
-        for name in cluster.addresses:
-            cluster.stop(name)
-            with another(cluster, name, f"{name}.copy") as second:
-                first = cluster.running[name] = cluster.process(name)
-
-                def ended(first: Process = first, second: Process = second) -> list[bool] | None:
-                    ends = [bool(first.failed), bool(second.failed)]
-                    ready = [bool(one.role.get("ready")) for one in (first, second)]
-                    return ends if any(ends) and ready == [not end for end in ends] else None
-
-                assert sorted(wait_for(f"one {name} to stay", ended)) == [False, True]
-                if first.failed:
-                    second.kill()
-            if cluster.running[name].failed:
-                cluster.kill(name)
-                cluster.start(name)
-            cluster.leader()
-
-
 def test_a_start_takes_the_place_of_one_that_answers_no_more_which_ends_when_it_wakes(tmp_path: Path) -> None:
     """Its connections are open still, as those of a machine that has vanished."""
     with cluster_of(tmp_path, 3) as cluster:
