@@ -52,6 +52,7 @@ from node.placing import Placing, only_tasks
 from node.proposing import Proposing
 from node.raft.adapter import Raft
 from node.raft.errors import RaftError
+from node.raft.founding import Outlook
 from node.raft.machine import Role
 from node.reached import Reached
 from node.stalls import Stall, tell_of_stalls
@@ -357,6 +358,11 @@ class Member:
         if self._stall.lasts:  # what Raft knew when it last came round is old
             return replace(role, ready=False, has_quorum=False)
         return replace(role, ready=False) if self._stopping or self._conduct.failing else role
+
+    @property
+    def outlook(self) -> Outlook:
+        """What this node waits for while it is of no cluster; None once it is of one."""
+        return self._raft.outlook
 
     @property
     def lease_held(self) -> bool:

@@ -24,6 +24,7 @@ from pysyncobj.tcp_connection import CONNECTION_STATE
 import node.raft.consensus
 import node.raft.elections
 import node.raft.folder
+import node.raft.inquiry
 import node.raft.intake
 import node.raft.recovery
 import node.raft.transport
@@ -81,6 +82,19 @@ class WiredTransport(Transport):
 
     def _shouldConnect(self, node: object) -> bool:  # noqa: N802
         return False
+
+
+class NoCalls:
+    """Nobody is called: in this world those who know one another are connected."""
+
+    def __init__(self, *_: object) -> None:
+        """Of whom and for whom does not matter."""
+
+    def ask(self, *_: object) -> None:
+        """Not asked."""
+
+    def end(self) -> None:
+        """Nothing is open."""
 
 
 class Wired:
@@ -171,10 +185,11 @@ class World:
                 mock.patch.object(pysyncobj.transport, "monotonicTime", self._now),
                 mock.patch.object(node.raft.elections, "random", self.rng),
                 mock.patch.object(node.raft.consensus, "Transport", WiredTransport),
+                mock.patch.object(node.raft.inquiry, "Calls", NoCalls),
                 mock.patch.object(node.raft.folder, "SqliteJournal", QuickJournal),
             ]
             raft = node.raft
-            modules = (raft.consensus, raft.elections, raft.intake, raft.recovery, raft.transport)
+            modules = (raft.consensus, raft.elections, raft.inquiry, raft.intake, raft.recovery, raft.transport)
             patches += [mock.patch.object(module, "monotonic", self._now) for module in modules]
             for patch in patches:
                 patch.start()

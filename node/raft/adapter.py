@@ -32,6 +32,7 @@ from node.raft.errors import (
     Stopped,
 )
 from node.raft.folder import open_folder
+from node.raft.founding import Outlook
 from node.raft.machine import Machine, Role, Timing
 from node.raft.proposals import Proposals, Waiting
 from node.raft.trimming import CommittedConflict
@@ -64,7 +65,8 @@ class Raft:
     bind_host: where to listen; by default this member's own host. cluster: which one this is a member of, if it is
     known already; learnt here otherwise. wait_for_room: asked in Raft's thread, where the disk is full, whether to
     write again; it may wait. `members`: who is one by the log, as it is here. `turns`: how often the thread
-    has come round; it stands still while its disk does not answer.
+    has come round; it stands still while its disk does not answer. `outlook`: what is waited for while there is no
+    cluster; None once this member is of one.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Raft:
         self.me = me
         self.role = Role()
         self.members: frozenset[str] = frozenset()
+        self.outlook: Outlook = None
         self.failure: Exception | None = None
         self.truncated = 0
         self.lateness = Worst()
@@ -318,6 +321,7 @@ class Raft:
     def _look(self, consensus: Consensus, now: float) -> None:
         """See what the role is now; on another leader or term, what is under way is sent again."""
         self.members = frozenset(consensus.members())
+        self.outlook = consensus.inquiry.outlook
         role = _role(consensus, now, self._timing.quorum_s, self.role.ready)
         if role == self.role:
             return

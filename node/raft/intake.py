@@ -42,6 +42,8 @@ class Intake:
             "pre_vote": self._asked_beforehand,
             "pre_vote_answer": self._answered_beforehand,
             "late_term": self._late,
+            "founding": consensus.inquiry.asked,
+            "founding_answer": consensus.inquiry.answered,
             "recall": consensus.recovery.asked,
             "recall_answer": consensus.recovery.told,
             "ping": lambda _node, _message: None,
@@ -139,9 +141,16 @@ class Intake:
 
     def _asked_for_vote(self, node: Node, message: Message) -> None:
         here = self._consensus
-        if may_vote(here.recovery.votes, here.recovery.first_election, here.standing(), _standing(message)):
+        if self._may_vote(message):
             here.recovery.asked_for_vote(node, message)
             self._hand_on(node, message)
+
+    def _may_vote(self, message: Message) -> bool:
+        """Whether the candidate may have this member's vote. One without a log must stand in the same founding."""
+        here, candidate = self._consensus, _standing(message)
+        if candidate.empty and not here.inquiry.same(message):
+            return False
+        return may_vote(here.recovery.votes, here.inquiry.first_election, here.standing(), candidate)
 
     def _voted_for(self, node: Node, message: Message) -> None:
         if self._consensus.recovery.counts(node, message):
@@ -154,8 +163,7 @@ class Intake:
     def _asked_beforehand(self, node: Node, message: Message) -> None:
         here = self._consensus
         standing = _standing(message)
-        able = may_vote(here.recovery.votes, here.recovery.first_election, here.standing(), standing)
-        granted = able and not self._has_leader(node) and here.elections.gives_way(node.id, standing)
+        granted = self._may_vote(message) and not self._has_leader(node) and here.elections.gives_way(node.id, standing)
         answer = {"type": "pre_vote_answer", "number": message["number"], "granted": granted}
         here.transport.send(node, {**answer, "term": here.raftCurrentTerm})
 

@@ -128,6 +128,10 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
 
     # -- who is there, and of which cluster
 
+    def reaches(self, member: str) -> bool:
+        """Whether a member is connected, and has said who it is."""
+        return self._connections.get(self._nodeAddrToNode.get(member)) in self._clusters
+
     def cluster_of(self, node: Node) -> str:
         """The cluster that a connected member says it is of; empty while it is of none."""
         return self._clusters.get(self._connections.get(node), "")
@@ -154,6 +158,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
             self._part(node)
             return
         self._mistaken.pop(node.id, None)
+        self._consensus.inquiry.counted_on(node.id, theirs)
         connection = self._connections[node]
         known = connection in self._clusters
         self._clusters[connection] = theirs
@@ -229,6 +234,11 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         if not conn.sendRandKey:
             super()._onIncomingMessageReceived(conn, message)
             return
+        if isinstance(message, dict) and message.get("type") == "founding":
+            # Whoever asks, a member by this log or not: it is to know of a cluster. It hangs up.
+            conn.setOnMessageReceivedCallback(lambda _message: conn.disconnect())
+            conn.send(self._consensus.inquiry.answer(message))
+            return
         name, theirs, called = _introduction(message)
         stranger = name and self._consensus.cluster.stranger(name, theirs) is not None
         if stranger or (name and called != self._consensus.me):
@@ -236,6 +246,8 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
             conn.setOnMessageReceivedCallback(lambda _message: conn.disconnect())
             conn.send(self._ours())
             return
+        if name:
+            self._consensus.inquiry.counted_on(name, theirs)
         node = self._nodeAddrToNode.get(name)
         if node is None:
             conn.disconnect()  # not a member, by this member's log
