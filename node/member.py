@@ -184,7 +184,7 @@ class Member:
         me, state, role, propose = self._config.node, self.state, self._role, self.propose
         joining = Joining(me, state, propose, self._join, self._runner.kill_all, self._on_incarnation)
         return Life(
-            Leadership(me, self._config.members, state, role, propose),
+            Leadership(me, self._config.members, state, role, propose, lambda: self._raft.members),
             joining,
             Leaving(me, state, lambda: self._life.standing, joining.resign, self._conduct, propose),
             Membership(me, self._raft, state, role, propose, self.wait_index),

@@ -191,7 +191,7 @@ def test_alone_nothing_is_proposed_and_nothing_hangs(make: Make) -> None:
     assert alone.answer(alone.ask("once", sequence=1, timeout_s=0.5))["error"] == "NoQuorum"
     assert alone.answer(alone.ask("barrier", timeout_s=0.5))["error"] == "NoQuorum"
     waiting = alone.ask("once", sequence=2, timeout_s=15)
-    cluster.start("n2")
+    cluster.start("n2", "n3")
     assert alone.answer(waiting)["code"] == "ok"
     assert alone.answer(alone.ask("once", sequence=3, timeout_s=1, size=1_100_000))["error"] == "EntryTooLarge"
 
