@@ -402,6 +402,10 @@ class Member:
         """Let a member go."""
         return await self._life.changes.remove(member, timeout_s)
 
+    async def leave_out(self, members: frozenset[str], timeout_s: float) -> str | None:
+        """Have a cluster founded without these."""
+        return await asyncio.wait_for(asyncio.wrap_future(self._raft.leave_out(members)), timeout_s)
+
     def progress(self, run_id: str) -> Progress | None:
         """How far an attempt on this member is."""
         said = self._conduct.progress.get(run_id)

@@ -113,6 +113,7 @@ class Raft:
         self._proposals = Proposals(timing.batch_bytes, timing.waiting_bytes, timing.resend_s, timing.flights)
         self._barriers = Barriers(timing.resend_s)
         self._changes = Changes()
+        self._left_out: list[tuple[frozenset[str], Future[str | None]]] = []
         self._consensus: Consensus | None = None
         self._thread: threading.Thread | None = None
         self._woken = False
@@ -208,6 +209,19 @@ class Raft:
             return change.future
         return self._change(change)
 
+    def leave_out(self, members: frozenset[str]) -> "Future[str | None]":
+        """Have a cluster founded without these. The result is why not; None: it is so, once the others accept it.
+
+        The future may raise Stopped.
+        """
+        future: Future[str | None] = Future()
+        future.set_running_or_notify_cancel()
+        with self._lock:
+            if not self._closed(future):
+                self._left_out.append((members, future))
+        self._wake()
+        return future
+
     def hand_over(self) -> None:
         """Let another member lead, if this one does. Any thread."""
         self._yielding = True
@@ -269,6 +283,10 @@ class Raft:
         self.lateness.note(now - self._turned_s - self._timing.tick_s, now)
         self._turned_s = now
         self._send(consensus, now)
+        with self._lock:
+            left_out, self._left_out = self._left_out, []
+        for members, future in left_out:
+            future.set_result(consensus.inquiry.leave_out(members))
         consensus.tick(self._timing.tick_s)
         consensus.belong_to(self._machine.cluster_id)
         now = monotonic()
@@ -278,8 +296,8 @@ class Raft:
             over += self._barriers.expire(now)
             self._proposals.send_again(now, all_of_them=False)
             self._barriers.send_again(now, all_of_them=False)
-        for future, error in over:
-            future.set_exception(error)
+        for late, error in over:
+            late.set_exception(error)
         self._changes.step(consensus, now)
         if self._yielding:
             self._yielding = False
@@ -349,7 +367,8 @@ class Raft:
         with self._lock:
             self._over = True
             waiting = self._proposals.give_up()
-            futures = self._barriers.give_up() + self._changes.give_up()
+            futures: list[Future[Any]] = [*self._barriers.give_up(), *self._changes.give_up()]
+            futures += [future for _, future in self._left_out]
         for each in waiting:
             unknown = OutcomeUnknown("proposed, and this member stopped before it was seen committed")
             each.future.set_exception(unknown if each.sent else Stopped("this member stopped: nothing was proposed"))

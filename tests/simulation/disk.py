@@ -90,6 +90,12 @@ class Disk:
                 return entry.members
         return self.base_members
 
+    def list_is(self, members: tuple[str, ...]) -> None:
+        """The list of members is another one, which counts as long as there is no log and no founding."""
+        self.first_members = members
+        if self.bound is None and not self.voter and self.standing.empty:
+            self.begin_with(members)
+
     def begin_with(self, members: tuple[str, ...]) -> None:
         """The log, which is empty, begins with these."""
         self.base_members = self.members = members

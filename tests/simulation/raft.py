@@ -426,6 +426,8 @@ class Raft:
 
     def _send(self, name: str, call: Callable[["Raft"], None]) -> None:
         cluster_id = self.disk.cluster_id
+        if name not in self._world.machines:
+            return
 
         def come() -> None:
             to = self._peer(name)
