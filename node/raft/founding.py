@@ -19,6 +19,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 SILENT_S: Final = 5.0
@@ -93,6 +94,11 @@ class Bound:
     listed: frozenset[str]
     without: frozenset[str] = frozenset()
 
+    @property
+    def members(self) -> frozenset[str]:
+        """Who founds."""
+        return self.listed - self.without
+
     def note(self) -> str:
         """As it is kept."""
         return json.dumps([self.founding, sorted(self.listed), sorted(self.without)])
@@ -164,7 +170,8 @@ Outlook = Waiting | ClusterElsewhere | None
 """What a node without a cluster waits for; None: it is of a cluster."""
 
 
-def roll_of(members: Iterable[str], without: Iterable[str]) -> str:
+@lru_cache(maxsize=64)
+def roll_of(members: frozenset[str], without: frozenset[str]) -> str:
     """A digest of a list, in whatever order, and of those left out."""
     return _digest([sorted(members), sorted(without)])
 
@@ -218,7 +225,7 @@ class Founding:
             return False
         if self.voted:
             return True
-        others = [self.statements.get(name) for name in self.listed - self.bound.without - {self.me}]
+        others = [self.statements.get(name) for name in self.bound.members - {self.me}]
         here = [one for one in others if one is not None and one.founding == self.bound.founding]
         return len(here) == len(others) or any(one.complete for one in here)
 

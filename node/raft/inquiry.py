@@ -88,12 +88,12 @@ class Inquiry:
         self._journal.set_note(TOLD if isinstance(promise, Told) else FOUNDING, promise.note())
         if isinstance(promise, Bound) and promise.without:
             here.elections.poll.open = False
-            here.begin_with([here.book.text(name) for name in sorted(promise.listed - promise.without)])
+            here.begin_with([here.book.text(name) for name in sorted(promise.members)])
         self._journal.flush()
         self.founding.keep(promise)
         self._asked_s = float("-inf")
         if isinstance(promise, Bound):
-            who = ", ".join(sorted(promise.listed - promise.without))
+            who = ", ".join(sorted(promise.members))
             logger.info("all of %s have answered that they have nothing: they are to found a cluster", who)
 
     def _ask(self, now_s: float) -> None:

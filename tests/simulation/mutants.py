@@ -17,6 +17,7 @@ from node.liveness.detector import Detector, _Watch
 from node.liveness.lease import Lease, LeaseNow
 from node.liveness.message import Answer, Beat
 from node.liveness.view import View
+from node.raft.founding import Bound, Founding, Told
 from node.state import attempts, claims, entries, members, windows
 from node.state.apply import _HANDLERS
 from node.state.draft import Draft
@@ -24,6 +25,7 @@ from node.state.value import Member, Result, Run, State
 from tasks import policy
 from tasks.policy import CatchUp, Overlap
 from tasks.spec import Failover, Retry
+from tests.simulation.disk import Disk
 from tests.simulation.rules import Rules
 
 # -- leases and verdicts (DESIGN.md, section 7)
@@ -208,6 +210,29 @@ def any_period(_flight: Flight, run: Run) -> "Always":
     return Always()
 
 
+def enough_is_a_majority(founding: Founding, now_s: float) -> Told | Bound | None:
+    """A majority that has nothing founds a cluster."""
+    if founding.told is None and founding.news is not None:
+        return founding.news
+    near = [one for one in founding.statements.values() if one.free and one.roll == founding.roll]
+    enough = 2 * len({founding.me, *(one.member for one in near)}) > len(founding.listed)
+    return Bound(founding.roll, founding.listed, founding.without) if founding.free and enough else None
+
+
+@contextmanager
+def founded_by_majority() -> Iterator[None]:
+    """The members of a founding need not all have nothing, nor all be bound to it."""
+    with (
+        mock.patch.object(Founding, "promise", enough_is_a_majority),
+        mock.patch.object(Founding, "complete", property(lambda founding: founding.bound is not None)),
+    ):
+        yield
+
+
+def keeps_its_list(_disk: Disk, _members: tuple[str, ...]) -> None:
+    """Whoever begins with an empty log takes its own list for the members with which the cluster's log begins."""
+
+
 class Always:
     """Equal to anything."""
 
@@ -262,6 +287,8 @@ MUTANTS: Final[dict[str, Rules]] = {
     "supervisor-deadline": Rules(steps=never_freezes),
     "token-of-checkpoint": _handler(entries.Checkpoint, checkpoint_of_any),
     "token-of-finish": _handler(entries.Finish, finish_of_any),
+    "founding-by-all": Rules(without=founded_by_majority),
+    "list-of-the-leader": _instead(Disk, "begin_with", keeps_its_list),
     "proposal-id": _instead(windows, "recall", known_to_nobody),
     "vacant-slot": _handler(entries.AddMember, beside_the_vacant),
     "slots-kept": _instead(members, "_vacate", closing_ranks),
@@ -295,6 +322,8 @@ SHOWN_BY: Final[dict[str, int]] = {
     "supervisor-deadline": 0,
     "token-of-checkpoint": 1,
     "token-of-finish": 54,
+    "founding-by-all": 0,
+    "list-of-the-leader": 0,
     "proposal-id": 0,
     "vacant-slot": 3,
     "slots-kept": 3,
