@@ -7,7 +7,7 @@ PYTEST := $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-more unit lint up bench soak blackout chaos lock compose-test clean
+.PHONY: help setup demo test test-more unit lint up bench soak blackout founding chaos lock compose-test clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ soak: setup  ## what is too long for make test: faults against a real cluster (R
 
 blackout: setup  ## kill -9 of all nodes at once, again and again, under writes: what was acknowledged is there (ROUNDS=50)
 	@$(BIN)/python -m bench.blackout --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED))
+
+founding: setup  ## first starts, grown lists and lost disks at random times and cuts: one cluster, nothing lost (ROUNDS=20)
+	@$(BIN)/python -m bench.founding --rounds $(or $(ROUNDS),20) $(if $(SEED),--seed $(SEED))
 
 chaos: .venv/bench  ## five nodes under every fault there is, with a table and a picture at the end; wants root (MINUTES=30)
 	@$(BIN)/python -m bench.chaos --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED))

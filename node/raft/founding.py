@@ -216,7 +216,8 @@ class Founding:
     @property
     def free(self) -> bool:
         """Whether it would bind itself: to its first founding, or to one of fewer than the one before."""
-        return self.blank and self.told is None and (self.bound is None or self.bound.without < self.without)
+        heard = self.told is not None or self.news is not None
+        return self.blank and not heard and (self.bound is None or self.bound.without < self.without)
 
     @property
     def complete(self) -> bool:

@@ -4,7 +4,7 @@ from tests.simulation.founding_history import History
 from tests.simulation.mutants import founded_by_majority
 
 SEEDS = 300
-SHOWN_BY = 140
+SHOWN_BY = 126
 
 
 def _lived(seed: int) -> History:
