@@ -61,10 +61,17 @@ class Statement:
 
 def read(message: Mapping[str, Any]) -> Statement:
     """A statement out of a message. Raises KeyError, TypeError or ValueError if it is none."""
-    texts = {name: str(message[name]) for name in ("member", "roll", "founding", "cluster_id", "told_by")}
-    lists = {name: tuple(str(one) for one in message[name]) for name in ("members", "without")}
     return Statement(
-        life=int(message["life"]), free=bool(message["free"]), complete=bool(message["complete"]), **texts, **lists
+        str(message["member"]),
+        int(message["life"]),
+        str(message["roll"]),
+        bool(message["free"]),
+        str(message["founding"]),
+        bool(message["complete"]),
+        str(message["cluster_id"]),
+        str(message["told_by"]),
+        tuple(str(one) for one in message["members"]),
+        tuple(str(one) for one in message["without"]),
     )
 
 

@@ -35,9 +35,13 @@ class Listed(Cluster):
         self.lists |= dict.fromkeys(names, listed)
         self.start(*names)
 
+    def where(self, name: str) -> list[int]:
+        """A node's Raft port and HTTP port."""
+        return list(self._plan[name])
+
     def waits_for(self, name: str) -> str | None:
         """What a node says that it waits for."""
-        said: str | None = self.get("/v1/cluster", name, fresh=False)["waiting_for"]
+        said: str | None = self.client_of(name, 5).get("/v1/cluster")["waiting_for"]
         return said
 
     def wait_until_it_waits(self, name: str, *words: str) -> None:
@@ -87,13 +91,19 @@ def test_a_member_that_lost_its_disk_founds_none_with_nodes_that_wait(cluster: L
         assert cluster_id in cluster.not_ready(name)
     assert f"not ready: there is a cluster {cluster_id}" in cluster.said("node-4")
 
+    # Let in, it takes the members from the leader, not from its list.
+    raft_port, http_port = cluster.where("node-4")
+    seed = {"id": "node-4", "host": "127.0.0.1", "raft_port": raft_port, "http_port": http_port}
+    assert cluster.ask("POST", "/v1/members", "node-1", json=seed).status == 201
+    cluster.wait_until_ready("node-4")
+    assert [task["name"] for task in cluster.all("/v1/tasks", "node-4")] == ["kept"]
+
     # Who was told once founds none, whoever answers: it is on its disk.
     for name in cluster.running():
         cluster.kill(name)
-    for name in THREE:
+    for name in FOUR:
         cluster.lose_folder(name)
-    cluster.begin("node-4", "node-5", listed=FIVE)
-    cluster.begin(*THREE, listed=FIVE)
+    cluster.begin(*FIVE, listed=FIVE)
     for name in FIVE:
         cluster.wait_until_it_waits(name, f"there is a cluster {cluster_id}")
 
