@@ -98,7 +98,7 @@ class Inquiry:
 
     def _ask(self, now_s: float) -> None:
         here, founding = self._consensus, self.founding
-        question = {"type": "founding", **founding.statement().question()}
+        question = {"type": "founding", **founding.statement().question(), "called": ""}
         here.tell_all(question)
         for member in sorted(founding.listed - {here.me}):
             heard_s = founding.heard_s.get(member, founding.begun_s)
@@ -121,7 +121,7 @@ class Inquiry:
 
     def answer(self, message: Message) -> Message:
         """What this member says to whoever asks, be it a member by its log or not."""
-        if message.get("called", self._consensus.me) == self._consensus.me:
+        if message.get("called") in ("", self._consensus.me):  # else it takes this member for another one
             self._heard(message)
         return {"type": "founding_answer", **self._statement().message()}
 
