@@ -35,8 +35,8 @@ class Statement:
 
     life: its data folder's. roll: a digest of its list and of those left out by hand. free: it has nothing, and would
     bind itself. founding: to which it is bound; empty: to none. complete: it knows that all are bound to that one.
-    cluster_id: that of its cluster, or of one that it was told of, by `told_by` (itself, if it is of it). members: its
-    list, or the members of its cluster by its log; without: those left out. Both are empty in a question.
+    cluster_id: that of its cluster (`belongs`), or of one that it was told of, of which `told_by` is. members: its list,
+    or the members of its cluster by its log; without: those left out. Both are empty in a question.
     """
 
     member: str
@@ -47,6 +47,7 @@ class Statement:
     complete: bool = False
     cluster_id: str = ""
     told_by: str = ""
+    belongs: bool = False
     members: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
 
@@ -70,6 +71,7 @@ def read(message: Mapping[str, Any]) -> Statement:
         bool(message["complete"]),
         str(message["cluster_id"]),
         str(message["told_by"]),
+        bool(message["belongs"]),
         tuple(str(one) for one in message["members"]),
         tuple(str(one) for one in message["without"]),
     )
@@ -249,6 +251,7 @@ class Founding:
             self.complete,
             told.cluster_id,
             told.by,
+            bool(cluster_id),
             tuple(sorted(members if cluster_id else self.listed)),
             tuple(sorted(self.without)),
         )
@@ -260,7 +263,8 @@ class Founding:
         if said.member == self.me:
             return
         if said.cluster_id:
-            self.hear_of(said.cluster_id, said.told_by)
+            # It may say so of this one itself, which has lost what it had.
+            self.hear_of(said.cluster_id, said.told_by if said.told_by != self.me else said.member)
         if said.member not in self.listed:
             return
         before = self.statements.get(said.member)
@@ -349,7 +353,7 @@ class Founding:
         told = self.told or self.news
         if told is not None:
             of_it = [one for one in self.statements.values() if told.cluster_id == one.cluster_id]
-            of_it = [one for one in of_it if one.told_by == one.member]
+            of_it = [one for one in of_it if one.belongs]
             known = any(self.me in one.members for one in of_it) if of_it else None
             return ClusterElsewhere(told.cluster_id, told.by, tuple(sorted(one.member for one in of_it)), known)
         silent, differing, held = [], [], []

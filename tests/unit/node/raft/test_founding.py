@@ -104,6 +104,16 @@ def test_a_member_that_belongs_to_a_cluster_says_whether_it_knows_this_one() -> 
     assert "waits for its leader" in str(a.outlook(NOW_S))
 
 
+def test_told_that_it_is_of_a_cluster_itself_it_knows_that_it_has_lost_it() -> None:
+    a, c = made("a"), made("c")
+    a.hear(c.statement("X", "abc"), NOW_S)
+    b = made("b", told=Told("X", "a"))
+    a.hear(b.statement(), NOW_S)
+    b.hear(a.statement(), NOW_S)
+    assert a.outlook(NOW_S) == ClusterElsewhere("X", "c", ("c",), knows_me=True)
+    assert b.outlook(NOW_S) == ClusterElsewhere("X", "a"), "neither of the two has said that it is of it"
+
+
 def test_a_list_that_is_shortened_meanwhile_makes_no_second_cluster() -> None:
     """c, d and e are bound to a founding of five; a and b, started with a list of two, are not, and found theirs."""
     five = frozenset("abcde")
