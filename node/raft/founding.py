@@ -35,8 +35,8 @@ class Statement:
 
     life: its data folder's. roll: a digest of its list and of those left out by hand. free: it has nothing, and would
     bind itself. founding: to which it is bound; empty: to none. complete: it knows that all are bound to that one.
-    cluster_id: that of its cluster (`belongs`), or of one that it was told of, of which `told_by` is. members: its list,
-    or the members of its cluster by its log; without: those left out. Both are empty in a question.
+    cluster_id: that of its cluster (`belongs`), or of one that it was told of, of which `told_by` is. members: its
+    list, or the members of its cluster by its log; without: those left out. Both are empty in a question.
     """
 
     member: str
