@@ -27,7 +27,10 @@ CALL_AGAIN_S = 0.5
 """A member that is not connected is called again after so long."""
 
 TELLING_S = 3.0
-"""What is waited for is said after so long, whenever it has changed, and once a minute."""
+"""What is waited for is said after so long, and when it has changed."""
+
+TELLING_AGAIN_S = 60.0
+"""As long as it is the same, it is said again after so long."""
 
 Message = dict[str, Any]
 
@@ -50,8 +53,7 @@ class Inquiry:
         )
         self.outlook: Outlook = None
         self._asked_s = float("-inf")
-        self._tell_s = monotonic() + TELLING_S
-        self._told = ""
+        self._told, self._told_s = "", monotonic()
 
     @property
     def first_election(self) -> bool:
@@ -107,9 +109,9 @@ class Inquiry:
 
     def _tell(self, now_s: float) -> None:
         said = str(self.outlook)
-        if now_s < self._tell_s and (said == self._told or not self._told):
+        if now_s - self._told_s < (TELLING_AGAIN_S if said == self._told else TELLING_S):
             return
-        self._told, self._tell_s = said, now_s + 60.0
+        self._told, self._told_s = said, now_s
         if not self.founding.complete:
             logger.warning("%s is not ready: %s", self._consensus.me, said)
 
