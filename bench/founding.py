@@ -198,9 +198,9 @@ class Round:
             cluster.lose(name)
             cluster.lists[name] = FIVE
         watch.look_for(rng.uniform(0, 1))
-        for name in lost:
-            cluster.start(name)
-        cluster.start(*(name for name in FIVE[3:] if name not in cluster.running()))
+        for name in (*lost, *FIVE[3:]):
+            if name not in cluster.running():
+                cluster.start(name)
         watch.look_for(rng.uniform(4, 10))
         cluster.heal()
         if len(lost) == 1:
