@@ -211,6 +211,11 @@ class World:
         for name in names or self.names:
             self.running[name] = Wired(self, name, self.names, self.timing)
 
+    def found(self, cluster_id: str) -> None:
+        """All that run are of a cluster from now on."""
+        for member in self.running.values():
+            member.consensus.belong_to(cluster_id)
+
     def crash(self, name: str) -> None:
         """Kill it: what it had not written is gone, what it had sent is still on its way."""
         member = self.running.pop(name)
@@ -233,10 +238,11 @@ class World:
             return
         for here, there in ((one, other), (other, one)):
             transport = self.running[here].transport
-            known = transport._nodeAddrToNode.get(there)
+            theirs = self.running[there].consensus.cluster.known
+            known = transport._nodeAddrToNode.get(there) or transport._unlisted(there, theirs)
             if known is not None:
                 wire = transport._connections[known] = Wire(self, here, there)
-                transport._clusters[wire] = ""
+                transport._clusters[wire] = theirs
                 transport._onNodeConnected(known)
 
     def cut(self, one: str, other: str) -> None:

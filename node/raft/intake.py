@@ -9,7 +9,7 @@ knows how things stand (`recall`).
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Message = dict[str, Any]
+
+
+_OF_UNLISTED: Final = frozenset(
+    ("append_entries", "request_vote", "pre_vote", "recall", "recall_answer", "apply_command_response", "ping")
+)
+"""What is taken from a member that the log here does not name: what a leader or a candidate says. The rest answers
+questions, and nothing is asked of it."""
 
 
 class Intake:
@@ -52,6 +59,8 @@ class Intake:
     def take(self, node: Node, message: Message) -> None:
         """Take a message from a member."""
         kind = self._kinds.get(message.get("type", ""))
+        if node in self._consensus.transport.unlisted and message.get("type") not in _OF_UNLISTED:
+            return
         if kind is None:
             logger.warning("a message of unknown type from %s is left out: is it of another version?", node.id)
         else:

@@ -93,7 +93,10 @@ class Recovery:
         if self.votes or now - self._asked_s < AGAIN_S:
             return
         self._asked_s = now
-        self._consensus.tell_all({"type": "recall", "life": self._life})
+        question = {"type": "recall", "life": self._life}
+        self._consensus.tell_all(question)
+        for node in self._consensus.transport.unlisted:  # one of them may be the leader
+            self._consensus.transport.send(node, question)
 
     def asked(self, node: Node, message: Message) -> None:
         """A member asks."""

@@ -24,6 +24,11 @@ UNKNOWN_MAX = 64
 milliseconds, so a newcomer may be one, and the oldest hardly; who only waits must not keep members out."""
 STRANGER_S = 2.0
 """Between two calls of a member's port at which somebody else answers."""
+CALL_S = 3.0
+"""A member that is to dial this one, and has not been connected for this long, is dialled from here: it may not know
+this one yet."""
+UNLISTED_MAX = 16
+"""At most this many members are let in that the log here does not name."""
 BACKLOG_BYTES = 8 << 20
 """More than this is not put into a connection's buffer: what is left out is sent again when it is missed."""
 PIECE_BACKLOG_BYTES = 4 << 20
@@ -38,10 +43,12 @@ mend_dialled()
 class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no types
     """Differences: acknowledgements wait for the journal, once for all that came in together, and name their term;
     a dial or a handshake that hangs is given up; idle connections are kept alive, and their age known; nobody but
-    members is let in, and no administration by message. Each side says first who it is and which cluster it is of, and
-    nothing of another cluster's is taken (`node.cluster_id`): the dialler with the name of whom it calls, the listener
-    in its first message, and both again once they know. A member counts as connected from then on, not before: at the
-    address of one that is gone another may answer.
+    members is let in, and no administration by message. A caller of the same cluster that the log here does not name is
+    let in too (`unlisted`): the entry that names it has not come here yet, and the caller may be the leader that would
+    send it. A server hears others whatever its own configuration says (Ongaro 2014, section 4.1). Each side says first
+    who it is and which cluster it is of, and nothing of another cluster's is taken (`node.cluster_id`): the dialler
+    with the name of whom it calls, the listener in its first message, and both again once they know. A member counts as
+    connected from then on, not before: at the address of one that is gone another may answer.
     """
 
     _server: Any
@@ -58,6 +65,13 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         """By connection whose other side is known: which cluster that says it is of; empty: of none yet."""
         self._mistaken: dict[str, str] = {}
         """By member: who answered in its place."""
+        self.unlisted: set[Node] = set()
+        """The callers that are no members by the log here. They are asked for nothing, and do not count."""
+        self._calls: set[Any] = set()
+        """The connections of members that have called, as long as they are open."""
+        self._to_call: set[Node] = set()
+        """The members that are dialled from here though they are to dial: they have not done so for long."""
+        self._apart_since: dict[Node, float] = {}
         super().__init__(syncObj, selfNode, otherNodes)
 
     def setOnUtilityMessageCallback(self, message: str, callback: Any) -> None:
@@ -185,6 +199,65 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         conn.setOnMessageReceivedCallback(partial(self._onMessageReceived, self._connToNode(conn)))
         self._sendSelfAddress(conn)
 
+    # -- members that do not know one another yet
+
+    def _unlisted(self, name: str, theirs: str) -> Node | None:
+        """The node of a caller that the log here does not name; None if it is not let in.
+
+        It knows the secret and has this member in its log. A caller without a cluster could tell nothing.
+        """
+        if not theirs or len(self.unlisted) >= UNLISTED_MAX:
+            return None
+        node = self._consensus.book.node(name)
+        self._nodes.add(node)
+        self._nodeAddrToNode[node.address] = node
+        self.unlisted.add(node)
+        logger.info("%s is let in as a member of this cluster: the log here does not name it yet", name)
+        return node
+
+    def _forget_unlisted(self, node: Node) -> None:
+        self.unlisted.discard(node)
+        self._nodes.discard(node)
+        self._connections.pop(node, None)
+        self._nodeAddrToNode.pop(node.address, None)
+
+    def addNode(self, node: Node) -> None:
+        """A member by the log. One that has called before its entry came keeps its connection."""
+        calling = self._connections.get(node) if node in self.unlisted else None
+        self.unlisted.discard(node)
+        super().addNode(node)
+        if calling is not None:
+            self._connections[node] = calling
+
+    def dropNode(self, node: Node) -> None:
+        """No member any more."""
+        self.unlisted.discard(node)
+        self._to_call.discard(node)
+        self._apart_since.pop(node, None)
+        super().dropNode(node)
+
+    def _shouldConnect(self, node: Node) -> bool:
+        if node in self.unlisted or node in self._preventConnectNodes:
+            return False
+        return node in self._to_call or bool(super()._shouldConnect(node))
+
+    def _connectIfNecessarySingle(self, node: Node) -> bool:
+        if self._connections.get(node) in self._calls and not self._is_connected(node) and self._shouldConnect(node):
+            super().addNode(node)  # it had called; from here on it is dialled
+        return bool(super()._connectIfNecessarySingle(node))
+
+    def _is_connected(self, node: Node) -> bool:
+        return self._connections.get(node) in self._clusters
+
+    def _call_silent(self, now_s: float) -> None:
+        """Dial the members that are to dial, and have not."""
+        for node in self._nodes - self.unlisted:
+            if self._is_connected(node) or self._shouldConnect(node):
+                self._apart_since.pop(node, None)
+            elif now_s - self._apart_since.setdefault(node, now_s) > CALL_S:
+                self._to_call.add(node)
+                super().addNode(node)
+
     # -- connections
 
     def _onTick(self) -> None:
@@ -194,6 +267,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         self._server.attend()
         super()._onTick()
         now = monotonic()
+        self._call_silent(now)
         for node, connection in list(self._connections.items()):
             if connection.state == CONNECTION_STATE.DISCONNECTED:
                 continue
@@ -248,11 +322,13 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
             return
         if name:
             self._consensus.inquiry.counted_on(name, theirs)
-        node = self._nodeAddrToNode.get(name)
-        if node is None:
-            conn.disconnect()  # not a member, by this member's log
+        node = self._nodeAddrToNode.get(name) or (self._unlisted(name, theirs) if name else None)
+        if node is None or (self._is_connected(node) and self._shouldConnect(node)):
+            conn.disconnect()  # not a member, or one that this side has dialled
             return
         before = self._connections.get(node)
+        self._to_call.discard(node)
+        self._calls.add(conn)
         super()._onIncomingMessageReceived(conn, name)
         self._unknown_since.pop(conn, None)
         self._clusters[conn] = theirs
@@ -264,7 +340,11 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
     def _onDisconnected(self, conn: Any) -> None:
         self._clusters.pop(conn, None)
         self._unknown_since.pop(conn, None)
+        node = self._connToNode(conn)
         super()._onDisconnected(conn)
+        self._calls.discard(conn)
+        if node in self.unlisted:
+            self._forget_unlisted(node)
 
     def _onNodeDisconnected(self, node: Node) -> None:
         super()._onNodeDisconnected(node)

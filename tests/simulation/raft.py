@@ -151,7 +151,7 @@ class Raft:
 
     def asked_beforehand(self, candidate: str, number: int, theirs: Standing, founding: str) -> None:
         """Pre-vote."""
-        able = candidate in self.disk.members and self._may_vote(theirs, founding)
+        able = self._may_vote(theirs, founding)
         led = self.leading or (
             self.leader not in (None, candidate) and self._world.now_s - self.leader_heard_s < ELECTION_S[0]
         )
@@ -183,8 +183,6 @@ class Raft:
     def asked(self, candidate: str, term: int, theirs: Standing, life: int, founding: str) -> None:
         """RequestVote."""
         disk = self.disk
-        if candidate not in disk.members:
-            return
         if disk.voter and not self._habits.prevote:
             self._see(term)  # else who cannot be elected would keep those apart who can
         if not self._may_vote(theirs, founding):
