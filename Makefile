@@ -18,7 +18,7 @@ setup: .venv/installed  ## make .venv with everything in it
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Rota needs Python 3.11 or later; say which: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@echo "setup: installing into .venv (about 500 MB; a few minutes the first time)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install -qq --disable-pip-version-check --requirement requirements/dev.lock
+	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes --requirement requirements/dev.lock
 	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
@@ -67,11 +67,11 @@ bench: .venv/bench  ## what the figures in the README were measured with
 compose-test: setup  ## the compose file on a real Docker engine: kill, fail over, down and up again
 	@$(BIN)/python -m tests.compose
 
-lock: setup  ## choose the newest versions that fit and write them down
+lock: setup  ## choose the newest versions that fit and write them down, with the hashes of their files (KEEP=1: the same versions)
 	@$(BIN)/pip install -qq --disable-pip-version-check uv
-	@for extra in "dev:--extra dev" "rota:--extra s3 --extra postgres" "rota-spark:--extra s3 --extra postgres --extra spark"; do \
-	  $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-header --no-annotate \
-	    $${extra#*:} --output-file requirements/$${extra%%:*}.lock pyproject.toml; done
+	@for extra in "dev:--extra dev" "rota:--extra s3" "rota-spark:--extra s3 --extra spark"; do \
+	  $(BIN)/uv pip compile --quiet $(if $(KEEP),,--upgrade) --universal --python-version 3.11 --generate-hashes --no-header \
+	    --no-annotate $${extra#*:} --output-file requirements/$${extra%%:*}.lock pyproject.toml; done
 
 clean:  ## remove what the demo and rota up left behind
 	@rm -rf .demo .rota .chaos
