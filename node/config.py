@@ -57,6 +57,7 @@ class Config:
     allow_command: bool
     hosts: tuple[str, ...]
     bounds: Bounds = _BOUNDS
+    auto_join: bool = False
 
     @property
     def me(self) -> Seed | None:
@@ -104,6 +105,7 @@ def load(environ: Mapping[str, str]) -> Config:
         allow_command=reader.parsed("ROTA_ALLOW_COMMAND", _switch, False),
         hosts=reader.parsed("ROTA_HOSTS", _words, ()),
         bounds=_bounds(reader),
+        auto_join=reader.parsed("ROTA_AUTO_JOIN", _switch, False),
     )
     if not config.secret and "ROTA_SECRET" not in reader.failed:
         reader.problem(
@@ -224,8 +226,8 @@ def _switch(text: str) -> bool:
 
 
 _KNOWN: Final = frozenset(
-    "NODE MEMBERS JOIN DATA LABELS CAPACITY MAX_RUNS SECRET SECRET_FILE TOKEN TOKEN_FILE SECRETS_DIR ENV_ALLOW "
-    "SPARK_MASTER ALLOW_COMMAND BIND HEARTBEAT_PORT HOSTS URL "
+    "NODE MEMBERS JOIN AUTO_JOIN DATA LABELS CAPACITY MAX_RUNS SECRET SECRET_FILE TOKEN TOKEN_FILE SECRETS_DIR "
+    "ENV_ALLOW SPARK_MASTER ALLOW_COMMAND BIND HEARTBEAT_PORT HOSTS URL "
     "DISK_RESERVE_BYTES SCRATCH_BYTES LOG_BYTES LOGS_BYTES HISTORY_BYTES".split()
 )
 

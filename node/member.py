@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from node.broadcast import Broadcast
+from node.client import Client
 from node.cluster_id import ClusterId
 from node.conduct import Conduct
 from node.config import Config
@@ -26,6 +27,7 @@ from node.folder import Folder
 from node.history.backfill import Backfill
 from node.history.retention import Retention
 from node.history.store import HISTORY, History
+from node.http.auth import member_credential
 from node.http.kinds import InstalledKinds
 from node.http.surface import Placed, Progress, Update
 from node.inbox import Inbox
@@ -37,6 +39,7 @@ from node.liveness.lease import NO_LEASE, LeaseNow
 from node.log import flush
 from node.machine import Change, Machine
 from node.making import join_of, order_of, view_of
+from node.membership.admission import Admission
 from node.membership.aside import Aside
 from node.membership.belonging import Belonging
 from node.membership.changes import Membership
@@ -133,6 +136,13 @@ class Member:
                 config.node, configured, agreed, self.state, self._role, self._raft.relocate, folder.keep_agreed
             )
         )
+        self._admission = Admission(
+            seed,
+            config.members,
+            config.auto_join,
+            lambda: self._raft.outlook,
+            lambda urls: Client(urls, member_credential(config.secret)),
+        )
         self._backfill = Backfill(config.node, self.history, self.peers, self.state)
         self._retention = Retention(folder.path, self.history, self.state, history_bytes=bounds.history_bytes)
         self._disk = DiskWatch(
@@ -205,6 +215,7 @@ class Member:
         services = {
             "placing": self._placing.run(),
             **self._life.services(),
+            "admission": self._admission.run(),
             "lapses": tell_of_lapses(lambda: self._stopping or self.lease_held, lambda: self.role.leader),
             "stalls": tell_of_stalls(self._stall, lambda: self._raft.turns),
             "lateness": watch_loop(self.lateness.loop),
@@ -362,7 +373,7 @@ class Member:
     @property
     def outlook(self) -> Outlook:
         """What this node waits for while it is of no cluster; None once it is of one."""
-        return self._raft.outlook
+        return self._admission.outlook
 
     @property
     def lease_held(self) -> bool:

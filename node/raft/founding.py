@@ -158,12 +158,14 @@ class ClusterElsewhere:
 
     told_by: the member of it that said so first. members: those that have said themselves, to this process, that they
     are of it. knows_me: whether this node is a member there, by their logs; None while none of them has been heard.
+    remedy: what is done about it that it is not, or is to be done (`node.membership.admission`).
     """
 
     cluster_id: str
     told_by: str
     members: tuple[str, ...] = ()
     knows_me: bool | None = None
+    remedy: str = ""
 
     def __str__(self) -> str:
         of_it = self.members or (self.told_by,)
@@ -172,7 +174,7 @@ class ClusterElsewhere:
             return f"this node is a member of {who}, and waits for its leader"
         if self.knows_me is None:
             return f"there is a {who}: this node founds none beside it, and waits until that one can be reached"
-        return f"there is a {who}, and this node is no member of it: have it let in (rota join)"
+        return f"there is a {who}, and this node is no member of it: {self.remedy or 'it has to be let in first'}"
 
 
 Outlook = Waiting | ClusterElsewhere | None
