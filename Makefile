@@ -64,7 +64,7 @@ bench: .venv/bench  ## what the figures in the README were measured with
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
 
-compose-test: setup  ## the compose file on a real Docker engine: kill, fail over, down and up again
+compose-test: setup  ## the compose file on a real Docker engine: kill, fail over, grow to five and back, down and up again
 	@$(BIN)/python -m tests.compose
 
 lock: setup  ## choose the newest versions that fit and write them down, with the hashes of their files (KEEP=1: the same versions)

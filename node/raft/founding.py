@@ -174,7 +174,7 @@ class ClusterElsewhere:
             return f"this node is a member of {who}, and waits for its leader"
         if self.knows_me is None:
             return f"there is a {who}: this node founds none beside it, and waits until that one can be reached"
-        return f"there is a {who}, and this node is no member of it: {self.remedy or 'it has to be let in first'}"
+        return f"there is a {who}, and this node is no member of it: {self.remedy or 'have it let in (rota join)'}"
 
 
 Outlook = Waiting | ClusterElsewhere | None
