@@ -7,7 +7,7 @@ PYTEST := $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-more unit lint up bench soak blackout chaos lock compose-test clean
+.PHONY: help setup demo test test-more unit lint up bench soak blackout founding chaos lock compose-test clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -18,7 +18,7 @@ setup: .venv/installed  ## make .venv with everything in it
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Rota needs Python 3.11 or later; say which: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@echo "setup: installing into .venv (about 500 MB; a few minutes the first time)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install -qq --disable-pip-version-check --requirement requirements/dev.lock
+	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes --requirement requirements/dev.lock
 	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
@@ -51,6 +51,9 @@ soak: setup  ## what is too long for make test: faults against a real cluster (R
 blackout: setup  ## kill -9 of all nodes at once, again and again, under writes: what was acknowledged is there (ROUNDS=50)
 	@$(BIN)/python -m bench.blackout --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED))
 
+founding: setup  ## first starts, grown lists and lost disks at random times and cuts: one cluster, nothing lost (ROUNDS=20)
+	@$(BIN)/python -m bench.founding --rounds $(or $(ROUNDS),20) $(if $(SEED),--seed $(SEED))
+
 chaos: .venv/bench  ## five nodes under every fault there is, with a table and a picture at the end; wants root (MINUTES=30)
 	@$(BIN)/python -m bench.chaos --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED))
 
@@ -61,14 +64,14 @@ bench: .venv/bench  ## what the figures in the README were measured with
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
 
-compose-test: setup  ## the compose file on a real Docker engine: kill, fail over, down and up again
+compose-test: setup  ## the compose file on a real Docker engine: kill, fail over, grow to five and back, down and up again
 	@$(BIN)/python -m tests.compose
 
-lock: setup  ## choose the newest versions that fit and write them down
+lock: setup  ## choose the newest versions that fit and write them down, with the hashes of their files (KEEP=1: the same versions)
 	@$(BIN)/pip install -qq --disable-pip-version-check uv
-	@for extra in "dev:--extra dev" "rota:--extra s3 --extra postgres" "rota-spark:--extra s3 --extra postgres --extra spark"; do \
-	  $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-header --no-annotate \
-	    $${extra#*:} --output-file requirements/$${extra%%:*}.lock pyproject.toml; done
+	@for extra in "dev:--extra dev" "rota:--extra s3" "rota-spark:--extra s3 --extra spark"; do \
+	  $(BIN)/uv pip compile --quiet $(if $(KEEP),,--upgrade) --universal --python-version 3.11 --generate-hashes --no-header \
+	    --no-annotate $${extra#*:} --output-file requirements/$${extra%%:*}.lock pyproject.toml; done
 
 clean:  ## remove what the demo and rota up left behind
 	@rm -rf .demo .rota .chaos

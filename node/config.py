@@ -68,6 +68,7 @@ class Config:
     access: Access = NOTHING
     own: NodesOwn = NOBODYS
     umask: int = 0o022
+    auto_join: bool = False
 
     @property
     def me(self) -> Seed | None:
@@ -122,6 +123,7 @@ def load(environ: Mapping[str, str]) -> Config:
         metrics_tasks=reader.parsed("ROTA_METRICS_TASKS", _integer(0, 1_000_000), 1000),
         access=_access(reader, node, allow_command, (*own.files, own.data, str(secrets_dir.absolute()))),
         own=own,
+        auto_join=reader.parsed("ROTA_AUTO_JOIN", _switch, False),
     )
     if not config.secret and "ROTA_SECRET" not in reader.failed:
         reader.problem(
@@ -265,8 +267,8 @@ def _switch(text: str) -> bool:
 
 
 _KNOWN: Final = frozenset(
-    "NODE MEMBERS JOIN DATA LABELS CAPACITY MAX_RUNS SECRET SECRET_FILE TOKEN TOKEN_FILE SECRETS_DIR ENV_ALLOW "
-    "SPARK_MASTER ALLOW_COMMAND BIND HEARTBEAT_PORT HOSTS METRICS_TASKS URL SOURCE_ROOTS DESTINATION_ROOTS "
+    "NODE MEMBERS JOIN AUTO_JOIN DATA LABELS CAPACITY MAX_RUNS SECRET SECRET_FILE TOKEN TOKEN_FILE SECRETS_DIR "
+    "ENV_ALLOW SPARK_MASTER ALLOW_COMMAND BIND HEARTBEAT_PORT HOSTS METRICS_TASKS URL SOURCE_ROOTS DESTINATION_ROOTS "
     "SOURCE_HOSTS DESTINATION_HOSTS POSTGRES_BIN DISK_RESERVE_BYTES SCRATCH_BYTES LOG_BYTES LOGS_BYTES "
     "HISTORY_BYTES".split()
 ) | {name.removeprefix("ROTA_") for name in VARIABLES}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from node.broadcast import Broadcast
+from node.client import Client
 from node.cluster_id import ClusterId
 from node.conduct import Conduct
 from node.config import Config
@@ -40,6 +41,7 @@ from node.liveness.lease import NO_LEASE, LeaseNow
 from node.log import flush
 from node.machine import Change, Machine
 from node.making import join_of, order_of, view_of
+from node.membership.admission import Admission
 from node.membership.aside import Aside
 from node.membership.belonging import Belonging
 from node.membership.changes import Membership
@@ -51,11 +53,13 @@ from node.membership.life import Life
 from node.membership.start_watch import StartWatch
 from node.membership.whereabouts import Whereabouts, at_start
 from node.on_loop import OnLoop
+from node.peer.newcomer import Newcomer
 from node.peers import Peers
 from node.placing import Placing, only_tasks
 from node.proposing import Proposing
 from node.raft.adapter import Raft
 from node.raft.errors import RaftError
+from node.raft.founding import Outlook
 from node.raft.machine import Role
 from node.reached import Reached
 from node.stalls import Stall, tell_of_stalls
@@ -139,6 +143,13 @@ class Member:
                 config.node, configured, agreed, self.state, self._role, self._raft.relocate, folder.keep_agreed
             )
         )
+        self._admission = Admission(
+            seed,
+            config.members,
+            config.auto_join,
+            lambda: self._raft.outlook,
+            lambda urls: Newcomer(Client(urls), config.secret, config.node),
+        )
         self._backfill = Backfill(config.node, self.history, self.peers, self.state)
         self._retention = Retention(folder.path, self.history, self.state, history_bytes=bounds.history_bytes)
         self._disk = DiskWatch(
@@ -192,7 +203,7 @@ class Member:
         me, state, role, propose = self._config.node, self.state, self._role, self.propose
         joining = Joining(me, state, propose, self._join, self._runner.kill_all, self._on_incarnation)
         return Life(
-            Leadership(me, self._config.members, state, role, propose),
+            Leadership(me, self._config.members, state, role, propose, lambda: self._raft.members),
             joining,
             Leaving(me, state, lambda: self._life.standing, joining.resign, self._conduct, propose),
             Membership(me, self._raft, state, role, propose, self.wait_index),
@@ -213,6 +224,7 @@ class Member:
         services = {
             "placing": self._placing.run(),
             **self._life.services(),
+            "admission": self._admission.run(),
             "lapses": tell_of_lapses(lambda: self._stopping or self.lease_held, lambda: self.role.leader),
             "stalls": tell_of_stalls(self._stall, lambda: self._raft.turns),
             "lateness": watch_loop(self.lateness.loop),
@@ -371,6 +383,11 @@ class Member:
         return replace(role, ready=False) if self._stopping or self._conduct.failing else role
 
     @property
+    def outlook(self) -> Outlook:
+        """What this node waits for while it is of no cluster; None once it is of one."""
+        return self._admission.outlook
+
+    @property
     def lease_held(self) -> bool:
         """Whether work may run here now."""
         return self._lease.live(boottime_s())
@@ -407,6 +424,10 @@ class Member:
     async def remove_member(self, member: str, timeout_s: float) -> Result:
         """Let a member go."""
         return await self._life.changes.remove(member, timeout_s)
+
+    async def leave_out(self, members: frozenset[str], timeout_s: float) -> str | None:
+        """Have a cluster founded without these."""
+        return await asyncio.wait_for(asyncio.wrap_future(self._raft.leave_out(members)), timeout_s)
 
     def progress(self, run_id: str) -> Progress | None:
         """How far an attempt on this member is."""

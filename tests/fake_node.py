@@ -21,6 +21,7 @@ from node.http.kinds import InstalledKinds
 from node.http.surface import Placed, Progress, Update
 from node.lateness import Lateness, Worst, start_delays
 from node.machine import Change, Machine
+from node.raft.founding import Outlook, Waiting
 from node.state.codec import pack_batch
 from node.state.entries import AddMember, Entry, Found, Join, Proposal, ProposalId, RemoveMember, Seed
 from node.state.value import Result, State
@@ -147,6 +148,7 @@ class FakeNode:
     token: str | None = None
     role: FakeRole = FakeRole()
     lease_held: bool = True
+    outlook: Outlook = None
     kinds: InstalledKinds = field(default_factory=lambda: InstalledKinds({"copy": COPY}))
     said: dict[str, Progress] = field(default_factory=dict)
     waits: dict[str, str] = field(default_factory=dict)
@@ -185,6 +187,12 @@ class FakeNode:
 
     async def add_member(self, seed: Seed, timeout_s: float) -> Result:
         return await self.propose(AddMember(self.cluster.now_us, seed), timeout_s)
+
+    async def leave_out(self, members: frozenset[str], timeout_s: float) -> str | None:
+        if self.outlook is None:
+            return "there is a cluster"
+        self.outlook = Waiting(silent=("node-3",), without=tuple(sorted(members)))
+        return None
 
     async def remove_member(self, member: str, timeout_s: float) -> Result:
         return await self.propose(RemoveMember(self.cluster.now_us, member), timeout_s)

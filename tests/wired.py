@@ -24,6 +24,7 @@ from pysyncobj.tcp_connection import CONNECTION_STATE
 import node.raft.consensus
 import node.raft.elections
 import node.raft.folder
+import node.raft.inquiry
 import node.raft.intake
 import node.raft.namesakes
 import node.raft.recovery
@@ -88,6 +89,19 @@ class WiredTransport(Transport):
 
     def _shouldConnect(self, node: object) -> bool:  # noqa: N802
         return False
+
+
+class NoCalls:
+    """Nobody is called: in this world those who know one another are connected."""
+
+    def __init__(self, *_: object) -> None:
+        """Of whom and for whom does not matter."""
+
+    def ask(self, *_: object) -> None:
+        """Not asked."""
+
+    def end(self) -> None:
+        """Nothing is open."""
 
 
 class Wired:
@@ -178,10 +192,19 @@ class World:
                 mock.patch.object(pysyncobj.transport, "monotonicTime", self._now),
                 mock.patch.object(node.raft.elections, "random", self.rng),
                 mock.patch.object(node.raft.consensus, "Transport", WiredTransport),
+                mock.patch.object(node.raft.inquiry, "Calls", NoCalls),
                 mock.patch.object(node.raft.folder, "SqliteJournal", QuickJournal),
             ]
             raft = node.raft
-            modules = (raft.consensus, raft.elections, raft.intake, raft.namesakes, raft.recovery, raft.transport)
+            modules = (
+                raft.consensus,
+                raft.elections,
+                raft.inquiry,
+                raft.intake,
+                raft.namesakes,
+                raft.recovery,
+                raft.transport,
+            )
             patches += [mock.patch.object(module, "monotonic", self._now) for module in modules]
             for patch in patches:
                 patch.start()
@@ -202,6 +225,11 @@ class World:
         """Start these members, or all; connected to nobody yet."""
         for name in names or self.names:
             self.running[name] = Wired(self, name, self.names, self.timing)
+
+    def found(self, cluster_id: str) -> None:
+        """All that run are of a cluster from now on."""
+        for member in self.running.values():
+            member.consensus.belong_to(cluster_id)
 
     def crash(self, name: str) -> None:
         """Kill it: what it had not written is gone, what it had sent is still on its way."""
@@ -225,10 +253,11 @@ class World:
             return
         for here, there in ((one, other), (other, one)):
             transport = self.running[here].transport
-            known = transport._nodeAddrToNode.get(there)
+            theirs = self.running[there].consensus.cluster.known
+            known = transport._nodeAddrToNode.get(there) or transport._unlisted(there, theirs)
             if known is not None:
                 wire = transport._connections[known] = Wire(self, here, there)
-                transport._clusters[wire] = ""
+                transport._clusters[wire] = theirs
                 transport._onNodeConnected(known)
 
     def cut(self, one: str, other: str) -> None:

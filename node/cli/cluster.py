@@ -100,6 +100,8 @@ def _picture(cluster: dict[str, Any], runs: list[dict[str, Any]]) -> Group:
         f"{cluster['id']}  leader {cluster['leader'] or '-'}  term {cluster['term']}  index {cluster['index']}  ",
         ("quorum" if cluster["quorum"] else "NO QUORUM", "green" if cluster["quorum"] else "bold red"),
     )
+    if cluster["waiting_for"]:
+        head = Text.assemble((f"{cluster['node']} is of no cluster yet: ", "bold red"), cluster["waiting_for"])
     members = Table("NODE", "STATUS", "SINCE", "LOAD", "RUNNING", box=None, pad_edge=False, header_style="bold")
     for member in cluster["members"]:
         colour = {"up": "green", "draining": "yellow"}.get(member["status"], "red")

@@ -18,7 +18,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.group("cluster")
 def cluster_command() -> None:
-    """Save the cluster's own state, put it back, and recover a cluster that has lost its majority."""
+    """Save the cluster's own state, put it back, recover a lost majority; found without lost members."""
 
 
 @cluster_command.command("save")
@@ -70,6 +70,20 @@ def show_command(file: Path) -> None:
         last = row["last"]["state"] if row["last"] else "never ran"
         paused = ", paused" if row["paused"] else ""
         click.echo(f"{row['task']['name']}  {row['task']['kind']}, version {row['version']}{paused}, {last}")
+
+
+@cluster_command.command("found")
+@click.option("--without", multiple=True, required=True, metavar="NODE", help="A member that is lost, and stays off.")
+@api_command
+def found_command(api: Api, without: tuple[str, ...]) -> None:
+    """Found the first cluster without members that are lost. Ask a node that waits for them.
+
+    The others that wait accept it by themselves, each unless it hears one of those. See RECOVERY.md for when that is
+    safe: those nodes must be off, must stay off, and must never have been of a cluster.
+    """
+    answer = api.client.call("POST", "/v1/cluster/found", body={"without": list(without)}).json
+    lacking = answer["waiting_for"] or "it is founded"
+    api.show(answer, f"to be founded without {', '.join(answer['without'])}; {lacking}")
 
 
 def _read(file: Path) -> Saved:

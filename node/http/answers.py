@@ -81,7 +81,10 @@ class MemberPage(TypedDict):
 
 
 class ClusterView(TypedDict):
-    """The cluster as `node` sees it. `quorum` false: what is told may be old, and nothing can be changed."""
+    """The cluster as `node` sees it. `quorum` false: what is told may be old, and nothing can be changed.
+
+    `waiting_for`: what the node waits for while it is of no cluster (`id` is empty then); null once it is of one.
+    """
 
     id: str
     node: str
@@ -90,8 +93,16 @@ class ClusterView(TypedDict):
     index: int
     epoch: int
     quorum: bool
+    waiting_for: str | None
     settings: SettingsView
     members: list[MemberView]
+
+
+class FoundingView(TypedDict):
+    """A cluster is to be founded without some members; `waiting_for` says what is still lacking."""
+
+    without: list[str]
+    waiting_for: str | None
 
 
 class KindView(TypedDict):

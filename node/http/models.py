@@ -38,6 +38,12 @@ class _Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class FoundBody(_Asked):
+    """Whom a cluster is to be founded without."""
+
+    without: list[Name] = Field(min_length=1, description="Members of the list that are lost, and stay off")
+
+
 class PageQuery(_Asked):
     """A page of a list."""
 

@@ -16,6 +16,7 @@ from node.history.gaps import Gap, Portion
 from node.history.store import Before
 from node.lateness import Lateness
 from node.machine import Change
+from node.raft.founding import Outlook
 from node.state.entries import Entry, Seed
 from node.state.value import Ended, Result, State
 from tasks.fields import FieldError
@@ -140,6 +141,10 @@ class Node(Protocol):
         """Where it stands in Raft, now."""
 
     @property
+    def outlook(self) -> Outlook:
+        """What this node waits for while it is of no cluster; None once it is of one."""
+
+    @property
     def lease_held(self) -> bool:
         """Whether this member has a lease now: without one it starts nothing."""
 
@@ -185,6 +190,12 @@ class Node(Protocol):
 
     async def remove_member(self, member: str, timeout_s: float) -> Result:
         """Let a member go. Codes `ok`, `no-such-member`, `busy`, `self`; raises as `propose`."""
+
+    async def leave_out(self, members: frozenset[str], timeout_s: float) -> str | None:
+        """Have a cluster founded without these members. Why not (a sentence); None: it is, once the others accept it.
+
+        Raises `Stopped`, or `TimeoutError`.
+        """
 
     def progress(self, run_id: str) -> Progress | None:
         """How far an attempt that runs on this member is; None if it has not said or does not run here."""

@@ -24,7 +24,8 @@ PAUSE_S_MAX: Final = 2.0
 class Leadership:
     """Proposes `Found` and `TakeLead` whenever this member is elected. Runs on the event loop.
 
-    `seeds` are the members of a new cluster. Who leads and has been removed says nothing: it is about to hand over.
+    `seeds` are the members of a new cluster, as far as they are Raft's `members`: some may have been left out of the
+    founding by hand. Who leads and has been removed says nothing: it is about to hand over.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Leadership:
         state: Callable[[], State],
         role: Callable[[], Role],
         propose: Propose,
+        members: Callable[[], frozenset[str]],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._me = me
@@ -41,6 +43,7 @@ class Leadership:
         self._state = state
         self._role = role
         self._propose = propose
+        self._members = members
         self._sleep = sleep
         self._changed = asyncio.Event()
 
@@ -71,7 +74,9 @@ class Leadership:
         term = self._role().term
         try:
             if not self._state().cluster_id:
-                await self._propose(Found(now_us(), secrets.token_hex(8), self._seeds), PROPOSE_S)
+                members = self._members()
+                seeds = tuple(seed for seed in self._seeds if seed.id in members)
+                await self._propose(Found(now_us(), secrets.token_hex(8), seeds), PROPOSE_S)
             result = await self._propose(TakeLead(now_us(), self._me, term, RULES), PROPOSE_S)
         except RaftError as error:
             _log.debug("elected, and cannot say so yet: %s", error)

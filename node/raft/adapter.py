@@ -34,6 +34,7 @@ from node.raft.errors import (
     Stopped,
 )
 from node.raft.folder import open_folder
+from node.raft.founding import Outlook
 from node.raft.machine import Machine, Role, Timing
 from node.raft.proposals import Proposals, Waiting
 from node.raft.trimming import CommittedConflict
@@ -67,7 +68,8 @@ class Raft:
     known already; learnt here otherwise. wait_for_room: asked in Raft's thread, where the disk is full, whether to
     write again; it may wait. start_id: drawn at random for this start of the member, and shown on its connections: it
     tells a restart from a second process with the same name (`claim`). `members`: who is one by the log, as it is here.
-    `turns`: how often the thread has come round; it stands still while its disk does not answer.
+    `turns`: how often the thread has come round; it stands still while its disk does not answer. `outlook`: what is
+    waited for while there is no cluster; None once this member is of one.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Raft:
         self.me = me
         self.role = Role()
         self.members: frozenset[str] = frozenset()
+        self.outlook: Outlook = None
         self.failure: Exception | None = None
         self.truncated = 0
         self.lateness = Worst()
@@ -115,6 +118,7 @@ class Raft:
         self._proposals = Proposals(timing.batch_bytes, timing.waiting_bytes, timing.resend_s, timing.flights)
         self._barriers = Barriers(timing.resend_s)
         self._changes = Changes()
+        self._left_out: list[tuple[frozenset[str], Future[str | None]]] = []
         self._consensus: Consensus | None = None
         self._thread: threading.Thread | None = None
         self._woken = False
@@ -211,6 +215,19 @@ class Raft:
             return change.future
         return self._change(change)
 
+    def leave_out(self, members: frozenset[str]) -> "Future[str | None]":
+        """Have a cluster founded without these. The result is why not; None: it is so, once the others accept it.
+
+        The future may raise Stopped.
+        """
+        future: Future[str | None] = Future()
+        future.set_running_or_notify_cancel()
+        with self._lock:
+            if not self._closed(future):
+                self._left_out.append((members, future))
+        self._wake()
+        return future
+
     def hand_over(self) -> None:
         """Let another member lead, if this one does. Any thread."""
         self._yielding = True
@@ -273,6 +290,10 @@ class Raft:
         self.lateness.note(now - self._turned_s - self._timing.tick_s, now)
         self._turned_s = now
         self._send(consensus, now)
+        with self._lock:
+            left_out, self._left_out = self._left_out, []
+        for members, future in left_out:
+            future.set_result(consensus.inquiry.leave_out(members))
         consensus.tick(self._timing.tick_s)
         consensus.belong_to(self._machine.cluster_id)
         now = monotonic()
@@ -282,8 +303,8 @@ class Raft:
             over += self._barriers.expire(now)
             self._proposals.send_again(now, all_of_them=False)
             self._barriers.send_again(now, all_of_them=False)
-        for future, error in over:
-            future.set_exception(error)
+        for late, error in over:
+            late.set_exception(error)
         self._changes.step(consensus, now)
         if self._yielding:
             self._yielding = False
@@ -325,6 +346,7 @@ class Raft:
     def _look(self, consensus: Consensus, now: float) -> None:
         """See what the role is now; on another leader or term, what is under way is sent again."""
         self.members = frozenset(consensus.members())
+        self.outlook = consensus.inquiry.outlook
         role = _role(consensus, now, self._timing.quorum_s, self.role.ready)
         if role == self.role:
             return
@@ -352,7 +374,8 @@ class Raft:
         with self._lock:
             self._over = True
             waiting = self._proposals.give_up()
-            futures = self._barriers.give_up() + self._changes.give_up()
+            futures: list[Future[Any]] = [*self._barriers.give_up(), *self._changes.give_up()]
+            futures += [future for _, future in self._left_out]
         for each in waiting:
             unknown = OutcomeUnknown("proposed, and this member stopped before it was seen committed")
             each.future.set_exception(unknown if each.sent else Stopped("this member stopped: nothing was proposed"))

@@ -8,7 +8,7 @@ library has not got them.
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pysyncobj import SyncObj, SyncObjConf, syncobj
@@ -22,6 +22,7 @@ from node.raft.addresses import Book
 from node.raft.elections import Elections
 from node.raft.errors import Broken
 from node.raft.folder import CLUSTER_ID, Folder
+from node.raft.inquiry import Inquiry
 from node.raft.intake import Intake
 from node.raft.machine import Timing
 from node.raft.messages import COMMAND_BYTES
@@ -114,9 +115,10 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         self.behind = False
         self.elections = Elections(self)
         self.recovery = Recovery(self, folder.journal, self._SyncObj__setCurrentTerm)
+        self.inquiry = Inquiry(self, folder.journal)
         self.intake = Intake(self)
         self.transport: Transport
-        self._book = book
+        self.book = book
         self._apply = apply
         self._restore = restore
         self._first_cluster = tuple(folder.journal.note("cluster").split("\n"))
@@ -185,6 +187,22 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
             self.journal.set_note(CLUSTER_ID, cluster_id)
             self.transport.announce()
 
+    def agreed_members(self) -> list[str]:
+        """The members by what is known to be committed: "id host port" each."""
+        if self._changing:
+            return list(self._cluster_at(self.raftCommitIndex))
+        return sorted(self.book.text(member) for member in self.members())
+
+    def begin_with(self, cluster: Iterable[str]) -> None:
+        """Nothing is in the log here: it begins with these members ("id host port" each). With the next flush."""
+        first = tuple(sorted(cluster))
+        if first == self._first_cluster:
+            return
+        self._first_cluster = first
+        self.journal.set_note("cluster", "\n".join(first))
+        others = {self.book.node(member) for member in first} - {self.book.node(self.me)}
+        self._SyncObj__updateClusterConfiguration(others)
+
     def next_index(self, node: Node) -> int:
         """The index of the entry that a member is sent next."""
         return int(self._SyncObj__raftNextIndex.get(node, 0))
@@ -246,6 +264,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
     def tick(self, wait_s: float) -> None:
         """Do what is due, then wait for messages for so long at most."""
         self.transport.namesakes.step()
+        self.inquiry.step()
         self.recovery.step()
         self.elections.step()
         self.doTick(0.0 if self.behind else wait_s)
@@ -268,6 +287,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
 
     def close(self) -> None:
         """Close all connections and files."""
+        self.inquiry.close()
         self.destroy()
         self.snapshots.close()
         self.journal.close()
@@ -335,7 +355,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         the one before is committed; and until an entry of this term is, which the library sees to: before that, a
         change of an earlier leader may count elsewhere (Ongaro's correction of 2015 to section 4.1 of his thesis).
         """
-        if request[0] == "rem" and self._book.node(request[1]).id == self.me:
+        if request[0] == "rem" and self.book.node(request[1]).id == self.me:
             self.transferLeadership()
             return False
         if self._changing or not self._may_follow(request):
@@ -344,7 +364,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
 
     def _may_follow(self, request: list[str]) -> bool:
         """Whether enough of the members know one another, by what they have acknowledged, for this change."""
-        before, other = self.members(), {self._book.node(request[1]).id}
+        before, other = self.members(), {self.book.node(request[1]).id}
         after = before | other if request[0] == "add" else before - other
         known = membership.latest(self.journal[:], self.journal.first_index)
         matched = self._SyncObj__raftMatchIndex
@@ -364,7 +384,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
             ) from error
         if clearJournal:
             self.journal.replace([header.prev, header.last])
-            others = {self._book.node(member) for member in header.cluster} - {self._book.node(self.me)}
+            others = {self.book.node(member) for member in header.cluster} - {self.book.node(self.me)}
             self._SyncObj__updateClusterConfiguration(others)
             self._SyncObj__raftElectionDeadline = monotonic() + self.timing.election_max_s
         self._SyncObj__raftLastApplied = header.index
@@ -379,4 +399,4 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         header = self.snapshots.header
         entries = [entry for entry in self.journal.after(header.index if header else 0) if entry[1] <= index]
         known = membership.after(header.cluster if header else self._first_cluster, entries)
-        return tuple(self._book.text(member.split(" ", 1)[0]) for member in known)
+        return tuple(self.book.text(member.split(" ", 1)[0]) for member in known)

@@ -24,6 +24,12 @@ SNAPSHOT = "snapshot"
 CLUSTER_ID = "cluster id"
 """The journal's note of which cluster the member is of."""
 
+FOUNDING = "founding"
+"""The journal's note of the founding to which the member is bound (`founding.Bound`)."""
+
+TOLD = "told"
+"""The journal's note of a cluster that the member was told of while it was of none (`founding.Told`)."""
+
 LOST = "lost"
 """The journal's note of what was set aside; empty if nothing was, or this member has caught up since."""
 
@@ -180,6 +186,8 @@ def _fitted(
             journal = _begin_again(path, me, header, cluster, before, error)
             _fit(journal, path, header, None)
         _join(journal, path, cluster_id)
+        if header is None and cluster and _waits(journal):
+            journal.set_note("cluster", "\n".join(cluster))
         base = header.cluster if header is not None else tuple(journal.note("cluster").split("\n"))
         members = membership.after(base, journal.after(header.index if header is not None else 0))
         journal.flush()
@@ -187,6 +195,12 @@ def _fitted(
         journal.close()
         raise
     return Folder(path, journal, header, members)
+
+
+def _waits(journal: SqliteJournal) -> bool:
+    """Whether it has taken part in nothing yet, so that the list of members may still be mended."""
+    nothing = not len(journal) or journal.term_at(journal.last_index) == 0
+    return nothing and not any(journal.note(each) for each in ("votes", LOST, CLUSTER_ID, FOUNDING))
 
 
 def _join(journal: SqliteJournal, path: Path, cluster_id: str) -> None:

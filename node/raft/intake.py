@@ -8,7 +8,7 @@ knows how things stand (`recall`).
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
@@ -19,6 +19,13 @@ from node.raft.trimming import Known, New, Unmatched, trim
 
 if TYPE_CHECKING:
     from node.raft.consensus import Consensus
+
+
+_OF_UNLISTED: Final = frozenset(
+    ("append_entries", "request_vote", "pre_vote", "recall", "recall_answer", "apply_command_response", "ping")
+)
+"""What is taken from a member that the log here does not name: what a leader or a candidate says. The rest answers
+questions, and nothing is asked of it."""
 
 
 class Intake:
@@ -38,6 +45,8 @@ class Intake:
             "pre_vote": self._asked_beforehand,
             "pre_vote_answer": self._answered_beforehand,
             "late_term": self._late,
+            "founding": consensus.inquiry.asked,
+            "founding_answer": consensus.inquiry.answered,
             "recall": consensus.recovery.asked,
             "recall_answer": consensus.recovery.told,
             "ping": lambda _node, _message: None,
@@ -45,9 +54,12 @@ class Intake:
 
     def take(self, node: Node, message: Message) -> None:
         """Take a message from a member."""
-        kind = self._kinds.get(message["type"])
-        if kind is not None:  # else it belongs to the beginning of a connection, and says nothing now
-            kind(node, message)
+        kind = message["type"]
+        if node in self._consensus.transport.unlisted and kind not in _OF_UNLISTED:
+            return
+        take = self._kinds.get(kind)
+        if take is not None:  # else it belongs to the beginning of a connection, and says nothing now
+            take(node, message)
 
     def _hand_on(self, node: Node, message: Message) -> None:
         self._consensus.transport.hand_on(node, message)
@@ -130,11 +142,16 @@ class Intake:
 
     def _asked_for_vote(self, node: Node, message: Message) -> None:
         here = self._consensus
-        if here.is_settled() and may_vote(
-            here.recovery.votes, here.recovery.first_election, here.standing(), _standing(message)
-        ):
+        if self._may_vote(message):
             here.recovery.asked_for_vote(node, message)
             self._hand_on(node, message)
+
+    def _may_vote(self, message: Message) -> bool:
+        """Whether the candidate may have this member's vote. One without a log must stand in the same founding."""
+        here, candidate = self._consensus, _standing(message)
+        if not here.is_settled() or (candidate.empty and not here.inquiry.same(message)):
+            return False
+        return may_vote(here.recovery.votes, here.inquiry.first_election, here.standing(), candidate)
 
     def _voted_for(self, node: Node, message: Message) -> None:
         if self._consensus.recovery.counts(node, message):
@@ -147,10 +164,7 @@ class Intake:
     def _asked_beforehand(self, node: Node, message: Message) -> None:
         here = self._consensus
         standing = _standing(message)
-        able = may_vote(here.recovery.votes, here.recovery.first_election, here.standing(), standing)
-        granted = (
-            here.is_settled() and able and not self._has_leader(node) and here.elections.gives_way(node.id, standing)
-        )
+        granted = self._may_vote(message) and not self._has_leader(node) and here.elections.gives_way(node.id, standing)
         answer = {"type": "pre_vote_answer", "number": message["number"], "granted": granted}
         here.transport.send(node, {**answer, "term": here.raftCurrentTerm})
 

@@ -78,10 +78,10 @@ def latest(entries: Iterable[Entry], otherwise: int) -> int:
 def may_follow(before: Collection[str], after: Collection[str], knowing: Collection[str]) -> bool:
     """Whether the members may be those of `after` next; `knowing` have all changes so far in their logs.
 
-    A member gives no vote to one that it does not know, and a new one none before it has caught up. So that somebody
-    can be elected whoever else is away, members of before that know one another must be a majority of those after. That
-    is stricter than Raft, and what etcd checks as `strict-reconfig-check`; as there, a member that is alone is free to
-    let another in, since it could not otherwise.
+    A new member has no vote before it has caught up, and it catches up only once most others have told it how things
+    stand (`recall`). So that somebody can be elected whoever else is away, members of before that have all changes must
+    be a majority of those after. That is stricter than Raft, and what etcd checks as `strict-reconfig-check`; as there,
+    a member that is alone is free to let another in, since it could not otherwise.
 
     >>> may_follow("abc", "abcd", "ab"), may_follow("abc", "abcd", "abc"), may_follow("abc", "ab", "ab")
     (False, True, True)

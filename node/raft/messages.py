@@ -122,6 +122,13 @@ def _command(value: Any) -> bool:
 _STANDING: Final[Shape] = {"last_log_term": number, "last_log_index": number}
 _APPEND: Final[Shape] = {"term": number, "commit_index": number}
 
+_STATEMENT: Final[Shape] = {
+    **dict.fromkeys(("member", "roll", "founding", "cluster_id", "told_by"), text),
+    **dict.fromkeys(("free", "complete", "belongs"), flag),
+    **dict.fromkeys(("members", "without"), names),
+    "life": number,
+}
+
 KINDS: Final[Mapping[str, tuple[Shape, ...]]] = {
     # who is at the other end
     "hello": ({"member": text, "cluster": text, "called": text, "start": text, "port": number, "asks": flag},),
@@ -142,15 +149,20 @@ KINDS: Final[Mapping[str, tuple[Shape, ...]]] = {
         {"request_id": number, "error": number},
     ),
     # elections
-    "request_vote": ({"term": number, **_STANDING, "life": number},),
+    "request_vote": ({"term": number, **_STANDING, "life": number, "founding": text},),
     "response_vote": ({"term": number, "life": number, "lives": numbers, "candidate": number},),
     "timeout_now": ({"term": number},),
-    "pre_vote": ({"number": number, **_STANDING},),
+    "pre_vote": ({"number": number, **_STANDING, "founding": text},),
     "pre_vote_answer": ({"number": number, "granted": flag, "term": number},),
     "late_term": ({"term": number},),
     # a member that does not remember
     "recall": ({"life": number},),
-    "recall_answer": ({"term": number, **_STANDING, "leads": flag, "members": names, "whole": flag, "lost": flag},),
+    "recall_answer": (
+        {"term": number, **_STANDING, "leads": flag, "members": names, "base": names, "whole": flag, "lost": flag},
+    ),
+    # founding
+    "founding": ({**_STATEMENT, "called": text},),
+    "founding_answer": (_STATEMENT,),
 }
 
 

@@ -63,7 +63,7 @@ def may_vote(voter: bool, first: bool, mine: Standing, candidate: Standing) -> b
 
     One that is no `voter` yet has an empty folder, or had one when it started: if it once held entries, what it
     acknowledged is lost, and its vote could elect a leader that lacks committed entries. It votes after it has
-    caught up with a leader, or where nobody has anything: the cluster's `first` election.
+    caught up with a leader, or in the `first` election of a cluster to whose founding all are bound (`founding`).
     """
     if not voter and not (first and mine.empty and candidate.empty):
         return False

@@ -22,6 +22,7 @@ class Answer:
     """How things stand with a member that was asked. `members` are the ids of all, by its log.
 
     `whole`: it remembers what it took part in. `lost`: it has had to set its own files aside, and has not caught up.
+    `base`: the members by what is committed of its log, as the log writes them.
     """
 
     term: int
@@ -30,33 +31,33 @@ class Answer:
     members: frozenset[str]
     whole: bool
     lost: bool
+    base: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The latest term, who leads in it, and the last index of that leader's log."""
+    """The latest term, who leads in it, and the last index of that leader's log.
+
+    `base`: the members as of what the leader knows to be committed. A log that is copied from its first entry on begins
+    with these: who came or went since its beginning does so again in it, and the others are as they were.
+    """
 
     term: int
     leader: str
     last_index: int
+    base: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class Recall:
     """What a member that does not remember has been told since it started.
 
-    `begun`: the cluster has a log, so this is not its first election. `matched`: how far the log here is known to be
-    the leader's, and in which term.
+    `matched`: how far the log here is known to be the leader's, and in which term.
     """
 
     me: str
     answers: dict[str, Answer] = field(default_factory=dict)
     matched: tuple[int, int] = (0, 0)
-
-    @property
-    def begun(self) -> bool:
-        """Whether somebody has had anything proposed."""
-        return any(not answer.standing.empty for answer in self.answers.values())
 
     def found(self, term: int) -> Found | None:
         """As `found`; None while `term`, that of this member, is later than what it was told of."""
@@ -82,7 +83,7 @@ def found(me: str, answers: Mapping[str, Answer]) -> Found | None:
     >>> found("a", {"b": answer(3, leads=True)})  # c may be the leader of a later term, with a vote that a forgot
     >>> found("a", {"b": answer(3, leads=True), "c": answer(4, leads=False)})  # as it was: another is to be elected
     >>> found("a", {"b": answer(5, leads=True), "c": answer(4, leads=False), "d": answer(6, leads=False)})
-    Found(term=5, leader='b', last_index=9)
+    Found(term=5, leader='b', last_index=9, base=())
     """
     told = {member: answer for member, answer in answers.items() if answer.whole}
     leader = max((one for one, answer in told.items() if answer.leads), key=lambda one: told[one].term, default=None)
@@ -92,7 +93,7 @@ def found(me: str, answers: Mapping[str, Answer]) -> Found | None:
     with_it = [one for one in members - {me} if one in told and told[one].term <= latest.term]
     if me not in members or len(with_it) < needed(len(members)):
         return None
-    return Found(latest.term, leader, latest.standing.last_index)
+    return Found(latest.term, leader, latest.standing.last_index, latest.base)
 
 
 def needed(members: int) -> int:

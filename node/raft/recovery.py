@@ -62,14 +62,9 @@ class Recovery:
         return self.votes or self._recall.found(self._consensus.raftCurrentTerm) is not None
 
     @property
-    def first_election(self) -> bool:
-        """Whether nobody has anything, as far as is known here."""
-        return not self._journal.note(LOST) and self._consensus.standing().empty and not self._recall.begun
-
-    @property
     def may_stand(self) -> bool:
         """Whether it may ask for votes, as far as is known by now."""
-        return self.votes or self.first_election
+        return self.votes or self._consensus.inquiry.first_election
 
     def now_votes(self) -> None:
         """It has caught up with a leader, or takes part in the cluster's first election."""
@@ -98,7 +93,10 @@ class Recovery:
         if self.votes or now - self._asked_s < AGAIN_S:
             return
         self._asked_s = now
-        self._consensus.tell_all({"type": "recall", "life": self._life})
+        question = {"type": "recall", "life": self._life}
+        self._consensus.tell_all(question)
+        for node in self._consensus.transport.unlisted:  # one of them may be the leader
+            self._consensus.transport.send(node, question)
 
     def asked(self, node: Node, message: Message) -> None:
         """A member asks."""
@@ -112,6 +110,7 @@ class Recovery:
             "last_log_index": standing.last_index,
             "leads": here.is_leader,
             "members": sorted(here.members()),
+            "base": here.agreed_members(),
             "whole": self.votes,
             "lost": bool(self._journal.note(LOST)),
         }
@@ -128,8 +127,12 @@ class Recovery:
             frozenset(message["members"]),
             message["whole"],
             message["lost"],
+            tuple(message.get("base", ())),
         )
         latest = self._recall.found(self._consensus.raftCurrentTerm)
+        if latest is not None and latest.base and self._consensus.standing().empty:
+            # What there is of a list here may be another one than that with which the cluster's log begins.
+            self._consensus.begin_with(latest.base)
         if latest is not None and not self._consensus.voted_in(latest.term):
             # It may have voted in that term: as if for the leader, since no other can be elected in it any more.
             self._settle(latest.term, latest.leader)
@@ -166,8 +169,8 @@ class Recovery:
         return int(self._journal.note(LIFE) or 0)
 
     def question(self, message: Message) -> Message:
-        """A request for votes, with the life that the votes are to name."""
-        return {**message, "life": self._life}
+        """A request for votes, with the life that the votes are to name, and the founding if it is the first."""
+        return {**message, "life": self._life, "founding": self._consensus.inquiry.founding.founding}
 
     def asked_for_vote(self, node: Node, message: Message) -> None:
         """A member asks for this one's vote."""

@@ -27,6 +27,11 @@ UNKNOWN_MAX = 64
 milliseconds, so a newcomer may be one, and the oldest hardly; who only waits must not keep members out."""
 STRANGER_S = 2.0
 """Between two calls of a member's port at which somebody else answers."""
+CALL_S = 3.0
+"""A member that is to dial this one, and has not been connected for this long, is dialled from here: it may not know
+this one yet."""
+UNLISTED_MAX = 16
+"""At most this many members are let in that the log here does not name."""
 BACKLOG_BYTES = 8 << 20
 """More than this is not put into a connection's buffer: what is left out is sent again when it is missed."""
 PIECE_BACKLOG_BYTES = 4 << 20
@@ -43,10 +48,12 @@ mend_dialled()
 class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no types
     """Differences: acknowledgements wait for the journal, once for all that came in together, and name their term;
     a dial or a handshake that hangs is given up; idle connections are kept alive, and their age known; nobody but
-    members is let in, and no administration by message. Each side says first who it is and which cluster it is of, and
-    nothing of another cluster's is taken (`node.cluster_id`): the dialler with the name of whom it calls, the listener
-    in its first message, and both again once they know. A member counts as connected from then on, not before: at the
-    address of one that is gone another may answer.
+    members is let in, and no administration by message. A caller of the same cluster that the log here does not name is
+    let in too (`unlisted`): the entry that names it has not come here yet, and the caller may be the leader that would
+    send it. A server hears others whatever its own configuration says (Ongaro 2014, section 4.1). Each side says first
+    who it is and which cluster it is of, and nothing of another cluster's is taken (`node.cluster_id`): the dialler
+    with the name of whom it calls, the listener in its first message, and both again once they know. A member counts as
+    connected from then on, not before: at the address of one that is gone another may answer.
     """
 
     _server: Any
@@ -65,6 +72,13 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         self._mistaken: dict[str, str] = {}
         """By member: who answered in its place."""
         self.namesakes = Namesakes(syncObj, self, syncObj.start_id)
+        self.unlisted: set[Node] = set()
+        """The callers that are no members by the log here. They are asked for nothing, and do not count."""
+        self._calls: set[Any] = set()
+        """The connections of members that have called, as long as they are open."""
+        self._to_call: set[Node] = set()
+        """The members that are dialled from here though they are to dial: they have not done so for long."""
+        self._apart_since: dict[Node, float] = {}
         super().__init__(syncObj, selfNode, otherNodes)
 
     def setOnUtilityMessageCallback(self, message: str, callback: Any) -> None:
@@ -151,6 +165,10 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
 
     # -- who is there, and of which cluster
 
+    def reaches(self, member: str) -> bool:
+        """Whether a member is connected, and has said who it is."""
+        return self._connections.get(self._nodeAddrToNode.get(member)) in self._clusters
+
     def cluster_of(self, node: Node) -> str:
         """The cluster that a connected member says it is of; empty while it is of none."""
         return self._clusters.get(self._connections.get(node), "")
@@ -178,6 +196,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
             self._part(node)
             return
         self._mistaken.pop(node.id, None)
+        self._consensus.inquiry.counted_on(node.id, theirs)
         connection = self._connections[node]
         if connection in self._clusters:
             self._clusters[connection] = theirs
@@ -223,8 +242,8 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
     # -- what `Namesakes` asks
 
     def others(self) -> set[Node]:
-        """All other members."""
-        return set(self._nodes)
+        """All other members, by the log."""
+        return set(self._nodes) - self.unlisted
 
     def dials(self, node: Node) -> bool:
         """Whether this member dials that one, and not the other way round."""
@@ -249,6 +268,65 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         connection.setOnMessageReceivedCallback(partial(heard, connection))
         return connection if connection.connect(node.ip, node.port) else None
 
+    # -- members that do not know one another yet
+
+    def _unlisted(self, name: str, theirs: str) -> Node | None:
+        """The node of a caller that the log here does not name; None if it is not let in.
+
+        It knows the secret and has this member in its log. A caller without a cluster could tell nothing.
+        """
+        if not theirs or len(self.unlisted) >= UNLISTED_MAX:
+            return None
+        node = self._consensus.book.node(name)
+        self._nodes.add(node)
+        self._nodeAddrToNode[node.address] = node
+        self.unlisted.add(node)
+        logger.info("%s is let in as a member of this cluster: the log here does not name it yet", name)
+        return node
+
+    def _forget_unlisted(self, node: Node) -> None:
+        self.unlisted.discard(node)
+        self._nodes.discard(node)
+        self._connections.pop(node, None)
+        self._nodeAddrToNode.pop(node.address, None)
+
+    def addNode(self, node: Node) -> None:
+        """A member by the log. One that has called before its entry came keeps its connection."""
+        calling = self._connections.get(node) if node in self.unlisted else None
+        self.unlisted.discard(node)
+        super().addNode(node)
+        if calling is not None:
+            self._connections[node] = calling
+
+    def dropNode(self, node: Node) -> None:
+        """No member any more."""
+        self.unlisted.discard(node)
+        self._to_call.discard(node)
+        self._apart_since.pop(node, None)
+        super().dropNode(node)
+
+    def _shouldConnect(self, node: Node) -> bool:
+        if node in self.unlisted or node in self._preventConnectNodes:
+            return False
+        return node in self._to_call or bool(super()._shouldConnect(node))
+
+    def _connectIfNecessarySingle(self, node: Node) -> bool:
+        if self._connections.get(node) in self._calls and not self._is_connected(node) and self._shouldConnect(node):
+            super().addNode(node)  # it had called; from here on it is dialled
+        return bool(super()._connectIfNecessarySingle(node))
+
+    def _is_connected(self, node: Node) -> bool:
+        return self._connections.get(node) in self._clusters
+
+    def _call_silent(self, now_s: float) -> None:
+        """Dial the members that are to dial, and have not."""
+        for node in self._nodes - self.unlisted:
+            if self._is_connected(node) or self._shouldConnect(node):
+                self._apart_since.pop(node, None)
+            elif now_s - self._apart_since.setdefault(node, now_s) > CALL_S:
+                self._to_call.add(node)
+                super().addNode(node)
+
     # -- connections
 
     def _onTick(self) -> None:
@@ -258,6 +336,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         self._server.attend()
         super()._onTick()
         now = monotonic()
+        self._call_silent(now)
         for node, connection in list(self._connections.items()):
             if connection.state == CONNECTION_STATE.DISCONNECTED:
                 continue
@@ -296,28 +375,34 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
 
     def _onIncomingMessageReceived(self, conn: Any, message: Message) -> None:
         """Somebody who has called says who it is. It has the secret: the message would not have been opened."""
+        if message["type"] == "founding":
+            # Whoever asks, a member by this log or not: it is to know of a cluster. It hangs up.
+            conn.setOnMessageReceivedCallback(lambda _message: conn.disconnect())
+            conn.send(self._consensus.inquiry.answer(message))
+            return
         if message["type"] != "hello":
             conn.disconnect()
             return
-        name, theirs, called = message["member"], message["cluster"], message["called"]
+        name, theirs, called, asks = message["member"], message["cluster"], message["called"], message["asks"]
         if self._consensus.cluster.stranger(name, theirs) is not None or called != self._consensus.me:
             # It is told who is here, so that it can say so where it runs. It hangs up, or is hung up on as unknown.
             conn.setOnMessageReceivedCallback(lambda _message: conn.disconnect())
             conn.send(self._ours())
             return
-        node = self._nodeAddrToNode.get(name)
-        if node is None:
-            conn.disconnect()  # not a member, by this member's log
+        self._consensus.inquiry.counted_on(name, theirs)
+        node = self._nodeAddrToNode.get(name) or (None if asks else self._unlisted(name, theirs))
+        if node is None or (not asks and self._is_connected(node) and self._shouldConnect(node)):
+            conn.disconnect()  # not a member, or one that this side has dialled
             return
         conn.setOnMessageReceivedCallback(lambda _message: None)  # until it is known that it is the one start
-        let_in = partial(self._let_ask if message["asks"] else self._let_call, node, conn, theirs)
-        self.namesakes.enter(
-            node, conn, message["start"], f"{conn.peer}:{message['port']}", let_in, asks=message["asks"]
-        )
+        let_in = partial(self._let_ask if asks else self._let_call, node, conn, theirs)
+        self.namesakes.enter(node, conn, message["start"], f"{conn.peer}:{message['port']}", let_in, asks=asks)
 
     def _let_call(self, node: Node, conn: Any, theirs: str) -> None:
         """A member has dialled."""
         before = self._connections.get(node)
+        self._to_call.discard(node)
+        self._calls.add(conn)
         self._unknownConnections.discard(conn)
         self._unknown_since.pop(conn, None)
         self._connections[node] = conn
@@ -342,8 +427,12 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
     def _onDisconnected(self, conn: Any) -> None:
         self._clusters.pop(conn, None)
         self._unknown_since.pop(conn, None)
+        node = self._connToNode(conn)
         super()._onDisconnected(conn)
         self.namesakes.ended(conn)
+        self._calls.discard(conn)
+        if node in self.unlisted:
+            self._forget_unlisted(node)
 
     def _onNodeDisconnected(self, node: Node) -> None:
         super()._onNodeDisconnected(node)

@@ -1,13 +1,15 @@
 """Members go for good and others come, while work goes on (DESIGN.md, sections 4 and 9)."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from node.cli.local import wait_for
-from node.client import path
+from node.client import Problem, path
 from node.config import parse_members
 from tests.cluster import Cluster
+from tests.command import Rota
 from tests.occurrences import assert_each_occurrence_once
 
 pytestmark = pytest.mark.chaos
@@ -55,6 +57,8 @@ def test_a_removed_member_hands_over_and_its_slot_is_taken_by_the_next(cluster: 
 FIRST = ("node-1", "node-2", "node-3")
 FOURTH, INSTEAD = "node-4", "node-5"
 EVERY_S = 0.5
+DEADLINE_S = 60
+"""Five nodes that start at the same time, on a busy machine, take half a minute."""
 
 
 def test_members_come_are_replaced_and_go_while_work_goes_on(tmp_path: Path) -> None:
@@ -111,9 +115,58 @@ def test_members_come_are_replaced_and_go_while_work_goes_on(tmp_path: Path) -> 
         assert_each_occurrence_once(cluster, [f"often-{number}" for number in range(6)])
 
 
+def test_three_become_five_by_their_lists_through_a_restart_of_all(tmp_path: Path) -> None:
+    """As `docker compose up` with a longer list does it, which starts all anew. One newcomer is let in by the command
+    that it asks for, the other by itself; killed in the middle of that, all five come back, and know one another.
+    """
+    env_of: dict[str, dict[str, str]] = {f"node-{number}": {} for number in range(1, 6)}
+    with Cluster(tmp_path, nodes=5, env_of=env_of) as cluster:
+        five, by_hand, by_itself = cluster.members, "node-4", "node-5"
+        for name in FIRST:
+            env_of[name]["ROTA_MEMBERS"] = ",".join(five.split(",")[:3])
+        env_of[by_itself]["ROTA_AUTO_JOIN"] = "1"
+        cluster.start(*FIRST)
+        _wait_until_up(cluster, *FIRST)
+        often = {"schedule": {"every_s": EVERY_S}, "overlap": "allow", "catch_up": "all"}
+        cluster.ask("POST", "/v1/tasks", json=[{"name": f"often-{n}", "kind": "probe", **often} for n in range(6)])
+
+        cluster.start(by_hand)
+
+        def lacking() -> str:
+            try:
+                cluster.client_of(by_hand, 5).get("/readyz")
+            except Problem as problem:
+                found = re.search(r"rota (join \S+ --id \S+ --at \S+)", problem.detail)
+                return found[1] if found else ""
+            return ""
+
+        command = wait_for("it says what is lacking", lacking, DEADLINE_S)
+        assert f"let it in with: rota {command}" in cluster.said(by_hand)
+        assert Rota(cluster.url("node-1"))(*command.split()).code == 0
+        _wait_until_up(cluster, *FIRST, by_hand)
+
+        cluster.start(by_itself)
+        wait_for("it is let in", lambda: len(cluster.get("/v1/members", "node-1")["items"]) == 5, DEADLINE_S)
+        for name, env in env_of.items():
+            cluster.kill(name)
+            env["ROTA_MEMBERS"] = five
+        cluster.start(*env_of)
+        _wait_until_up(cluster, *env_of)
+        for name in (by_itself, by_hand):
+            wait_for("no change is under way", lambda name=name: _removed(cluster, name))  # type: ignore[misc]
+            wait_for("it ends by itself", lambda name=name: cluster.exit_code(name) is not None)  # type: ignore[misc]
+        _wait_until_up(cluster, *FIRST)
+        assert_each_occurrence_once(cluster, [f"often-{number}" for number in range(6)])
+
+
+def _removed(cluster: Cluster, name: str) -> bool:
+    """Ask for it, once: a change that is not finished is answered with 409."""
+    return cluster.ask("DELETE", path("v1", "members", name), "node-1").status in (204, 404)
+
+
 def _wait_until_up(cluster: Cluster, *names: str) -> None:
     """Until these are the members, and each is ready, and up."""
-    cluster.wait_until_ready(*names)
+    cluster.wait_until_ready(*names, deadline_s=DEADLINE_S)
     up = dict.fromkeys(names, "up")
     for name in names:
         wait_for(
@@ -121,6 +174,7 @@ def _wait_until_up(cluster: Cluster, *names: str) -> None:
             lambda name=name: (  # type: ignore[misc]
                 {member["id"]: member["status"] for member in cluster.get("/v1/members", name)["items"]} == up
             ),
+            DEADLINE_S,
         )
 
 

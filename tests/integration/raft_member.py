@@ -8,12 +8,14 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgpack
 
 from node.raft.adapter import Raft
+from node.raft.consensus import Consensus
 from node.raft.machine import Role, Timing
 from node.state.entries import Cancel, Proposal, ProposalId
 from node.state.value import Result
@@ -33,11 +35,15 @@ def pack(proposals: Sequence[Proposal]) -> bytes:
 class Ledger:
     """A machine that remembers every proposal, in order, and applies none twice."""
 
-    cluster_id = ""
-
-    def __init__(self) -> None:
+    def __init__(self, cluster_id: str = "") -> None:
+        self._cluster_id = cluster_id
         self.order: dict[tuple[str, int, int], str] = {}
         self.repeated = 0
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster is founded by the first entry."""
+        return self._cluster_id if self.order else ""
 
     def apply(self, entry: bytes) -> Sequence[tuple[ProposalId, Result]]:
         results = []
@@ -85,7 +91,7 @@ class Alarm(logging.Handler):
 class Member:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.me: str = settings["me"]
-        self.ledger = Ledger()
+        self.ledger = Ledger(settings.get("cluster_id", ""))
         self.alarm = Alarm()
         logging.getLogger().addHandler(self.alarm)
         self.session = time.time_ns()
@@ -196,6 +202,13 @@ class Member:
 
     def remove(self, member: str) -> dict[str, Any]:
         self.raft.remove_member(member, 10).result(15)
+        return {}
+
+    def hand_over(self, to: str) -> dict[str, Any]:
+        consensus = self.raft._consensus
+        assert consensus is not None
+        consensus.transferLeadership = partial(Consensus.transferLeadership, consensus, consensus.book.node(to))
+        self.raft.hand_over()
         return {}
 
     def cpu(self) -> dict[str, Any]:

@@ -160,6 +160,39 @@ def test_a_member_joins_and_the_leader_is_removed(make: Make) -> None:
 
 
 @pytest.mark.chaos
+@pytest.mark.parametrize("newcomer", ["n5", "n0"])
+def test_a_member_that_missed_the_coming_of_its_leader_hears_it(make: Make, newcomer: str) -> None:
+    """n4 knows nobody called n5, which leads: it let nobody in that its log did not name, so its log never grew.
+
+    The one of two members whose name is the greater dials, so a leader n0 has to dial a member that ought to dial it.
+    """
+    cluster = make(members=5)
+    place = cluster.addresses.pop("n5")
+    cluster.more = {"cluster_id": "one"}
+    cluster.start()
+    cluster.leader().do("push", start=0, count=20, window=20)
+    cluster.same(20)
+    cluster.kill("n4")
+    before = dict(cluster.addresses)
+    leader = cluster.leader()
+    leader.do("add", member=newcomer, host=place[0], port=place[1])
+    cluster.addresses = {**before, newcomer: place}
+    cluster.start(newcomer)
+    wait_for("it to vote", lambda: cluster.running[newcomer].do("state")["votes"])
+
+    def led() -> bool:
+        leader.do("hand_over", to=newcomer)
+        return bool(cluster.leader().me == newcomer)
+
+    wait_for("it to lead", led)
+    cluster.addresses = before
+    cluster.start("n4")
+    wait_for("n4 to know it", lambda: newcomer in cluster.running["n4"].do("state")["members"])
+    cluster.same(20)
+    assert cluster.leader().me == newcomer
+
+
+@pytest.mark.chaos
 def test_a_leader_cut_off_knows_it_and_one_that_was_stopped_does_not_unseat_the_next(make: Make) -> None:
     cluster = make()
     cluster.start()
@@ -191,7 +224,7 @@ def test_alone_nothing_is_proposed_and_nothing_hangs(make: Make) -> None:
     assert alone.answer(alone.ask("once", sequence=1, timeout_s=0.5))["error"] == "NoQuorum"
     assert alone.answer(alone.ask("barrier", timeout_s=0.5))["error"] == "NoQuorum"
     waiting = alone.ask("once", sequence=2, timeout_s=15)
-    cluster.start("n2")
+    cluster.start("n2", "n3")
     assert alone.answer(waiting)["code"] == "ok"
     assert alone.answer(alone.ask("once", sequence=3, timeout_s=1, size=1_100_000))["error"] == "EntryTooLarge"
 

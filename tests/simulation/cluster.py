@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Literal
 
-from node.state.entries import Seed
 from node.state.value import State
 from tests.simulation.adapter import Adapter
 from tests.simulation.beats import Beats
@@ -15,7 +14,7 @@ from tests.simulation.habits import Habits
 from tests.simulation.judge import Judge
 from tests.simulation.ledger import Ledger
 from tests.simulation.loop import Loop
-from tests.simulation.process import Process, seed_of
+from tests.simulation.process import Process
 from tests.simulation.rules import Rules
 from tests.simulation.world import World
 
@@ -24,7 +23,10 @@ Trap = Callable[[Process], None]
 
 
 class Cluster:
-    """All of it. `names` are the members that there are or are to be; `processes` the latest process of each."""
+    """All of it. `names` are the members that there are or are to be; `processes` the latest process of each.
+
+    `waiting` are nodes that run with a longer list than the members', and are let in by nobody.
+    """
 
     def __init__(self, world: World, rules: Rules, members: int) -> None:
         self.world, self.rules = world, rules
@@ -34,7 +36,7 @@ class Cluster:
         self.judge = Judge(world, self.bench.taken)
         self.ledger = Ledger(world, self.judge.watch)
         self.names = [f"n{number}" for number in range(members)]
-        self.seeds: tuple[Seed, ...] = tuple(seed_of(name) for name in self.names)
+        self.waiting: list[str] = []
         self.disks: dict[str, Disk] = {}
         self.processes: dict[str, Process] = {}
         self.every_process: list[Process] = []
@@ -54,7 +56,7 @@ class Cluster:
     def start(self, name: str) -> None:
         """A process starts, on the disk that is there."""
         machine = self.world.machines[name]
-        if machine.running or name not in self.names:
+        if machine.running or name not in (*self.names, *self.waiting):
             return
         self.bench.sweep(name)
         machine.boot += 1
@@ -93,12 +95,15 @@ class Cluster:
         self.world.send(name, other, "raft", lambda: self.processes[other].adapter.raft.lost(name))
 
     def wipe(self, name: str) -> bool:
-        """The disk of a member that does not run is lost, unless that were one too many: a majority remembers."""
+        """The disk of a member that does not run is lost, unless that were one too many: a majority remembers.
+
+        Its list of members is that of now, and names those that wait, too.
+        """
         rest = [other for other in self.voters() if other != name]
         if self.world.machines[name].running or 2 * len(rest) <= len(self.disks[name].members):
             return False
         session, life = self.disks[name].session, self.disks[name].life
-        self.disks[name] = Disk(tuple(self.names), life=life + 1)
+        self.disks[name] = Disk((*self.names, *self.waiting), life=life + 1)
         self.counts["disks lost"] += 1
         self.world.tell(f"{name} has lost its disk (session {session})")
         return True

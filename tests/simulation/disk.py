@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from node.raft.founding import Bound, Told
 from node.raft.prevote import Standing
 
 
@@ -21,7 +22,8 @@ class Disk:
     """One member's. Entries are numbered from 1; `log[0]` is entry `base + 1`; those up to `durable` are durable.
 
     `snapshot` is the index up to which the state is kept, at least `base`. `voter`: see `node.raft.prevote`.
-    `session` is that of the last start; `life` counts the disks before this one.
+    `session` is that of the last start; `life` counts the disks before this one. `bound`, `told` and `cluster_id`: what
+    is kept of a founding, and of which cluster the member is.
     """
 
     first_members: tuple[str, ...]
@@ -36,6 +38,9 @@ class Disk:
     durable: int = 0
     session: int = 0
     life: int = 0
+    bound: Bound | None = None
+    told: Told | None = None
+    cluster_id: str = ""
     generation: int = 0
     """Counts truncations: what was being written before one is not what is there after it."""
 
@@ -84,6 +89,16 @@ class Disk:
             if entry.kind == "members":
                 return entry.members
         return self.base_members
+
+    def list_is(self, members: tuple[str, ...]) -> None:
+        """The list of members is another one, which counts as long as there is no log and no founding."""
+        self.first_members = members
+        if self.bound is None and not self.voter and self.standing.empty:
+            self.begin_with(members)
+
+    def begin_with(self, members: tuple[str, ...]) -> None:
+        """The log, which is empty, begins with these."""
+        self.base_members = self.members = members
 
     def compact(self, applied: int, keep: int) -> None:
         """A snapshot of what is applied; some entries before it are kept for members a little behind."""

@@ -148,6 +148,17 @@ class Faults:
             self._cluster.wipe(name)
             self._world.at(self._world.now_s + 0.5 + fault.for_s, lambda: self._cluster.start(name))
 
+    def lose_apart(self, fault: Fault) -> None:
+        """A member loses its disk, and reaches only nodes that wait, with the same list: they must found nothing."""
+        cluster, name = self._cluster, self._name(fault.who)
+        if not self._operators.settled:
+            return
+        self._operators.grow(fault)
+        if cluster.crash(name) and cluster.wipe(name):
+            self.cut_off({name, *cluster.waiting}, 2 * fault.for_s)
+            cluster.counts["lost apart"] += 1
+        self._world.at(self._world.now_s + 0.5, lambda: cluster.start(name))
+
     def stop(self, fault: Fault) -> None:
         """A member stops in good order, and is started again later."""
         name = self._name(fault.who)

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from node.duty.ownership import Ownership
+from node.raft.founding import ClusterElsewhere
 from node.state.value import Run, State, TaskRow
 from tasks.run import HELD
 from tasks.schedule import occurrences
@@ -29,6 +30,7 @@ class Healed:
         """Everybody is well; nothing is left lying; and with nothing new, all that is there comes to its end."""
         self._drain_nobody()
         self._members()
+        self._waiting()
         self._nothing_is_stuck()
         if self._world.violation is None:
             self._runs_dry()
@@ -54,6 +56,14 @@ class Healed:
                 self._world.wrong(f"{process.me} has been well for long, and has no lease")
             elif not process.adapter.role.ready or process.conduct.failing:
                 self._world.wrong(f"{process.me} has been well for long, and is not ready")
+
+    def _waiting(self) -> None:
+        """Whoever was let in by nobody knows of the cluster, and is not ready."""
+        for name in self._cluster.waiting:
+            adapter, cluster_id = self._cluster.processes[name].adapter, self._cluster.ledger.state.cluster_id
+            outlook = adapter.raft.outlook
+            if adapter.role.ready or not isinstance(outlook, ClusterElsewhere) or outlook.cluster_id != cluster_id:
+                self._world.wrong(f"{name} was let in by nobody, and does not wait for {cluster_id}: {outlook}")
 
     def _nothing_is_stuck(self) -> None:
         state, now_us = self._cluster.ledger.state, self._world.true_us

@@ -14,9 +14,12 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.faults import Faults
 from tests.simulation.healed import Healed
 from tests.simulation.operators import Operators
-from tests.simulation.plan import END_S, HEAL_S, Fault, Plan
+from tests.simulation.plan import END_S, HEAL_S, MENDED_S, Fault, Plan
 from tests.simulation.rules import Rules
 from tests.simulation.world import Act, World
+
+STRANGER = "n99"
+"""A member by a wrong list, which there is not."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,11 @@ def _judged(plan: Plan, world: World, cluster: Cluster) -> Told:
     operators, clients = Operators(cluster), Clients(cluster)
     faults = Faults(cluster, operators)
     strikers = (faults, Ambushes(cluster, faults, operators), operators, clients)
-    for name in list(cluster.names):
-        cluster.start(name)
+    for number, name in enumerate(list(cluster.names)):
+        if number in plan.wrong_lists:
+            cluster.disks[name].list_is((*cluster.names, STRANGER))
+            world.at(MENDED_S, _mending(cluster, name))
+        world.at(plan.first_s[number], _starting(cluster, name))
     world.at(1.0, clients.begin)
     operators.watch()
     for fault in plan.faults:
@@ -85,6 +91,21 @@ def _judged(plan: Plan, world: World, cluster: Cluster) -> Told:
     counts = cluster.counts + cluster.bench.counts + cluster.judge.counts
     digest = f"{cluster.ledger.last} {cluster.ledger.state.index} {cluster.ledger.state.token} {world.now_s:.6f}"
     return Told(world.violation, counts, tuple(world.story), digest)
+
+
+def _starting(cluster: Cluster, name: str) -> Act:
+    return lambda: cluster.start(name)
+
+
+def _mending(cluster: Cluster, name: str) -> Act:
+    """The list of a member that waits is mended, and it is started again."""
+
+    def mend() -> None:
+        cluster.crash(name, goodbye=True)
+        cluster.disks[name].list_is(tuple(cluster.names))
+        cluster.start(name)
+
+    return mend
 
 
 def _striking(strikers: tuple[object, ...], fault: Fault, world: World) -> Act:

@@ -24,6 +24,7 @@ class Judge:
     def __init__(self, world: World, taken: Callable[[str, int], None]) -> None:
         self._world, self._taken = world, taken
         self._top = 0
+        self._clusters: dict[str, str] = {}
         self._occurrences: set[tuple[int, int]] = set()
         self._known: set[tuple[str, int]] = set()
         self._results: dict[ProposalId, Result] = {}
@@ -67,6 +68,13 @@ class Judge:
             self._world.wrong(f"{ended.run.run_id} stands for {ended.series}, which is {more} more than before")
         self._series[identity] = ended.series.count
         return more
+
+    def ready(self, name: str, cluster_id: str) -> None:
+        """A member is ready: all that ever were are of one cluster."""
+        if cluster_id and cluster_id not in self._clusters:
+            self._clusters[cluster_id] = name
+            if len(self._clusters) > 1:
+                self._world.wrong(f"members of two clusters have been ready: {self._clusters}")
 
     def told(self, proposal: ProposalId, result: Result) -> None:
         """A client was told what became of a proposal: it must be what was committed (invariant 3)."""

@@ -131,6 +131,19 @@ class Operators:
         if len(self._cluster.names) < GROWN_MAX and self.changing is None:
             self._join()
 
+    def grow(self, fault: Fault) -> None:
+        """One node or two are started whose list names the members and themselves; nobody lets them in."""
+        cluster = self._cluster
+        if self._healed or cluster.waiting:
+            return
+        new = [f"n{self._next + place}" for place in range(1 + fault.other % 2)]
+        self._next += len(new)
+        cluster.waiting += new
+        for name in new:
+            cluster.machine(name, (*cluster.names, *new))
+            cluster.start(name)
+        cluster.counts["grown by list"] += 1
+
     @property
     def settled(self) -> bool:
         """Whether nobody comes or goes, or is being put up again: two at once may leave no majority of disks.
@@ -183,6 +196,7 @@ class Operators:
         members = tuple(sorted(cluster.ledger.state.members)) or tuple(cluster.names)
         cluster.names.append(name)
         cluster.machine(name, (*members, name))
+        cluster.disks[name].cluster_id = cluster.ledger.state.cluster_id  # as ROTA_JOIN has it
         cluster.start(name)
         self._letting_in(name, 0)
 

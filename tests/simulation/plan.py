@@ -1,7 +1,10 @@
 """What befalls one history, as values made from its seed up front, so that a part of it can be left out."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+MENDED_S = 1.0
+"""When a wrong list is mended, and its member started again."""
 
 BEGIN_S, HEAL_S, END_S = 3.0, 44.0, 56.0
 
@@ -28,7 +31,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A history's cluster and what is to befall it, in the order of time."""
+    """A history's cluster and what is to befall it, in the order of time.
+
+    `first_s`: when each member is first started; `wrong_lists`: those whose list names somebody that there is not,
+    until it is mended.
+    """
 
     seed: int
     members: int
@@ -36,11 +43,13 @@ class Plan:
     lost_share: float
     held_share: float
     faults: tuple[Fault, ...]
+    first_s: tuple[float, ...] = ()
+    wrong_lists: frozenset[int] = frozenset()
 
     def only(self, kept: set[int]) -> "Plan":
         """The same with some of the faults, by their places."""
         faults = tuple(fault for place, fault in enumerate(self.faults) if place in kept)
-        return Plan(self.seed, self.members, self.drift, self.lost_share, self.held_share, faults)
+        return replace(self, faults=faults)
 
 
 FAULTS: dict[str, int] = {
@@ -58,6 +67,8 @@ FAULTS: dict[str, int] = {
     "crash_leader": 2,
     "stop": 2,
     "wipe": 1,
+    "grow": 1,
+    "lose_apart": 2,
     "slow_disk": 1,
     "clock": 2,
     "elect": 2,
@@ -102,7 +113,11 @@ def plan(seed: int) -> Plan:
     kinds = rng.sample(sorted(FAULTS), rng.choice([5, 8, 12, len(FAULTS)]))
     faults = _series(rng, {kind: FAULTS[kind] for kind in kinds}, rng.choice([0.7, 1.5, 3.0]))
     clients = _series(rng, CLIENTS, rng.choice([1.0, 2.0, 4.0]))
-    return Plan(seed, members, drift, lost, held, tuple(sorted(faults + clients, key=lambda fault: fault.at_s)))
+    befalls = tuple(sorted(faults + clients, key=lambda fault: fault.at_s))
+    late_s = rng.choice([0.0, 0.0, 0.0, 1.5])
+    first_s = tuple(rng.uniform(0, late_s) for _ in range(members))
+    wrong = frozenset(rng.sample(range(members), rng.choice([0, 0, 0, 1, 2])))
+    return Plan(seed, members, drift, lost, held, befalls, first_s, wrong)
 
 
 def _series(rng: random.Random, weights: dict[str, int], pace_s: float) -> list[Fault]:

@@ -92,7 +92,8 @@ class Process:
         role, state = (lambda: self.adapter.role), (lambda: self.state)
         self.joining = Joining(me, state, self.propose, self._join, self.runner.kill_all, self._on_incarnation)
         self.leaving = Leaving(me, state, self._standing, self.joining.resign, self.conduct, self.propose)
-        self.leadership = Leadership(me, cluster.seeds, state, role, self.propose)
+        seeds = tuple(seed_of(name) for name in disk.first_members)
+        self.leadership = Leadership(me, seeds, state, role, self.propose, lambda: self.adapter.members)
         self.changes = Membership(me, self.adapter, state, role, self.propose, self._wait_index, connect=self._connect)
         self.ownership = Ownership.of(State())
         self._decides_by: tuple[State, ...] = ()
@@ -130,7 +131,11 @@ class Process:
         self._index = index
         if before is not line.state:
             self._on_change(Change(before, line.state, line.touched, line.ended))
+        self._belong()
         return line.results
+
+    def _belong(self) -> None:
+        self.disk.cluster_id = self.disk.cluster_id or self.state.cluster_id
 
     def restore(self, index: int) -> None:
         """The state is that of a snapshot."""
@@ -138,6 +143,7 @@ class Process:
             before, self.state = self.state, self._ledger.state_at(index)
             self._index = index
             self._on_change(Change(before, self.state, None))
+            self._belong()
 
     def _on_change(self, change: Change) -> None:
         before, after = change.before, change.after
@@ -145,7 +151,9 @@ class Process:
             self._look()
         self.loop.call_soon_threadsafe(self._changed, change)
 
-    def _on_role(self, _role: Role) -> None:
+    def _on_role(self, role: Role) -> None:
+        if role.ready:
+            self._cluster.judge.ready(self.me, self.disk.cluster_id)
         self._look()
         self.loop.call_soon_threadsafe(self._stir)
 

@@ -6,11 +6,12 @@ an acknowledgement waits until the disk has the entry. What must survive a crash
 
 from collections.abc import Callable
 
+from node.raft.founding import Outlook, Statement
 from node.raft.prevote import Poll, Standing, may_vote
 from node.raft.recall import Answer
 from tests.simulation.disk import Disk, Entry
 from tests.simulation.habits import Above, Habits
-from tests.simulation.recovery import Recovery, Vote
+from tests.simulation.recovery import AGAIN_S, Recovery, Vote
 from tests.simulation.world import World
 
 ELECTION_S = (0.5, 1.0)
@@ -37,7 +38,9 @@ class Raft:
         self._disk_slow_until_s = self._disk_slow_s = 0.0
         self._world, self._habits, self._peer, self._above = world, habits, peer, above
         self._poll = Poll(disk.session)
-        self._recovery = Recovery(me, disk, self._settle)
+        self._recovery = Recovery(me, disk, self._settle, world.now_s)
+        self._inquired_s = float("-inf")
+        self._theirs = ""
         self._votes: set[str] | None = None
         self._next: dict[str, int] = {}
         self._match: dict[str, int] = {}
@@ -130,6 +133,7 @@ class Raft:
             for name in known:
                 if name != self.me:
                     self._send(name, lambda to: to.asked_to_recall(self.me, life))
+        self._inquire()
         self._above.turned()
         self._world.within(self.me, "raft", HEARTBEAT_S if self.leading else TICK_S, self._tick, last=True)
 
@@ -140,14 +144,14 @@ class Raft:
         if self.disk.voter and not self._habits.prevote:
             self._campaign()
             return
-        number, mine = self._poll.begin(self.me), self.disk.standing
+        number, mine, founding = self._poll.begin(self.me), self.disk.standing, self._recovery.founding.founding
         for name in self._others():
-            self._send(name, lambda to: to.asked_beforehand(self.me, number, mine))
+            self._send(name, lambda to: to.asked_beforehand(self.me, number, mine, founding))
         self._polled()
 
-    def asked_beforehand(self, candidate: str, number: int, theirs: Standing) -> None:
+    def asked_beforehand(self, candidate: str, number: int, theirs: Standing, founding: str) -> None:
         """Pre-vote."""
-        able = candidate in self.disk.members and self._may_vote(theirs)
+        able = self._may_vote(theirs, founding)
         led = self.leading or (
             self.leader not in (None, candidate) and self._world.now_s - self.leader_heard_s < ELECTION_S[0]
         )
@@ -171,18 +175,17 @@ class Raft:
         self._votes = set()
         self._patience()
         term, mine, life = self.disk.term, self.disk.standing, self.disk.life
+        founding = self._recovery.founding.founding
         for name in self._others():
-            self._send(name, lambda to: to.asked(self.me, term, mine, life))
+            self._send(name, lambda to: to.asked(self.me, term, mine, life, founding))
         self.voted(self.me, term, self._recovery.stamp(life))
 
-    def asked(self, candidate: str, term: int, theirs: Standing, life: int) -> None:
+    def asked(self, candidate: str, term: int, theirs: Standing, life: int, founding: str) -> None:
         """RequestVote."""
         disk = self.disk
-        if candidate not in disk.members:
-            return
         if disk.voter and not self._habits.prevote:
             self._see(term)  # else who cannot be elected would keep those apart who can
-        if not self._may_vote(theirs):
+        if not self._may_vote(theirs, founding):
             return
         self._see(term)
         if term < disk.term:
@@ -210,12 +213,38 @@ class Raft:
 
     def asked_to_recall(self, asking: str, life: int) -> None:
         """A member that does not remember asks how things stand."""
-        answer = self._recovery.asked(asking, life, leads=self.leading)
+        base = self.disk.members_at(max(self.commit, self.disk.base))
+        answer = self._recovery.asked(asking, life, base, leads=self.leading)
         self._send(asking, lambda to: to.told(self.me, answer))
 
     def told(self, member: str, answer: Answer) -> None:
         """How things stand with a member."""
         self._recovery.told(member, answer)
+
+    def _inquire(self) -> None:
+        """While there is no cluster, ask the members of the list how they stand, whatever they know of this one."""
+        recovery, now_s = self._recovery, self._world.now_s
+        if not recovery.inquires(now_s) or now_s - self._inquired_s < AGAIN_S:
+            return
+        self._inquired_s = now_s
+        said = recovery.statement()
+        for name in sorted(recovery.founding.listed - {self.me}):
+            self._send(name, lambda to: to.inquired(said))
+
+    def inquired(self, said: Statement) -> None:
+        """A member without a cluster says how it stands, and asks."""
+        self._recovery.heard(said, self._world.now_s)
+        answer = self._recovery.statement()
+        self._send(said.member, lambda to: to.stated(answer))
+
+    def stated(self, said: Statement) -> None:
+        """How another one stands."""
+        self._recovery.heard(said, self._world.now_s)
+
+    @property
+    def outlook(self) -> Outlook:
+        """What is waited for while there is no cluster."""
+        return None if self.disk.cluster_id else self._recovery.founding.outlook(self._world.now_s)
 
     def late(self, term: int) -> None:
         """A member knows a later term."""
@@ -283,6 +312,8 @@ class Raft:
             return False
         if not self._recovery.may_follow:
             return False
+        # Before any of it is acknowledged, as in `node.raft.intake`.
+        self.disk.cluster_id = self.disk.cluster_id or self._theirs
         self._see(term)
         self._poll.open, self._votes, self.leader = False, None, leader
         self.leader_heard_s = self._world.now_s
@@ -345,8 +376,11 @@ class Raft:
         if self.applied - self.disk.snapshot >= self._habits.snapshot_every:
             self.disk.compact(self.applied, self._world.rng.randint(0, KEPT))
 
-    def _may_vote(self, theirs: Standing) -> bool:
-        return may_vote(self.disk.voter, self._recovery.first_election, self.disk.standing, theirs)
+    def _may_vote(self, theirs: Standing, founding: str) -> bool:
+        recovery = self._recovery
+        if not recovery.same(founding, theirs):
+            return False
+        return may_vote(self.disk.voter, recovery.first_election, self.disk.standing, theirs)
 
     def _settle(self, term: int, vote: str) -> None:
         if term > self.disk.term:
@@ -389,4 +423,21 @@ class Raft:
         self._send(name, lambda to: to.append(me, term, prev, prev_term, entries, commit))
 
     def _send(self, name: str, call: Callable[["Raft"], None]) -> None:
-        self._world.send(self.me, name, "raft", lambda: call(self._peer(name)))
+        cluster_id = self.disk.cluster_id
+        if name not in self._world.machines:
+            return
+
+        def come() -> None:
+            to = self._peer(name)
+            if to.takes(self.me, cluster_id):
+                call(to)
+
+        self._world.send(self.me, name, "raft", come)
+
+    def takes(self, sender: str, cluster_id: str) -> bool:
+        """Whether a message of a member of that cluster is taken; one that is of none knows now that there is one."""
+        self._theirs = cluster_id
+        here = self.disk.cluster_id
+        if cluster_id and not here:
+            self._recovery.founding.hear_of(cluster_id, sender)
+        return not here or not cluster_id or here == cluster_id

@@ -1,8 +1,13 @@
-"""What a member that has lost its disk may do: the real `node.raft.recall`, asked as `node.raft.recovery` does."""
+"""What a member that has lost its disk may do: the real `node.raft.recall`, asked as `node.raft.recovery` does.
+
+And what one does that has nothing: the real `node.raft.founding`, asked as `node.raft.inquiry` does.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+from node.raft.founding import Founding, Statement, Told
+from node.raft.prevote import Standing
 from node.raft.recall import Answer, Ballot, Recall
 from tests.simulation.disk import Disk
 
@@ -20,8 +25,10 @@ class Vote(NamedTuple):
 class Recovery:
     """One process's. `settle` keeps a term, and a vote in it."""
 
-    def __init__(self, me: str, disk: Disk, settle: Callable[[int, str], None]) -> None:
+    def __init__(self, me: str, disk: Disk, settle: Callable[[int, str], None], now_s: float) -> None:
         self._disk, self._settle = disk, settle
+        listed = frozenset({*disk.first_members, me})
+        self.founding = Founding(me, disk.life, listed, now_s, disk.told, disk.bound)
         self._recall = Recall(me)
         self._ballot = Ballot()
         self._lives: dict[str, int] = {}
@@ -34,8 +41,37 @@ class Recovery:
 
     @property
     def first_election(self) -> bool:
-        """Whether nobody has anything, as far as is known here."""
-        return self._disk.standing.empty and not self._recall.begun
+        """Whether all are bound to one founding, and nothing is here."""
+        return self.founding.complete and self._disk.standing.empty
+
+    def same(self, founding: str, standing: Standing) -> bool:
+        """Whether a candidate without a log stands in the founding to which this member is bound."""
+        return not standing.empty or founding == self.founding.founding
+
+    def inquires(self, now_s: float) -> bool:
+        """Keep what is to be kept; whether there is no cluster yet, so that the members of the list are asked."""
+        disk, founding = self._disk, self.founding
+        if disk.cluster_id or (disk.voter and not disk.standing.empty):
+            return False
+        founding.voted = disk.voter and founding.bound is not None
+        founding.blank = not disk.voter and disk.standing.empty
+        while (promise := founding.promise(now_s)) is not None:
+            if isinstance(promise, Told):
+                disk.told = promise
+            else:
+                disk.bound = promise
+            founding.keep(promise)
+        return True
+
+    def statement(self) -> Statement:
+        """How this member stands."""
+        disk = self._disk
+        return self.founding.statement(disk.cluster_id, disk.members if disk.cluster_id else ())
+
+    def heard(self, said: Statement, now_s: float) -> None:
+        """How another one stands."""
+        if not self._disk.cluster_id:
+            self.founding.hear(said, now_s)
 
     @property
     def may_stand(self) -> bool:
@@ -49,13 +85,12 @@ class Recovery:
         self._asked_s = now_s
         return True
 
-    def asked(self, member: str, life: int, *, leads: bool) -> Answer:
-        """A member asks."""
+    def asked(self, member: str, life: int, base: tuple[str, ...], *, leads: bool) -> Answer:
+        """A member asks; `base` are the members by what is committed."""
         self._lives[member] = life
         disk = self._disk
-        return Answer(
-            disk.term, disk.standing, leads, frozenset(disk.members), disk.voter, disk.life > 0 and not disk.voter
-        )
+        lost = disk.life > 0 and not disk.voter
+        return Answer(disk.term, disk.standing, leads, frozenset(disk.members), disk.voter, lost, base)
 
     def told(self, member: str, answer: Answer) -> None:
         """A member has answered."""
@@ -63,6 +98,8 @@ class Recovery:
             return
         self._recall.answers[member] = answer
         latest = self._recall.found(self._disk.term)
+        if latest is not None and latest.base and self._disk.standing.empty:
+            self._disk.begin_with(latest.base)
         if latest is not None and (self._disk.term < latest.term or self._disk.vote is None):
             # It may have voted in that term: as if for the leader, since no other can be elected in it any more.
             self._settle(latest.term, latest.leader)

@@ -46,6 +46,8 @@ ENOUGH: dict[str, float] = {
     "Change": 0.1,
     "TakeLead": 3,
     "disks lost": 0.05,
+    "grown by list": 0.1,
+    "lost apart": 0.02,
     "blackouts": 0.05,
     "clocks moved": 0.2,
 }

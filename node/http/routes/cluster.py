@@ -2,11 +2,13 @@
 
 from aiohttp import web
 
-from node.http.answers import ClusterView, SettingsView
+from node.http.answers import ClusterView, FoundingView, SettingsView
 from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
-from node.http.models import SettingsBody
+from node.http.models import FoundBody, SettingsBody
+from node.http.problems import Problem
 from node.http.views import members_view, settings_view
+from node.raft.errors import Stopped
 from node.state.entries import Change
 
 endpoints = Endpoints("cluster")
@@ -19,7 +21,7 @@ async def cluster(call: Call) -> web.Response:
     `quorum` false: what is told may be old, and nothing can be changed until a majority is back.
     """
     ownership = await call.ownership()
-    state, role = call.state, call.node.role
+    state, role, outlook = call.state, call.node.role, call.node.outlook
     view: ClusterView = {
         "id": state.cluster_id,
         "node": call.node.facts.node,
@@ -28,10 +30,36 @@ async def cluster(call: Call) -> web.Response:
         "index": state.index,
         "epoch": state.epoch,
         "quorum": role.has_quorum,
+        "waiting_for": None if outlook is None else str(outlook),
         "settings": settings_view(state.settings),
         "members": members_view(state, ownership),
     }
     return call.answer(view)
+
+
+@endpoints.add(
+    "POST",
+    "/v1/cluster/found",
+    {202: Says("It founds without them, once the others accept it", FoundingView)},
+    ("invalid", "conflict", "not-ready"),
+    body=FoundBody,
+)
+async def found(call: Call) -> web.Response:
+    """Found a cluster without members that are lost. To be asked of a node that waits to found one.
+
+    The others that wait accept it by themselves, each unless it hears one of those that are to be left out. Refused
+    where a cluster is known. Make sure before that those members are off, and have never been of a cluster.
+    """
+    without = frozenset((await call.model(FoundBody)).without)
+    try:
+        refused = await call.node.leave_out(without, call.service.limits.write_s)
+    except (TimeoutError, Stopped) as error:
+        raise Problem("not-ready", "this node is stopping, or its disk does not answer: ask again") from error
+    if refused is not None:
+        raise Problem("conflict", refused)
+    outlook = call.node.outlook
+    view: FoundingView = {"without": sorted(without), "waiting_for": None if outlook is None else str(outlook)}
+    return call.answer(view, status=202)
 
 
 @endpoints.add("GET", "/v1/settings", {200: Says("The settings", SettingsView)})

@@ -19,7 +19,9 @@ async def healthz(call: Call) -> web.Response:
 @endpoints.add("GET", "/readyz", {200: Says("It is of use", ReadyView)}, ("not-ready",), access="anyone")
 async def readyz(call: Call) -> web.Response:
     """Whether this member has caught up, and has a leader and a lease."""
-    role = call.node.role
+    role, outlook = call.node.role, call.node.outlook
+    if outlook is not None:
+        raise Problem("not-ready", str(outlook), why=[str(outlook)])
     why = [
         reason
         for missing, reason in (

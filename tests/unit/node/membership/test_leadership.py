@@ -21,7 +21,13 @@ class Elected:
         self.answers: list[Result | Exception] = []
         self.naps = Naps()
         self.leadership = Leadership(
-            "a", (seed("a"), seed("b")), lambda: self.history.state, lambda: self.role, self._propose, self.naps
+            "a",
+            (seed("a"), seed("b"), seed("c")),
+            lambda: self.history.state,
+            lambda: self.role,
+            self._propose,
+            lambda: frozenset({"a", "b"}),  # c was left out
+            self.naps,
         )
 
     async def _propose(self, entry: Entry, timeout_s: float) -> Result:

@@ -1,9 +1,16 @@
 """Members are added and removed one at a time (Ongaro 2014, section 4.1)."""
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
 from pysyncobj.config import FAIL_REASON
 
 from node.raft import membership
 from node.raft.changes import Change, Changes
+from node.raft.transport import UNLISTED_MAX
+from tests.unit.node.raft.conftest import agreed
 from tests.wired import Wired, World
 
 
@@ -109,3 +116,65 @@ def test_who_is_refused_since_another_change_is_under_way_asks_again_until_it_is
     assert denied, "they came at the same time"
     assert [change.future.exception() for change in changes.values()] == [None, None]
     assert leader.consensus.members() == {leader.me, one.me, other.me}
+
+
+def grown(world: World) -> tuple[Wired, list[str], list[str]]:
+    """A fifth member, `f`, has come to four, two of which have not heard of it: `f`, the two that have, the two."""
+    world.found("one")
+    leader: Wired = world.until(world.leader)
+    other, *unaware = (name for name in world.names if name != leader.me)
+    part(world, set(unaware))
+    added = ask(leader, "add", "f")
+    leader.tick()
+    newcomer = world.running["f"] = Wired(world, "f", [*world.names, "f"], world.timing)
+    world.found("one")
+    world.connect(leader.me, "f")
+    world.connect(other, "f")
+    world.connect(unaware[0], "f")  # three others have to tell a newcomer how things stand, before it takes part
+    world.until(lambda: added and newcomer.consensus.recovery.votes)
+    assert added == [FAIL_REASON.SUCCESS]
+    return newcomer, [leader.me, other], unaware
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> Iterator[World]:
+    with agreed(tmp_path, "abcd") as made:
+        yield made
+
+
+def test_members_that_have_not_heard_of_a_newcomer_elect_it_and_follow_it(four: World) -> None:
+    """Of the three that know that there are five, two are lost. The log of the third is further than theirs: it alone
+    can be elected, by members whose log does not name it (Ongaro 2014, section 4.1).
+    """
+    newcomer, aware, unaware = grown(four)
+    for name in aware:
+        four.crash(name)
+    for name in unaware:
+        four.connect(name, "f")
+        assert four.running[name].consensus.members() == set(four.names)
+    four.until(lambda: newcomer.consensus.is_leader)
+    four.agree(b"after", of=["f", *unaware])
+    assert all(four.running[name].consensus.members() == {*four.names, "f"} for name in unaware)
+    assert all(not four.running[name].transport.unlisted for name in unaware)
+
+
+def test_a_member_that_the_log_does_not_name_leads_or_asks_for_a_vote_and_that_is_all(four: World) -> None:
+    """What it says does not count as an answer to anything, and the library has no place to keep it."""
+    newcomer, _, unaware = grown(four)
+    here = four.running[unaware[0]]
+    taken: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(here.transport, "hand_on", lambda _node, message: taken.append(message["type"]))
+        term = newcomer.consensus.raftCurrentTerm
+        for kind in ("next_node_idx", "response_vote", "timeout_now", "apply_command", "pre_vote_answer", "late_term"):
+            here.take("f", {"type": kind, "term": term + 1})
+        here.take("f", {"type": "append_entries", "term": term, "commit_index": 0, "serialized": None})
+    assert taken == ["append_entries"]
+
+
+def test_nobody_is_let_in_that_the_log_does_not_name_and_that_is_of_no_cluster(four: World) -> None:
+    member = four.running["a"]
+    assert member.transport._unlisted("f", "") is None
+    names = [f"g{number}" for number in range(UNLISTED_MAX + 1)]
+    let_in = [member.transport._unlisted(name, "one") for name in names]
+    assert [node is not None for node in let_in] == [True] * UNLISTED_MAX + [False]

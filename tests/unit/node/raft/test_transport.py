@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pysyncobj.tcp_connection import CONNECTION_STATE
+from pysyncobj.transport import TCPTransport
 
 from node.raft import messages
 from node.raft.claim import PATIENCE_S
@@ -13,7 +14,7 @@ from node.raft.connections import HANDSHAKE_BYTES
 from node.raft.machine import Timing
 from node.raft.messages import MESSAGE_BYTES, BadMessage
 from node.raft.namesakes import PROBE_S
-from node.raft.transport import BACKLOG_BYTES, PIECE_BACKLOG_BYTES, PING_S, STRANGER_S, UNKNOWN_MAX, UNKNOWN_S
+from node.raft.transport import BACKLOG_BYTES, CALL_S, PIECE_BACKLOG_BYTES, PING_S, STRANGER_S, UNKNOWN_MAX, UNKNOWN_S
 from tests.wired import Wire, Wired, World
 
 
@@ -99,6 +100,33 @@ def test_a_member_that_dials_anew_has_its_old_connection_closed(world: World) ->
     assert caller.open
     assert leader.transport._connections[leader.node(follower.me)] is caller
     assert before.state == CONNECTION_STATE.DISCONNECTED
+
+
+def test_a_member_that_this_side_has_dialled_is_hung_up_on_when_it_calls(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each dials the other where one did not for long: one of the two connections is to stay."""
+    leader, follower, _ = world.lead()
+    monkeypatch.setattr(leader.transport, "_shouldConnect", lambda _node: True)
+    before, caller = leader.wire_to(follower.me), call(leader)
+    leader.transport._onIncomingMessageReceived(caller, hello(follower.me, leader.me))
+    assert (caller.open, leader.wire_to(follower.me)) == (False, before)
+    world.cut(leader.me, follower.me)
+    caller = call(leader)
+    leader.transport._onIncomingMessageReceived(caller, hello(follower.me, leader.me))
+    assert (caller.open, leader.transport._connections[leader.node(follower.me)]) == (True, caller)
+
+
+def test_a_member_that_ought_to_dial_and_does_not_is_dialled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may not know this one yet (its log is behind), and so it will not dial."""
+    leader, follower, _ = world.lead()
+    world.cut(leader.me, follower.me)
+    dialled: list[tuple[object, object]] = []
+    monkeypatch.setattr(TCPTransport, "addNode", lambda transport, node: dialled.append((transport, node)))
+    world.run(CALL_S / 2)
+    assert dialled == []
+    world.run(CALL_S)
+    assert {node for transport, node in dialled if transport is leader.transport} == {leader.node(follower.me)}
 
 
 @pytest.mark.parametrize("ready", [False, True])

@@ -1,0 +1,89 @@
+"""docker-compose.yml, without an engine: what every service is to have, and what is done with secrets of before.
+
+`make compose-test` runs it for real.
+"""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from node.config import parse_members, unknown_settings
+
+ROOT = Path(__file__).parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+NODES = [name for name in SERVICES if name.startswith("node-")]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_nothing_has_rights_that_it_does_not_need(name: str) -> None:
+    service = SERVICES[name]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert (service.get("cap_add") is None) == (name in NODES)
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_node_writes_to_volumes_only_and_its_own_secrets_are_no_tasks(name: str) -> None:
+    service = SERVICES[name]
+    assert (service["read_only"], service["tmpfs"]) == (True, ["/tmp"])
+    places = dict(volume.rsplit(":/", 1) for volume in service["volumes"])
+    assert places[name] == "data"
+    assert {"backups": "backups", "${ROTA_DATA_VOLUME:-data}": "srv/data"}.items() <= places.items()
+    assert service["volumes"][-2:] == [
+        "${ROTA_SECRETS:-./secrets}/node:/run/rota:ro",
+        "${ROTA_SECRETS:-./secrets}/tasks:/run/secrets:ro",
+    ]
+    environment = service["environment"]
+    assert environment["ROTA_SECRETS_DIR"] == "/run/secrets"
+    assert [environment[f"ROTA_{what}_FILE"] for what in ("SECRET", "TOKEN")] == [
+        "/run/rota/rota_secret",
+        "/run/rota/rota_token",
+    ]
+    assert unknown_settings(environment) == []
+
+
+def test_the_database_sees_its_own_password_and_no_other() -> None:
+    mounted = [volume for volume in SERVICES["postgres"]["volumes"] if "secrets" in volume]
+    assert mounted == ["${ROTA_SECRETS:-./secrets}/tasks/pg_password:/run/secrets/pg_password:ro"]
+
+
+def test_the_list_of_five_is_that_of_three_with_two_more() -> None:
+    given = dict(line.split("=", 1) for line in (ROOT / "five.env").read_text().splitlines() if "=" in line[:30])
+    five = parse_members(given["ROTA_MEMBERS"])
+    default = re.search(r":-(.*)}", SERVICES["node-1"]["environment"]["ROTA_MEMBERS"])
+    assert default is not None
+    assert five[:3] == parse_members(default[1])
+    assert [seed.id for seed in five] == NODES
+
+
+def test_secrets_of_before_are_moved_and_those_that_are_there_are_kept(tmp_path: Path) -> None:
+    """A running cluster must not get another secret."""
+    programs, secrets = tmp_path / "bin", tmp_path / "secrets"
+    programs.mkdir()
+    for name, script in (("chown", ":"), ("install", "shift 7; mkdir -p node tasks"), ("python3", "echo made")):
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    secrets.mkdir()
+    for name in ("README.md", "rota_secret", "pg_password", "s3 key"):
+        (secrets / name).write_text(f"{name} of before")
+    script = SERVICES["secrets"]["command"][-1].replace("$$", "$").replace("/secrets", str(secrets))
+    env = {**os.environ, "PATH": f"{programs}:{os.environ.get('PATH', os.defpath)}"}
+    for _ in range(2):
+        done = subprocess.run(["sh", "-euc", script], env=env, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        held = {
+            str(file.relative_to(secrets)): file.read_text().strip() for file in secrets.rglob("*") if file.is_file()
+        }
+        assert held == {
+            "README.md": "README.md of before",
+            "node/rota_secret": "rota_secret of before",
+            "node/rota_token": "made",
+            "tasks/pg_password": "pg_password of before",
+            "tasks/s3 key": "s3 key of before",
+        }
