@@ -17,7 +17,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from tasks.access import Access, addresses, check_address, check_options, check_protocol
 from tasks.durable import sync
-from tasks.kind import Failed
+from tasks.kind import Failed, Unretryable
 from tasks.opened import Guard
 
 KEEPS_NOTHING: Final = {
@@ -29,6 +29,10 @@ KEEPS_NOTHING: Final = {
 
 class BadDestination(Failed):
     """A URL that no installed file system takes, or a folder that is no place for this backup."""
+
+
+class NoBucket(Unretryable):
+    """The bucket or container of a destination is not there."""
 
 
 def local_path(url: str) -> PurePosixPath | None:
@@ -147,16 +151,30 @@ class Place:
         path = f"{self._path}/{name}"
         if self.is_local:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with self._files.open(path, "wb") as file:
+        with self._absence_told(), self._files.open(path, "wb") as file:
             yield file
         if self.is_local:
             sync(Path(path))
+
+    @contextmanager
+    def _absence_told(self) -> Iterator[None]:
+        """In an object store there are no folders to be made: what is not there when one writes is the bucket."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            if self.is_local or error.filename is not None:  # a file of this machine, so of the source
+                raise
+            bucket = self._path.partition("/")[0]
+            raise NoBucket(
+                f"{self.url}: there is no bucket {bucket!r} ({error}): make it, or correct the task's destination"
+            ) from error
 
     def write_whole(self, name: str, content: bytes) -> None:
         """Write a small file so that whoever sees it sees all of it."""
         path = f"{self._path}/{name}"
         if not self.is_local:
-            self._files.pipe_file(path, content)
+            with self._absence_told():
+                self._files.pipe_file(path, content)
             return
         aside = Path(f"{path}.partial")
         aside.write_bytes(content)

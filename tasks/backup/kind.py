@@ -18,7 +18,7 @@ from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.sources import folder, postgres, sqlite
 from tasks.backup.sources.in_place import closed_to_others
 from tasks.identity import AcceptedSources, identity_id
-from tasks.kind import Context, Failed, Fenced
+from tasks.kind import Context, Failed, Fenced, Unretryable
 from tasks.opened import Guard
 from tasks.secret import Reference, SecretEnv, SecretFile
 
@@ -29,6 +29,10 @@ Source = Annotated[postgres.PostgresSource | sqlite.SqliteSource | folder.Folder
 
 class Stopped(Exception):
     """The attempt was asked to stop. What it had written is no backup."""
+
+
+class NoSource(Unretryable):
+    """The folder or file that is to be backed up is not there."""
 
 
 class Vanished(Failed):
@@ -110,8 +114,8 @@ class Backup:
     def run(self, ctx: Context[BackupParams]) -> dict[str, Any]:
         """Make one backup. Result: its URL, sizes, seconds, remarks, how many old ones were removed, what could not be.
 
-        Raises `BadDestination`, `Fenced`, `MissingSecret`, `OtherSource`, `Refused`, `Stopped`, `Vanished`, and what
-        the source's file names.
+        Raises `BadDestination`, `Fenced`, `MissingSecret`, `NoBucket`, `NoSource`, `OtherSource`, `Refused`, `Stopped`,
+        `Vanished`, and what the source's file names.
         """
         # A backup holds what the source's own permissions keep from others.
         with closed_to_others():
@@ -122,7 +126,7 @@ class Backup:
         params = ctx.params
         created = datetime.now(UTC)
         # Before anything is asked of the destination: a source that is refused leaves nothing there.
-        _check_source(params.source, ctx.access)
+        _check_source(params.source, ctx.access, ctx.node)
         task_place = Place(place_url(params.destination, ctx.task), resolved(params.options, ctx.secret), ctx.access)
         if isinstance(params.source, folder.FolderSource) and task_place.is_within(Path(params.source.path)):
             raise BadDestination(f"{task_place.url}: {INSIDE}, {params.source.path}")
@@ -235,12 +239,15 @@ def _lineage(ctx: Context[BackupParams], task_place: Place, identity: dict[str, 
     return lineage.continued(newest, identity, ctx.params.accept_source, ctx.node)
 
 
-def _check_source(source: Source, access: Access) -> None:
-    """Raises `Refused` for a source that this node does not allow. What is opened later is checked again then."""
+def _check_source(source: Source, access: Access, node: str) -> None:
+    """What is opened later is checked again then. Raises `NoSource`, or `Refused` where this node does not allow it."""
     if isinstance(source, postgres.PostgresSource):
         source.check(access)
-    else:
-        Guard(access, "source").resolve(source.path)
+    elif not (found := Guard(access, "source").resolve(source.path)).exists():
+        raise NoSource(
+            f"{found} is not there on {node}: correct the source's path, mount it, or bind the task to the node that "
+            "has it (group: {node: ID})"
+        )
 
 
 def _check_stored(place: Place, done: Manifest) -> None:

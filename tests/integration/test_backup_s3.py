@@ -10,8 +10,8 @@ import pytest
 moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
 pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
 
-from tasks.backup.destination import Place  # noqa: E402  after the check that it is there
-from tasks.backup.kind import Backup, BackupParams, resolved  # noqa: E402
+from tasks.backup.destination import NoBucket, Place  # noqa: E402  after the check that it is there
+from tasks.backup.kind import Backup, BackupParams, NoSource, resolved  # noqa: E402
 from tasks.backup.manifest import list_backups  # noqa: E402
 from tasks.backup.restore import restore  # noqa: E402
 from tasks.backup.verify import verify  # noqa: E402
@@ -62,3 +62,24 @@ def test_a_backup_goes_to_s3_in_parts_and_comes_back(tmp_path: Path, endpoint: s
     assert (report.problems, report.manifest.token) == ((), 2)
     restore("s3://backups/rota/nightly", str(tmp_path / "back"), options=plain)
     assert (tmp_path / "back" / "big").read_bytes() == (tmp_path / "from" / "big").read_bytes()
+
+
+def test_a_bucket_or_a_folder_that_is_not_there_is_named_and_not_tried_again(tmp_path: Path, endpoint: str) -> None:
+    options = {"key": {"secret": "key"}, "secret": {"secret": "secret"}, "endpoint_url": endpoint}
+    secrets = {"key": "somebody", "secret": "whisper"}
+    (tmp_path / "from").mkdir()
+
+    def run(folder: str) -> None:
+        params = BackupParams.model_validate(
+            {
+                "source": {"type": "folder", "path": str(tmp_path / folder)},
+                "destination": "s3://no-such-bucket/rota",
+                "options": options,
+            }
+        )
+        Backup().run(FakeContext(params, tmp_path, task="nightly", secrets=secrets))
+
+    with pytest.raises(NoBucket, match="there is no bucket 'no-such-bucket'"):
+        run("from")
+    with pytest.raises(NoSource, match="nowhere is not there on node-1"):
+        run("nowhere")
