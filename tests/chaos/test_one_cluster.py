@@ -93,7 +93,7 @@ def test_a_member_that_lost_its_disk_founds_none_with_nodes_that_wait(cluster: L
     for name in ("node-4", "node-5"):
         cluster.wait_until_it_waits(name, f"there is a cluster {cluster_id}", "this node is no member of it")
         assert cluster_id in cluster.not_ready(name)
-    assert f"not ready: there is a cluster {cluster_id}" in cluster.said("node-4")
+    wait_for("its log says so", lambda: f"not ready: there is a cluster {cluster_id}" in cluster.said("node-4"))
 
     # Let in, it takes the members from the leader, not from its list.
     raft_port, http_port = cluster.where("node-4")

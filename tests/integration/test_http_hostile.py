@@ -14,6 +14,7 @@ from node.http.openapi import described
 from node.http.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
 from node.http.routes import ENDPOINTS
 from node.peer.signing import CHALLENGE, asked, member_key
+from node.raft.founding import Waiting
 from node.state.codec import from_pieces, snapshot_pieces
 from node.state.entries import AddMember, Began, Checkpoint, Claim, Finish, Put, PutTasks, Seed, Start
 from tasks.spec import Spec
@@ -74,6 +75,7 @@ SENT: Final[dict[str, Any]] = {
         "history_days": 3,
     },
     "POST /v1/members": {"id": "node-4", "host": "host-4", "raft_port": 7001, "http_port": 8101},
+    "POST /v1/cluster/found": {"without": ["node-2"]},
     "POST /v1/cluster/saved": {
         "beside": 2,
         "token": 1,
@@ -225,8 +227,11 @@ async def _faults(tag: str) -> list[str]:
         ground = Ground(served)
         for endpoint in (each for each in ENDPOINTS if each.tag == tag):
             route = Route(endpoint.method, endpoint.path, ground)
+            # A cluster is founded by a node that has none.
+            outlook = Waiting(silent=("node-2",)) if endpoint.path == "/v1/cluster/found" else None
             for case in (Case(), *route.cases):
                 ground.restore()
+                served.node.outlook = outlook
                 heard = await route.ask(case)
                 fault = route.fault(case, heard)
                 if fault is None and case == Case() and heard.status >= 400:
