@@ -20,6 +20,7 @@ EXPECTED: Final = (
     r"rota\.joining: the others have this node as ",
     r"rota\.member: the others do not know that this member is down: ",  # the last of a full stop have no majority
     r"rota\.lapses: no lease for ",
+    r"rota\.runs: \S+: attempt \d+ on \S+ (failed|was lost|ran out of time)",  # the checker judges what becomes of it
     r"rota: killed \d+ processes that an earlier start had left behind",  # started while supervisors still kill
 )
 """Warnings that the faults themselves bring about."""
