@@ -79,7 +79,7 @@ class WiredTransport(Transport):
     def _createServer(self) -> None:  # noqa: N802 - the library's names, here and below
         self._server = SimpleNamespace(attend=lambda: None, unbind=lambda: None)
         self._ready = True
-        self.namesakes.claim.settled = True
+        self.namesakes.claim.settled, self.namesakes.claim.alone = True, False
 
     def inquire(self, _node: object, _heard: object) -> None:
         """Nobody."""

@@ -153,6 +153,10 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         """Whether this start of the member may take part in elections (`claim`)."""
         return self.transport.namesakes.settled
 
+    def fence(self) -> int:
+        """The latest term in which another start of this member may have voted (`claim`)."""
+        return self.transport.namesakes.claim.fence
+
     def leader_node(self) -> Node | None:
         """The leader that was heard last in this term."""
         node: Node | None = self._getLeader()

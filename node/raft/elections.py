@@ -63,6 +63,8 @@ class Elections:
                 self._ask()
         if self.poll.won(here.members()) and here.recovery.may_stand:
             here.recovery.now_votes()
+            if here.raftCurrentTerm < here.fence():  # the library stands in the next one
+                here.adopt(here.fence())
             self._won = True
 
     def gives_way(self, asking: str, standing: Standing) -> bool:

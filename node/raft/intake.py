@@ -142,7 +142,7 @@ class Intake:
 
     def _asked_for_vote(self, node: Node, message: Message) -> None:
         here = self._consensus
-        if self._may_vote(message):
+        if self._may_vote(message) and message["term"] > here.fence():
             here.recovery.asked_for_vote(node, message)
             self._hand_on(node, message)
 
@@ -158,7 +158,8 @@ class Intake:
             self._hand_on(node, message)
 
     def _asked_to_lead(self, node: Node, message: Message) -> None:
-        if self._consensus.is_settled() and self._consensus.recovery.votes:
+        here = self._consensus
+        if here.is_settled() and here.recovery.votes and here.raftCurrentTerm >= here.fence():
             self._hand_on(node, message)
 
     def _asked_beforehand(self, node: Node, message: Message) -> None:

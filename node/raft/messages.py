@@ -132,10 +132,10 @@ _STATEMENT: Final[Shape] = {
 KINDS: Final[Mapping[str, tuple[Shape, ...]]] = {
     # who is at the other end
     "hello": ({"member": text, "cluster": text, "called": text, "start": text, "port": number, "asks": flag},),
-    "cluster": ({"id": text, "member": text, "start": text},),
+    "cluster": ({"id": text, "member": text, "start": text, "term": number},),
     "probe": ({"number": number, "where": text},),
-    "probe_answer": ({"number": number, "led": flag},),
-    "taken": ({"start": text, "where": text, "led": flag},),
+    "probe_answer": ({"number": number, "led": flag, "settled": flag},),
+    "taken": ({"start": text, "where": text, "led": flag, "settled": flag},),
     "ping": ({},),
     # the log
     "append_entries": (

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PROBE_S: Final = 3.0
 AGAIN_S: Final = 0.2
 PING_S: Final = 1.0
-LATER_S: Final = 2.0
+LATER_S: Final = 1.0
 """Between two inquiries of the same member, once this start is settled."""
 
 TOLD_MAX: Final = 64
@@ -89,7 +89,7 @@ class Namesakes:
         if not asks:
             for one in [one for one in self._others(node, start) if one in self._inquirers]:
                 self._forget(one)
-                one.send({"type": "taken", "start": start, "where": where, "led": False})
+                one.send({"type": "taken", "start": start, "where": where, "led": False, "settled": False})
         rivals = self._others(node, start)
         if not rivals:
             admit()
@@ -105,6 +105,10 @@ class Namesakes:
         """The connections of other starts of a member."""
         return [one for one, (whose, its, _) in self._starts.items() if whose == node and its != start]
 
+    def differs(self, node: Node, start: str) -> bool:
+        """Whether another start of that member is there: this one is to be told so, and not only hung up on."""
+        return bool(self._others(node, start))
+
     def waits(self, connection: Any) -> bool:
         """Whether a start that waits has come on this connection."""
         return any(newcomer.connection is connection and not newcomer.gone for newcomer in self._newcomers)
@@ -119,11 +123,15 @@ class Namesakes:
                 f"{there} and answers. Each node needs a name and a data folder of its own (ROTA_NODE, ROTA_DATA)",
             )
             if not newcomer.gone:
-                newcomer.connection.send({"type": "taken", "start": start, "where": there, "led": message["led"]})
+                said = {"led": message["led"], "settled": message["settled"]}
+                newcomer.connection.send({"type": "taken", "start": start, "where": there, **said})
 
     def probed(self, connection: Any, message: Message) -> None:
         """A member asks whether this start lives, because another one has come."""
-        connection.send({"type": "probe_answer", "number": message["number"], "led": self._consensus.hears_leader()})
+        said = self.claim.answer(self._consensus.hears_leader(), monotonic())
+        if said is not None:  # else it ends, and its connections with it: then the other one is let in
+            led, settled = said
+            connection.send({"type": "probe_answer", "number": message["number"], "led": led, "settled": settled})
         self._tell(
             f"another process, at {message['where']}, calls itself {self._consensus.me}, as this one does: the members "
             "that this one is connected with refuse it"
@@ -157,20 +165,21 @@ class Namesakes:
     @property
     def settled(self) -> bool:
         """Whether this start may take part in elections."""
-        return self.claim.settled
+        return self.claim.settled and not self.claim.ends
 
-    def connected(self, node: Node) -> None:
-        """A member that this one has dialled lets it in."""
-        self.claim.let_in(node.id)
+    def connected(self, node: Node, term: int) -> None:
+        """A member that this one has dialled, and whose term is this, lets it in."""
+        self.claim.let_in(node.id, term, monotonic())
 
     def parted(self, node: Node) -> None:
         """A member is not connected any more."""
         if node not in self._asking:
-            self.claim.parted(node.id)
+            self.claim.parted(node.id, monotonic())
 
     def taken(self, node: Node, message: Message) -> None:
         """A member says that another start has this one's name."""
-        self.claim.refused(node.id, Namesake(message["start"], message["where"], message["led"]), monotonic())
+        namesake = Namesake(message["start"], message["where"], message["led"], message["settled"])
+        self.claim.refused(node.id, namesake, monotonic())
 
     def step(self) -> None:
         """Ask who has not let this start in. Raises NameTaken."""
@@ -232,7 +241,7 @@ class Namesakes:
             if message["member"] != node.id or not self._transport.is_ours(node, message["id"]):
                 connection.disconnect()
             else:
-                self.claim.let_in(node.id)
+                self.claim.let_in(node.id, message["term"], monotonic())
         elif kind == "taken":
             self.taken(node, message)
             connection.disconnect()
@@ -243,7 +252,7 @@ class Namesakes:
         if self._asking.get(node) is connection:
             del self._asking[node]
             if not self._transport.reached(node):
-                self.claim.parted(node.id)
+                self.claim.parted(node.id, monotonic())
 
     def close(self) -> None:
         """End all inquiries."""

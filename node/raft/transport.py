@@ -27,6 +27,8 @@ UNKNOWN_MAX = 64
 milliseconds, so a newcomer may be one, and the oldest hardly; who only waits must not keep members out."""
 STRANGER_S = 2.0
 """Between two calls of a member's port at which somebody else answers."""
+TAKEN_S = 0.8
+"""Between two calls of a member that has another start of this one."""
 CALL_S = 3.0
 """A member that is to dial this one, and has not been connected for this long, is dialled from here: it may not know
 this one yet."""
@@ -91,14 +93,14 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
             return
         kind, connection = message["type"], self._connections.get(node)
         if kind == "cluster":
-            self._introduced(node, message["id"], message["member"], message["start"])
+            self._introduced(node, message)
         elif kind == "probe":
             self.namesakes.probed(connection, message)
         elif kind == "probe_answer":
             self.namesakes.answered(connection, message)
         elif kind == "taken":
             self.namesakes.taken(node, message)
-            self._part(node)
+            self._part(node, TAKEN_S)
         elif connection in self._clusters:
             self.heard[node.id] = monotonic()
             self._consensus.intake.take(node, message)
@@ -183,10 +185,12 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
 
     def _ours(self) -> Message:
         here = self._consensus
-        return {"type": "cluster", "id": here.cluster.known, "member": here.me, "start": here.start_id}
+        ours = {"type": "cluster", "id": here.cluster.known, "member": here.me, "start": here.start_id}
+        return {**ours, "term": here.raftCurrentTerm}
 
-    def _introduced(self, node: Node, theirs: str, member: str, start: str) -> None:
+    def _introduced(self, node: Node, message: Message) -> None:
         """Whoever is at the other end of a member's connection has said who it is."""
+        theirs, member = message["id"], message["member"]
         if self._part_from_stranger(node, theirs):
             return
         if member != node.id:
@@ -202,15 +206,16 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
             self._clusters[connection] = theirs
         elif not self.namesakes.waits(connection):
             where = f"{connection.peer}:{node.port}"
-            self.namesakes.enter(node, connection, start, where, partial(self._let_in, node, connection, theirs))
+            let_in = partial(self._let_in, node, connection, theirs, message["term"])
+            self.namesakes.enter(node, connection, message["start"], where, let_in)
 
-    def _let_in(self, node: Node, connection: Any, theirs: str) -> None:
+    def _let_in(self, node: Node, connection: Any, theirs: str, term: int = 0) -> None:
         """It is the member, and the one start of it: from now on it counts as connected."""
         self._clusters[connection] = theirs
         connection.limit_bytes = MESSAGE_BYTES
         connection.on_bad = partial(self._bad, node)
         if self.dials(node):
-            self.namesakes.connected(node)
+            self.namesakes.connected(node, term)
         self._onNodeConnected(node)
 
     def _part_from_stranger(self, node: Node, theirs: str) -> bool:
@@ -219,8 +224,8 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         self._part(node)
         return True
 
-    def _part(self, node: Node) -> None:
-        self._lastConnectAttempt[node] = monotonic() + STRANGER_S
+    def _part(self, node: Node, pause_s: float = STRANGER_S) -> None:
+        self._lastConnectAttempt[node] = monotonic() + pause_s
         self._connections[node].disconnect()
 
     def _onOutgoingConnected(self, conn: Any) -> None:
@@ -391,7 +396,8 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
             return
         self._consensus.inquiry.counted_on(name, theirs)
         node = self._nodeAddrToNode.get(name) or (None if asks else self._unlisted(name, theirs))
-        if node is None or (not asks and self._is_connected(node) and self._shouldConnect(node)):
+        dialled = node is not None and not asks and self._is_connected(node) and self._shouldConnect(node)
+        if node is None or (dialled and not self.namesakes.differs(node, message["start"])):
             conn.disconnect()  # not a member, or one that this side has dialled
             return
         conn.setOnMessageReceivedCallback(lambda _message: None)  # until it is known that it is the one start
@@ -401,6 +407,8 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
     def _let_call(self, node: Node, conn: Any, theirs: str) -> None:
         """A member has dialled."""
         before = self._connections.get(node)
+        if before in self._clusters and before is not conn:
+            self.namesakes.parted(node)  # it has lost that connection, and may have had another start of this member
         self._to_call.discard(node)
         self._calls.add(conn)
         self._unknownConnections.discard(conn)

@@ -78,6 +78,36 @@ def test_a_copy_of_a_member_ends_and_the_member_goes_on(tmp_path: Path, members:
             assert f"calls itself {name}, as this one does" in log(cluster)
 
 
+def one_ends(name: str, starts: list[Process]) -> tuple[Process, Process]:
+    """Of two starts of a member one ends, and says why; returns it, and then the other one."""
+    wait_for(f"one {name} to end", lambda: any(start.failed for start in starts))
+    ended, stays = sorted(starts, key=lambda start: not start.failed)
+    assert ended.failed.startswith(f"NameTaken: another process runs as {name}, at {HOST}:")
+    return ended, stays
+
+
+def test_of_two_that_begin_at_the_same_time_one_stays(tmp_path: Path) -> None:
+    """Each is let in by some. The one that was to end was hung up on after three seconds, and told nothing."""
+    with cluster_of(tmp_path, 3) as cluster:
+        pushed = 10
+        for name, folder in (("n1", "copy"), ("n2", "empty")):  # n1 dials nobody, n2 dials one and is dialled by one
+            cluster.stop(name)
+            if folder == "empty":
+                shutil.rmtree(tmp_path / name)
+            with another(cluster, name, f"{name}.{folder}") as second:
+                first = cluster.process(name)
+                ended, cluster.running[name] = one_ends(name, [first, second])
+                cluster.leader().do("push", start=1000 + pushed, count=10, window=5)
+                pushed += 10
+                cluster.same(pushed)
+                assert not cluster.running[name].failed
+                ended.kill()
+                if ended is first:
+                    cluster.kill(name)
+                    cluster.start(name)
+                    cluster.leader()
+
+
 def test_a_start_takes_the_place_of_one_that_answers_no_more_which_ends_when_it_wakes(tmp_path: Path) -> None:
     """Its connections are open still, as those of a machine that has vanished."""
     with cluster_of(tmp_path, 3) as cluster:

@@ -1,16 +1,21 @@
 """Which of two starts of one member stays (`node.raft.claim`)."""
 
-from node.raft.claim import FRESH_S, HEARD_S, PATIENCE_S, SETTLE_S, TIE_S, Claim, Namesake
+from random import Random
+
+import pytest
+
+from node.raft.claim import FRESH_S, HEARD_S, PATIENCE_S, SETTLE_S, STAY_S, TIE_S, Claim, Namesake
 
 LED = Namesake("5", "there:1", led=True)
 UNLED = Namesake("5", "there:1", led=False)
+SETTLED = Namesake("5", "there:1", led=False, settled=True)
 
 
 def test_it_is_settled_once_all_that_can_be_reached_have_let_it_in() -> None:
     claim = Claim("1", begun_s=0.0)
-    for now_s, let_in, settled in ((0.1, "b", False), (SETTLE_S, "", False), (SETTLE_S + 1, "c", True)):
+    for now_s, let_in, settled in ((0.1, "b", False), (SETTLE_S + 0.2, "", False), (SETTLE_S + 1, "c", True)):
         for by in let_in:
-            claim.let_in(by)
+            claim.let_in(by, 1, now_s)
         claim.look("bcd", "bc", now_s)
         assert claim.settled == settled
 
@@ -25,7 +30,7 @@ def test_it_waits_for_nobody_for_ever() -> None:
 
 def test_it_is_not_settled_while_another_start_is_there() -> None:
     claim = Claim("1", begun_s=0.0)
-    claim.let_in("b")
+    claim.let_in("b", 1, 0.0)
     claim.refused("c", UNLED, 9.0)
     claim.look("bc", "bc", 9.1)
     assert not claim.settled
@@ -33,36 +38,119 @@ def test_it_is_not_settled_while_another_start_is_there() -> None:
     assert claim.settled, "whoever refused it is not heard any more"
 
 
+def test_one_that_nobody_has_let_in_any_more_has_to_show_again_that_all_do() -> None:
+    """While it was away another start may have taken its place, at a member that it has yet to reach."""
+    claim = Claim("1", begun_s=0.0)
+    for by in "bc":
+        claim.let_in(by, 1, 0.0)
+    claim.look("bc", "bc", 0.1)
+    settled = [claim.settled]
+    for by in "bc":
+        claim.parted(by, 20.0)
+        settled.append(claim.settled)
+    assert settled == [True, True, False]
+    settled = []
+    for reached, now_s in (("", 30.0), ("b", 40.0), ("b", 40.0 + SETTLE_S)):
+        for by in reached:
+            claim.let_in(by, 1, now_s)
+        claim.look("bc", reached, now_s)
+        settled.append(claim.settled)
+    assert settled == [False, False, True], "nobody could count its vote; the other one may be reached in a moment"
+
+
+def test_it_takes_part_in_later_terms_than_those_of_whom_let_it_in() -> None:
+    claim = Claim("1", begun_s=0.0)
+    for by, term in (("b", 7), ("c", 6)):
+        claim.let_in(by, term, 0.0)
+    assert claim.fence == 7
+
+
 def test_a_start_ends_where_the_other_one_hears_a_leader_and_it_does_not() -> None:
     claim = Claim("1", begun_s=0.0)
-    claim.let_in("c")
+    claim.let_in("c", 1, 0.0)
     claim.refused("b", LED, 9.0)
-    assert claim.lost_to(False, 9.0) is None, "the others have yet to hear of it"
-    assert claim.lost_to(False, 9.0 + HEARD_S) == LED
-    assert claim.lost_to(True, 9.0 + HEARD_S) is None
+    assert (claim.lost_to(True, 9.0), claim.ends) == (None, False)
+    assert (claim.lost_to(False, 9.1), claim.ends) == (None, True), "the others have yet to hear of it"
+    assert claim.lost_to(True, 9.1 + HEARD_S) == LED, "what is decided stays so"
 
 
-def test_of_two_that_hear_no_leader_one_stays() -> None:
+@pytest.mark.parametrize("let_in", ["", "c"])
+def test_of_two_that_hear_no_leader_one_stays(let_in: str) -> None:
     ends = {}
     for mine, its in (("1", "5"), ("5", "1")):
         claim = Claim(mine, begun_s=0.0)
-        claim.let_in("c")
+        for by in let_in:
+            claim.let_in(by, 1, 0.0)
         claim.refused("b", Namesake(its, "there:1", led=False), 0.1)
-        assert claim.lost_to(False, TIE_S) is None, "all are to have answered"
-        ends[mine] = claim.lost_to(False, 0.1 + TIE_S) is not None
+        claim.lost_to(False, TIE_S)
+        assert not claim.ends, "all are to have answered"
+        claim.lost_to(False, 0.1 + TIE_S)
+        ends[mine] = claim.lost_to(False, 0.1 + TIE_S + HEARD_S) is not None
     assert ends == {"1": False, "5": True}
 
 
-def test_a_start_that_nobody_has_let_in_ends_whatever_its_id() -> None:
+def test_a_start_that_is_not_settled_ends_before_one_that_is_whatever_its_id() -> None:
     claim = Claim("1", begun_s=0.0)
-    claim.refused("b", UNLED, 0.0)
-    assert claim.lost_to(False, TIE_S) == UNLED
+    claim.refused("b", SETTLED, 0.0)
+    claim.lost_to(False, TIE_S)
+    assert claim.lost_to(False, TIE_S + HEARD_S) == SETTLED
 
 
 def test_a_member_that_lets_it_in_after_all_has_refused_nothing() -> None:
     claim = Claim("9", begun_s=0.0)
     claim.refused("b", LED, 0.0)
-    claim.let_in("b")
+    claim.let_in("b", 1, 0.0)
     assert claim.lost_to(False, TIE_S) is None
-    claim.parted("b")
+    claim.parted("b", TIE_S)
     assert claim.asks("b")
+
+
+def test_whoever_has_said_that_it_hears_a_leader_stays_though_it_hears_none_for_a_moment() -> None:
+    """The other one has ended over it: both went, and a cluster of three waited for the third."""
+    claim = Claim("9", begun_s=0.0)
+    claim.refused("b", UNLED, 0.0)
+    assert claim.answer(True, 1.0) == (True, False)
+    for now_s in (TIE_S, FRESH_S):
+        assert (claim.lost_to(False, now_s), claim.ends) == (None, False)
+    claim.refused("b", UNLED, 1.0 + STAY_S - TIE_S)
+    claim.lost_to(False, 1.0 + STAY_S)
+    assert claim.ends, "the other one is there still"
+    assert claim.answer(True, 1.0 + STAY_S) is None, "what ends keeps nobody out"
+
+
+def test_a_settled_one_that_knows_of_one_that_hears_a_leader_does_not_bind_itself_anew() -> None:
+    """It was asked again and again by the member that has it, and stayed for ever beside the other one."""
+    claim = Claim("1", begun_s=0.0)
+    claim.let_in("c", 1, 0.0)
+    claim.look("c", "c", 0.0)
+    assert claim.answer(False, 0.0) == (False, True)
+    for tenth in range(int(10 * (STAY_S + HEARD_S)) + 1):
+        claim.refused("b", LED, tenth / 10)
+        lost = claim.lost_to(False, tenth / 10)
+        if not claim.ends:
+            assert claim.answer(False, tenth / 10) == (False, False)
+    assert lost == LED
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_never_do_both_end_whatever_each_is_told_of_the_other_and_when(seed: int) -> None:
+    """Leaders come and go at both, and what one says of itself reaches the other up to a second later."""
+    rng = Random(seed)
+    claims = {name: Claim(name, begun_s=0.0) for name in rng.sample("12", 2)}
+    led = dict.fromkeys(claims, False)
+    underway: list[tuple[float, str, Namesake]] = []
+    for tick in range(600):
+        now_s = tick / 10
+        for name, claim in claims.items():
+            other = "2" if name == "1" else "1"
+            led[name] = led[name] ^ (rng.random() < 0.05)
+            if rng.random() < 0.02:
+                claim.settled = True
+            if rng.random() < 0.1 and (said := claim.answer(led[name], now_s)) is not None:
+                underway.append((now_s + rng.random(), other, Namesake(name, "there:1", *said)))
+            for said_s, to, what in list(underway):
+                if to == name and said_s <= now_s:
+                    underway.remove((said_s, to, what))
+                    claim.refused(rng.choice("bc"), what, now_s)
+            claim.lost_to(led[name], now_s)
+        assert not all(claim.ends for claim in claims.values())

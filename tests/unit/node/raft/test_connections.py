@@ -168,7 +168,7 @@ def test_the_limits_are_above_what_members_send() -> None:
         "type": "hello", "member": name, "cluster": "c" * 16, "called": name,
         "start": "s" * 16, "port": 1, "asks": False,
     }  # fmt: skip
-    answer = {"type": "cluster", "id": "c" * 16, "member": name, "start": "s" * 16}
+    answer = {"type": "cluster", "id": "c" * 16, "member": name, "start": "s" * 16, "term": 1}
     assert max(len(end.sealed(message)) for message in (introduction, answer)) < HANDSHAKE_BYTES
     entries = [
         (b"\0" + os.urandom(Timing().entry_bytes), number, 1)

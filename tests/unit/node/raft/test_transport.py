@@ -66,8 +66,8 @@ def hello(member: str, called: str, start: str = "", *, asks: bool = False) -> A
     return {**said, "start": start, "port": 1, "asks": asks}
 
 
-def ours(member: str, start: str = "") -> Any:
-    return {"type": "cluster", "id": "", "member": member, "start": start}
+def ours(member: str, start: str = "", term: int = 1) -> Any:
+    return {"type": "cluster", "id": "", "member": member, "start": start, "term": term}
 
 
 @pytest.mark.parametrize("name", ["readonly", "stranger"])
@@ -239,13 +239,28 @@ def test_a_second_start_is_refused_once_the_first_has_answered(world: World, cap
     leader.transport._onIncomingMessageReceived(second, hello(follower.me, leader.me, "2"))
     [probe] = [message for message in first.sent if message["type"] == "probe"]
     assert (first.open, second.sent, leader.transport._connections[leader.node(follower.me)]) == (True, [], first)
-    first.on_message({"type": "probe_answer", "number": probe["number"], "led": True})
-    assert second.sent == [{"type": "taken", "start": "1", "where": "10.0.0.9:1", "led": True}]
+    first.on_message({"type": "probe_answer", "number": probe["number"], "led": True, "settled": True})
+    assert second.sent == [{"type": "taken", "start": "1", "where": "10.0.0.9:1", "led": True, "settled": True}]
     assert leader.transport._connections[leader.node(follower.me)] is first
     for _ in range(2):
         assert caplog.text.count(f"calls itself {follower.me}, which runs at 10.0.0.9:1 and answers") == 1
         leader.transport._onIncomingMessageReceived(call(leader), hello(follower.me, leader.me, "2"))
-        first.on_message({"type": "probe_answer", "number": probe["number"] + 1, "led": True})
+        first.on_message({"type": "probe_answer", "number": probe["number"] + 1, "led": True, "settled": True})
+
+
+def test_a_second_start_that_calls_is_told_who_was_dialled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was hung up on without a word, did not know of the other one, and stayed beside it."""
+    leader, follower, _ = world.lead()
+    monkeypatch.setattr(type(leader.transport), "_shouldConnect", lambda _self, _node: True)
+    leader.transport.namesakes._starts[leader.wire_to(follower.me)] = (leader.node(follower.me), "1", "10.0.0.9:1")
+    for start, told in (("1", False), ("2", True)):
+        caller = call(leader)
+        leader.transport._onIncomingMessageReceived(caller, hello(follower.me, leader.me, start))
+        assert (caller.open, leader.wire_to(follower.me).sent[-1]["type"] == "probe") == (told, told)
+    number = leader.wire_to(follower.me).sent[-1]["number"]
+    said = {"type": "probe_answer", "number": number, "led": True, "settled": True}
+    leader.transport.namesakes.answered(leader.wire_to(follower.me), said)
+    assert caller.sent[-1]["type"] == "taken"
 
 
 @pytest.mark.parametrize("how", ["ends", "says nothing"])
@@ -284,8 +299,8 @@ def test_who_only_asks_whether_its_name_is_free_is_told_and_is_no_connection(wor
     assert leader.wire_to(follower.me) is before
     also = call(leader)
     leader.transport._onIncomingMessageReceived(also, hello(follower.me, leader.me, "2", asks=True))
-    asks.on_message({"type": "probe_answer", "number": asks.sent[-1]["number"], "led": False})
-    assert also.sent == [{"type": "taken", "start": "1", "where": "10.0.0.9:1", "led": False}]
+    asks.on_message({"type": "probe_answer", "number": asks.sent[-1]["number"], "led": False, "settled": False})
+    assert also.sent == [{"type": "taken", "start": "1", "where": "10.0.0.9:1", "led": False, "settled": False}]
     asks.on_message({"type": "apply_command", "command": b"\0x"})
     assert not asks.open
 
@@ -302,6 +317,25 @@ def test_a_start_that_is_not_settled_takes_part_in_no_election(world: World) -> 
     world.run(5)
     assert world.leader() is None, "each waits for what the other one answers"
     world.until(world.leader, PATIENCE_S)
+
+
+def test_a_start_votes_and_stands_in_no_term_in_which_another_one_may_have_voted(world: World) -> None:
+    """Two candidates of one term, each with the vote of another start of the third member, would both lead."""
+    leader, one, other = world.lead()
+    fence = leader.consensus.raftCurrentTerm + 5
+    claim = one.transport.namesakes.claim
+    claim.fence = fence
+    standing = one.consensus.standing()
+    request = {"type": "request_vote", "last_log_term": standing.last_term, "last_log_index": standing.last_index}
+    request |= {"life": 1, "founding": ""}
+    for term, votes in ((fence, 0), (fence + 1, 1)):
+        one.take(other.me, {**request, "term": term})
+        assert len(one.sent_to(other.me, "response_vote")) == votes
+    claim.fence = fence + 5
+    world.crash(leader.me)
+    for name in (one.me, other.me):
+        world.cut(name, leader.me)
+    assert world.until(world.leader, 10).consensus.raftCurrentTerm > fence + 5
 
 
 def test_a_vote_counts_once_a_member_whichever_start_of_it_sends_it(five: World) -> None:
