@@ -84,6 +84,10 @@ class Namesakes:
             self._starts[connection] = (node, start, where)
             if asks:
                 self._inquirers.add(connection)
+            else:
+                # It is back, and is asked at once: were the last one that has let this start in to go now, this start
+                # would have to settle anew, and could not vote for a second.
+                self._asked_s.pop(node, None)
             let_in()
 
         if not asks:
