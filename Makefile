@@ -40,7 +40,8 @@ unit: setup  ## the tests without sockets: a few seconds
 test: lint  ## all that must hold: style, types, contracts, docs and the tests
 	@$(PYTEST)
 
-test-more: .venv/bench  ## what does not fit into make test: rounds of faults against real nodes (10 minutes)
+test-more: .venv/bench  ## what does not fit into make test: longer tests, and rounds of faults against real nodes
+	@$(PYTEST) -m more
 	@$(BIN)/python -m bench.blackout --rounds 5
 	@$(BIN)/python -m bench.chaos --loopback --nodes 3 --rounds 10
 

@@ -8,8 +8,18 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The simulated histories go first: they take both cores for themselves, and nobody has begun anything by then."""
-    items.sort(key=lambda item: item.path.name != "test_histories.py" or "simulation" not in item.path.parts)
+    """The simulated histories go first: they take both cores for themselves, and nothing else has begun by then.
+
+    Files with tests that run alone go last: a worker that waits until the others are idle runs nothing meanwhile.
+    """
+    alone = {item.path for item in items if item.get_closest_marker("alone") is not None}
+
+    def turn(item: pytest.Item) -> int:
+        if item.path.name == "test_histories.py" and "simulation" in item.path.parts:
+            return 0
+        return 2 if item.path in alone else 1
+
+    items.sort(key=turn)
 
 
 def pytest_collection_finish() -> None:

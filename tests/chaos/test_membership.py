@@ -115,6 +115,7 @@ def test_members_come_are_replaced_and_go_while_work_goes_on(tmp_path: Path) -> 
         assert_each_occurrence_once(cluster, [f"often-{number}" for number in range(6)])
 
 
+@pytest.mark.more
 def test_three_become_five_by_their_lists_through_a_restart_of_all(tmp_path: Path) -> None:
     """As `docker compose up` with a longer list does it, which starts all anew. One newcomer is let in by the command
     that it asks for, the other by itself; killed in the middle of that, all five come back, and know one another.

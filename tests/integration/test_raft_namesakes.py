@@ -86,6 +86,7 @@ def one_ends(name: str, starts: list[Process]) -> tuple[Process, Process]:
     return ended, stays
 
 
+@pytest.mark.more
 def test_of_two_that_begin_at_the_same_time_one_stays(tmp_path: Path) -> None:
     """Each is let in by some. The one that was to end was hung up on after three seconds, and told nothing."""
     with cluster_of(tmp_path, 3) as cluster:
