@@ -5,6 +5,11 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+# An example that takes long on a machine with much else to do says nothing about the code.
+settings.register_profile("rota", deadline=None)
+settings.load_profile("rota")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
