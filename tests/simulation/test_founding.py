@@ -1,10 +1,8 @@
 """Seeded lives of folders that are to found a cluster (`founding_history`)."""
 
 from tests.simulation.founding_history import History
-from tests.simulation.mutants import founded_by_majority
 
 SEEDS = 300
-SHOWN_BY = 126
 
 
 def _lived(seed: int) -> History:
@@ -18,8 +16,3 @@ def test_no_folder_comes_into_two_clusters_however_lists_and_disks_change() -> N
     assert not [history.seed for history in lived if history.overlapping]
     assert sum(bool(history.founded) for history in lived) > 0.2 * SEEDS
     assert any(history.by_hand and history.founded for history in lived)
-
-
-def test_if_a_majority_sufficed_one_would() -> None:
-    with founded_by_majority():
-        assert any(_lived(seed).overlapping for seed in (SHOWN_BY, *range(4 * SEEDS)))
