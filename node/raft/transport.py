@@ -316,17 +316,14 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         return node in self._to_call or bool(super()._shouldConnect(node))
 
     def _connectIfNecessarySingle(self, node: Node) -> bool:
-        if self._connections.get(node) in self._calls and not self._is_connected(node) and self._shouldConnect(node):
+        if self._connections.get(node) in self._calls and not self.reached(node) and self._shouldConnect(node):
             super().addNode(node)  # it had called; from here on it is dialled
         return bool(super()._connectIfNecessarySingle(node))
-
-    def _is_connected(self, node: Node) -> bool:
-        return self._connections.get(node) in self._clusters
 
     def _call_silent(self, now_s: float) -> None:
         """Dial the members that are to dial, and have not."""
         for node in self._nodes - self.unlisted:
-            if self._is_connected(node) or self._shouldConnect(node):
+            if self.reached(node) or self._shouldConnect(node):
                 self._apart_since.pop(node, None)
             elif now_s - self._apart_since.setdefault(node, now_s) > CALL_S:
                 self._to_call.add(node)
@@ -396,7 +393,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
             return
         self._consensus.inquiry.counted_on(name, theirs)
         node = self._nodeAddrToNode.get(name) or (None if asks else self._unlisted(name, theirs))
-        dialled = node is not None and not asks and self._is_connected(node) and self._shouldConnect(node)
+        dialled = node is not None and not asks and self.reached(node) and self._shouldConnect(node)
         if node is None or (dialled and not self.namesakes.differs(node, message["start"])):
             conn.disconnect()  # not a member, or one that this side has dialled
             return
