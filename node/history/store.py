@@ -6,7 +6,7 @@ snapshot, or lost its last writes in a crash, the indexes in between are a *gap*
 from other members.
 
 `record` may be called from any thread and never waits for the disk; a thread of the history's own writes.
-Readers see all that was recorded before they asked.
+Readers see all that was recorded before they asked; what cannot be written, as the disk is full, they get from memory.
 
 Each row has a checksum. A damaged file is set aside, at the start or before the next one, and what was in it is a gap.
 """
@@ -24,8 +24,10 @@ from node.history import gaps
 from node.history.file import DamagedHistory, checked, crc, opened, put_aside
 from node.history.filters import terms
 from node.history.gaps import Gap, Portion, first_held, left_of
+from node.history.unwritten import with_unwritten
 from node.state.codec import DamagedSnapshot, pack_ended, unpack_ended
 from node.state.value import Ended
+from node.storage.full import is_full
 
 _log = logging.getLogger("rota.history")
 
@@ -101,7 +103,7 @@ class History:
                 self._wake.notify()
 
     def flush(self) -> None:
-        """Write all that was recorded; called before every read. Raises `sqlite3.Error`; then nothing is lost."""
+        """Write all that was recorded. Raises `sqlite3.Error`; then nothing is lost."""
         with self._file:
             with self._wake:
                 pending, index = self._pending[:], self._index
@@ -127,26 +129,33 @@ class History:
             asked.append("(created_at_us, run_id) < (:created_at_us, :run_id)")
             values |= before._asdict()
         where = f"WHERE {' AND '.join(asked)}" if asked else ""
-        return self._read(
-            f"SELECT packed, crc FROM ended {where} ORDER BY created_at_us DESC, run_id DESC LIMIT :limit", values
-        )
+        with self._watching():
+            unwritten = self._unwritten()
+            written = self._read(
+                f"SELECT packed, crc FROM ended {where} ORDER BY created_at_us DESC, run_id DESC LIMIT :limit", values
+            )
+        return with_unwritten(written, unwritten, task, state, node, before, limit) if unwritten else written
 
     def run(self, run_id: str) -> Ended | None:
         """One run; the latest to end, should a task have been deleted and made again under the same name."""
         query = "SELECT packed, crc FROM ended WHERE run_id = :run_id ORDER BY entry DESC LIMIT 1"
-        return next(iter(self._read(query, {"run_id": run_id})), None)
+        with self._watching():
+            for ended in reversed(self._unwritten()):
+                if ended.run.run_id == run_id:
+                    return ended
+            return next(iter(self._read(query, {"run_id": run_id})), None)
 
     def gaps(self) -> tuple[Gap, ...]:
         """What is still to be fetched from another member, oldest first."""
         with self._watching():
-            self.flush()
+            self._unwritten()  # a gap that cannot be written down cannot be filled either
             with self._file:
                 return gaps.known(self._db)
 
     def export(self, asked: Gap) -> Portion | None:
         """The first runs of a gap of somebody else's that this member knows all of; None if it knows nothing of it."""
         with self._watching():
-            self.flush()
+            self._unwritten()  # it is not sent: `written` does not reach it
         written = self._written  # looked at before the gaps: what is missing up to there is among those
         if (held := first_held(asked, written, self.gaps())) is None:
             return None
@@ -305,11 +314,23 @@ class History:
             ),
         )
 
-    def _read(self, query: str, values: dict[str, object]) -> list[Ended]:
-        with self._watching():
+    def _unwritten(self) -> list[Ended]:
+        """Write what was recorded; what of it cannot be written now, in order, to be read from here.
+
+        Raises `sqlite3.Error` if the file is damaged. Else the writing thread says what is wrong, and tries again.
+        """
+        try:
             self.flush()
-            with self._file, closing(self._db.execute(query, values)) as rows:
-                return [unpack_ended(*checked(row)) for row in rows]
+        except sqlite3.Error as error:
+            if is_damage(error):
+                raise
+            with self._wake:
+                return [one[1] for one in self._pending if not isinstance(one, Gap)]
+        return []
+
+    def _read(self, query: str, values: dict[str, object]) -> list[Ended]:
+        with self._file, closing(self._db.execute(query, values)) as rows:
+            return [unpack_ended(*checked(row)) for row in rows]
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
@@ -353,5 +374,10 @@ class History:
                     self._found_damaged(error)
                     return
                 if not failed:
-                    _log.error("finished runs cannot be written to %s: %s; trying again", self._path, error)
+                    _log.error(
+                        "finished runs cannot be written to %s: %s; they are kept in memory until they can%s",
+                        self._path,
+                        error,
+                        ". Delete something on the file system of ROTA_DATA" if is_full(error) else "",
+                    )
                 failed = True

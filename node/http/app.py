@@ -35,6 +35,7 @@ from node.http.streaming import Streams
 from node.http.surface import Node
 from node.peer.signing import CHALLENGE, SCHEME, SIGNED, Question, Receiver, Unsigned, answer_mac, digest, member_key
 from node.peers import CLUSTER, MEMBER, Peers
+from node.storage.full import is_full
 from node.wall_clock import now_us as clock_us
 
 INDEX: Final = "Rota-Index"
@@ -264,7 +265,9 @@ async def _problems(request: web.Request, handler: Answering) -> web.StreamRespo
         _log.error("answering %s %s failed: %s", request.method, request.path, error)
         # Where something may have been proposed, it is not to be said that nothing was.
         kind = "not-ready" if request.method == "GET" else "internal"
-        return Problem(kind, f"this node's files cannot be used now ({error}): ask another member").response()
+        full = "; there is no room: delete something on the file system of its ROTA_DATA" if is_full(error) else ""
+        detail = f"the files of {service.node.facts.node} cannot be used now ({error}): ask another member{full}"
+        return Problem(kind, detail).response()
     except Exception:  # noqa: BLE001 - the last line of defence: logged, and answered
         # Whatever it is: the client gets an answer, the log the traceback, and other requests go on.
         _log.exception("answering %s %s failed", request.method, request.path)

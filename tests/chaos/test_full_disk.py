@@ -90,6 +90,13 @@ def test_a_node_whose_disk_something_else_fills_waits_for_room_and_goes_on_by_it
     full = cluster.wait_for_leader()
     pid = cluster.pid(full)
     stuffing = cluster.folder / full / "something else"
+    cluster.register("early", "command", params={"argv": ["true"]})
+    early = cluster.wait_for_run(cluster.run("early"), "succeeded")["run_id"]
+
+    def early_is_listed() -> bool:
+        return early in {run["run_id"] for run in cluster.get("/v1/runs", full)["items"]}
+
+    wait_for("the run is in its history", early_is_listed)
     wait_for("the node keeps some room back", (cluster.folder / full / "raft" / "reserve").exists)
     with stuffing.open("wb", buffering=0) as file:
 
@@ -104,6 +111,7 @@ def test_a_node_whose_disk_something_else_fills_waits_for_room_and_goes_on_by_it
         other = next(name for name in NODES if name != full)
         cluster.register("before", "command", node=other, params={"argv": ["true"]}, schedule={"every_s": 0.2})
         wait_for("it has no room for its log", stuffed)
+        assert early_is_listed(), "finished runs cannot be read while none can be written"
     leader = cluster.wait_for_leader(full, node=other)
     cluster.register("meanwhile", "command", node=leader, params={"argv": ["true"]})
     assert cluster.wait_for_run(cluster.run("meanwhile", leader), "succeeded", node=leader)["node"] != full

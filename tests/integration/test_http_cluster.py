@@ -261,7 +261,9 @@ async def test_what_nobody_thought_of_is_answered_and_logged() -> None:
 async def test_a_disk_that_fails_is_a_reason_to_ask_another_member() -> None:
     class FullDisk:
         def runs(self, *_: object) -> None:
-            raise sqlite3.OperationalError("database or disk is full")
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
 
     async with servers() as served:
         history, served.cluster.history = served.cluster.history, FullDisk()  # type: ignore[assignment]
@@ -272,7 +274,10 @@ async def test_a_disk_that_fails_is_a_reason_to_ask_another_member() -> None:
             logging.getLogger("node.http.app").disabled = False
             served.cluster.history = history
         assert (reply.status, reply.problem) == (503, "not-ready")
-        assert "database or disk is full" in reply.json["detail"]
+        assert reply.json["detail"] == (
+            "the files of node-1 cannot be used now (database or disk is full): ask another member; there is no room: "
+            "delete something on the file system of its ROTA_DATA"
+        )
 
 
 @on_loop

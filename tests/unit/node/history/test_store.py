@@ -2,11 +2,12 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from node.cli.local import wait_for
 from node.history.file import DamagedHistory
 from node.history.filters import terms
 from node.history.gaps import Gap
@@ -157,6 +158,53 @@ def test_what_cannot_be_written_is_kept_until_it_can(history: History) -> None:
     history.record(2, [(2, ended(2))])
     assert ids(history.runs(None, None, None, None, 10)) == ["orders~2", "orders~1"]
     assert history.written == 2
+
+
+@contextmanager
+def no_room(history: History) -> Iterator[None]:
+    """A disk that is full, as SQLite sees it: the file may hold no page more than it does."""
+    history.flush()
+    try:
+        with history._file:
+            pages = history._db.execute("PRAGMA page_count").fetchone()[0]
+            history._db.execute(f"PRAGMA max_page_count={pages}")
+        yield
+    finally:
+        with history._file:
+            history._db.execute("PRAGMA max_page_count=1000000")
+
+
+MANY = 2000
+"""Of so many runs not all find room in the pages that there are."""
+
+
+def test_while_there_is_no_room_what_was_recorded_is_read_all_the_same(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    history.record(2, [series(1, 1), (2, ended(2))])
+    with no_room(history):
+        history.record(MANY + 1, [series(3, 4), *((number, ended(number)) for number in range(4, MANY))])
+        history.record(MANY + 2, [(MANY + 1, ended(MANY + 1, "other", "b", "failed"))])
+        history.jumped(MANY + 9)
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            history.flush()
+        assert ids(history.runs(None, None, None, None, 2)) == [f"other~{MANY + 1}", f"orders~{MANY - 1}"]
+        assert ids(history.runs("orders", None, "a", Before(6, "orders~6"), 10)) == ["orders~5", "orders~4", "orders~2"]
+        assert ids(history.runs(None, "failed", None, None, 10)) == ids(history.runs(None, None, "b", None, 10))
+        assert counts(history) == [(3, 4)]
+        assert history.run("orders~2") == ended(2)
+        assert history.run("orders~7") == ended(7)
+        assert history.run("none") is None
+        assert history.gaps() == ()
+        sent = history.export(Gap(0, MANY))
+        assert sent is not None
+        assert sent.through == 2, "what is not written down here is not told to others as all that there is"
+        whole = ids(history.runs(None, None, None, None, 2 * MANY))
+        wait_for("the thread that writes says so", lambda: "they are kept in memory until they can" in caplog.text)
+        assert "Delete something on the file system of ROTA_DATA" in caplog.text
+    assert ids(history.runs(None, None, None, None, 2 * MANY)) == whole
+    assert len(whole) == MANY - 1
+    assert history.written == MANY + 9
 
 
 def test_a_jump_is_noted_in_its_place_without_waiting_for_the_disk(history: History) -> None:

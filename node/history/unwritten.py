@@ -1,0 +1,43 @@
+"""Finished runs that could not be written to the file, read together with those that are in it (pure).
+
+As in the file, the latest record of a series takes the place of those before.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from node.state.value import Ended
+
+
+def with_unwritten(
+    written: Sequence[Ended],
+    unwritten: Iterable[Ended],
+    task: str | None,
+    state: str | None,
+    node: str | None,
+    before: tuple[int, str] | None,
+    limit: int,
+) -> list[Ended]:
+    """A list of finished runs, newest first: `written`, which was read with these filters, and what of `unwritten`
+    passes them. `unwritten` is in the order in which it was recorded; the other arguments are those of `History.runs`.
+    """
+    latest = {_identity(run): run for run in unwritten}
+    wanted = [run for run in latest.values() if _passes(run, task, state, node, before)]
+    merged = [*wanted, *(run for run in written if _identity(run) not in latest)]
+    return sorted(merged, key=_identity, reverse=True)[:limit]
+
+
+def _identity(ended: Ended) -> tuple[int, str]:
+    """When the run was made, and its id: what lists are sorted by."""
+    return ended.run.created_at_us, ended.run.run_id
+
+
+def _passes(
+    ended: Ended, task: str | None, state: str | None, node: str | None, before: tuple[int, str] | None
+) -> bool:
+    attempts = ended.run.attempts
+    return (
+        (task is None or ended.run.task == task)
+        and (state is None or ended.state == state)
+        and (node is None or (bool(attempts) and attempts[-1].node == node))
+        and (before is None or _identity(ended) < before)
+    )
