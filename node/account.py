@@ -109,7 +109,8 @@ class Account:
             end = "handed_over"
         if end == "not_started" and ended.error is not None and not leaving():
             await self._sleep(NOT_STARTED_S)
-        finish = Finish(now_us(), self.run_id, self.token, end, ended.result, ended.error, ended.retry)
+        outcome = (end, ended.result, ended.error, ended.retry, ended.log_truncated)
+        finish = Finish(now_us(), self.run_id, self.token, *outcome)
         result = await self._commit(finish)
         if result is None or result.ok or result.code == "fenced":
             return

@@ -40,8 +40,20 @@ def run_command(api: Api, name: str, wait: bool, params: tuple[str, ...]) -> Non
 
 
 def _print_end(api: Api, run: dict[str, Any]) -> None:
-    click.echo(f"{run['run_id']} {run['state']}" + (f": {run['error']}" if run["error"] else ""))
+    said = _remark(run)
+    click.echo(f"{run['run_id']} {run['state']}" + (f": {said}" if said else ""))
     api.fields(run["result"] or {})
+
+
+def _remark(run: dict[str, Any]) -> str:
+    """Why the run failed, if it did, and whether its latest attempt's log lacks something.
+
+    >>> _remark({"error": None, "attempts": [{"log_truncated": True}]})
+    'its log is truncated'
+    """
+    # A node of an earlier build does not say.
+    truncated = any(attempt.get("log_truncated") for attempt in run["attempts"][-1:])
+    return "; ".join(filter(None, (run["error"], "its log is truncated" if truncated else "")))
 
 
 def _params(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -102,7 +114,7 @@ def runs_command(api: Api, name: str | None, state: str | None, node: str | None
                     run["node"],
                     run["attempt"],
                     ago(run["finished_at"]),
-                    run["error"] or "",
+                    _remark(run),
                 )
                 for run in answer["items"]
             ),

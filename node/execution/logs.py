@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from node.storage.room import size
 from tasks.secret import Redactor
 
 PIECE_BYTES: Final = 64 * 1024
@@ -16,8 +17,8 @@ class LogPump:
     """Moves what comes through a pipe into a file, in a thread of its own.
 
     The thread may wait for a slow disk as long as it likes: the supervisor's loop, which keeps the lease's
-    deadline, does not wait with it. A file that cannot be written is given up, and the pipe read on, so that
-    the work does not hang on it; `error` then says why.
+    deadline, does not wait with it. A file that cannot be written, or has reached its limit, is given up, and the pipe
+    read on, so that the work does not hang on it; `error` then says why the log is not complete.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
@@ -26,6 +27,7 @@ class LogPump:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self._left_bytes = limit_bytes
         self._limit_bytes = limit_bytes
+        self._given_up = False
         self._redactor = Redactor()
         self._thread: threading.Thread | None = None
         self.error: str | None = None
@@ -60,15 +62,18 @@ class LogPump:
             ended()
 
     def _write(self, data: bytes) -> None:
-        if self._left_bytes <= 0 or not data:
+        if self._given_up:
             return
         kept = data[: self._left_bytes]
         self._left_bytes -= len(kept)
-        if self._left_bytes <= 0:
-            kept += f"\n[the log is full: {self._limit_bytes} bytes; what came after is not kept]\n".encode()
+        if len(kept) < len(data):
+            self._given_up = True
+            bound = f"{size(self._limit_bytes)}, the most that a log may hold here (ROTA_LOG_BYTES)"
+            self.error = f"it is truncated at {bound}"
+            kept += f"\n[the log is truncated here, at {bound}]\n".encode()
         try:
             while kept:
                 kept = kept[os.write(self._file, kept) :]
         except OSError as error:
-            self._left_bytes = 0
+            self._given_up = True
             self.error = f"cannot write the log: {error.strerror}"

@@ -156,7 +156,7 @@ class Ended:
     """The attempt has ended and no process of it is left. It comes once for every `Runner.launch`.
 
     `retry` False: another attempt would only fail the same way. `starved`: it could not be started for want of
-    descriptors, processes or memory, as others could not be here either.
+    descriptors, processes or memory, as others could not be here either. `log_truncated`: its log is not complete.
     """
 
     run_id: str
@@ -166,6 +166,7 @@ class Ended:
     error: str | None = None
     retry: bool = True
     starved: bool = False
+    log_truncated: bool = False
 
 
 Event = Started | Progressed | CheckpointAsked | Frozen | Thawed | Ended

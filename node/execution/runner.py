@@ -203,7 +203,8 @@ class Runner:
             case frames.Ending():
                 if frame.log_error is not None:
                     log.warning("run %s: its log is not complete: %s", run_id, frame.log_error)
-                self._end(attempt, _end(frame.end), frame.result, frame.error, frame.retry, frame.starved)
+                truncated = frame.log_error is not None
+                self._end(attempt, _end(frame.end), frame.result, frame.error, frame.retry, frame.starved, truncated)
 
     def _end(
         self,
@@ -213,12 +214,13 @@ class Runner:
         error: str | None,
         retry: bool = True,
         starved: bool = False,
+        log_truncated: bool = False,
     ) -> None:
         attempt.ended = True
         with self._changing:
             del self._attempts[attempt.id]
         values = None if result is None else json.loads(result)
-        self._on_event(order.Ended(*attempt.id, end, values, error, retry, starved))
+        self._on_event(order.Ended(*attempt.id, end, values, error, retry, starved, log_truncated))
 
     def _closed(self, attempt: _Attempt) -> None:
         loop = asyncio.get_running_loop()

@@ -276,7 +276,7 @@ class ProgressView(TypedDict):
 
 
 class AttemptView(TypedDict):
-    """One try at a run."""
+    """One try at a run. `log_truncated`: its log reached ROTA_LOG_BYTES, or could not be written to its end."""
 
     attempt: int
     node: str
@@ -285,6 +285,7 @@ class AttemptView(TypedDict):
     started_at: Time | None
     finished_at: Time | None
     error: str | None
+    log_truncated: bool
 
 
 class RunView(TypedDict):

@@ -210,6 +210,7 @@ def attempt_view(attempt: Attempt) -> AttemptView:
         "started_at": rfc3339_or_none(attempt.started_at_us),
         "finished_at": rfc3339_or_none(attempt.finished_at_us),
         "error": attempt.error,
+        "log_truncated": attempt.log_truncated,
     }
 
 

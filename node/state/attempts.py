@@ -109,7 +109,7 @@ def _failed(draft: Draft, run: Run, entry: Finish) -> Result:
     delay_s = retry_after_s(run.spec.retry, failed.failures) if entry.retry else None
     if delay_s is None:
         return _ended(draft, failed, "failed", entry)
-    closed = _closed(failed, "failed", entry.at_us, entry.error)
+    closed = _closed(failed, "failed", entry.at_us, entry.error, entry.log_truncated)
     draft.put_run(_released(closed, "waiting", _later_us(entry.at_us, delay_s)))
     return Result("ok", {"state": "waiting"})
 
@@ -117,20 +117,25 @@ def _failed(draft: Draft, run: Run, entry: Finish) -> Result:
 def _given_back(draft: Draft, run: Run, entry: Finish) -> Result:
     if run.cancelling is not None:
         return _ended(draft, run, "cancelled", entry)
-    closed = _closed(run, "waiting", entry.at_us, entry.error or _GIVEN_BACK[entry.end])
+    closed = _closed(run, "waiting", entry.at_us, entry.error or _GIVEN_BACK[entry.end], entry.log_truncated)
     draft.put_run(_released(closed, "waiting", 0))
     return Result("ok", {"state": "waiting"})
 
 
 def _ended(draft: Draft, run: Run, state: RunState, entry: Finish) -> Result:
-    draft.end(_closed(run, state, entry.at_us, entry.error), state, entry.at_us, entry.error, entry.result)
+    closed = _closed(run, state, entry.at_us, entry.error, entry.log_truncated)
+    draft.end(closed, state, entry.at_us, entry.error, entry.result)
     return Result("ok", {"state": state})
 
 
-def _closed(run: Run, state: RunState, at_us: int, error: str | None) -> Run:
+def _closed(run: Run, state: RunState, at_us: int, error: str | None, log_truncated: bool = False) -> Run:
     """The run, its present attempt ended."""
     attempt: Attempt = replace(
-        run.attempts[-1], state=state, finished_at_us=at_us, error=error and error[:ERROR_CHARS_MAX]
+        run.attempts[-1],
+        state=state,
+        finished_at_us=at_us,
+        error=error and error[:ERROR_CHARS_MAX],
+        log_truncated=log_truncated,
     )
     return replace(run, attempts=(*run.attempts[:-1], attempt)[-ATTEMPTS_KEPT:])
 

@@ -252,7 +252,7 @@ class Checkpoint:
 class Finish:
     """The attempt has ended. `not_started`: given back; `handed_over`: stopped so that its owner may go on.
 
-    `retry` False: a failure that another attempt would only repeat.
+    `retry` False: a failure that another attempt would only repeat. `log_truncated`: the attempt's log is not complete.
     """
 
     at_us: int
@@ -262,6 +262,7 @@ class Finish:
     result: dict[str, Any] | None = None
     error: str | None = None
     retry: bool = True
+    log_truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

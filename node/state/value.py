@@ -146,7 +146,10 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try at a run. `state` is `claimed` or `running` while it is held, then how it ended."""
+    """One try at a run. `state` is `claimed` or `running` while it is held, then how it ended.
+
+    `log_truncated`: its log is not complete, as it reached its bound or could not be written.
+    """
 
     attempt: int
     node: str
@@ -157,6 +160,7 @@ class Attempt:
     started_at_us: int | None = None
     finished_at_us: int | None = None
     error: str | None = None
+    log_truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,7 @@ def test_a_task_that_floods_its_log_leaves_room_for_the_others(cluster: Cluster)
     cluster.register("flood", "command", params={"argv": ["sh", "-c", "yes | head -c 100000000"]})
     runs = [cluster.wait_for_run(cluster.run("flood"), deadline_s=60) for _ in range(6)]
     assert {run["state"] for run in runs} == {"succeeded"}
+    assert all(run["attempts"][-1]["log_truncated"] for run in runs), "a log is cut, and nobody is told"
     assert {name: cluster.pid(name) for name in NODES} == pids, "a node has ended"
     assert all(one["incarnation"] == 1 for one in members(cluster)), "a node was taken for dead"
 

@@ -286,10 +286,14 @@ def test_progress_is_coalesced_and_its_last_word_arrives(tmp_path: Path) -> None
 def test_a_log_has_a_limit_and_says_so_once(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("prints_much")
-        assert (await made.ended(order)).end == "succeeded"
+        ended = await made.ended(order)
+        assert (ended.end, ended.log_truncated) == ("succeeded", True)
         log = made.log(order)
         assert 100_000 < len(log) < 100_200
-        assert log.count("the log is full") == 1
+        assert log.endswith(
+            "\n[the log is truncated here, at 97.7 KiB, the most that a log may hold here (ROTA_LOG_BYTES)]\n"
+        )
+        assert log.count("truncated") == 1
 
     play(tmp_path, scene, QUICK)
 

@@ -27,10 +27,11 @@ def test_a_run_is_claimed_launched_once_and_its_outcome_committed() -> None:
         order = await work.launch()
         work.starts(order)
         await until(lambda: work.run(order).state == "running")
-        work.ends(order, result={"rows": 3})
+        work.ends(order, result={"rows": 3}, log_truncated=True)
         await until(lambda: not work.conduct.held)
         assert ended(work) == ["succeeded"]
         assert work.history.ended[0].result == {"rows": 3}
+        assert work.history.ended[0].run.attempts[-1].log_truncated
         await turns()
         assert [type(entry) for entry in work.entries] == [Claim, Began, Finish]
         assert len(work.runner.launched) == 1

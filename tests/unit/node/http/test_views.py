@@ -43,12 +43,15 @@ def test_a_run_has_the_fields_of_the_contract() -> None:
     assert view["checkpoint"] == {"row": 7}
     assert view["started_at"] == "2026-11-18T11:06:40.000001Z"
     assert view["finished_at"] is None
-    assert list(view["attempts"][0]) == ["attempt", "node", "token", "state", "started_at", "finished_at", "error"]
+    fields = ["attempt", "node", "token", "state", "started_at", "finished_at", "error", "log_truncated"]
+    assert list(view["attempts"][0]) == fields
+    assert view["attempts"][0]["log_truncated"] is False
 
-    world.do(Finish(NOW_US + 3, run_id, token, "succeeded", {"rows": 10}))
+    world.do(Finish(NOW_US + 3, run_id, token, "succeeded", {"rows": 10}, log_truncated=True))
     [ended] = world.ended
     over = ended_view(ended)
     assert over.keys() == view.keys()
+    assert over["attempts"][0]["log_truncated"] is True
     assert (over["state"], over["result"], over["finished_at"]) == (
         "succeeded",
         {"rows": 10},

@@ -100,7 +100,7 @@ def test_a_failure_waits_for_its_next_attempt_until_there_is_none() -> None:
     history = cluster("a")
     history.put("t", schedule=EVERY, retry={"attempts": 2, "backoff_s": 10})
     run = history.claim("t", FIRST_US)
-    history.must(Finish(FIRST_US, run.run_id, run.token, "failed", error="x" * 9_999))
+    history.must(Finish(FIRST_US, run.run_id, run.token, "failed", error="x" * 9_999, log_truncated=True))
     waiting = history.state.runs[run.run_id]
     assert (waiting.state, waiting.due_us, waiting.failures) == ("waiting", FIRST_US + 10_000_000, 1)
     assert history.do(Claim(FIRST_US, "t", FIRST_US, "a", 1, run.run_id)).code == "not-due"
@@ -108,6 +108,7 @@ def test_a_failure_waits_for_its_next_attempt_until_there_is_none() -> None:
     history.must(Finish(SECOND_US, run.run_id, again.token, "failed", error="again"))
     assert (history.ended[-1].state, history.ended[-1].error) == ("failed", "again")
     assert len(history.ended[-1].run.attempts[0].error or "") == 2000
+    assert [attempt.log_truncated for attempt in history.ended[-1].run.attempts] == [True, False]
 
 
 def test_a_failure_under_a_clock_that_was_ahead_does_not_wait_for_it() -> None:
