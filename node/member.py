@@ -101,7 +101,7 @@ class Member:
         self._seed = seed
         self._offered = offered
         self.facts = config
-        self.kinds = InstalledKinds(installed)
+        self.kinds = InstalledKinds(installed, config.access)
         configured, agreed = {seed.id: (seed.host, seed.raft_port) for seed in config.members}, folder.agreed()
         self.history = History(folder.path / HISTORY, lambda error: self._on_loop.call(self._on_loop.fail, error))
         self._changes = Inbox[Change](self._on_loop.call, self._on_loop.later, self._changed)

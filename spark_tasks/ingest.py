@@ -28,6 +28,7 @@ from spark_tasks.files import (
     check_allowed,
     check_globs,
     check_unchanged,
+    fixed_folder,
     is_local,
     listing,
     local_path,
@@ -41,6 +42,7 @@ from spark_tasks.session import spark_session
 from tasks.identity import Facts
 from tasks.kind import Context, Fenced, Unretryable
 from tasks.opened import Guard
+from tasks.reach import Reach, remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,6 +114,20 @@ class Ingest:
             return []
         globs = [params.source] if isinstance(params.source, str) else params.source
         return ["source", "table"] if any(map(is_local, globs)) else ["table"]
+
+    @staticmethod
+    def reaches(params: IngestParams, task: str) -> list[Reach]:
+        """What the params of that task name outside of it (`tasks.kind.Kind`)."""
+        globs = [params.source] if isinstance(params.source, str) else params.source
+        return [
+            *(
+                Reach("source", "source", url, fixed_folder(local_path(url)))
+                if is_local(url)
+                else remote("source", "source", url, {})
+                for url in globs
+            ),
+            Reach("table", "destination", params.table, local_path(params.table)),
+        ]
 
     requires = ("pyspark", "pyarrow", "deltalake")
 

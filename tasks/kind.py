@@ -126,6 +126,9 @@ class Kind(Protocol[P_contra]):
     names of the fields (such as `source`) that do, unless the params say that all members see the same there. A task
     with such fields is taken only if its group binds it to one member (`group: {node: ID}`).
 
+    A kind whose params name paths or hosts may say so by a static method `reaches(params, task)`: a `tasks.reach.Reach`
+    for each. Whoever registers a task is warned then of what the node that answers would refuse.
+
     `run` returns a small dict of figures and artifact URLs (JSON types), or None. Any exception is a
     failed attempt; `Unretryable` and `MissingSecret` fail the run at once.
     """

@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
+from tasks.access import Access
 from tasks.fields import FieldError, field_errors
 from tasks.kind import Kind
+from tasks.reach import refusals
 
 GROUP = "rota.kinds"
 
@@ -89,3 +91,9 @@ def check_params(kind: type[Any], params: Mapping[str, Any], *, bound: bool) -> 
     if bound or local_data is None:
         return []
     return [FieldError(f"params.{field}", UNBOUND) for field in local_data(valid)]
+
+
+def refused(kind: type[Any], params: Mapping[str, Any], task: str, access: Access) -> list[str]:
+    """What of `params`, which are valid, a node with `access` would refuse, as far as the kind's `reaches` tells."""
+    reaches = getattr(kind, "reaches", None)
+    return [] if reaches is None else refusals(access, reaches(kind.Params.model_validate(dict(params)), task))

@@ -1,6 +1,7 @@
 """What a client is told of a definition that is right, and that no member can run as things are (pure).
 
-It is not refused for that: the member may be about to join, or to be given its labels.
+It is not refused for that: the member may be about to join, or to be given its labels; what one node would refuse,
+another may allow.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,6 +26,11 @@ def warnings(kind: str, group: Mapping[str, str], pin: str | None, members: Iter
             f"group: no member with {_labels(group)} offers the kind {kind} ({_names(able)} do not); the task waits"
         )
     return found
+
+
+def may_run(kind: str, group: Mapping[str, str], member: Member | None) -> bool:
+    """Whether a task of that kind and group may come to run on a member."""
+    return member is not None and kind in member.kinds and set(group.items()) <= set(member.labels)
 
 
 def _lacking(group: Mapping[str, str], members: list[Member]) -> str:

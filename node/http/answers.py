@@ -165,7 +165,9 @@ class TaskView(RegisteredView):
 
 
 class ChangedTaskView(RegisteredView):
-    """A task that has just been registered or changed. `warnings`: why no member can run it as things are."""
+    """A task that has just been registered or changed. `warnings`: why no member can run it as things are, and what
+    the node that answers would refuse to open for it.
+    """
 
     warnings: list[str]
 
@@ -188,8 +190,8 @@ class FieldChangeView(TypedDict):
 class PutView(TypedDict):
     """What became of one task of a list (or would, in a dry run), and its version after that.
 
-    `changes`: the fields that differ from the definition before, in a dry run only. `warnings`: why no member can run
-    it as things are.
+    `changes`: the fields that differ from the definition before, in a dry run only. `warnings` as in
+    `ChangedTaskView`.
     """
 
     name: str

@@ -5,17 +5,22 @@ from collections.abc import Mapping, Sequence
 from traceback import extract_tb
 from typing import Any
 
+from tasks.access import EVERYTHING, Access
 from tasks.fields import FieldError
 from tasks.kind import Kind
-from tasks.kinds import KindEntry, check_params, load, params_schema
+from tasks.kinds import KindEntry, check_params, load, params_schema, refused
 
 _log = logging.getLogger(__name__)
 
 
 class InstalledKinds:
-    """Implements `node.http.surface.Kinds` by what is `installed`, whether or not it is offered here, or loads."""
+    """Implements `node.http.surface.Kinds` by what is `installed`, whether or not it is offered here, or loads.
 
-    def __init__(self, installed: Mapping[str, KindEntry]) -> None:
+    `access` is what tasks may reach on this node.
+    """
+
+    def __init__(self, installed: Mapping[str, KindEntry], access: Access = EVERYTHING) -> None:
+        self._access = access
         self._entries = dict(installed)
         self._loaded: dict[str, type[Kind[Any]]] = {}
         self._schemas: dict[str, dict[str, Any]] = {}
@@ -39,12 +44,27 @@ class InstalledKinds:
         try:
             return check_params(model, params, bound=bound)
         except Exception as error:  # noqa: BLE001 - a kind is anybody's code
-            # What it stumbles over is most likely not right; what else is in the error may be a secret's.
-            what, where = type(error).__name__, extract_tb(error.__traceback__)[-1]
-            _log.warning("the kind %s failed to check params: %s at %s:%s", kind, what, where.filename, where.lineno)
+            # What it stumbles over is most likely not right.
+            _log_failure(kind, error)
+            what = type(error).__name__
             return [FieldError("params", f"{kind} failed to check them ({what}): this node's log says where")]
+
+    def refused(self, kind: str, params: Mapping[str, Any], task: str) -> Sequence[str]:
+        """What of the params of that task this node would refuse. Raises as `check` does."""
+        model = self._kind(kind)
+        try:
+            return refused(model, params, task, self._access)
+        except Exception as error:  # noqa: BLE001 - a kind is anybody's code
+            _log_failure(kind, error)
+            return []
 
     def _kind(self, kind: str) -> type[Kind[Any]]:
         if kind not in self._loaded:
             self._loaded[kind] = load(self._entries[kind].target)
         return self._loaded[kind]
+
+
+def _log_failure(kind: str, error: Exception) -> None:
+    """Log where it came from, and not what it says: that may be a secret's."""
+    what, where = type(error).__name__, extract_tb(error.__traceback__)[-1]
+    _log.warning("the kind %s failed to check params: %s at %s:%s", kind, what, where.filename, where.lineno)

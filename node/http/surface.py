@@ -117,6 +117,12 @@ class Kinds(Protocol):
         Raises as `schema` does.
         """
 
+    def refused(self, kind: str, params: Mapping[str, Any], task: str) -> Sequence[str]:
+        """What of the params, which are right, of that task this node would refuse, a sentence each.
+
+        Raises as `schema` does.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:

@@ -20,6 +20,7 @@ from tasks.backup.sources.in_place import closed_to_others
 from tasks.identity import AcceptedSources, identity_id
 from tasks.kind import Context, Failed, Fenced, Unretryable
 from tasks.opened import Guard
+from tasks.reach import Reach, remote
 from tasks.secret import Reference, SecretEnv, SecretFile
 
 INSIDE: Final = "the destination is inside the folder that is backed up"
@@ -110,6 +111,21 @@ class Backup:
         """The fields that name data on the member's own disk (`tasks.kind.Kind`)."""
         source = params.source
         return [] if isinstance(source, postgres.PostgresSource) or source.shared else ["source"]
+
+    @staticmethod
+    def reaches(params: BackupParams, task: str) -> list[Reach]:
+        """What the params of that task name outside of it (`tasks.kind.Kind`)."""
+        source = params.source
+        url = place_url(params.destination, task)
+        folder_path = local_path(url)
+        return [
+            Reach("source", "source", source.url, addresses=source.addresses())
+            if isinstance(source, postgres.PostgresSource)
+            else Reach("source", "source", source.path, source.path),
+            remote("destination", "destination", url, params.options)
+            if folder_path is None
+            else Reach("destination", "destination", url, str(folder_path)),
+        ]
 
     def run(self, ctx: Context[BackupParams]) -> dict[str, Any]:
         """Make one backup. Result: its URL, sizes, seconds, remarks, how many old ones were removed, what could not be.

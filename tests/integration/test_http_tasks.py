@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
-from node.state.entries import MarkDown
+from node.http.kinds import InstalledKinds
+from node.state.entries import Join, MarkDown
+from tasks.access import Access
+from tasks.kinds import installed
 from tests.integration.http_cluster import on_loop, servers
 
 pytestmark = pytest.mark.integration
@@ -139,6 +142,32 @@ async def test_what_no_member_can_run_is_registered_with_a_warning() -> None:
         spec = {"name": "b", "kind": "copy", "params": {"source": "x"}, "pin": "node-9"}
         listed = await served.ask("POST", "/v1/tasks", json=[spec, {**spec, "name": "c", "pin": "node-1"}])
         assert [item["warnings"] != [] for item in listed.json["items"]] == [True, False]
+
+
+@on_loop
+async def test_what_the_node_that_answers_would_refuse_is_registered_with_a_warning() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        access = Access("node-1", source_roots=("/srv",), destination_hosts=("s3://allowed",))
+        served.node.kinds = InstalledKinds(installed(), access)
+        for member in list(served.cluster.machine.state.members.values()):
+            where = (member.host, member.raft_port, member.http_port, 9)
+            labels = (("node", member.id),)
+            served.cluster.ok(Join(1, member.id, *where, labels, 1, ("backup",), member.incarnation))
+        source = {"type": "folder", "path": "/etc", "shared": True}
+        params = {"source": source, "destination": "s3://other/rota"}
+        put = await served.put_task("a", kind="backup", params=params)
+        assert put.status == 201
+        assert [warning.partition(". Add ")[0] for warning in put.json["warnings"]] == [
+            "params.source: /etc: node-1 allows no such source: ROTA_SOURCE_ROOTS there names /srv",
+            "params.destination: s3://other/rota/a: node-1 allows no such destination: ROTA_DESTINATION_HOSTS there "
+            "names s3://allowed",
+        ]
+        spec = {"name": "a", "kind": "backup", "params": params}
+        elsewhere = {**spec, "name": "b", "group": {"node": "node-2"}}
+        right = {"source": {**source, "path": "/srv/x"}, "destination": "s3://allowed"}
+        allowed = {**spec, "name": "c", "params": right}
+        tried = await served.ask("POST", "/v1/tasks?dry_run=true", json=[spec, elsewhere, allowed])
+        assert [item["warnings"] for item in tried.json["items"]] == [put.json["warnings"], [], []]
 
 
 @on_loop

@@ -3,11 +3,12 @@
 import asyncio
 import re
 import sys
+from collections.abc import Sequence
 from typing import Final
 
 from aiohttp import web
 
-from node.http.advice import warnings
+from node.http.advice import may_run, warnings
 from node.http.answers import ChangedTaskView, FieldChangeView, PutPage, PutView, TaskPage, TaskView
 from node.http.call import Call, accepted, unanswered
 from node.http.endpoint import Endpoints, Says
@@ -22,6 +23,7 @@ from node.state.codec import BadEntry, pack_batch
 from node.state.entries import DeleteTask, Pause, Proposal, ProposalId, Put, PutTasks
 from node.state.value import Result, State, TaskRow
 from tasks.difference import changes
+from tasks.kinds import KindError
 from tasks.spec import NAME_PATTERN, read
 
 endpoints = Endpoints("tasks")
@@ -96,9 +98,23 @@ async def post_tasks(call: Call, query: PutQuery) -> web.Response:
 
 
 def _warnings(call: Call, spec: Checked) -> list[str]:
-    if not spec.group and spec.pin is None:
+    members = call.state.members
+    waits = warnings(spec.kind, spec.group, spec.pin, members.values()) if spec.group or spec.pin is not None else []
+    return [*waits, *_refused_here(call, spec)]
+
+
+def _refused_here(call: Call, spec: Checked) -> Sequence[str]:
+    """What this node would refuse if the task came to run on it: the settings of others are not known here."""
+    kinds = call.node.kinds
+    if (
+        not may_run(spec.kind, spec.group, call.state.members.get(call.node.facts.node))
+        or spec.kind not in kinds.names()
+    ):
         return []
-    return warnings(spec.kind, spec.group, spec.pin, call.state.members.values())
+    try:
+        return kinds.refused(spec.kind, spec.params, spec.name)
+    except KindError:
+        return []  # it does not load here, and its params were checked on another member
 
 
 def _field_changes(before: State, name: str, packed: bytes) -> list[FieldChangeView]:

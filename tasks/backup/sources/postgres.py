@@ -70,12 +70,15 @@ class PostgresSource(BaseModel):
 
     def check(self, access: Access) -> None:
         """Raises `Refused` unless a node may reach the servers, and read the file of root certificates."""
-        parsed = parse(self.url)
-        for host, port in parsed.servers:
-            check_address(access, "source", postgres_address(host, port), self.url)
-        root = parsed.root_certificate
+        for address in self.addresses():
+            check_address(access, "source", address, self.url)
+        root = parse(self.url).root_certificate
         if root is not None and not any(is_within(os.path.realpath(root), place) for place in _CERTIFICATES):
             Guard(access, "source").resolve(root)
+
+    def addresses(self) -> tuple[str, ...]:
+        """The servers' addresses, as `tasks.access.check_address` takes them."""
+        return tuple(postgres_address(host, port) for host, port in parse(self.url).servers)
 
 
 @dataclass(frozen=True)
