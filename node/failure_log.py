@@ -1,7 +1,8 @@
 """Says in the log that an attempt has failed, was lost, or ran out of time, and whether it is tried again. Pure.
 
-One line for each, on one node: where it ran; what was lost with its member is told by the member that leads, which
-decided so. What succeeds, is cancelled or is given back says nothing.
+One line for each (of the first 50 of a task within 30 s; those that follow are counted), on one node: where it ran;
+what was lost with its member is told by the member that leads, which decided so. What succeeds, is cancelled or is
+given back says nothing.
 """
 
 import logging
@@ -22,12 +23,16 @@ _log = logging.getLogger("rota.runs")
 def tell_of_failures(changes: list[Change], me: str) -> None:
     """Log what there is to be said of these changes on member `me`."""
     for change in changes:
-        for level, text in failures(change, me):
-            _log.log(level, text)
+        for level, task, what in failures(change, me):
+            # Lines are alike by their text before its values (`node.log_repeats`): those of one task are, so that one
+            # that fails all the time neither fills the disk nor hides another's failures.
+            _log.log(level, f"{task}: attempt %s", what)
 
 
-def failures(change: Change, me: str) -> Iterator[tuple[int, str]]:
-    """The level and the text of what member `me` is to say of a change: ERROR where the run has ended with it."""
+def failures(change: Change, me: str) -> Iterator[tuple[int, str, str]]:
+    """What member `me` is to say of a change: the level (ERROR where the run has ended with it), the task, and what
+    became of which attempt.
+    """
     before, after = change.before, change.after
     if change.touched is None or (after.runs is before.runs and not change.ended):
         return
@@ -35,13 +40,14 @@ def failures(change: Change, me: str) -> Iterator[tuple[int, str]]:
     for _, ended in change.ended:
         attempt = _closed(before.runs.get(ended.run.run_id), ended.run)
         if attempt is not None and ended.state != "cancelled" and _is_mine(attempt, me, leads):
-            yield logging.ERROR, _line(ended.run, attempt, f"not tried again: {_why(ended)}")
+            what = _what(ended.run, attempt, f"not tried again: {_why(ended)}")
+            yield logging.ERROR, ended.run.task, what
     for task in sorted(change.touched):
         for run_id in after.runs_of.get(task, ()):
             run = after.runs[run_id]
             attempt = _closed(before.runs.get(run_id), run)
             if attempt is not None and _is_mine(attempt, me, leads):
-                yield logging.WARNING, _line(run, attempt, _again(run, attempt))
+                yield logging.WARNING, task, _what(run, attempt, _again(run, attempt))
 
 
 def _closed(before: Run | None, run: Run) -> Attempt | None:
@@ -59,10 +65,9 @@ def _is_mine(attempt: Attempt, me: str, leads: bool) -> bool:
     return attempt.state in _WORDS and attempt.node == me
 
 
-def _line(run: Run, attempt: Attempt, then: str) -> str:
+def _what(run: Run, attempt: Attempt, then: str) -> str:
     error = " ".join((attempt.error or "it does not say why").split())[:ERROR_CHARS_MAX]
-    said = f"attempt {attempt.attempt} on {attempt.node} {_WORDS[attempt.state]}: {error}"
-    return f"{run.task}: {said}; {then} (run {run.run_id})"
+    return f"{attempt.attempt} on {attempt.node} {_WORDS[attempt.state]}: {error}; {then} (run {run.run_id})"
 
 
 def _again(run: Run, attempt: Attempt) -> str:

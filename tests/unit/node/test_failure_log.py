@@ -4,7 +4,10 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from node.failure_log import failures
+import pytest
+
+from node.failure_log import failures, tell_of_failures
+from node.log_repeats import EACH, Repeats
 from node.machine import Change
 from node.state.entries import Began, Cancel, Entry, Finish, MarkDown, TakeLead
 from node.state.value import Run
@@ -34,7 +37,12 @@ def said(history: History, entry: Entry) -> dict[str, Sequence[tuple[int, str]]]
     history.must(entry)
     applied = history.last
     change = Change(before, applied.state, applied.touched, tuple((1, ended) for ended in applied.ended))
-    return {name: told for name in "abc" if (told := list(failures(change, name)))}
+    return {name: told for name in "abc" if (told := lines(change, name))}
+
+
+def lines(change: Change, me: str) -> list[tuple[int, str]]:
+    """The lines of a member's log."""
+    return [(level, f"{task}: attempt {what}") for level, task, what in failures(change, me)]
 
 
 def failing(run: Run, **more: Any) -> Finish:
@@ -88,3 +96,34 @@ def test_nothing_is_said_of_what_goes_well_or_was_asked_for() -> None:
     history, run = running()
     assert said(history, Cancel(DUE_US, run.run_id, "by hand")) == {}
     assert said(history, failing(run)) == {}, "it was asked to end"
+
+
+def test_a_task_that_fails_without_end_is_counted_and_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    counted: list[str] = []
+    now_s = 0.0
+    repeats = Repeats(lambda record: counted.append(record.getMessage()), lambda: now_s)
+    caplog.handler.addFilter(repeats)
+    try:
+        history = cluster("a", "b", "c")
+        history.put("flaky", schedule={"every_s": 0.1})
+        history.put("nightly", schedule={"every_s": 86400})
+        number = EACH + 30
+        for occurrence in range(number):
+            fail(history, "flaky", NOW_US + (occurrence + 1) * S // 10)
+        fail(history, "nightly", DUE_US)
+        now_s = 60.0
+        fail(history, "flaky", DUE_US)
+    finally:
+        caplog.handler.removeFilter(repeats)
+    assert [message.partition(":")[0] for message in caplog.messages] == [*["flaky"] * EACH, "nightly", "flaky"]
+    assert counted == [f"{number - EACH} more lines like this one within 30 s are left out: flaky: attempt %s"]
+
+
+def fail(history: History, task: str, due_us: int) -> None:
+    """A run of the task fails on `a`, which says so."""
+    run = history.claim(task, due_us)
+    before = history.state
+    history.must(Finish(due_us, run.run_id, run.token, "failed", error="exit code 1", retry=False))
+    applied = history.last
+    ended = tuple((1, one) for one in applied.ended)
+    tell_of_failures([Change(before, applied.state, applied.touched, ended)], "a")
