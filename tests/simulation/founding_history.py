@@ -8,7 +8,9 @@ elected is told of by those who voted; the others may hear of it late.
 What must hold: of all foundings that came to a cluster, no two have a folder in common.
 """
 
+import hashlib
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from node.raft.founding import SILENT_S, Bound, Founding, Statement, Told
@@ -78,6 +80,14 @@ class History:
         lives = [self.lives_of[founding] for founding in sorted(self.founded)]
         return any(one & other for place, one in enumerate(lives) for other in lives[:place])
 
+    @property
+    def digest(self) -> str:
+        """Of all that the life has come to: equal lives have equal ones, in whatever process."""
+        lives = [(founding, sorted(self.lives_of[founding])) for founding in sorted(self.lives_of)]
+        says = [self.nodes[name].says for name in NAMES]
+        ended = (sorted(self.founded), lives, says, self.under_way, self.now_s, self.rng.getstate())
+        return hashlib.sha256(repr(ended).encode()).hexdigest()
+
     def _new(self) -> Folder:
         self.lives += 1
         return Folder(self.lives)
@@ -100,7 +110,7 @@ class History:
     def _ask(self) -> None:
         node = self._one()
         self.now_s += 0.02
-        for other in node.founding.listed - {node.name}:
+        for other in sorted(node.founding.listed - {node.name}):
             self.under_way.append((other, node.says))
 
     def _deliver(self) -> None:
@@ -160,3 +170,11 @@ class History:
         out = self.rng.sample(listed, min(len(listed), self.rng.choice([1, 1, 2])))
         if not node.folder.cluster_id and node.founding.leave_out(out, self.now_s) is None:
             self.by_hand += 1
+
+
+def digests(seeds: Iterable[int]) -> list[str]:
+    """The digests of some seeds' lives."""
+    histories = [History(seed) for seed in seeds]
+    for history in histories:
+        history.run()
+    return [history.digest for history in histories]
