@@ -8,10 +8,11 @@ import json
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
-import urllib3
+if TYPE_CHECKING:
+    import urllib3
 
 DEFAULT_URL: Final = "http://127.0.0.1:8101"
 
@@ -85,6 +86,8 @@ class Client:
         self.urls = tuple(url.rstrip("/") for url in urls)
         self._headers = {"Authorization": f"Bearer {_sendable(token)}"} if token else {}
         self._timeout_s = timeout_s
+        import urllib3  # here and below: a node imports this module, and seldom asks anything by it
+
         self._pool = urllib3.PoolManager(retries=False, maxsize=8)
 
     def call(
@@ -135,6 +138,8 @@ class Client:
         An `endless` one may be silent for as long as it likes once it has begun; where the machine at the other
         end is gone, it ends after half a minute.
         """
+        import urllib3
+
         target = _target(path, query)
         response = self._send("GET", target, None, self._headers, self._timeout_s, preload=False)
         try:
@@ -151,7 +156,7 @@ class Client:
         finally:
             response.close()
 
-    def _refused(self, response: urllib3.BaseHTTPResponse) -> Problem:
+    def _refused(self, response: "urllib3.BaseHTTPResponse") -> Problem:
         problem = _problem(response)
         if problem.status == 401 and self._token_from:
             problem.detail += f" (this one is from {self._token_from})"
@@ -165,7 +170,9 @@ class Client:
         headers: Mapping[str, str],
         timeout_s: float,
         preload: bool,
-    ) -> urllib3.BaseHTTPResponse:
+    ) -> "urllib3.BaseHTTPResponse":
+        import urllib3
+
         failures: list[str] = []
         for url in self.urls:
             try:
@@ -212,7 +219,7 @@ def _reason(error: Exception) -> str:
     return str(error).rpartition(": ")[2]
 
 
-def _problem(response: urllib3.BaseHTTPResponse) -> Problem:
+def _problem(response: "urllib3.BaseHTTPResponse") -> Problem:
     try:
         body = json.loads(response.data)
         return Problem(

@@ -46,8 +46,12 @@ class Freezer:
 
 
 def collect_in_short(clock: Callable[[], float] = thread_time) -> None:
-    """Have this process's collections be short ones. What is there now is frozen: modules, most of all."""
+    """Have this process's collections be short ones. What is there now is frozen: modules, most of all.
+
+    The collector may have been off until now: it is on from here on.
+    """
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(gc.get_threshold()[0], MIDDLE_AFTER, FULL_AFTER)
     gc.callbacks.append(Freezer(clock=clock))

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-import fsspec
-
 from tasks.access import EVERYTHING, Access, addresses, check_address, check_protocol
 from tasks.kind import Unretryable
 from tasks.opened import Guard
@@ -127,6 +125,8 @@ def _check_remote(url: str, access: Access) -> None:
 
 
 def _local(pattern: str, guard: Guard) -> Iterator[Source]:
+    import fsspec  # here and below, so that a node does not import it only to know the kind `ingest`
+
     folder = Path(fixed_folder(pattern))
     guard.resolve(folder)
     if not folder.is_dir():
@@ -158,6 +158,8 @@ def _is_hidden(name: str, pattern: str) -> bool:
 
 
 def _remote(url: str, access: Access) -> Iterator[Source]:
+    import fsspec
+
     check_protocol(url)
     _check_remote(url, access)
     filesystem, pattern = fsspec.core.url_to_fs(url)
@@ -201,6 +203,8 @@ def staged(batch: Sequence[Source], folder: Path) -> Iterator[dict[Path, Source]
 
 
 def _fetched(batch: Sequence[Source], folder: Path) -> dict[Path, Source]:
+    import fsspec
+
     places: dict[Path, Source] = {}
     for number, source in enumerate(batch):
         if is_local(source.path):

@@ -12,12 +12,11 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from typing import NoReturn
 
 from node.execution import frames, tree
 from node.execution.linux import adopt_orphans, die_with_parent
-from node.execution.supervisor import supervise
-from node.execution.worker import preload
 
 
 def main(descriptor: int, parent: int) -> None:
@@ -29,19 +28,23 @@ def main(descriptor: int, parent: int) -> None:
     adopt_orphans()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    # What is imported is shared with every fork for as long as nobody writes to it: no collector, then.
+    gc.disable()
+    from node.execution.supervisor import supervise
+    from node.execution.worker import preload
+
     preload()
     gc.collect()
-    # What is here now is shared with every fork for as long as nobody writes to it: no collector, then.
-    gc.disable()
     gc.freeze()
-    Nursery(socket.socket(fileno=descriptor)).serve()
+    Nursery(socket.socket(fileno=descriptor), supervise).serve()
 
 
 class Nursery:
-    """The loop: requests to fork, and children that have ended."""
+    """The loop: requests to fork, and children that have ended. `supervise` is what a fork does; it does not return."""
 
-    def __init__(self, node: socket.socket) -> None:
+    def __init__(self, node: socket.socket, supervise: Callable[[socket.socket, int], NoReturn]) -> None:
         self._node = node
+        self._supervise = supervise
         self._supervisors: set[int] = set()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -93,7 +96,7 @@ class Nursery:
             self._node.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
-            supervise(channel, brief_fd)
+            self._supervise(channel, brief_fd)
         except BaseException:  # noqa: BLE001  a fork must not return into its parent's loop, whatever happens
             traceback.print_exc()
             os._exit(70)

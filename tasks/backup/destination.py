@@ -12,9 +12,6 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
-import fsspec
-from fsspec.implementations.local import LocalFileSystem
-
 from tasks.access import Access, addresses, check_address, check_options, check_protocol
 from tasks.durable import sync
 from tasks.kind import Failed, Unretryable
@@ -71,6 +68,8 @@ class Place:
     """
 
     def __init__(self, url: str, options: dict[str, Any] | None = None, access: Access | None = None) -> None:
+        import fsspec  # here, so that a node does not import it only to know the kind `backup`
+
         self.url = url.rstrip("/")
         self._options = options or {}
         self._access = access
@@ -96,6 +95,8 @@ class Place:
     @property
     def is_local(self) -> bool:
         """Whether the folder is on this machine's file system."""
+        from fsspec.implementations.local import LocalFileSystem
+
         return isinstance(self._files, LocalFileSystem)
 
     def is_within(self, folder: Path) -> bool:
