@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 import fsspec
 
 from tasks.access import EVERYTHING, Access, addresses, check_address, check_protocol
-from tasks.kind import Unretryable
+from tasks.errors import Unretryable
 from tasks.opened import Guard
 
 

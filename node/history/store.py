@@ -23,7 +23,7 @@ from node.aside import is_damage
 from node.history import gaps
 from node.history.file import DamagedHistory, checked, crc, opened, put_aside
 from node.history.filters import terms
-from node.history.gaps import Gap, Portion, first_held, left_of
+from node.peer.portions import Gap, Portion, first_held, left_of
 from node.state.codec import DamagedSnapshot, pack_ended, unpack_ended
 from node.state.value import Ended
 
