@@ -31,13 +31,14 @@ from node.history.backfill import Backfill
 from node.history.retention import Retention
 from node.history.store import HISTORY, History
 from node.http.kinds import InstalledKinds
-from node.http.surface import Placed, Progress, Update
+from node.http.surface import Placed, Update
 from node.inbox import Inbox
 from node.lapses import tell_of_lapses
 from node.lateness import Lateness, Worst, start_delays, watch_loop
 from node.liveness.detector import Verdict
 from node.liveness.heartbeat import Heartbeat, boottime_s
 from node.liveness.lease import NO_LEASE, LeaseNow
+from node.liveness.pulse import STILL_S
 from node.log import flush
 from node.machine import Change, Machine
 from node.making import join_of, order_of, view_of
@@ -54,6 +55,7 @@ from node.membership.start_watch import StartWatch
 from node.membership.whereabouts import Whereabouts, at_start
 from node.on_loop import OnLoop
 from node.peer.newcomer import Newcomer
+from node.peer.protocol import Progress
 from node.peers import Peers
 from node.placing import Placing, only_tasks
 from node.proposing import Proposing
@@ -113,7 +115,7 @@ class Member:
         self._heartbeat = self._begin_heartbeat(cluster, start_id)
         self.lateness = Lateness(Worst(), self._raft.lateness, self._heartbeat.lateness, self._heartbeat.answers)
         self.start_delay = start_delays()
-        self._stall = Stall()
+        self._stall = Stall(STILL_S)
         self._looking = threading.Lock()
         self._lease = self._stepping = NO_LEASE
         bounds = config.bounds.on(space_of(folder.path).total_bytes)

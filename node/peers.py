@@ -8,7 +8,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -17,11 +16,9 @@ from pydantic_core import from_json
 from yarl import URL
 
 from node.cluster_id import ClusterId
-from node.history.gaps import Gap, Portion, unpack_portion
-from node.http.surface import Progress
-from node.http.views import url_of
+from node.peer.portions import Gap, Portion, unpack_portion
+from node.peer.protocol import CLUSTER, MEMBER, NoSuchLog, PeerAway, Progress, Roster, read_roster, url_of
 from node.peer.signing import CHALLENGE, SIGNED, answer_mac, asked, member_key, same_mac
-from node.state.entries import Seed
 from node.state.value import State
 from tasks.fields import FieldError
 
@@ -32,49 +29,6 @@ KEPT_OPEN_S: Final = 5.0
 
 ANSWER_BYTES: Final = 64 * 1024 * 1024
 """An answer that is larger is not read: none of a member's is."""
-
-CLUSTER: Final = "Rota-Cluster"
-"""The header with which a member says which cluster it is of, asking and answering."""
-
-MEMBER: Final = "Rota-Member"
-"""The header with which it says who it is, asking."""
-
-
-class PeerAway(Exception):
-    """A member does not answer, or not as it should. `member` is its id."""
-
-    def __init__(self, member: str, why: str) -> None:
-        super().__init__(f"{member} does not answer: {why}")
-        self.member = member
-
-
-class NoSuchLog(Exception):
-    """The member that ran the attempt has no log of it (any more)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Roster:
-    """The members, as one of them knows them at `index`. `cluster_id` is empty where there is no cluster yet."""
-
-    cluster_id: str
-    index: int
-    members: tuple[Seed, ...]
-
-
-def roster_of(state: State) -> Roster:
-    """The members of a state, by slot."""
-    rows = [state.members[name] for name in state.slots if name is not None]
-    seeds = tuple(Seed(row.id, row.host, row.raft_port, row.http_port) for row in rows)
-    return Roster(state.cluster_id, state.index, seeds)
-
-
-def read_roster(answer: Any) -> Roster:
-    """A roster out of JSON. Raises `KeyError`, `TypeError` or `ValueError`."""
-    seeds = [
-        Seed(str(one["id"]), str(one["host"]), int(one["raft_port"]), int(one["http_port"]))
-        for one in answer["members"]
-    ]
-    return Roster(str(answer["cluster_id"]), int(answer["index"]), tuple(seeds))
 
 
 class Peers:

@@ -20,7 +20,7 @@ from node.execution.nursery_link import NurseryFailed
 from node.folder import Folder, FolderInUse, ForeignFolder
 from node.history.file import DamagedHistory
 from node.http.app import build_app, serve_on
-from node.http.call import Limits
+from node.http.limits import Limits
 from node.liveness.callers import PortInUseError
 from node.log import flush
 from node.member import Member

@@ -9,8 +9,6 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from node.liveness.pulse import STILL_S
-
 _log = logging.getLogger("rota.stalls")
 
 TELL_AFTER_S: Final = 1.0
@@ -20,9 +18,10 @@ LOOK_S: Final = 0.25
 
 
 class Stall:
-    """Decides what is to be said, and whether it lasts. `turns` is how often the thread has come round; 0: not yet."""
+    """Decides what to report, and whether a stall lasts. Heartbeats end after `silent_after_s` of one."""
 
-    def __init__(self) -> None:
+    def __init__(self, silent_after_s: float) -> None:
+        self._silent_after_s = silent_after_s
         self._turns = 0
         self._still_s = 0.0
         self._looked_s = 0.0
@@ -33,11 +32,11 @@ class Stall:
         return self._still_s >= TELL_AFTER_S
 
     def look(self, now_s: float, turns: int) -> tuple[int, str] | None:
-        """The level and the text of what is to be said now; None: nothing.
+        """The level and the text of what to log now; None: nothing. `turns` counts the thread's rounds; 0: none yet.
 
         What counts is the time between looks: a process that was suspended as a whole did not stand still in it.
 
-        >>> stall = Stall()
+        >>> stall = Stall(silent_after_s=15)
         >>> [stall.look(at / 4, turns=7) for at in range(4)]
         [None, None, None, None]
         >>> stall.look(1.0, turns=7)[1].partition(":")[0], stall.lasts
@@ -57,7 +56,7 @@ class Stall:
             logging.WARNING,
             f"Raft has stood still here for {self._still_s:.1f} s: the disk of ROTA_DATA does not answer, or this"
             " machine has far too much to do. Nothing is committed from here until it goes on; after"
-            f" {STILL_S:.0f} s the others take over what runs here",
+            f" {self._silent_after_s:.0f} s the others take over what runs here",
         )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tasks.access import EVERYTHING, Access, addresses, check_address, check_protocol
-from tasks.kind import Unretryable
+from tasks.errors import Unretryable
 from tasks.opened import Guard
 
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel, ConfigDict, Field
 
 from spark_tasks.files import Source, for_spark
-from tasks.kind import Unretryable
+from tasks.errors import Unretryable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from tasks.kind import Failed, Unretryable
+from tasks.errors import Failed, Unretryable
 
 Use = Literal["source", "destination"]
 

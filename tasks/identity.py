@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from tasks.kind import Failed
+from tasks.errors import Failed
 
 Facts = Mapping[str, str]
 

@@ -15,34 +15,20 @@ params and one method. It inherits from nothing of ours:
 import logging
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-if TYPE_CHECKING:
-    from tasks.access import Access
+from tasks.access import Access
+from tasks.errors import Failed, Fenced, MissingSecret, Unretryable
+
+__all__ = ["RESULT_BYTES_MAX", "Context", "Failed", "Fenced", "Kind", "MissingSecret", "Unretryable"]
 
 RESULT_BYTES_MAX: Final = 64 * 1024
 """What `run` returns is no longer than that, as JSON in UTF-8."""
 
 P_contra = TypeVar("P_contra", bound=BaseModel, contravariant=True)
 P_co = TypeVar("P_co", bound=BaseModel, covariant=True)
-
-
-class Fenced(Exception):
-    """The attempt's token is no longer the run's: another member has taken the work over. Stop."""
-
-
-class MissingSecret(Exception):
-    """A secret that the params refer to is not on this member. The run fails without retries."""
-
-
-class Failed(Exception):
-    """Raised by a kind where its message says all: a failure like any other, but the log has no traceback of it."""
-
-
-class Unretryable(Exception):
-    """Raised by a kind where another attempt would fail the same way. The run fails at once."""
 
 
 class Context(Protocol[P_co]):
@@ -105,7 +91,7 @@ class Context(Protocol[P_co]):
         """
 
     @property
-    def access(self) -> "Access":
+    def access(self) -> Access:
         """What tasks may reach on this member: see `tasks.access`, and `tasks.opened.Guard`, which enforces it.
 
         A kind that opens files or speaks to hosts that its params name asks it first.

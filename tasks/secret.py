@@ -20,7 +20,7 @@ from urllib.parse import quote, quote_plus
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from tasks.access import is_within
-from tasks.kind import MissingSecret
+from tasks.errors import MissingSecret
 from tasks.opened import identities, identity, path_of
 
 VALUE_BYTES_MAX: Final = 64 * 1024

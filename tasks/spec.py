@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from tasks.schedule import check_at, check_cron, check_timezone
+from tasks.cron import check_at, check_cron, check_timezone
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 

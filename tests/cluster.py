@@ -18,8 +18,7 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from bench.chaos import asking
-from bench.chaos.checker import work
+from bench.agreement import disagreements, tokens
 from node.cli.local import LocalCluster, wait_for
 from node.client import Problem, path
 from tasks.run import FINAL
@@ -347,11 +346,11 @@ class Cluster(LocalCluster):
         task (its owner too) and run, and no node has met with what it did not expect.
         """
         self.mend()
-        wait_for("the members agree", lambda: not asking.disagreements(self))
+        wait_for("the members agree", lambda: not disagreements(self))
         runs = list(self.client.items("/v1/runs"))
         due = Counter((run["task"], run["fire_at"]) for run in runs if run["trigger"] == "schedule")
         assert not [occurrence for occurrence, count in due.items() if count > 1]
-        assert not work.tokens(runs)
+        assert not tokens(runs)
         for name in self.names:
             found = [line for line in self.said(name).splitlines() if " CRITICAL " in line or "Traceback" in line]
             assert not found, f"{name} has failed:\n{self.said(name)}"

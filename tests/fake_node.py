@@ -18,9 +18,10 @@ from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
 from node.history.store import History
 from node.http.kinds import InstalledKinds
-from node.http.surface import Placed, Progress, Update
+from node.http.surface import Placed, Update
 from node.lateness import Lateness, Worst, start_delays
 from node.machine import Change, Machine
+from node.peer.protocol import Progress
 from node.raft.founding import Outlook, Waiting
 from node.state.codec import pack_batch
 from node.state.entries import AddMember, Entry, Found, Join, Proposal, ProposalId, RemoveMember, Seed

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from bench.agreement import disagreements
 from bench.chaos.caretaker import Ended
 from bench.chaos.checker import members
 from bench.chaos.faults.machines import HUNG
@@ -133,15 +134,6 @@ def settled(cluster: LocalCluster, deadline_s: float = 60) -> list[str]:
     except NotInTime as error:
         return [str(error), *found]
     return []
-
-
-def disagreements(cluster: LocalCluster) -> list[str]:
-    """Where two members tell different things of tasks and runs."""
-    found = []
-    for what, key in (("/v1/tasks", "name"), ("/v1/runs", "run_id")):
-        told = {name: {item[key]: item for item in cluster.client_of(name).items(what)} for name in cluster.names}
-        found += members.disagreements(told)
-    return found
 
 
 def leftovers(folder: Path) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from bench.agreement import tokens
 from bench.chaos import asking
 from bench.chaos.caretaker import Caretaker
 from bench.chaos.checker import attempts, endings, excuses, occurrences, promises, work
@@ -169,7 +170,7 @@ class Trial:
         claimed = {run: {attempt["token"] for attempt in told["attempts"]} for run, told in runs.items()}
         self.found += [line for line in self._overlaps() if line not in self.found]
         self.found += work.against(self.records, runs, claimed)
-        self.found += work.tokens(runs.values())
+        self.found += tokens(runs.values())
         there = {task["name"]: task for task in client.items("/v1/tasks")}
         length_s = self.over_s - self.ready_s
         self.found += promises.promises(self.clients.promises, there, runs)

@@ -19,7 +19,7 @@ from tasks.backup.manifest import Manifest, NoBackup, survey_url
 from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
 from tasks.backup.verify import verify
-from tasks.kind import MissingSecret
+from tasks.errors import MissingSecret
 from tasks.secret import resolve
 
 _REFUSALS: Final = (NoBackup, BadTarget, BadDestination, TargetExists, Damaged, NoTool, PostgresFailed, MissingSecret)

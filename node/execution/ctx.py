@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from node.execution import frames
 from node.execution.order import Order
 from tasks.access import Access
-from tasks.kind import Fenced
+from tasks.errors import Fenced
 from tasks.secret import Redactor, resolve
 
 CHECKPOINT_BYTES_MAX: Final = 64 * 1024

@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from node.history.gaps import Gap, Portion
-from node.peers import PeerAway
+from node.peer.portions import Gap, Portion
+from node.peer.protocol import PeerAway
 from node.state.value import State
 
 _log = logging.getLogger("rota.history")

@@ -23,8 +23,8 @@ from node.aside import is_damage
 from node.history import gaps
 from node.history.file import DamagedHistory, checked, crc, opened, put_aside
 from node.history.filters import terms
-from node.history.gaps import Gap, Portion, first_held, left_of
 from node.history.unwritten import with_unwritten
+from node.peer.portions import Gap, Portion, first_held, left_of
 from node.state.codec import DamagedSnapshot, pack_ended, unpack_ended
 from node.state.value import Ended
 from node.storage.full import is_full

@@ -21,11 +21,12 @@ from node.http.auth import (
     same,
     shown_token,
 )
-from node.http.call import COMMON_QUERY, Call, Limits
+from node.http.call import COMMON_QUERY, Call, serve
 from node.http.connection import Patience
 from node.http.doors import Doors
-from node.http.endpoint import Endpoint, serve
+from node.http.endpoint import Endpoint
 from node.http.events import Hub
+from node.http.limits import Limits
 from node.http.listening import Listening
 from node.http.metrics import Metrics
 from node.http.problems import Problem, invalid_field
@@ -33,8 +34,9 @@ from node.http.routes import ENDPOINTS
 from node.http.service import Service
 from node.http.streaming import Streams
 from node.http.surface import Node
+from node.peer.protocol import CLUSTER, MEMBER
 from node.peer.signing import CHALLENGE, SCHEME, SIGNED, Question, Receiver, Unsigned, answer_mac, digest, member_key
-from node.peers import CLUSTER, MEMBER, Peers
+from node.peers import Peers
 from node.storage.full import is_full
 from node.wall_clock import now_us as clock_us
 

@@ -3,8 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
@@ -12,17 +11,15 @@ from pydantic_core import to_json
 
 from node.duty.ownership import Ownership
 from node.http.auth import JSON
+from node.http.endpoint import Endpoint
 from node.http.json_body import read_json
 from node.http.problems import Problem, field_errors, invalid, invalid_field
+from node.http.service import Service
 from node.http.surface import Node
 from node.raft.errors import ChangeRefused, EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded, RaftError, Stopped
-from node.raft.machine import Timing
 from node.state.codec import BadEntry
 from node.state.entries import Entry
 from node.state.value import Result, State
-
-if TYPE_CHECKING:
-    from node.http.service import Service
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -48,30 +45,12 @@ GRACE_S: Final = 0.5
 """How much longer than the limit it was given the node is waited for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much, and how long, at most."""
-
-    body_bytes: int = 1024 * 1024
-    entry_bytes: int = Timing().entry_bytes
-    body_s: float = 20.0
-    write_s: float = 5.0
-    index_s: float = 5.0
-    placement_s: float = 2.0
-    peer_s: float = 0.5
-    peer_log_s: float = 2.0
-    attempt_s: float = 5.0
-    poll_log_s: float = 0.15
-    ping_s: float = 10.0
-    streams: int = 256
-
-
 class Call:
     """A request that is being answered."""
 
     __slots__ = ("_sent", "request", "service")
 
-    def __init__(self, request: web.Request, service: "Service") -> None:
+    def __init__(self, request: web.Request, service: Service) -> None:
         self.request = request
         self.service = service
         self._sent: bytes | None = None
@@ -216,6 +195,14 @@ class Call:
             f"the body is over {limit // 1024} KiB; send long lists of tasks in several pieces (rota apply does)",
             limit_bytes=limit,
         )
+
+
+async def serve(endpoint: Endpoint, call: Call) -> web.StreamResponse:
+    """Check the query, and let the endpoint's handler answer."""
+    if endpoint.query is None:
+        call.no_query()
+        return await endpoint.handler(call)
+    return await endpoint.handler(call, call.query(endpoint.query))
 
 
 def _looked_at(done: "asyncio.Future[Result]") -> None:

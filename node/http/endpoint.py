@@ -9,8 +9,6 @@ from typing import Any, Final, Literal, get_type_hints
 from aiohttp import web
 from pydantic import BaseModel
 
-from node.http.call import Call
-
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 Access = Literal["client", "page", "member", "anyone"]
 """Who may ask: with a client's token, the same also as a browser's password, members only (signed), anyone."""
@@ -88,11 +86,3 @@ class Endpoints:
             return handler
 
         return keep
-
-
-async def serve(endpoint: Endpoint, call: Call) -> web.StreamResponse:
-    """Check the query, and let the endpoint's handler answer."""
-    if endpoint.query is None:
-        call.no_query()
-        return await endpoint.handler(call)
-    return await endpoint.handler(call, call.query(endpoint.query))

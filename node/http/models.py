@@ -20,8 +20,8 @@ from node.state.restoring import COUNT_MAX
 from node.state.settings import HISTORY_DAYS_MAX, SECONDS, SLACK_MILLI_MAX
 from node.state.shape import LATEST_US
 from node.state.value import Settings
+from tasks.cron import LAST_FIRE_US, check_at
 from tasks.run import RunState
-from tasks.schedule import LAST_FIRE_US, check_at
 from tasks.spec import EXAMPLE, Name, Spec
 
 After = Annotated[str | None, Field(max_length=1000, description="`next` of the page before")]

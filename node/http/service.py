@@ -5,20 +5,17 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from hashing.turns import sorted_in_turns
-from node.http.call import Limits
+from node.http.endpoint import Endpoint
 from node.http.events import Hub
+from node.http.limits import Limits
 from node.http.metrics import Metrics
 from node.http.streaming import Streams
 from node.http.surface import Node
 from node.peer.signing import Receiver
 from node.peers import Peers
 from node.state.value import State
-
-if TYPE_CHECKING:
-    from node.http.endpoint import Endpoint
 
 
 class TaskNames:
@@ -53,5 +50,5 @@ class Service:
     now_us: Callable[[], int]
     receiver: Receiver
     streams: Streams
-    endpoints: tuple["Endpoint", ...]
+    endpoints: tuple[Endpoint, ...]
     names: TaskNames = field(default_factory=TaskNames)

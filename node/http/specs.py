@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from node.http.call import UNKEPT, Call, string_list
 from node.http.problems import MAX_ERRORS, Problem, field_errors, invalid, invalid_field
 from node.http.surface import Kinds
-from node.peers import PeerAway
+from node.peer.protocol import PeerAway
 from node.state.entries import Put
 from node.state.value import State
 from tasks.fields import FieldError, Path, dotted

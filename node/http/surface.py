@@ -6,16 +6,17 @@ Everything that waits takes a limit in seconds; nothing here may wait longer. Ca
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from prometheus_client.registry import Collector
 
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
-from node.history.gaps import Gap, Portion
 from node.history.store import Before
 from node.lateness import Lateness
 from node.machine import Change
+from node.peer.portions import Gap, Portion
+from node.peer.protocol import Progress
 from node.raft.founding import Outlook
 from node.state.entries import Entry, Seed
 from node.state.value import Ended, Result, State
@@ -72,14 +73,6 @@ class Role(Protocol):
     @property
     def ready(self) -> bool:
         """Whether it has caught up."""
-
-
-class Progress(NamedTuple):
-    """How far a running attempt is, by what it last said. `total` None: it cannot tell."""
-
-    done: float
-    total: float | None
-    unit: str
 
 
 class History(Protocol):

@@ -20,8 +20,8 @@ from node.http.answers import (
     TaskView,
 )
 from node.http.standing import standing
-from node.http.surface import Progress
 from node.http.times import rfc3339, rfc3339_or_none
+from node.peer.protocol import Progress, url_of
 from node.state.value import Attempt, Ended, Member, Outcome, Run, Settings, State, TaskRow
 from node.state.waiting import due_us as due_of
 from tasks.run import HELD
@@ -48,15 +48,6 @@ def held_by_member(runs: Iterable[Run]) -> dict[str, int]:
         if run.state in HELD and run.node is not None:
             held[run.node] = held.get(run.node, 0) + 1
     return held
-
-
-def url_of(host: str, port: int) -> str:
-    """Where a member answers.
-
-    >>> url_of("::1", 8101)
-    'http://[::1]:8101'
-    """
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def member_view(member: Member, load: Mapping[str, int], held: Mapping[str, int]) -> MemberView:

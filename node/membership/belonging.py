@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from node.membership.joining import Joining
-from node.peers import PeerAway, Roster
+from node.peer.protocol import PeerAway, Roster
 from node.raft.machine import Role
 from node.state.value import State
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from node.client import Problem, Unreachable
-from node.peers import Roster, read_roster
+from node.peer.protocol import Roster, read_roster
 from node.state.entries import Seed
 
 _log = logging.getLogger("rota.membership")

@@ -17,7 +17,7 @@ from node.state.draft import Draft, free_moment, refused, stem
 from node.state.entries import Enqueue, PassOver, Start
 from node.state.registry import no_such_task
 from node.state.value import PassedOver, Result, Run, Series, TaskRow
-from tasks import schedule
+from tasks import cron
 from tasks.policy import KEPT
 from tasks.run import RunState
 from tasks.spec import Spec
@@ -25,7 +25,7 @@ from tasks.spec import Spec
 PASSED_MAX: Final = 10_000
 """So many occurrences an entry names at most that passes each of them over by itself."""
 
-LAST_FIRE_US: Final = schedule.LAST_FIRE_US
+LAST_FIRE_US: Final = cron.LAST_FIRE_US
 """Nothing is due later: tasks are checked for it when they come in, and entries here."""
 
 _KEY_CHARS_MAX: Final = 255

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from tasks.access import Access, addresses, check_address, check_options, check_protocol
 from tasks.durable import sync
-from tasks.kind import Failed, Unretryable
+from tasks.errors import Failed, Unretryable
 from tasks.opened import Guard
 
 KEEPS_NOTHING: Final = {

@@ -13,8 +13,8 @@ from aiohttp import web
 from yarl import URL
 
 from node.http.app import build_app, serve_on
-from node.http.call import Limits
 from node.http.connection import Patience
+from node.http.limits import Limits
 from node.peers import Peers
 from tests.fake_node import SECRET, FakeCluster, FakeNode
 

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 import pytest
 from aiohttp import web
 
-from node.http.call import Limits
 from node.http.connection import HEAD_BYTES, Patience
 from node.http.doors import Doors
+from node.http.limits import Limits
 from node.http.listening import Listening
 from tests.integration.http_cluster import Servers, on_loop, servers
 

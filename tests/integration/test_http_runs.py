@@ -11,10 +11,10 @@ import aiohttp
 import pytest
 
 from node.duty.overdue import Overdue
-from node.history.gaps import Gap
-from node.http.surface import Progress
+from node.peer.portions import Gap
+from node.peer.protocol import PeerAway, Progress
 from node.peer.signing import answer_mac, member_key
-from node.peers import PeerAway, Peers
+from node.peers import Peers
 from node.state.entries import Began, Claim, Finish, MarkDown, TakeLead
 from node.state.value import RULES
 from tests.fake_node import NOW_US, SECRET

@@ -10,8 +10,9 @@ from aiohttp import web
 from node.client import Client, Problem
 from node.membership.introduction import Introduction
 from node.peer.newcomer import Newcomer
+from node.peer.protocol import PeerAway
 from node.peer.signing import CHALLENGE, SIGNED, Question, answer_mac, asked, member_key
-from node.peers import PeerAway, Peers
+from node.peers import Peers
 from node.state.entries import AddMember, Seed
 from tests.fake_node import NOW_US, SECRET
 from tests.integration.http_cluster import Reply, Servers, on_loop, servers

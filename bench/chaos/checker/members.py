@@ -6,21 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 _ALARM: Final = re.compile(r" (WARNING|ERROR|CRITICAL) |^Traceback ")
-SHOWN: Final = 5
-"""So many differences of one kind are told."""
-
-
-def disagreements(told: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Where two members tell different things. `told`: by member, what each tells of each thing, by its name."""
-    found = []
-    (first, there), *others = told.items()
-    for name, here in others:
-        differing = [item for item in there.keys() | here.keys() if there.get(item) != here.get(item)]
-        found += [
-            f"of {item} {first} tells {there.get(item)}, and {name} {here.get(item)}"
-            for item in sorted(differing)[:SHOWN]
-        ]
-    return found
 
 
 def stuck(runs: Iterable[Mapping[str, Any]]) -> list[str]:

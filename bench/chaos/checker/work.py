@@ -78,19 +78,3 @@ def against(records: Records, runs: Mapping[str, Mapping[str, Any]], claimed: Ma
         if told["state"] == "succeeded" and told["cancelling"] is None and run not in worked
     ]
     return found
-
-
-def tokens(runs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Tokens are given once, and grow from attempt to attempt."""
-    found = []
-    holders: dict[int, str] = {}
-    for run in runs:
-        given = [attempt["token"] for attempt in run["attempts"]]
-        if given != sorted(set(given)):
-            found.append(f"{run['run_id']}: its attempts have the tokens {given}")
-        found += [
-            f"token {token} was given to {holders[token]} and to {run['run_id']}"
-            for token in given
-            if holders.setdefault(token, run["run_id"]) != run["run_id"]
-        ]
-    return found

@@ -11,7 +11,7 @@ from node.http.endpoint import Endpoints, Says
 from node.http.models import PageQuery
 from node.http.pages import cursor_of, cut, name_after
 from node.http.specs import members_offering, offered_kinds
-from node.peers import PeerAway
+from node.peer.protocol import PeerAway
 from tasks.kinds import KindError
 
 endpoints = Endpoints("kinds")

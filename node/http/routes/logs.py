@@ -13,7 +13,7 @@ from node.http.models import LogQuery
 from node.http.problems import Problem
 from node.http.routes.runs import find
 from node.http.streaming import stream
-from node.peers import NoSuchLog, PeerAway
+from node.peer.protocol import NoSuchLog, PeerAway
 from node.state.value import Attempt, Ended, Run
 from tasks.run import HELD
 

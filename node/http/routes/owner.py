@@ -14,7 +14,7 @@ from node.http.models import OwnerQuery, PlanQuery
 from node.http.problems import Problem, invalid_field
 from node.http.routes.tasks import known_task
 from node.http.views import overdue, owner_view
-from node.peers import PeerAway
+from node.peer.protocol import PeerAway
 
 endpoints = Endpoints("placement")
 

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from aiohttp import web
 from typing_extensions import TypedDict
 
-from node.history.gaps import Gap, pack_portion
 from node.http.answers import FieldProblem, MemberView, ProgressView
 from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
@@ -15,7 +14,8 @@ from node.http.problems import Problem
 from node.http.routes.logs import local
 from node.http.routes.members import let_in
 from node.http.views import progress_view
-from node.peers import roster_of
+from node.peer.portions import Gap, pack_portion
+from node.peer.protocol import roster_of
 from tasks.kinds import KindError
 
 endpoints = Endpoints("between members")

@@ -16,10 +16,9 @@ from node.http.pages import cursor_of, cut, run_before
 from node.http.problems import Problem, invalid
 from node.http.routes.tasks import known_task, task_to_change
 from node.http.specs import Given, check_params, kept
-from node.http.surface import Progress
 from node.http.times import micros
 from node.http.views import ended_view, run_view
-from node.peers import PeerAway
+from node.peer.protocol import PeerAway, Progress
 from node.state.entries import Cancel, Start
 from node.state.value import Ended, Run, State
 from tasks.run import ACTIVE, HELD

@@ -15,7 +15,7 @@ from tasks.backup.sources.in_place import beside, closed_to_others, empty, put_f
 from tasks.backup.sources.tar import tarfile
 from tasks.backup.sources.unpack import ROOT, forget, unpack
 from tasks.disk import facts_of
-from tasks.kind import Failed
+from tasks.errors import Failed
 from tasks.opened import Guard, open_within
 
 FILE = "folder.tar.zst"

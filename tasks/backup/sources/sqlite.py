@@ -15,7 +15,7 @@ from tasks.backup.archive import CHUNK_BYTES, Content, Damaged, TargetExists, Wr
 from tasks.backup.manifest import FileEntry
 from tasks.backup.sources.in_place import beside, closed_to_others, put_file
 from tasks.disk import facts_of
-from tasks.kind import Failed
+from tasks.errors import Failed
 from tasks.opened import Guard, regular_files_open
 
 FILE = "database.sqlite.zst"

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from bench.agreement import differences, tokens
 from bench.chaos.checker import members, promises, work
 from bench.chaos.clients import Promises
 from bench.chaos.records import Records
@@ -76,12 +77,12 @@ def test_a_token_is_given_once() -> None:
         {"run_id": "a~1", "attempts": [{"token": 1}, {"token": 3}]},
         {"run_id": "a~2", "attempts": [{"token": 3}]},
     ]
-    assert work.tokens(runs) == ["token 3 was given to a~1 and to a~2"]
+    assert tokens(runs) == ["token 3 was given to a~1 and to a~2"]
 
 
 def test_tokens_grow_from_attempt_to_attempt() -> None:
-    assert work.tokens([{"run_id": "a~1", "attempts": [{"token": 1}, {"token": 3}]}]) == []
-    assert "the tokens [3, 1]" in work.tokens([{"run_id": "a~1", "attempts": [{"token": 3}, {"token": 1}]}])[0]
+    assert tokens([{"run_id": "a~1", "attempts": [{"token": 1}, {"token": 3}]}]) == []
+    assert "the tokens [3, 1]" in tokens([{"run_id": "a~1", "attempts": [{"token": 3}, {"token": 1}]}])[0]
 
 
 def promised(**more: Any) -> Promises:
@@ -139,9 +140,9 @@ def test_what_was_answered_and_must_not_be_is_found() -> None:
 
 def test_members_that_tell_different_things_are_found() -> None:
     same = {"a": {"state": "succeeded"}, "b": {"state": "failed"}}
-    assert members.disagreements({"node-1": same, "node-2": same}) == []
+    assert differences({"node-1": same, "node-2": same}) == []
     for other in ({"a": {"state": "succeeded"}}, {**same, "b": {"state": "abandoned"}}, {**same, "c": {}}):
-        found = members.disagreements({"node-1": same, "node-2": same, "node-3": other})
+        found = differences({"node-1": same, "node-2": same, "node-3": other})
         assert len(found) == 1
         assert "node-1 tells" in found[0]
         assert "and node-3" in found[0]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from node.folder import Folder, FolderInUse
-from node.history.gaps import Gap
 from node.history.store import HISTORY, History
 from node.membership.whereabouts import Agreed
+from node.peer.portions import Gap
 from node.raft import membership
 from node.raft.errors import DamagedData
 from node.raft.folder import open_folder

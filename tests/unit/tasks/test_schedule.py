@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tasks.schedule import NAMED, check_cron, check_timezone, next_due_us, occurrences, unreadable
+from tasks.cron import NAMED, check_cron, check_timezone
+from tasks.schedule import next_due_us, occurrences, unreadable
 from tasks.spec import At, Continuous, Cron, Every
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -5,8 +5,8 @@ import sqlite3
 from collections.abc import Sequence
 
 from node.history.backfill import ROUND_S, ROUND_S_MAX, Backfill
-from node.history.gaps import Gap, Portion, first_held, left_of
-from node.peers import PeerAway
+from node.peer.portions import Gap, Portion, first_held, left_of
+from node.peer.protocol import PeerAway
 from tests.unit.node.loop import Naps, serving
 from tests.unit.node.state.given import cluster
 

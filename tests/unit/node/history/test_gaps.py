@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from node.history.gaps import Gap, Portion, pack_portion, unpack_portion
 from node.history.store import EXPORT_RUNS_MAX, History
+from node.peer.portions import Gap, Portion, pack_portion, unpack_portion
 from tests.unit.node.history.test_store import ended, ids
 
 

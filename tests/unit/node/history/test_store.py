@@ -10,8 +10,8 @@ import pytest
 from node.cli.local import wait_for
 from node.history.file import DamagedHistory
 from node.history.filters import terms
-from node.history.gaps import Gap
 from node.history.store import FORGET_AT_ONCE, Before, History
+from node.peer.portions import Gap
 from node.state.value import Attempt, Ended, Run, Series
 from tasks.spec import Spec
 

@@ -7,7 +7,6 @@ import msgpack
 import pytest
 
 from node.duty.ownership import Ownership
-from node.http.surface import Progress
 from node.http.views import (
     checkpoint_view,
     ended_view,
@@ -19,10 +18,11 @@ from node.http.views import (
     settings_view,
     task_view,
 )
+from node.peer.protocol import Progress
 from node.state.entries import Checkpoint, Finish, Pause, Start
 from node.state.shape import LATEST_US
 from node.state.value import Settings
-from tasks.schedule import LAST_FIRE_US
+from tasks.cron import LAST_FIRE_US
 from tests.unit.node.http.given import NOW_US, World
 
 RUN_FIELDS = (

@@ -7,7 +7,7 @@ import pytest
 
 from node.membership.belonging import ALONE_LOOKS, FAREWELL_S, Belonging, Removed
 from node.membership.joining import Joining
-from node.peers import PeerAway, Roster, roster_of
+from node.peer.protocol import PeerAway, Roster, roster_of
 from node.raft.machine import Role
 from node.state.entries import MarkDown, RemoveMember
 from node.state.value import State
