@@ -3,9 +3,9 @@
     python -m bench.doors [--seconds 20] [--quiet 8] [--history 60] [NAME ...]
 
 Three nodes on this machine, with tasks that are due eight times a second and skip what finds another run at work.
-Each attack goes against the leader, from a process of its own, after a quiet span; a client with the token asks that
-node all the time, each time over a new connection. Nodes, attacker and client share the machine: the table says how
-much of a core the attacker takes away.
+Each attack goes against the leader, from a process of its own, between two quiet spans; a client with the token asks
+that node all the time, each time over a new connection. Nodes, attacker and client share the machine: the table says
+how much of a core the attacker takes away. An attack is tried again, twice at most, where the quiet spans were none.
 
 Exit code 1: a request of the client was not answered or the p99 was over 2 s, over 5 % more of what was due was
 skipped or missed, a node ended or was marked down, all nodes' logs took over 128 KiB in one attack, a node grew by
@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from bench.beginning import options_of
 from bench.doors.attack import Kind, attack, ready
 from bench.doors.conversation import Address
-from bench.doors.judgement import Trial, p, per_hour, wrong, wrong_history
+from bench.doors.judgement import Span, Trial, p, per_hour, wrong, wrong_history
 from bench.doors.watch import Watch, history_bytes
 from node.cli.local import LocalCluster, wait_for
 from node.cli.ports import free_ports
@@ -35,6 +35,9 @@ from node.member_key import member_key
 
 EVERY_S: Final = (1.0, 1.0, 1.0, 1.0, 0.5, 0.5)
 FEW: Final = 1_024
+TRIES: Final = 3
+"""How often an attack is tried while others keep the machine so busy that it shows nothing."""
+
 BLOCKED: Final = 4
 BLOCKED_EVERY_S: Final = 0.1
 
@@ -125,7 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"there is no {', '.join(sorted(unknown))}")
     found: list[str] = []
     print(
-        f"{'':32} {'API p50 ms':>14} {'p99 ms':>14} {'passed over':>16} {'log KiB':>8} {'node MiB':>12}  attack",
+        f"{'':32} {'API p50 ms':>14} {'p99 ms':>14} {'passed over':>23} {'log KiB':>8} {'node MiB':>12}  attack",
         flush=True,
     )
     for limit in (None, FEW):
@@ -163,12 +166,25 @@ def _has_run(cluster: Nodes, name: str) -> bool:
 
 
 def _try(cluster: Nodes, scene: Scene, quiet_s: float, seconds: float) -> list[str]:
-    """One attack, told in one line; what is wrong."""
-    leader = cluster.client.get("/v1/cluster")["leader"]
+    """One attack, again where the machine was too busy to show anything, each told in one line; what is wrong."""
+    for _ in range(TRIES):
+        trial = _trial(cluster, scene, quiet_s, seconds)
+        print(f"{scene.name:32} {_figures(trial)}", flush=True)
+        if trial.shows:
+            break
+    return wrong(trial)
+
+
+def _trial(cluster: Nodes, scene: Scene, quiet_s: float, seconds: float) -> Trial:
+    leader = wait_for("there is a leader", lambda: cluster.client.get("/v1/cluster")["leader"])
     watch = Watch(cluster, leader, sum(1 / every_s for every_s in EVERY_S))
-    members, end = cluster.incarnations(), time.monotonic() + quiet_s
-    before = watch.until(lambda: time.monotonic() >= end)
-    address = cluster.address(leader, scene.kind)
+    members, address = cluster.incarnations(), cluster.address(leader, scene.kind)
+
+    def quiet() -> Span:
+        end = time.monotonic() + quiet_s
+        return watch.until(lambda: time.monotonic() >= end)
+
+    before = quiet()
     # A new interpreter: a forked one would have the sockets of this one.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         pool.submit(ready).result()
@@ -176,27 +192,23 @@ def _try(cluster: Nodes, scene: Scene, quiet_s: float, seconds: float) -> list[s
         attacking = pool.submit(attack, scene.kind, address, scene.attackers, seconds, token)
         during = watch.until(attacking.done)
         tally = attacking.result()
-    after = cluster.incarnations()
-    down = sorted(
-        {name for name in cluster.names if cluster.exit_code(name) is not None or after.get(name) != members[name]}
-    )
-    trial = Trial(before, during, tally, scene.attackers, scene.asks, down)
-    print(f"{scene.name:32} {_figures(trial)}", flush=True)
-    return wrong(trial)
+    after, now = quiet(), cluster.incarnations()
+    down = [name for name in cluster.names if cluster.exit_code(name) is not None or now.get(name) != members[name]]
+    return Trial(before, during, after, tally, scene.attackers, scene.asks, down)
 
 
 def _figures(trial: Trial) -> str:
-    before, during, tally = trial.before, trial.during, trial.tally
+    before, during, after, tally = trial.before, trial.during, trial.after, trial.tally
     p50, p99 = (
         f"{p(before.answers_ms, percent):.1f} -> {p(during.answers_ms, percent):.1f}"
         if before.answers_ms and during.answers_ms
         else "none"
         for percent in (50, 99)
     )
-    passed = f"{before.passed_over}/{before.due:.0f} -> {during.passed_over}/{during.due:.0f}"
+    passed = " -> ".join(f"{span.passed_over}/{span.due:.0f}" for span in (before, during, after))
     a_second = f", {tally.answered / tally.seconds:.0f}/s answered" if trial.asks else ""
     return (
-        f"{p50:>14} {p99:>14} {passed:>16} {during.log_bytes / 1024:8.1f} "
+        f"{p50:>14} {p99:>14} {passed:>23} {during.log_bytes / 1024:8.1f} "
         f"{f'{before.memory_mib:.0f} -> {during.memory_mib:.0f}':>12}  {tally.opened} opened, {tally.held} at once"
         f"{a_second}; attacker {tally.cpu_s / tally.seconds:.0%} of a core"
     )

@@ -10,10 +10,10 @@ P99_MAX_MS: Final = 2_000.0
 """The slowest of a hundred answers of the API under attack."""
 
 PASSED_OVER_MAX: Final = 0.05
-"""The part of what was due that may be skipped or missed, beyond that of the quiet span before."""
+"""The part of what was due that may be skipped or missed, beyond that of the quiet spans around it."""
 
 QUIET_MAX: Final = 0.1
-"""The part of what was due that may be skipped or missed before an attack, for what it does to be seen."""
+"""The part of what was due that may be skipped or missed before and after an attack, for what it does to be seen."""
 
 LOG_MAX_BYTES: Final = 128 << 10
 """What all nodes may write into their logs during an attack."""
@@ -42,25 +42,38 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Trial:
-    """One attack. `least` is how many connections it must have opened, or how many of its requests must have been
-    answered where `asks`; `down`: the members that ended, or were marked down.
+    """One attack, and the quiet spans before and after it.
+
+    `least` is how many connections it must have opened, or how many of its requests must have been answered where
+    `asks`; `down`: the members that ended, or were marked down.
     """
 
     before: Span
     during: Span
+    after: Span
     tally: Tally
     least: int
     asks: bool = False
     down: Sequence[str] = ()
+
+    @property
+    def at_rest(self) -> float:
+        """The part of what was due that is skipped or missed without an attack: where others keep the machine busy."""
+        return max(span.passed_over / span.due if span.due else 1.0 for span in (self.before, self.after))
+
+    @property
+    def shows(self) -> bool:
+        """Whether the machine was quiet enough for what the attack does to be seen."""
+        return self.at_rest <= QUIET_MAX
 
 
 def wrong(trial: Trial) -> list[str]:
     """What does not hold; nothing where the attack was there, and everything else went on.
 
     >>> quiet = Span([2.0] * 99, [], 80, 0, 0, 90.0)
-    >>> wrong(Trial(quiet, quiet, Tally(opened=500), least=500))
+    >>> wrong(Trial(quiet, quiet, quiet, Tally(opened=500), least=500))
     []
-    >>> wrong(Trial(quiet, quiet, Tally(opened=499), least=500))
+    >>> wrong(Trial(quiet, quiet, quiet, Tally(opened=499), least=500))
     ['the attack was not there: 499 connections, not 500']
     """
     before, during, tally = trial.before, trial.during, trial.tally
@@ -75,12 +88,11 @@ def wrong(trial: Trial) -> list[str]:
         found.append("the API answered nothing")
     elif (p99_ms := p(during.answers_ms, 99)) > P99_MAX_MS:
         found.append(f"the API's p99 was {p99_ms:.0f} ms, over {P99_MAX_MS:.0f} ms")
-    if not before.due or not during.due:
+    if not during.due:
         found.append("nothing was due: nothing is shown")
-    elif before.passed_over > QUIET_MAX * before.due:
-        told = f"{before.passed_over} of {before.due:.0f} were skipped or missed before the attack"
-        found.append(f"the machine was too busy, so nothing is shown: {told}")
-    elif (more := during.passed_over / during.due - before.passed_over / before.due) > PASSED_OVER_MAX:
+    elif not trial.shows:
+        found.append(f"the machine was busy without an attack: {trial.at_rest:.0%} skipped or missed; nothing is shown")
+    elif (more := during.passed_over / during.due - trial.at_rest) > PASSED_OVER_MAX:
         found.append(f"{more:.0%} more of what was due was skipped or missed, over {PASSED_OVER_MAX:.0%}")
     if during.log_bytes > LOG_MAX_BYTES:
         found.append(f"{during.log_bytes} bytes of log, over {LOG_MAX_BYTES}")

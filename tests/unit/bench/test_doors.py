@@ -21,7 +21,7 @@ from bench.doors.judgement import (
 from node.liveness import wire
 
 QUIET: Final = Span([2.0] * 200, [], 100.0, 0, 0, 90.0)
-HELD: Final = Trial(QUIET, QUIET, Tally(opened=500, answered=600), least=500)
+HELD: Final = Trial(QUIET, QUIET, QUIET, Tally(opened=500, answered=600), least=500)
 
 
 def test_an_attack_that_changes_little_is_borne() -> None:
@@ -58,8 +58,11 @@ def test_a_node_that_is_down_and_a_stranger_that_was_told_something() -> None:
 def test_an_attack_that_was_not_there_or_not_to_be_seen_shows_nothing() -> None:
     assert wrong(replace(HELD, least=501)) == ["the attack was not there: 500 connections, not 501"]
     assert wrong(replace(HELD, least=601, asks=True)) == ["the attack was not there: 600 answers, not 601"]
-    [line] = wrong(replace(HELD, before=QUIET._replace(passed_over=11)))
-    assert "too busy, so nothing is shown: 11 of 100" in line
+    for span in ("before", "after"):
+        busy = replace(HELD, **{span: QUIET._replace(passed_over=11)})  # type: ignore[arg-type]
+        assert not busy.shows
+        assert wrong(busy) == ["the machine was busy without an attack: 11% skipped or missed; nothing is shown"]
+    assert not replace(HELD, after=QUIET._replace(due=0.0)).shows
 
 
 def test_the_growth_of_finished_runs() -> None:
