@@ -7,7 +7,7 @@ Each attack goes against the leader, from a process of its own, between two quie
 that node all the time, each time over a new connection. Nodes, attacker and client share the machine: the table says
 how much of a core the attacker takes away. An attack is tried again, twice at most, where the quiet spans were none.
 
-Exit code 1: a request of the client was not answered or the p99 was over 2 s, over 5 % more of what was due was
+Exit code 1: a request of the client was not answered or the p99 was over 2 s, over 15 % more of what was due was
 skipped or missed, a node ended or was marked down, all nodes' logs took over 128 KiB in one attack, a node grew by
 over 128 MiB, somebody who had not proved that it has the secret was told more than a greeting and a refusal, the
 finished runs grew by over 1 MiB an hour while all was skipped; or an attack was not there.
@@ -223,8 +223,8 @@ def _skip_all(cluster: Nodes, seconds: float) -> list[str]:
         _put(cluster, f"blocked-{number}", ["sleep", "3600"], BLOCKED_EVERY_S)
     watch = Watch(cluster, cluster.names[0], BLOCKED / BLOCKED_EVERY_S)
     folders = [cluster.folder / name for name in cluster.names]
-    # The first record of each series is there: from now on it only goes on.
-    wait_for("all are skipped", lambda: watch.passed_over() >= 10 * BLOCKED)
+    # Each series has its record, which has been replaced often enough for the pages it takes to be there.
+    wait_for("all are skipped", lambda: watch.passed_over() >= 100 * BLOCKED, deadline_s=60)
     skipped, bytes_before = watch.passed_over(), [history_bytes(folder) for folder in folders]
     begun = time.monotonic()
     time.sleep(seconds)
