@@ -1,6 +1,6 @@
 """Runs the measurements: all of them, or those that are named. Each has options of its own: python -m bench.NAME -h.
 
-    python -m bench [placement] [api] [starting] [idle] [failover] [rolling] [size] [load]
+    python -m bench [placement] [api] [starting] [idle] [failover] [rolling] [size] [doors] [load]
 
 They share the machine with whatever else it does: its load is printed before each, and again at the end.
 """
@@ -23,6 +23,7 @@ NAMES: Final = {
     "failover": "from the loss of a node to the claims of its runs by others",
     "rolling": "each of five nodes stopped and started again: how long until others have its runs, and what falls due",
     "size": "what 100,000 tasks and a million finished runs cost (a quarter of an hour)",
+    "doors": "a cluster at work while somebody without the token or the secret tries its ports (six minutes)",
     "load": "a cluster at work on a machine that has far too much to do (a quarter of an hour)",
 }
 

@@ -5,7 +5,9 @@ long as it takes; it answers what is no HTTP in plain text, with the versions of
 """
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,12 +29,15 @@ class Patience:
     `request_s`: until the head of the next request has come, whether or not it has begun. `reader_s`: until a client
     takes some of an answer again. `rest_s`: while the rest of a body is thrown away that was answered before its end
     (a client that hears nothing but a reset does not read the answer). `closing_s`: until a closed connection is gone.
+    `garbage_s`: until what is no HTTP is answered, give or take a half: whoever sends it and connects again at once
+    spends its time waiting.
     """
 
     request_s: float = 15.0
     reader_s: float = 30.0
     rest_s: float = 1.0
     closing_s: float = 5.0
+    garbage_s: float = 2.0
 
 
 class Connection(RequestHandler):
@@ -43,6 +48,8 @@ class Connection(RequestHandler):
         "_body",
         "_bytes_of_head",
         "_doors",
+        "_garbage",
+        "_gone",
         "_origin",
         "_patience",
         "_stalled",
@@ -77,6 +84,8 @@ class Connection(RequestHandler):
         self._bytes_of_head = 0
         self._stalled: asyncio.TimerHandle | None = None
         self._wire: asyncio.Transport | None = None
+        self._garbage = False
+        self._gone = asyncio.Event()
         self.closing_since_s: float | None = None
         """Since when it has been seen to be closing, set by who looks."""
 
@@ -92,13 +101,14 @@ class Connection(RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """It is over."""
         self._doors.leave(self)
+        self._gone.set()
         self._let_be()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Something was sent: a part of a head, of a body, or several requests."""
-        if self._bytes_of_head > HEAD_BYTES:
-            return  # it is told so already
+        if self._garbage or self._bytes_of_head > HEAD_BYTES:
+            return  # it is told so already, or will be
         before = len(self._messages)
         super().data_received(data)
         if len(self._messages) > before:
@@ -141,6 +151,8 @@ class Connection(RequestHandler):
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Send the rest of an answer; after that the client's next request is waited for."""
+        if self._garbage:
+            await self._hold_back()
         finished = await super().finish_response(request, resp, start_time)
         if not self._messages:
             self._waits = True
@@ -157,12 +169,26 @@ class Connection(RequestHandler):
         """What is no HTTP is answered as everything else is: with a problem document."""
         if status != 400:
             return super().handle_error(request, status, exc, message)
+        self._garbage = True
         self.logger.debug("no HTTP from %s: %s", request.remote, exc)
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun already")
         response = Problem("bad-request", _told(exc), headers=self._bear()).response()
         response.force_close()
         return response
+
+    async def _hold_back(self) -> None:
+        """Keep the answer to garbage for a while, or until the client is gone.
+
+        Answered at once, hundreds of clients that connect again at once fill the queue in which all others wait to be
+        accepted. Meanwhile the connection counts as one without a request, which goes first where there is no room.
+        """
+        self._doors.waits(self, self._loop.time())
+        # Those that came together would otherwise all come back together.
+        held_s = self._patience.garbage_s * random.uniform(0.5, 1.5)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(held_s):
+                await self._gone.wait()
 
     def _begun(self) -> None:
         """The head of a request has arrived, or what is none."""

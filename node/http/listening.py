@@ -16,7 +16,11 @@ from aiohttp import web
 from node.http.connection import Connection, Patience
 from node.http.doors import Doors, origin_of
 
-BACKLOG: Final = 1_024
+BACKLOG: Final = 4_096
+"""Connections that wait to be accepted (the kernel's `net.core.somaxconn` at most). What finds the queue full tries
+again after a second or three: a client that asks would be among those.
+"""
+
 AT_ONCE: Final = 64
 """Connections accepted before others have their turn on the loop."""
 

@@ -19,6 +19,7 @@ from node.peers import Peers
 from tests.fake_node import SECRET, FakeCluster, FakeNode
 
 QUICK = Limits(write_s=1, index_s=0.05, placement_s=1, peer_s=1, peer_log_s=1, attempt_s=0.05, poll_log_s=0.01)
+PATIENCE = Patience(garbage_s=0.05)
 
 
 @dataclass
@@ -102,7 +103,7 @@ async def servers(
     limits: Limits = QUICK,
     token: str | None = None,
     clients: int = 1000,
-    patience: Patience | None = None,
+    patience: Patience = PATIENCE,
 ) -> AsyncIterator[Servers]:
     """Serve a cluster of these members."""
     with tempfile.TemporaryDirectory() as folder:

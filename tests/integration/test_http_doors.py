@@ -6,6 +6,7 @@ import json
 import logging
 import resource
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,7 +22,8 @@ from tests.integration.http_cluster import Servers, on_loop, servers
 pytestmark = pytest.mark.integration
 
 HALF = b"PUT /v1/tasks/a HTTP/1.1\r\nHost: localhost\r\n"
-HASTY = Patience(request_s=0.2, reader_s=0.3, rest_s=0.2, closing_s=0.2)
+GARBAGE = b"\x16\x03\x01\x02\x00 this is no HTTP\r\n\r\n"
+HASTY = Patience(request_s=0.2, reader_s=0.3, rest_s=0.2, closing_s=0.2, garbage_s=0.2)
 
 Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -102,6 +104,25 @@ async def test_headers_without_an_end_are_refused() -> None:
         for number in range(HEAD_BYTES // 4000 + 2):
             pipe[1].write(b"X-%d: %b\r\n" % (number, b"a" * 4000))
         assert _problem(await _heard(pipe)) == (400, "bad-request")
+
+
+@on_loop
+async def test_garbage_is_answered_later_and_makes_room_meanwhile() -> None:
+    async with servers(clients=4, patience=Patience(garbage_s=1)) as served:
+        begun = time.monotonic()
+        assert _problem(await _heard(await _opened(served, GARBAGE))) == (400, "bad-request")
+        assert time.monotonic() - begun >= 0.5
+    async with servers(clients=4, patience=Patience(garbage_s=60)) as served:
+        before = len(asyncio.all_tasks())
+        garbage = [await _opened(served, GARBAGE + b"more of it") for _ in range(8)]
+        for _ in range(5):
+            assert (await served.get("/healthz", headers={"Connection": "close"})).status == 200
+        assert [await _heard(pipe) for pipe in garbage[:4]] == [b""] * 4, "the oldest have been closed for others"
+        for _, writer in garbage:
+            writer.close()
+        async with asyncio.timeout(10):
+            while len(asyncio.all_tasks()) > before:  # noqa: ASYNC110 - nothing tells when the connections are gone
+                await asyncio.sleep(0.02)
 
 
 @on_loop
