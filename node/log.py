@@ -16,6 +16,7 @@ from time import monotonic, sleep
 from typing import Final, Literal
 
 from node.log_repeats import Repeats
+from tasks.plain import plain
 
 LINES_MAX: Final = 10_000
 """So many lines may wait to be written. What comes then is lost, and counted."""
@@ -42,6 +43,19 @@ class _Json(logging.Formatter):
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line)
+
+
+class _Text(logging.Formatter):
+    """For people: what would steer their terminal is spelled out, and what follows a line break is indented.
+
+    So nothing that is told in a line can pass for a line of its own.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record)).replace("\n", "\n    ")
 
 
 class _Written(logging.Handler):
@@ -108,9 +122,7 @@ def configure(log_format: LogFormat, level: str = "INFO", descriptor: int = 2) -
     At the end of the process `logging.shutdown` does; before `os._exit` it is to be called.
     """
     written = _Written(descriptor)
-    written.setFormatter(
-        _Json() if log_format == "json" else logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    )
+    written.setFormatter(_Json() if log_format == "json" else _Text())
     waiting = _Waiting(written)
     waiting.addFilter(Repeats(waiting.enqueue))
     logging.basicConfig(level=level, handlers=[waiting], force=True)

@@ -6,10 +6,11 @@ them, and so is what lies in folders of such names that a wildcard found: write 
 such a folder, and rename it when it is whole.
 """
 
+import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -190,25 +191,46 @@ def batches(sources: Sequence[Source], batch_files: int) -> list[tuple[Source, .
 
 
 @contextmanager
-def staged(batch: Sequence[Source], folder: Path) -> Iterator[dict[Path, Source]]:
+def staged(batch: Sequence[Source], folder: Path, pins: Guard | None = None) -> Iterator[dict[Path, Source]]:
     """Where Spark finds the files of a batch while the block lasts: local ones where they are, others in `folder`.
 
     They are fetched first, and removed at the end: a source may hold more than this disk. Raises `SourceChanged`.
+
+    With `pins` local files are opened here, and checked once they are open; Spark finds links in `folder` to what is
+    open. Who renames files or puts links in their place afterwards has it read nothing else. Raises `Refused`.
     """
+    with ExitStack() as opened:
+        try:
+            yield _fetched(batch, folder, pins, opened)
+        finally:
+            if folder.exists():
+                shutil.rmtree(folder)
+
+
+def _pinned(source: Source, place: Path, guard: Guard, opened: ExitStack) -> None:
+    """Make `place` a link to the file of `source`, which stays open as long as `opened`."""
     try:
-        yield _fetched(batch, folder)
-    finally:
-        if folder.exists():
-            shutil.rmtree(folder)
+        # Without blocking: opening a named pipe would wait for whoever writes to it.
+        descriptor = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise SourceChanged(f"{source.path} was there when the files were listed, and is gone") from None
+    opened.callback(os.close, descriptor)
+    guard.check_opened(descriptor, source.path)
+    place.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
 
 
-def _fetched(batch: Sequence[Source], folder: Path) -> dict[Path, Source]:
+def _fetched(batch: Sequence[Source], folder: Path, pins: Guard | None, opened: ExitStack) -> dict[Path, Source]:
     import fsspec
 
     places: dict[Path, Source] = {}
     for number, source in enumerate(batch):
         if is_local(source.path):
-            places[Path(source.path)] = source
+            place = Path(source.path)
+            if pins is not None:
+                place = folder / f"{number:06d}-{place.name[-60:]}"  # its end says how it is compressed
+                folder.mkdir(parents=True, exist_ok=True)
+                _pinned(source, place, pins, opened)
+            places[place] = source
             continue
         filesystem, name = fsspec.core.url_to_fs(source.path)
         place = folder / f"{number:06d}-{PurePosixPath(name).name}"

@@ -10,6 +10,7 @@ An attempt that has work asks the cluster whether its token is good, and says in
 table: none with an older token commits after that. Where one did before, the log is read again and the work goes on.
 """
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -38,7 +39,7 @@ from spark_tasks.files import (
 from spark_tasks.ledger import Mark, Page
 from spark_tasks.params import IngestParams
 from spark_tasks.reading import CORRUPT, BadFile, check_fields, explained, frame, settle
-from spark_tasks.session import spark_session
+from spark_tasks.session import is_local_master, spark_session
 from tasks.identity import Facts
 from tasks.kind import Context, Fenced, Unretryable
 from tasks.opened import Guard
@@ -305,7 +306,9 @@ class _Attempt:
     def _ingest(self, spark: "SparkSession", schema: "StructType | None", batch: tuple[Source, ...]) -> "StructType":
         mark = Mark(1 if self.last is None else self.last.batch + 1, self.ctx.token)
         check_allowed(batch, self.ctx.access)
-        with staged(batch, self.ctx.scratch / "fetched" / mark.name) as places:
+        # A Spark on other machines finds files by their own paths only.
+        pins = Guard(self.ctx.access, "source") if is_local_master(os.environ) else None
+        with staged(batch, self.ctx.scratch / "fetched" / mark.name, pins) as places:
             try:
                 if schema is None:
                     schema = settle(spark, self.ctx.params, self.table.schema_json(), list(places))

@@ -47,6 +47,11 @@ _SAID_ELSEWHERE = {
 }
 
 
+def is_local_master(environ: Mapping[str, str]) -> bool:
+    """Whether Spark runs on this machine alone."""
+    return (environ.get(MASTER) or "local[*]").startswith("local")
+
+
 def settings(environ: Mapping[str, str], scratch: Path, log4j: Path) -> dict[str, str]:
     """Spark's configuration for an attempt whose folder is `scratch`."""
     master = environ.get(MASTER) or "local[*]"
@@ -79,7 +84,7 @@ def settings(environ: Mapping[str, str], scratch: Path, log4j: Path) -> dict[str
         "spark.python.authenticate.socketTimeout": "3600s",
         "spark.cleaner.periodicGC.interval": "30min",
     }
-    if master.startswith("local"):
+    if is_local_master(environ):
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return chosen
 

@@ -146,7 +146,7 @@ def addresses(url: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     if protocol == "memory":
         return ()
     if protocol not in _BUCKETS:
-        return (_host_of(url, _PORTS.get(protocol), options.get("port")),)
+        return (_host_of(url, _PORTS.get(protocol), _port(options.get("port"))),)
     where = rest.partition("/")[0]
     if protocol == "abfs":
         where, _, account = where.partition("@")
@@ -263,6 +263,16 @@ def _allows(entry: str, address: str) -> bool:
     if not wanted_port.isdigit():
         wanted, wanted_port = entry, port
     return wanted_port == port and (host == wanted or (wanted.startswith("*.") and host.endswith(wanted[1:])))
+
+
+def _port(given: Any) -> str | None:
+    """The option `port` as it is given, so that a secret in its place is one that can be blotted out.
+
+    Raises `ValueError`, which does not repeat it.
+    """
+    if given is None or re.fullmatch(r"[1-9][0-9]{0,4}", str(given)):
+        return None if given is None else str(given)
+    raise ValueError("`port` is a number from 1 to 65535, without zeros before it")
 
 
 def _host_of(url: str, standard: int | None, port: Any) -> str:

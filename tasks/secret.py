@@ -153,7 +153,8 @@ def _from_env(name: str, env_allow: Collection[str], environ: Mapping[str, str])
 
 
 def spellings(value: str) -> frozenset[bytes]:
-    """The ways in which `value` is likely to be printed: as it is, in a URL, in JSON, in a Python literal, on one line.
+    """The ways in which `value` is likely to be printed: as it is, in a URL, in JSON, in a Python literal, on one line;
+    and in small or in capital letters, as a name of a host is.
 
     Of a value of several lines each line too that has `LINE_BYTES_MIN` bytes or more: what prints it line by line may
     put something before each, and a shorter line (`}`, `-----`) may be anybody's.
@@ -161,7 +162,7 @@ def spellings(value: str) -> frozenset[bytes]:
     if not value:
         return frozenset()
     texts = {value, value.strip(), " ".join(value.split()), quote(value, safe=""), quote(value), quote_plus(value)}
-    texts |= _escaped(value)
+    texts |= _escaped(value) | {value.strip().lower(), value.strip().upper(), value.strip().casefold()}
     found = {_bytes(text) for text in texts if text}
     lines = [line.strip() for line in value.splitlines()]
     if len(lines) > 1:

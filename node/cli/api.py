@@ -14,8 +14,9 @@ from rich.console import Console
 
 from node.cli import tokens
 from node.cli.table import lay_out
-from node.cli.text import file_text
+from node.cli.text import file_text, say
 from node.client import DEFAULT_URL, Client
+from tasks.plain import plain_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,13 +35,13 @@ class Api:
         if self.as_json:
             click.echo(json.dumps(answer, indent=2))
         elif isinstance(text, str):
-            click.echo(text)
+            say(text)
         else:
             text()
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
         """Print rows under headings, or the sentence `empty` if there are none. None is shown as `-`."""
-        cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+        cells = [["-" if cell is None else plain_line(str(cell)) for cell in row] for row in rows]
         if not cells:
             click.echo(empty)
             return
@@ -53,7 +54,7 @@ class Api:
         """Print names and values, one a line."""
         width = max(map(len, values), default=0)
         for name, value in values.items():
-            click.echo(f"{name:<{width}}  {'-' if value is None else value}")
+            say(f"{name:<{width}}  {'-' if value is None else value}")
 
 
 def client_of(where: str) -> Client:
@@ -93,7 +94,7 @@ def status_of(member: Mapping[str, Any]) -> str:
     'draining (no room on its disk)'
     """
     why = member["reason"] or member.get("aside")
-    return str(member["status"]) + (f" ({why})" if why else "")
+    return str(member["status"]) + (f" ({plain_line(why)})" if why else "")
 
 
 def ago(time: str | None) -> str | None:

@@ -11,6 +11,7 @@ import click
 from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
 from node.cli.api import Api, ago, api_command
+from node.cli.text import say
 from node.client import Problem, Unreachable, path
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.destination import BadDestination, local_path
@@ -107,7 +108,7 @@ def list_command(api: Api, what: str, options: str | None) -> None:
     with _told():
         found = survey_url(*_place(api, what, options))
     for why in found.unreadable:
-        click.echo(f"not listed: {why}", err=True)
+        say(f"not listed: {why}", err=True)
     api.show(
         [_shown(manifest) for manifest in found.complete],
         lambda: api.table(
@@ -171,7 +172,7 @@ def restore_command(api: Api, what: str, target: str, overwrite: bool, options: 
 def _progress(api: Api, url: str, options: Mapping[str, Any]) -> Iterator[Any]:
     found = survey_url(url, dict(options))
     for why in found.unreadable:
-        click.echo(f"passed over: {why}", err=True)
+        say(f"passed over: {why}", err=True)
     total = found.newest(url).size_bytes
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
     unseen = api.as_json or not api.console.is_terminal

@@ -13,6 +13,7 @@ from rich.text import Text
 from node.cli.api import Api, ago, api_command, progress_text, status_of
 from node.cli.reading import value as read_value
 from node.client import Problem, Unreachable
+from tasks.plain import plain, plain_line
 
 
 @click.command("plan")
@@ -86,7 +87,7 @@ def status_command(api: Api, watch: bool) -> None:
             try:
                 live.update(_picture(*_status(api)))
             except (Unreachable, Problem) as error:
-                live.update(Text(str(error), style="red"))
+                live.update(Text(plain(str(error)), style="red"))
             time.sleep(1)
 
 
@@ -101,7 +102,7 @@ def _picture(cluster: dict[str, Any], runs: list[dict[str, Any]]) -> Group:
         ("quorum" if cluster["quorum"] else "NO QUORUM", "green" if cluster["quorum"] else "bold red"),
     )
     if cluster["waiting_for"]:
-        head = Text.assemble((f"{cluster['node']} is of no cluster yet: ", "bold red"), cluster["waiting_for"])
+        head = Text.assemble((f"{cluster['node']} is of no cluster yet: ", "bold red"), plain(cluster["waiting_for"]))
     members = Table("NODE", "STATUS", "SINCE", "LOAD", "RUNNING", box=None, pad_edge=False, header_style="bold")
     for member in cluster["members"]:
         colour = {"up": "green", "draining": "yellow"}.get(member["status"], "red")
@@ -123,4 +124,4 @@ def _progress(run: dict[str, Any]) -> str:
     done = run["progress"]
     if not done:
         return ""
-    return progress_text(done["done"], done["total"], done["unit"])
+    return progress_text(done["done"], done["total"], plain_line(done["unit"]))

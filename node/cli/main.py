@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from node.cli.text import say
 from node.client import Problem, Unreachable
 
 DONE, FAILED, WRONG_CALL, UNREACHABLE = range(4)
@@ -96,7 +97,7 @@ def exit_code_of(problem: Problem) -> int:
 
 
 def _say(sentence: str, code: int) -> int:
-    click.echo(f"rota: {sentence}", err=True)
+    say(f"rota: {sentence}", err=True)
     return code
 
 

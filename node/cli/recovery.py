@@ -10,6 +10,7 @@ import click
 
 from node.cli.api import Api, api_command
 from node.cli.saving import ForeignTasks, load, read_file, save
+from node.cli.text import say
 from node.client import Problem, Unreachable
 from node.state.saved import BadSave, Saved
 
@@ -63,13 +64,13 @@ def load_command(api: Api, file: Path) -> None:
 def show_command(file: Path) -> None:
     """Check FILE, and tell what is in it. It is JSON, a line each."""
     saved = _read(file)
-    click.echo(_told(saved))
+    say(_told(saved))
     for name, value in saved.head["settings"].items():
-        click.echo(f"  {name} = {value}")
+        say(f"  {name} = {value}")
     for row in saved.tasks:
         last = row["last"]["state"] if row["last"] else "never ran"
         paused = ", paused" if row["paused"] else ""
-        click.echo(f"{row['task']['name']}  {row['task']['kind']}, version {row['version']}{paused}, {last}")
+        say(f"{row['task']['name']}  {row['task']['kind']}, version {row['version']}{paused}, {last}")
 
 
 @cluster_command.command("found")
@@ -128,7 +129,7 @@ def recover_command(data: Path, yes: bool) -> None:
     try:
         survivor, cluster_id = recover(data, now_us()) if yes else (look(data, now_us()), "")
     except (NotRecoverable, FolderInUse, ForeignFolder, RaftError, DamagedSnapshot, OSError, sqlite3.Error) as error:
-        click.echo(f"rota: {error}", err=True)
+        say(f"rota: {error}", err=True)
         sys.exit(FAILED)
     state = survivor.state
     click.echo(

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from node.cli.api import Api, ago, api_command, progress_text
 from node.cli.following import Following
+from node.cli.text import say
 from node.cli.watching import watch
 from node.client import path
 
@@ -41,7 +42,7 @@ def run_command(api: Api, name: str, wait: bool, params: tuple[str, ...]) -> Non
 
 def _print_end(api: Api, run: dict[str, Any]) -> None:
     said = _remark(run)
-    click.echo(f"{run['run_id']} {run['state']}" + (f": {said}" if said else ""))
+    say(f"{run['run_id']} {run['state']}" + (f": {said}" if said else ""))
     api.fields(run["result"] or {})
 
 
@@ -91,7 +92,7 @@ def _watched(api: Api, run_id: str, index: str) -> dict[str, Any]:
             )
             return run
 
-        return watch(look, lambda why: click.echo(f"rota: cannot see how {run_id} goes: {why}", err=True))
+        return watch(look, lambda why: say(f"rota: cannot see how {run_id} goes: {why}", err=True))
 
 
 @click.command("runs")
@@ -158,7 +159,7 @@ def _follow(api: Api, run_id: str) -> None:
     def pieces(attempt: int | None) -> Iterator[bytes]:
         return api.client.stream(f"{where}/log", endless=True, attempt=attempt, follow="true")
 
-    Following(look, pieces, shown.write, shown.head, lambda why: click.echo(f"rota: {why}", err=True)).follow()
+    Following(look, pieces, shown.write, shown.head, lambda why: say(f"rota: {why}", err=True)).follow()
     shown.end()
 
 

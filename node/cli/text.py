@@ -1,9 +1,14 @@
-"""Text that a caller gives in a file or on standard input. What is none is a wrong call (exit code 2)."""
+"""Text that a caller gives in a file or on standard input, and text from the cluster that is shown.
+
+A file that is no text is a wrong call (exit code 2).
+"""
 
 import sys
 from pathlib import Path
 
 import click
+
+from tasks.plain import plain
 
 
 def input_text(file: str) -> str:
@@ -17,6 +22,11 @@ def file_text(file: str, what: str) -> str:
         return _decoded(Path(file).read_bytes(), what)
     except OSError as error:
         raise click.UsageError(f"{what}: {error.strerror}") from error
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print what the cluster told: what would steer a terminal is spelled out."""
+    click.echo(plain(text), err=err)
 
 
 def _decoded(content: bytes, what: str) -> str:

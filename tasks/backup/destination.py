@@ -44,6 +44,8 @@ def local_path(url: str) -> PurePosixPath | None:
 
 def checked(url: str) -> str:
     """`url`, if backups may be kept there as far as it tells. Raises `ValueError`. Touches no file."""
+    if "\0" in url:
+        raise ValueError("a NUL is in it, which no path and no URL can have")
     protocol = check_protocol(url)
     separator, path = url.partition("://")[1:] if "://" in url else ("", url)
     if protocol in KEEPS_NOTHING:

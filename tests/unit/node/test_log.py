@@ -74,3 +74,25 @@ def test_it_can_be_waited_for_before_an_end_without_any_order() -> None:
     ended = subprocess.run([sys.executable, "-c", ENDS_AT_ONCE], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr.endswith("rota: the end of it\n")
+
+
+STEERS: Final = """
+import logging
+from node.log import configure
+configure("text")
+log = logging.getLogger("rota.runs")
+log.error("a failed: %s", "no \\x1b[2J\\r\\u202e\\x9b31m\\n2026-01-01 00:00:00,000 INFO    rota: forged")
+try:
+    raise ValueError("\\x1b[2J\\n2026-01-01 00:00:00,000 INFO    rota: forged")
+except ValueError:
+    log.exception("b failed")
+"""
+
+
+def test_what_is_told_in_a_line_neither_steers_a_terminal_nor_passes_for_a_line_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", STEERS], capture_output=True, check=True)
+    lines = done.stderr.decode().splitlines()
+    assert "\\x1b[2J\\r\\u202e\\x9b31m" in lines[0]
+    assert sum("forged" in line for line in lines) == 2
+    assert all(line.startswith("    ") or " ERROR " in line for line in lines)
+    assert not [char for line in lines for char in line if not char.isprintable()]

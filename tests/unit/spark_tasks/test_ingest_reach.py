@@ -8,10 +8,11 @@ from pydantic import ValidationError
 
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
-from spark_tasks.files import Source, check_allowed, listing
+from spark_tasks.files import Source, SourceChanged, check_allowed, check_unchanged, listing, staged
 from spark_tasks.ingest import Ingest
 from spark_tasks.params import IngestParams
 from tasks.access import Access, Refused
+from tasks.opened import Guard
 from tests.attempt import FakeContext
 
 
@@ -103,3 +104,23 @@ def test_file_systems_that_read_through_others_are_refused_at_registration(url: 
     given: dict[str, Any] = {"table": "/t", "format": "csv"}
     with pytest.raises(ValidationError, match=r"no file system that a task may name|before another|must begin with"):
         IngestParams(source=url, **given)
+
+
+def test_what_spark_reads_is_what_was_checked_whatever_is_put_in_its_place(tmp_path: Path) -> None:
+    folder = tmp_path / "srv"
+    folder.mkdir()
+    (tmp_path / "secret").write_text("theirs")
+    (folder / "a.csv").write_text("ours")
+    guard = Guard(Access("node-1", source_roots=(str(folder),), own=(str(tmp_path / "secret"),)), "source")
+    found = listing([f"{folder}/*.csv"])
+    with staged(found, tmp_path / "scratch", guard) as places:
+        (folder / "a.csv").unlink()
+        (folder / "a.csv").symlink_to(tmp_path / "secret")
+        assert [(place.suffix, place.read_text()) for place in places] == [(".csv", "ours")]
+        check_unchanged(places)
+    assert not (tmp_path / "scratch").exists()
+    with pytest.raises(Refused, match="own"), staged(found, tmp_path / "scratch", guard):
+        pass
+    (folder / "a.csv").unlink()
+    with pytest.raises(SourceChanged, match="is gone"), staged(found, tmp_path / "scratch", guard):
+        pass

@@ -106,6 +106,13 @@ def test_hosts_and_buckets_are_held_against_the_list(
     assert all("ROTA_DESTINATION_HOSTS" in refusal for refusal in found)
 
 
+@pytest.mark.parametrize("port", ["000123456", "1_2", "٢٢", " 22", "0", "-1", "22.0", True])
+def test_a_port_is_a_number_as_it_is_told_and_nothing_else_is_repeated(port: Any) -> None:
+    with pytest.raises(ValueError, match=r"^`port` is a number from 1 to 65535") as raised:
+        addresses("sftp://box/x", {"port": port})
+    assert str(port).strip() not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     "endpoint",
     [

@@ -322,6 +322,7 @@ def test_an_attempt_that_is_asked_to_stop_makes_no_backup(tmp_path: Path) -> Non
         ({"source": {"type": "folder", "path": "/data"}, "destination": "/data/backups"}, "inside the folder"),
         ({"source": {"type": "folder", "path": "/data"}, "destination": "file:///x/..//data/y"}, "inside the folder"),
         ({"destination": "somewhere"}, "must begin with '/'"),
+        ({"destination": "/srv/a\0b"}, "a NUL is in it"),
         ({"destination": "nosuch://x"}, "no file system that a task may name"),
         ({"destination": "memory://x"}, "cannot keep a backup .it is gone when the run ends"),
         ({"destination": "https://host/x"}, "cannot keep a backup .nothing can be written there"),

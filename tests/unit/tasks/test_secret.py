@@ -110,6 +110,13 @@ def test_a_value_is_blotted_out_in_the_spellings_of_urls_and_json() -> None:
         assert "rd" not in blotter.blot_text(text)
 
 
+@pytest.mark.parametrize(
+    "shown", ["supersecret-pw9", "SUPERSECRET-PW9", "https://supersecret-pw9.blob.core.windows.net"]
+)
+def test_a_value_is_blotted_out_where_it_is_taken_for_the_name_of_a_host(shown: str) -> None:
+    assert "pw9" not in redactor("SuperSecret-Pw9").blot_text(shown).lower()
+
+
 KEY = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\n  AASCBKcwggSjAgEAAoIBAQC7VJTU\nshort\n-----END KEY-----"
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -156,3 +157,18 @@ def test_many_tasks_are_compared_by_name_in_one_go(
     assert time.process_time() - begun_s < 3
     assert sum(map(len, cluster.sent)) == 30_000
     assert max(len(json.dumps(part)) for part in cluster.sent) <= LIST_BYTES_MAX
+
+
+@pytest.mark.parametrize("first", ["[" + "x," * 9 + "x]", "x" * 100_000], ids=["values", "one long text"])
+def test_aliases_that_stand_for_terabytes_are_a_wrong_call(
+    first: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"a: &a {first}"] + [f"{b}: &{b} [{','.join([f'*{a}'] * 10)}]" for a, b in pairwise("abcdefghijkl")]
+    assert ended(monkeypatch, "apply", "-f", "-", stdin="\n".join(lines).encode()) == 2
+    assert "with its aliases (*NAME) written out" in capsys.readouterr().err
+
+
+def test_aliases_that_repeat_a_little_are_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b"- &a {name: a, kind: probe, params: {x: &p [1, 2]}}\n- {name: b, kind: probe, params: {x: *p, y: *p}}\n"
+    assert ended(monkeypatch, "apply", "-f", "-", stdin=text) == 0
+    assert cluster.sent[-1][1]["params"] == {"x": [1, 2], "y": [1, 2]}

@@ -1,0 +1,69 @@
+"""What somebody put into a task's names and errors does not steer the terminal of who looks at it."""
+
+import unicodedata
+from typing import Any, Final
+
+import pytest
+from click.testing import CliRunner
+
+from node.cli.main import rota
+from node.client import Client
+
+STEERS: Final = "\x1b]0;title\x07\x1b[2J\rclean\x08\x9b31m\u202egnp\u2066\n2026-01-01 forged"
+ATTEMPT: Final = {"attempt": 1, "node": "node-1", "state": "failed", "error": STEERS}
+RUN: Final = {
+    "run_id": "r",
+    "task": "a",
+    "state": "failed",
+    "node": "node-1",
+    "attempt": 1,
+    "finished_at": None,
+    "error": STEERS,
+    "attempts": [ATTEMPT],
+    "result": None,
+}
+MEMBER: Final = {
+    "id": "node-1",
+    "slot": 0,
+    "status": "draining",
+    "reason": STEERS,
+    "aside": None,
+    "since": None,
+    "load": 0,
+    "running": 0,
+    "capacity": 1,
+    "labels": {"a": STEERS},
+    "kinds": [STEERS],
+    "url": "http://127.0.0.1:1",
+}
+CLUSTER: Final = {
+    "id": "c",
+    "node": "node-1",
+    "leader": None,
+    "term": 1,
+    "index": 1,
+    "quorum": True,
+    "waiting_for": None,
+    "members": [MEMBER],
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "answers"),
+    [
+        (["runs"], {"/v1/runs": {"items": [RUN]}}),
+        (["members"], {"/v1/members": {"items": [MEMBER], "next": None}}),
+        (["status"], {"/v1/cluster": CLUSTER, "/v1/runs": {"items": []}}),
+        (["status"], {"/v1/cluster": {**CLUSTER, "waiting_for": STEERS}, "/v1/runs": {"items": []}}),
+    ],
+    ids=["runs", "members", "status", "waiting"],
+)
+def test_what_is_told_of_a_task_does_not_steer_a_terminal(
+    words: list[str], answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Client, "get", lambda _, path, **__: answers[path])
+    monkeypatch.setattr(Client, "pages", lambda _, path, **__: iter(answers[path]["items"]), raising=False)
+    ended = CliRunner().invoke(rota, words)
+    assert ended.exception is None
+    assert "clean" in ended.stdout
+    assert not [char for char in ended.stdout if char != "\n" and unicodedata.category(char) in ("Cc", "Cf")]
