@@ -156,3 +156,20 @@ def test_many_tasks_are_compared_by_name_in_one_go(
     assert time.process_time() - begun_s < 3
     assert sum(map(len, cluster.sent)) == 30_000
     assert max(len(json.dumps(part)) for part in cluster.sent) <= LIST_BYTES_MAX
+
+
+def test_all_files_that_apply_is_given_are_sent(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It sent the last one, and left the others out without a word."""
+    words = ["apply"]
+    for name in ("a", "b", "empty"):
+        (tmp_path / name).write_text(f"{{name: {name}, kind: x}}" if name != "empty" else "# nothing")
+        words += ["-f", str(tmp_path / name)]
+    assert ended(monkeypatch, *words) == 2
+    assert "empty holds no task" in capsys.readouterr().err
+    assert cluster.sent == [], "all files are read before any is sent"
+    assert ended(monkeypatch, *words[:5]) == 0
+    assert [[task["name"] for task in part] for part in cluster.sent] == [["a", "b"]]
+    assert ended(monkeypatch, "apply", "-f", words[2], "-f", words[2]) == 2
+    assert "registered more than once in these files: a" in capsys.readouterr().err
