@@ -99,7 +99,9 @@ def _run(cluster: LocalCluster) -> None:
     with cluster, _noted(cluster):
         cluster.start()
         try:
-            click.echo(f"starting {len(cluster.names)} nodes in {cluster.folder}; their logs are {cluster.folder}/*.log")
+            click.echo(
+                f"starting {len(cluster.names)} nodes in {cluster.folder}; their logs are {cluster.folder}/*.log"
+            )
             cluster.wait_until_ready(go_on=go_on)
             _greet(cluster)
             _watch(cluster, stop)

@@ -1,7 +1,9 @@
 """What `rota up` refuses before it starts a node, and what it says then."""
 
 import fcntl
+import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,15 @@ from click.testing import CliRunner, Result
 
 from node.cli.ports import HOST, claim, free_ports
 from node.cli.up import up_command
+
+
+@pytest.fixture(autouse=True)
+def _umask() -> Iterator[None]:
+    """The command sets one for its process, which is that of the tests here."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
 
 
 def up(folder: Path, port: int) -> Result:
