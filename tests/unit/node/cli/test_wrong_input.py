@@ -3,6 +3,7 @@
 import io
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -144,6 +145,29 @@ def test_a_run_that_cannot_be_looked_at_is_not_waited_for(
     assert ended(monkeypatch, "run", "T", "--wait") == 2
     assert "HTTP 401" in capsys.readouterr().err
     assert cluster.headers["Rota-Index"] == "7", "only who has applied the start can know of it"
+
+
+def test_why_a_run_waits_is_said_while_it_is_waited_for(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a task that nobody may run nothing was said, for ever."""
+    waiting = {"run_id": "r", "task": "T", "state": "waiting", "node": None, "progress": None}
+    ends = waiting | {"state": "cancelled", "error": None, "result": None}
+    looks = iter([waiting, waiting, ends])
+    owner = {"waiting": None, "standing": [{"code": "nobody", "detail": "node-1 lacks a label (gpu=yes)"}]}
+    answers: dict[str, Callable[[], Any]] = {"/v1/runs/r": lambda: next(looks), "/v1/tasks/T/owner": lambda: owner}
+    started = cluster.send
+
+    def send(method: str, target: str, *rest: Any, preload: bool) -> Any:
+        answer = started(method, target, *rest, preload=preload)
+        if target in answers:
+            answer.data = json.dumps(answers[target]()).encode()
+        return answer
+
+    monkeypatch.setattr(Client, "_send", lambda _, *words, preload: send(*words, preload=preload))
+    monkeypatch.setattr("node.cli.runs.WAITING_S", 0)
+    assert ended(monkeypatch, "run", "T", "--wait") == 1
+    assert capsys.readouterr().err == "rota: r waits: node-1 lacks a label (gpu=yes)\n"
 
 
 def test_many_tasks_are_compared_by_name_in_one_go(
