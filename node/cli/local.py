@@ -108,7 +108,8 @@ class LocalCluster:
             plan: dict[str, list[int]] = json.loads(path.read_text())
             if len(plan) != nodes:
                 raise ValueError(
-                    f"{self.folder} holds a cluster of {len(plan)} nodes: start it with --nodes {len(plan)}"
+                    f"{self.folder} holds a cluster of {len(plan)} nodes: start it with --nodes {len(plan)}, "
+                    "or choose another folder for a new cluster"
                 )
             if http_ports:
                 plan = {name: [ports[0], http] for (name, ports), http in zip(plan.items(), http_ports, strict=True)}

@@ -31,6 +31,25 @@ def hold(ports: Iterable[int]) -> ExitStack:
     return held
 
 
+def claim(ports: Iterable[int]) -> ExitStack:
+    """Claim ports against every other `claim` on this machine, until the stack is closed, or this process ends.
+
+    A node listens only seconds after `rota up` has seen that its port is free, and until then a second `rota up` sees
+    the same. The claim is a socket in Linux's abstract namespace, which leaves no file behind. Raises `OSError` for the
+    first port that is claimed already or that somebody listens on; its `filename` is the port.
+    """
+    with ExitStack() as claimed:
+        for port in ports:
+            mark = claimed.enter_context(closing(socket.socket(socket.AF_UNIX)))
+            try:
+                mark.bind(f"\0rota-up-{port}")
+                with ExitStack() as probe:
+                    _bind(probe, port)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(port)) from error
+        return claimed.pop_all()
+
+
 def _bind(stack: ExitStack, port: int) -> int:
     one = stack.enter_context(closing(socket.socket()))
     one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -3,9 +3,10 @@
 import codecs
 import json
 import sys
+import time
 import uuid
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -15,6 +16,9 @@ from node.cli.following import Following
 from node.cli.text import say
 from node.cli.watching import watch
 from node.client import path
+
+WAITING_S: Final = 3.0
+"""From then on `rota run --wait` says, once, why a run waits: it may do so for ever."""
 
 
 @click.command("run")
@@ -69,14 +73,21 @@ def _params(pairs: tuple[str, ...]) -> dict[str, Any]:
     return parsed
 
 
+def _why_it_waits(api: Api, task: str) -> str:
+    owner = api.client.get(path("v1", "tasks", task, "owner"))
+    return "; ".join(filter(None, (owner["waiting"], *(told["detail"] for told in owner["standing"]))))
+
+
 def _watched(api: Api, run_id: str, index: str) -> dict[str, Any]:
     """Show how far a run is until it has ended. Whoever has not applied `index` does not know it yet."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[far]}"), TimeElapsedColumn())
     unseen = api.as_json or not api.console.is_terminal
+    silent_until_s: float | None = time.monotonic() + WAITING_S
     with Progress(*columns, console=api.console, disable=unseen, transient=True) as progress:
         bar = progress.add_task(run_id, total=None, far="")
 
         def look(majority: bool) -> dict[str, Any]:
+            nonlocal silent_until_s
             query = {"consistent": "true" if majority else None}
             run: dict[str, Any] = api.client.call(
                 "GET", path("v1", "runs", run_id), query=query, headers={"Rota-Index": index}
@@ -90,6 +101,9 @@ def _watched(api: Api, run_id: str, index: str) -> dict[str, Any]:
                 total=done.get("total"),
                 far=progress_text(**done) if done else "",
             )
+            if run["state"] == "waiting" and silent_until_s is not None and time.monotonic() >= silent_until_s:
+                silent_until_s = None
+                click.echo(f"rota: {run_id} waits: {_why_it_waits(api, run['task'])}", err=True)
             return run
 
         return watch(look, lambda why: say(f"rota: cannot see how {run_id} goes: {why}", err=True))

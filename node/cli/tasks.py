@@ -28,21 +28,28 @@ STATE_FIELDS: Final = frozenset(get_type_hints(TaskView)) - frozenset(Spec.model
 @click.command("apply")
 @click.option(
     "-f",
-    "file",
+    "files",
     required=True,
-    help="A YAML or JSON file with one task, a list of them, or several documents; - for standard input.",
+    multiple=True,
+    metavar="FILE",
+    help="A YAML or JSON file with one task, a list of them, or several documents; - for standard input. "
+    "May be given several times: all files are checked and sent together.",
 )
 @click.option("--dry-run", is_flag=True, help="Check it, and say what would change; change nothing.")
 @api_command
-def apply_command(api: Api, file: str, dry_run: bool) -> None:
+def apply_command(api: Api, files: tuple[str, ...], dry_run: bool) -> None:
     """Register tasks, or change them."""
-    specs = list(_specs(file))
-    if not specs:
-        raise click.UsageError(f"{file} holds no task")
+    specs: list[dict[str, Any]] = []
+    for file in files:
+        found = list(_specs(file))
+        if not found:
+            raise click.UsageError(f"{file} holds no task")
+        specs += found
     # As text: a name may be anything yet, a list too, and the API says what is wrong with it.
     names = Counter(str(spec["name"]) for spec in specs if "name" in spec)
     if twice := sorted(name for name, count in names.items() if count > 1):
-        raise click.UsageError(f"{file}: registered more than once in one file: {', '.join(twice)}")
+        where = "one file" if len(files) == 1 else "these files"
+        raise click.UsageError(f"{', '.join(files)}: registered more than once in {where}: {', '.join(twice)}")
     answers: list[Any] = []
     for part in _parts(specs):
         query = {"dry_run": "true"} if dry_run else None

@@ -3,10 +3,9 @@
 import fcntl
 import os
 import signal
-import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -14,6 +13,7 @@ import click
 
 from node.cli import tokens
 from node.cli.local import LocalCluster, NotInTime
+from node.cli.ports import claim
 from node.cli.up_settings import NotForUp, handed_on
 from node.config import unknown_settings
 
@@ -53,14 +53,15 @@ def up_command(nodes: int, folder: Path, port: int) -> None:
         raise click.ClickException(f"cannot use {folder}: {error.strerror}") from error
     with lock:
         _hold(lock, folder)
-        _refuse_taken(ports)
-        try:
-            cluster = LocalCluster(folder, nodes, ports, env=settings, umask=umask)
-        except ValueError as error:
-            raise click.UsageError(str(error)) from error
-        except OSError as error:
-            raise click.ClickException(f"cannot use {error.filename or folder}: {error.strerror}") from error
-        _run(cluster)
+        _refuse_left_over(folder)
+        with _claimed(ports):
+            try:
+                cluster = LocalCluster(folder, nodes, ports, env=settings, umask=umask)
+            except ValueError as error:
+                raise click.UsageError(str(error)) from error
+            except OSError as error:
+                raise click.ClickException(f"cannot use {error.filename or folder}: {error.strerror}") from error
+            _run(cluster)
 
 
 def _hold(lock: IO[str], folder: Path) -> None:
@@ -98,6 +99,9 @@ def _run(cluster: LocalCluster) -> None:
     with cluster, _noted(cluster):
         cluster.start()
         try:
+            click.echo(
+                f"starting {len(cluster.names)} nodes in {cluster.folder}; their logs are {cluster.folder}/*.log"
+            )
             cluster.wait_until_ready(go_on=go_on)
             _greet(cluster)
             _watch(cluster, stop)
@@ -127,16 +131,37 @@ def _noted(cluster: LocalCluster) -> Iterator[None]:
         tokens.forget(cluster.token_file, cluster.http_ports, os.environ)
 
 
-def _refuse_taken(ports: list[int]) -> None:
-    for port in ports:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _refuse_left_over(folder: Path) -> None:
+    """Nodes outlive a `rota up` that was killed with SIGKILL, and keep their folders and ports."""
+    left = {path.parent.name: holder for path in sorted(folder.glob("node-*/lock")) if (holder := _holder(path))}
+    if left:
+        nodes = ", ".join(f"{name} (process {holder})" for name, holder in left.items())
+        raise click.ClickException(
+            f"nodes of an earlier `rota up` still run on {folder}: {nodes}. "
+            f"Stop them, and start again: kill {' '.join(left.values())}"
+        )
+
+
+def _holder(path: Path) -> str | None:
+    """The id of the process that holds a node's data folder by its lock file; None if none does."""
+    try:
+        with path.open() as lock:
             try:
-                probe.bind(("127.0.0.1", port))
-            except OSError as error:
-                raise click.ClickException(
-                    f"port {port} is taken ({error.strerror}): choose others with --port"
-                ) from error
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return lock.read().strip() or None
+    except OSError as error:
+        raise click.ClickException(f"cannot use {path}: {error.strerror}") from error
+    return None
+
+
+def _claimed(ports: list[int]) -> ExitStack:
+    try:
+        return claim(ports)
+    except OSError as error:
+        raise click.ClickException(
+            f"port {error.filename} is taken ({error.strerror}): choose others with --port"
+        ) from error
 
 
 def _greet(cluster: LocalCluster) -> None:

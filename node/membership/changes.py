@@ -92,7 +92,7 @@ class Membership:
     async def remove(self, member: str, timeout_s: float) -> Result:
         """Let a member go: out of the state once it is down, then out of Raft."""
         if member == self._me:
-            return Result("self", detail="a member cannot remove itself: ask another one")
+            return Result("self", detail=f"a member cannot remove itself: ask another one{self._for_example()}")
         # Who is let in by half counts for no majority yet, and may not come to before this one has gone.
         if (fault := self._under_way(self._half_made & self._raft.members - {member})) is not None:
             return Result("busy", detail=fault)
@@ -169,6 +169,15 @@ class Membership:
             and member.reason == "new"
             and (member.host, member.raft_port, member.http_port) == (seed.host, seed.raft_port, seed.http_port)
         )
+
+    def _for_example(self) -> str:
+        """The address of another member's API, as `rota` takes it; empty where there is none that is up."""
+        members = self._state().members
+        for name, one in sorted(members.items()):
+            if name != self._me and one.status == "up":
+                host = f"[{one.host}]" if ":" in one.host else one.host
+                return f" (ROTA_URL=http://{host}:{one.http_port})"
+        return ""
 
     async def _gone(self, member: str, timeout_s: float) -> bool:
         """Wait until somebody is no member any more."""

@@ -116,7 +116,7 @@ class Introduction:
 def _founded(node: str, url: str, cluster: Cluster, sleep: Callable[[float], None], tries: int) -> Roster:
     """The members of a cluster that there is. Raises `NotLetIn` if it is not there in time for `node`."""
     why = ""
-    for _ in range(tries):
+    for turn in range(tries):
         try:
             roster = _roster(url, cluster)
             if roster.cluster_id:
@@ -124,6 +124,8 @@ def _founded(node: str, url: str, cluster: Cluster, sleep: Callable[[float], Non
             why = "it has no members yet"
         except Unreachable as error:
             why = str(error)
+        if turn == 0:
+            _log.warning("ROTA_JOIN=%s: %s; asking again for %.0f s", url, why, (tries - 1) * PAUSE_S)
         sleep(PAUSE_S)
     raise _not_in_time(node, url, why)
 

@@ -135,9 +135,10 @@ class Waiting:
     without: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        reasons = [f"{_names(self.silent)} {'has' if len(self.silent) == 1 else 'have'} not answered"] * bool(
-            self.silent
-        )
+        reasons = []
+        if self.silent:
+            have = "has" if len(self.silent) == 1 else "have"
+            reasons.append(f"{_names(self.silent)} {have} not answered (not started, out of reach, or another secret)")
         for member, lacks, adds in self.differing:
             lacking = [f"it lacks {_names(lacks)}"] if lacks else []
             adding = [f"it names {_names(adds)} besides"] if adds else []
@@ -367,7 +368,10 @@ class Founding:
                 continue
             elif said.roll != self.roll:
                 theirs = frozenset(said.members)
-                lacks, adds = (self.listed - theirs, theirs - self.listed) if theirs else (frozenset(), frozenset())
+                if not theirs:  # its digest has come, and the list itself has not
+                    held.append((name, "has another list of members (ROTA_MEMBERS), and has not told yet which"))
+                    continue
+                lacks, adds = self.listed - theirs, theirs - self.listed
                 differing.append((name, tuple(sorted(lacks)), tuple(sorted(adds))))
             elif said.founding:
                 held.append((name, f"takes part in a founding with another data folder of a member: {_EMPTY}"))

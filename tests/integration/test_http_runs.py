@@ -61,6 +61,8 @@ async def test_a_run_by_hand_is_made_once_for_each_key() -> None:
         naive = await served.ask("POST", "/v1/tasks/a/runs", json={"fire_at": "2026-11-01T00:00:00"})
         assert list(naive.fields) == ["fire_at"]
         assert (await served.ask("POST", "/v1/tasks/a/runs", headers={"Idempotency-Key": "k" * 300})).status == 400
+        unknown = await served.ask("GET", "/v1/runs/a/log")
+        assert (unknown.status, unknown.json["detail"].endswith("its runs are those of `rota runs a`")) == (404, True)
 
 
 @on_loop

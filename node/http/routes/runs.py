@@ -111,7 +111,8 @@ async def find(call: Call, run_id: str) -> Run | Ended:
         return active
     ended = await asyncio.to_thread(call.node.history.run, run_id)
     if ended is None:
-        raise Problem("not-found", f"there is no run {run_id[:200]!r}, or it is no longer kept")
+        named = f"; that is a task's name: its runs are those of `rota runs {run_id}`" * (run_id in call.state.tasks)
+        raise Problem("not-found", f"there is no run {run_id[:200]!r}, or it is no longer kept{named}")
     return ended
 
 

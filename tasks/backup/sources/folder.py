@@ -197,7 +197,7 @@ def restore(content: Content, target: Path, overwrite: bool) -> None:
     """
     target = target.resolve()
     if not overwrite and target.exists() and (not target.is_dir() or not empty(target)):
-        raise TargetExists(f"{target} is there and not empty: name another target, or allow to overwrite it")
+        raise TargetExists(f"{target} is there and not empty: name another target, or give --overwrite")
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = beside(target)
     with closed_to_others():

@@ -201,7 +201,7 @@ def restore(content: Content, database: Database, dumped_with: str, overwrite: b
     """
     tools = database.tools(at_least=int(dumped_with.partition(".")[0]))
     if not overwrite and int(database.ask(tools, _USER_RELATIONS)) > 0:
-        raise TargetExists(f"{database.url} is not empty: name another database, or allow to overwrite what is in it")
+        raise TargetExists(f"{database.url} is not empty: name another database, or give --overwrite")
     argv = [tools.program("pg_restore"), "--single-transaction", "--no-owner", "--no-privileges", "--no-password"]
     argv += ["--clean", "--if-exists"] if overwrite else []
     with database.running([*argv, f"--dbname={database.url}"], subprocess.PIPE, subprocess.DEVNULL) as process:

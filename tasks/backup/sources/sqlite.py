@@ -129,7 +129,7 @@ def restore(content: Content, target: Path, overwrite: bool, entry: FileEntry) -
     if target.is_dir():
         raise TargetExists(f"{target} is a folder: name the file that is to become the database")
     if target.exists() and not overwrite:
-        raise TargetExists(f"{target} is there: name another target, or allow to overwrite it")
+        raise TargetExists(f"{target} is there: name another target, or give --overwrite")
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = beside(target)
     try:

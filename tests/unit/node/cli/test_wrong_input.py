@@ -3,6 +3,7 @@
 import io
 import json
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -147,6 +148,29 @@ def test_a_run_that_cannot_be_looked_at_is_not_waited_for(
     assert cluster.headers["Rota-Index"] == "7", "only who has applied the start can know of it"
 
 
+def test_why_a_run_waits_is_said_while_it_is_waited_for(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a task that nobody may run nothing was said, for ever."""
+    waiting = {"run_id": "r", "task": "T", "state": "waiting", "node": None, "progress": None}
+    ends = waiting | {"state": "cancelled", "error": None, "result": None}
+    looks = iter([waiting, waiting, ends])
+    owner = {"waiting": None, "standing": [{"code": "nobody", "detail": "node-1 lacks a label (gpu=yes)"}]}
+    answers: dict[str, Callable[[], Any]] = {"/v1/runs/r": lambda: next(looks), "/v1/tasks/T/owner": lambda: owner}
+    started = cluster.send
+
+    def send(method: str, target: str, *rest: Any, preload: bool) -> Any:
+        answer = started(method, target, *rest, preload=preload)
+        if target in answers:
+            answer.data = json.dumps(answers[target]()).encode()
+        return answer
+
+    monkeypatch.setattr(Client, "_send", lambda _, *words, preload: send(*words, preload=preload))
+    monkeypatch.setattr("node.cli.runs.WAITING_S", 0)
+    assert ended(monkeypatch, "run", "T", "--wait") == 1
+    assert capsys.readouterr().err == "rota: r waits: node-1 lacks a label (gpu=yes)\n"
+
+
 def test_many_tasks_are_compared_by_name_in_one_go(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,3 +196,20 @@ def test_aliases_that_repeat_a_little_are_read(cluster: Cluster, monkeypatch: py
     text = b"- &a {name: a, kind: probe, params: {x: &p [1, 2]}}\n- {name: b, kind: probe, params: {x: *p, y: *p}}\n"
     assert ended(monkeypatch, "apply", "-f", "-", stdin=text) == 0
     assert cluster.sent[-1][1]["params"] == {"x": [1, 2], "y": [1, 2]}
+
+
+def test_all_files_that_apply_is_given_are_sent(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It sent the last one, and left the others out without a word."""
+    words = ["apply"]
+    for name in ("a", "b", "empty"):
+        (tmp_path / name).write_text(f"{{name: {name}, kind: x}}" if name != "empty" else "# nothing")
+        words += ["-f", str(tmp_path / name)]
+    assert ended(monkeypatch, *words) == 2
+    assert "empty holds no task" in capsys.readouterr().err
+    assert cluster.sent == [], "all files are read before any is sent"
+    assert ended(monkeypatch, *words[:5]) == 0
+    assert [[task["name"] for task in part] for part in cluster.sent] == [["a", "b"]]
+    assert ended(monkeypatch, "apply", "-f", words[2], "-f", words[2]) == 2
+    assert "registered more than once in these files: a" in capsys.readouterr().err

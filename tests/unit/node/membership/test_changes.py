@@ -181,9 +181,13 @@ def test_nobody_is_let_go_whose_absence_would_leave_no_majority() -> None:
     serving(scenario())
 
 
-def test_nobody_removes_itself() -> None:
+def test_nobody_removes_itself_and_where_to_ask_is_said() -> None:
     async def scenario() -> None:
-        assert (await Here().membership.remove("a", 1)).code == "self"
+        here = Here()
+        here.history.must(MarkDown(NOW_US, "b", 1, "gone", 1))
+        refused, c = await here.membership.remove("a", 1), here.history.state.members["c"]
+        assert refused.code == "self"
+        assert f"ask another one (ROTA_URL=http://{c.host}:{c.http_port})" in refused.detail, "b is down"
 
     serving(scenario())
 

@@ -125,6 +125,15 @@ def test_a_cluster_that_is_not_there_in_time_is_said_to_be_so(cluster: Cluster, 
         came(cluster)
 
 
+def test_that_a_cluster_is_waited_for_is_said_at_once_and_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing was said for the minute that it lasts."""
+    cluster = Cluster(*OTHERS)
+    cluster.reading = [Unreachable("no member answered: cannot connect")] * 3
+    assert came(cluster) == (*OTHERS, ME)
+    waits = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert waits == ["ROTA_JOIN=http://c: no member answered: cannot connect; asking again for 2 s"]
+
+
 def test_something_else_at_that_address_is_said_to_be_no_member() -> None:
     cluster = Cluster(*OTHERS)
     cluster.get = lambda path: ["hello"]  # type: ignore[method-assign]

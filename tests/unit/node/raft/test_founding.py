@@ -58,7 +58,8 @@ def test_a_majority_founds_nothing_and_says_who_is_silent() -> None:
         talk(a, b)
     assert a.founding == b.founding == ""
     assert a.outlook(NOW_S) == Waiting(silent=("c",))
-    assert str(a.outlook(NOW_S)) == "waiting to found a cluster: c has not answered"
+    said = "waiting to found a cluster: c has not answered (not started, out of reach, or another secret)"
+    assert str(a.outlook(NOW_S)) == said
     assert a.outlook(NOW_S + FRESH_S + 1) == Waiting(silent=("b", "c")), "an answer does not count for ever"
 
 
@@ -70,6 +71,15 @@ def test_lists_that_differ_found_nothing_and_what_differs_is_said() -> None:
     assert a.outlook(NOW_S) == Waiting(differing=(("c", ("c",), ("d",)),))
     said = "the list of members that c has (ROTA_MEMBERS) differs from the one here: it lacks c and it names d besides"
     assert said in str(a.outlook(NOW_S))
+
+
+def test_a_list_that_differs_and_is_not_told_yet_is_no_list_that_others_are_left_out_of() -> None:
+    """A node that has just started tells that its list is another one first, and the list in its next message."""
+    a, c = made("a"), made("c", frozenset("abd"))
+    a.hear(replace(c.statement(), members=(), without=()), NOW_S)
+    said = str(a.outlook(NOW_S))
+    assert "c has another list of members (ROTA_MEMBERS), and has not told yet which" in said
+    assert "by hand" not in said
 
 
 def test_who_is_on_the_list_of_others_only_does_not_keep_those_of_the_list_from_founding() -> None:
