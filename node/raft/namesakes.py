@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
 
+from node.raft.calls import Calls
 from node.raft.claim import PATIENCE_S, Claim, Namesake
+from node.raft.connections import Connection
 from node.raft.errors import NameTaken
 from node.raft.messages import Message
 
@@ -64,9 +66,8 @@ class Namesakes:
         self._newcomers: list[_Newcomer] = []
         self._number = 0
         self._begun = False
-        self._asking: dict[Node, Any] = {}
+        self._calls = Calls(consensus, self._heard, self._inquiry_ended)
         """This member's own inquiries."""
-        self._asked_s: dict[Node, float] = {}
         self._pinged_s: dict[Node, float] = {}
         self._told: set[str] = set()
 
@@ -87,7 +88,7 @@ class Namesakes:
             else:
                 # It is back, and is asked at once: were the last one that has let this start in to go now, this start
                 # would have to settle anew, and could not vote for a second.
-                self._asked_s.pop(node, None)
+                self._calls.soon(node)
             let_in()
 
         if not asks:
@@ -173,11 +174,19 @@ class Namesakes:
 
     def connected(self, node: Node, term: int) -> None:
         """A member that this one has dialled, and whose term is this, lets it in."""
+        self._let_in_by(node, term)
+
+    def _let_in_by(self, node: Node, term: int) -> None:
+        first = not self.claim.held
         self.claim.let_in(node.id, term, monotonic())
+        if first:  # from now on it counts where a port refuses: whoever is dead is not waited for (`claim`)
+            for other in self._transport.others():
+                self._calls.soon(other)
+                self._transport.dial_soon(other)
 
     def parted(self, node: Node) -> None:
         """A member is not connected any more."""
-        if node not in self._asking:
+        if self._calls.under_way(node) is None:
             self.claim.parted(node.id, monotonic())
 
     def taken(self, node: Node, message: Message) -> None:
@@ -196,7 +205,8 @@ class Namesakes:
         self._ask(now)
         others = self._transport.others()
         reached = {node.id for node in others if self._transport.reached(node) or self._greeted(node)}
-        self.claim.look({node.id for node in others}, reached, now)
+        refused_s = {node.id: max(self._transport.refused_s(node), self._calls.refused_s(node)) for node in others}
+        self.claim.look({node.id for node in others}, reached, now, refused_s)
         namesake = self.claim.lost_to(self._consensus.hears_leader(), now)
         if namesake is not None:
             raise NameTaken(
@@ -205,30 +215,26 @@ class Namesakes:
             )
 
     def _greeted(self, node: Node) -> bool:
-        connection = self._asking.get(node)
-        return connection is not None and bool(connection.ready)
+        connection = self._calls.under_way(node)
+        return connection is not None and connection.ready
 
     def _ask(self, now_s: float) -> None:
         """Inquire of those who would dial this one: they may have dialled another start of it."""
         for node in self._transport.others():
             self._attend(node, now_s)
-            connection = self._asking.get(node)
-            wanted = connection is None and self.claim.asks(node.id) and not self._transport.dials(node)
-            pause_s = LATER_S if self.settled else AGAIN_S
-            if wanted and now_s - self._asked_s.get(node, float("-inf")) >= pause_s:
-                self._asked_s[node] = now_s
-                made = self._transport.inquire(node, partial(self._heard, node))
-                if made is not None:
-                    made.setOnDisconnectedCallback(partial(self._inquiry_ended, node, made))
-                    self._asking[node] = made
-        for node in [node for node in self._asking if node not in self._transport.others()]:
-            self._asking[node].disconnect()
+            if self.claim.asks(node.id) and not self._transport.dials(node):
+                pause_s = LATER_S if self.settled else AGAIN_S
+                self._calls.ask(node, self._transport.hello(node, asks=True), now_s, pause_s)
+        for node in self._calls.called():
+            if node not in self._transport.others():
+                self._calls.hang_up(node)
 
     def _attend(self, node: Node, now_s: float) -> None:
         """See to an inquiry: over once the member has dialled; kept alive until then; given up if nothing is heard."""
-        connection, asked_s = self._asking.get(node), self._asked_s.get(node, now_s)
+        connection = self._calls.under_way(node)
         if connection is None:
             return
+        asked_s = self._calls.begun_s(node)
         if self.claim.asks(node.id):
             if now_s - asked_s > (PATIENCE_S if connection.ready else self._consensus.timing.dial_s):
                 connection.disconnect()
@@ -238,27 +244,24 @@ class Namesakes:
             self._pinged_s[node] = now_s
             connection.send({"type": "ping"})
 
-    def _heard(self, node: Node, connection: Any, message: Message) -> None:
+    def _heard(self, node: Node, connection: Connection, message: Message) -> None:
         """What comes on an inquiry."""
         kind = message["type"]
         if kind == "cluster":
             if message["member"] != node.id or not self._transport.is_ours(node, message["id"]):
                 connection.disconnect()
             else:
-                self.claim.let_in(node.id, message["term"], monotonic())
+                self._let_in_by(node, message["term"])
         elif kind == "taken":
             self.taken(node, message)
             connection.disconnect()
         elif kind == "probe":
             self.probed(connection, message)
 
-    def _inquiry_ended(self, node: Node, connection: Any) -> None:
-        if self._asking.get(node) is connection:
-            del self._asking[node]
-            if not self._transport.reached(node):
-                self.claim.parted(node.id, monotonic())
+    def _inquiry_ended(self, node: Node) -> None:
+        if not self._transport.reached(node):
+            self.claim.parted(node.id, monotonic())
 
     def close(self) -> None:
         """End all inquiries."""
-        for node in list(self._asking):
-            self._asking[node].disconnect()
+        self._calls.end()
