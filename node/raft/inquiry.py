@@ -5,19 +5,17 @@ node, or they are not to be called by it, are called for the one question (`call
 """
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
 
 from node.raft.calls import Calls
 from node.raft.connections import Connection
+from node.raft.core import Core
 from node.raft.folder import FOUNDING, LIFE, LOST, TOLD
 from node.raft.founding import Bound, Founding, Outlook, Statement, Told, bound_by, read, told_by
 from node.raft.journal import SqliteJournal
-
-if TYPE_CHECKING:
-    from node.raft.consensus import Consensus
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +40,7 @@ Message = dict[str, Any]
 class Inquiry:
     """What this member does towards founding. Used in Raft's thread."""
 
-    def __init__(self, consensus: "Consensus", journal: SqliteJournal) -> None:
+    def __init__(self, consensus: Core, journal: SqliteJournal) -> None:
         self._consensus = consensus
         self._journal = journal
         self._calls = Calls(consensus, self._called)

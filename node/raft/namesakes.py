@@ -9,9 +9,10 @@ start has its name, it calls on a connection that carries nothing else: an inqui
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
@@ -19,14 +20,9 @@ from pysyncobj.node import Node
 from node.raft.calls import Calls
 from node.raft.claim import PATIENCE_S, Claim, Namesake
 from node.raft.connections import Connection
+from node.raft.core import Core, TransportPort
 from node.raft.errors import NameTaken
 from node.raft.messages import Message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.raft.consensus import Consensus
-    from node.raft.transport import Transport
 
 PROBE_S: Final = 3.0
 AGAIN_S: Final = 0.2
@@ -46,7 +42,7 @@ class _Newcomer:
     node: Node
     connection: Any
     where: str
-    again: "Callable[[], None]"
+    again: Callable[[], None]
     """See once more whether it can be let in."""
     since_s: float
     number: int
@@ -57,7 +53,7 @@ class _Newcomer:
 class Namesakes:
     """What is known of the starts of all members. Used in Raft's thread."""
 
-    def __init__(self, consensus: "Consensus", transport: "Transport", start: str) -> None:
+    def __init__(self, consensus: Core, transport: TransportPort, start: str) -> None:
         self.claim = Claim(start, monotonic())
         self._consensus, self._transport = consensus, transport
         self._starts: dict[Any, tuple[Node, str, str]] = {}
@@ -74,7 +70,7 @@ class Namesakes:
     # -- the starts of others
 
     def enter(
-        self, node: Node, connection: Any, start: str, where: str, let_in: "Callable[[], None]", *, asks: bool = False
+        self, node: Node, connection: Any, start: str, where: str, let_in: Callable[[], None], *, asks: bool = False
     ) -> None:
         """A start of a member has come. `let_in` is called at once, or when the start that was there is gone.
 

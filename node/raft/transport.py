@@ -4,7 +4,7 @@
 import logging
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
@@ -12,12 +12,10 @@ from pysyncobj.tcp_connection import CONNECTION_STATE
 from pysyncobj.transport import TCPTransport
 
 from node.raft.connections import Connection, mend_dialled
+from node.raft.core import Core
 from node.raft.listener import Listener
 from node.raft.messages import MESSAGE_BYTES, BadMessage, Message
 from node.raft.namesakes import Namesakes
-
-if TYPE_CHECKING:
-    from node.raft.consensus import Consensus
 
 PING_S = 1.0
 UNKNOWN_S = 5.0
@@ -57,7 +55,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
 
     _server: Any
 
-    def __init__(self, syncObj: "Consensus", selfNode: Node, otherNodes: set[Node]) -> None:
+    def __init__(self, syncObj: Core, selfNode: Node, otherNodes: set[Node]) -> None:
         self.heard: dict[str, float] = {}
         self._consensus = syncObj
         self._acknowledgements: list[tuple[Node, Message]] = []
