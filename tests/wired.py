@@ -61,6 +61,7 @@ class Wire:
         self.peer = "127.0.0.1"
         self.sent: list[Message] = []
         self.backlog_bytes = 0
+        self.refused_s = float("-inf")
 
     def send(self, message: Message) -> None:
         self.sent.append(message)
@@ -81,9 +82,6 @@ class WiredTransport(Transport):
         self._ready = True
         self.namesakes.claim.settled, self.namesakes.claim.alone = True, False
 
-    def inquire(self, _node: object, _heard: object) -> None:
-        """Nobody."""
-
     def _connectIfNecessary(self) -> None:  # noqa: N802
         """The world connects."""
 
@@ -99,6 +97,27 @@ class NoCalls:
 
     def ask(self, *_: object) -> None:
         """Not asked."""
+
+    def soon(self, _node: object) -> None:
+        """Not even soon."""
+
+    def hang_up(self, _node: object) -> None:
+        """Nothing is open."""
+
+    def under_way(self, _node: object) -> None:
+        """Nothing is open."""
+
+    def called(self) -> list[Any]:
+        """Nobody."""
+        return []
+
+    def begun_s(self, _node: object) -> float:
+        """Never."""
+        return float("-inf")
+
+    def refused_s(self, _node: object) -> float:
+        """Never."""
+        return float("-inf")
 
     def end(self) -> None:
         """Nothing is open."""
@@ -193,6 +212,7 @@ class World:
                 mock.patch.object(node.raft.elections, "random", self.rng),
                 mock.patch.object(node.raft.consensus, "Transport", WiredTransport),
                 mock.patch.object(node.raft.inquiry, "Calls", NoCalls),
+                mock.patch.object(node.raft.namesakes, "Calls", NoCalls),
                 mock.patch.object(node.raft.folder, "SqliteJournal", QuickJournal),
             ]
             raft = node.raft

@@ -1,83 +1,107 @@
-"""Calls of one question: to whoever is at a member's Raft port, of whatever cluster, and known to it or not."""
+"""Calls that carry one question: to the process at a member's Raft port, of whatever cluster, known to it or not."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import Any, Final, Protocol
 
-from pysyncobj.monotonic import monotonic
-from pysyncobj.tcp_connection import CONNECTION_STATE
+from pysyncobj import SyncObjConf
+from pysyncobj.node import Node
 
 from node.raft.connections import Connection
 from node.raft.messages import Message
-
-if TYPE_CHECKING:
-    from node.raft.consensus import Consensus
+from node.raft.sealing import Seal
 
 ANSWER_BYTES: Final = 256 << 10
 """The largest answer."""
 
-CALL_S: Final = 2.0
-"""A call that has had no answer for so long is given up."""
+_NEVER_S: Final = float("-inf")
+
+
+class Library(Protocol):
+    """What a connection is made with: the library's settings, its poller, and what seals messages."""
+
+    conf: SyncObjConf
+    encryptor: Seal
+    _poller: Any
 
 
 class Calls:
-    """One at a time to each member. Used in Raft's thread. `on_answer` gets each answer."""
+    """One call at a time to each member. Used in Raft's thread.
 
-    def __init__(self, consensus: "Consensus", on_answer: Callable[[Message], None]) -> None:
-        self._consensus = consensus
-        self._on_answer = on_answer
-        self._open: dict[str, tuple[Connection, float]] = {}
-        self._begun_s: dict[str, float] = {}
+    on_answer: gets what comes, with the node that was called and the connection, which stays open until `hang_up`.
+    on_end: gets the node, each time that a call has ended.
+    """
 
-    def ask(self, member: str, question: Message, now_s: float, again_s: float) -> None:
+    def __init__(
+        self,
+        library: Library,
+        on_answer: Callable[[Node, Connection, Message], None],
+        on_end: Callable[[Node], None] = lambda _node: None,
+    ) -> None:
+        self._library = library
+        self._on_answer, self._on_end = on_answer, on_end
+        self._open: dict[Node, Connection] = {}
+        self._begun_s: dict[Node, float] = {}
+        self._refused_s: dict[Node, float] = {}
+
+    def ask(self, node: Node, question: Message, now_s: float, again_s: float) -> None:
         """Call a member, unless a call is under way, or the last one was begun less than `again_s` ago."""
-        connection, since_s = self._open.get(member, (None, 0.0))
-        if connection is not None:
-            if now_s - since_s > CALL_S:
-                self._hang_up(member)
+        if node in self._open or now_s - self._begun_s.get(node, _NEVER_S) < again_s:
             return
-        if now_s - self._begun_s.get(member, float("-inf")) < again_s:
-            return
-        self._begun_s[member] = now_s
-        self._call(member, question)
-
-    def _call(self, member: str, question: Message) -> None:
-        here = self._consensus
-        node, conf = here.book.node(member), here.conf
+        self._begun_s[node] = now_s
+        conf = self._library.conf
         connection = Connection(
-            here._poller,
-            timeout=conf.connectionTimeout,
+            self._library._poller,
+            timeout=float("inf"),  # whoever calls gives up
             sendBufferSize=conf.sendBufferSize,
             recvBufferSize=conf.recvBufferSize,
         )
-        connection.encryptor = here.encryptor
+        connection.encryptor = self._library.encryptor
 
         def greeted() -> None:
             connection.limit_bytes = ANSWER_BYTES
             connection.send(question)
 
-        def answered(message: Message) -> None:
-            self._hang_up(member)
-            if message["type"] == "founding_answer" and message["member"] == member:
-                self._on_answer(message)
-
         connection.on_greeted = greeted
         connection.setOnConnectedCallback(connection.greet)
-        connection.setOnMessageReceivedCallback(answered)
-        connection.setOnDisconnectedCallback(lambda: self._ended(member, connection))
-        self._open[member] = (connection, monotonic())
+        connection.setOnMessageReceivedCallback(partial(self._on_answer, node, connection))
+        connection.setOnDisconnectedCallback(partial(self._ended, node, connection))
+        self._open[node] = connection
         if not connection.connect(node.ip, node.port):
-            self._hang_up(member)
+            self._ended(node, connection)
 
-    def _hang_up(self, member: str) -> None:
-        connection, _ = self._open.pop(member, (None, 0.0))
-        if connection is not None and connection.state != CONNECTION_STATE.DISCONNECTED:
-            connection.disconnect()
+    def soon(self, node: Node) -> None:
+        """The next call of that member need not wait."""
+        self._begun_s.pop(node, None)
 
-    def _ended(self, member: str, connection: Connection) -> None:
-        if self._open.get(member, (None, 0.0))[0] is connection:
-            del self._open[member]
+    def under_way(self, node: Node) -> Connection | None:
+        """The connection of the call to that member, if there is one."""
+        return self._open.get(node)
+
+    def called(self) -> list[Node]:
+        """To whom a call is under way."""
+        return list(self._open)
+
+    def begun_s(self, node: Node) -> float:
+        """When the last call of that member began."""
+        return self._begun_s.get(node, _NEVER_S)
+
+    def refused_s(self, node: Node) -> float:
+        """When the last call of that member began that was answered with "connection refused"."""
+        return self._refused_s.get(node, _NEVER_S)
+
+    def hang_up(self, node: Node) -> None:
+        """End the call to that member, if there is one."""
+        if node in self._open:
+            self._open[node].disconnect()
+
+    def _ended(self, node: Node, connection: Connection) -> None:
+        if self._open.get(node) is connection:
+            del self._open[node]
+            self._refused_s[node] = max(self.refused_s(node), connection.refused_s)
+            self._on_end(node)
 
     def end(self) -> None:
         """Hang up on all."""
-        for member in list(self._open):
-            self._hang_up(member)
+        for node in self.called():
+            self.hang_up(node)

@@ -19,16 +19,26 @@ starts, each let in by some, are not settled, and the one that all have let in l
 votes and stands only in terms after `fence`, the latest term of the members that let it in, as of then: what an
 earlier start gave one of these candidates is no later.
 
+**Members that are dead.** A start that no member holds any more (a follower whose leader dies in the moment in which
+the third member is back) has to be let in anew, and waits SETTLE_S for each member that it does not reach: that one may
+be alive, and have let in another start. It does not wait for a member whose port has refused a call: no process listens
+there, and a dead one has let in nobody. The refusal counts only if the call began after some member had let this start
+in, and for REFUSAL_S. With that, two starts that reach the same two members are not both settled: the second one would
+have to be let in by a member, and then find dead the one that has let in the first, which has lost its place with it.
+A machine that has vanished refuses nothing; for its sake the second stays.
+
 What remains: two starts that do not reach the same members. If node-1 reaches only one of them, and node-3 only the
-other, for SETTLE_S (PATIENCE_S if it is connected and does not answer, as one that does not know where this start is),
-then each of the two is settled, as a member must be whose others are dead. Then both can vote
-in one term, and node-1 and node-3 both lead in it, if they do not reach each other either (or stand within one
-message's way of each other). No member can tell this from the death of the rest. Nor can it be told from here that a
-folder is older than what its member acknowledged since: a copy must not take the member's place (RECOVERY.md).
+other, for SETTLE_S (PATIENCE_S if it is connected and does not answer, as one that does not know where this start is;
+at once if something else refuses the calls, a firewall or a host where the member was before), then each of the two is
+settled, as a member must be whose others are dead. Then both can vote in one term, and node-1 and node-3 both lead in
+it, if they do not reach each other either (or stand within one message's way of each other). No member can tell this
+from the death of the rest. Nor can it be told from here that a folder is older than what its member acknowledged since:
+a copy must not take the member's place (RECOVERY.md).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 SETTLE_S: Final = 1.0
@@ -36,6 +46,9 @@ SETTLE_S: Final = 1.0
 
 PATIENCE_S: Final = 6.0
 """Nor one that can be reached, and has not answered by then."""
+
+REFUSAL_S: Final = 0.5
+"""A port that has refused a call within so long is taken to be closed still. It is called more often than that."""
 
 HEARD_S: Final = 0.5
 """A start that has decided to end goes on for so long, so that all members hear of it, and their logs say so."""
@@ -72,6 +85,8 @@ class Claim:
     fence: int = 0
     """In no term up to this one may it vote or stand: another start may have voted in it."""
     _let_in: set[str] = field(default_factory=set)
+    _held_s: float = 0.0
+    """Since when there has always been some member that had let it in, if there is one now."""
     _refused: dict[str, tuple[Namesake, float]] = field(default_factory=dict)
     """By member: the start that it has in place of this one, and when it said so."""
     _refused_s: float = 0.0
@@ -84,6 +99,8 @@ class Claim:
         if self.alone:
             self.alone, self.begun_s = False, now_s
         self.fence = max(self.fence, term)
+        if not self._let_in:
+            self._held_s = now_s
         self._let_in.add(by)
         self._refused.pop(by, None)
 
@@ -109,8 +126,21 @@ class Claim:
         """Whether that member has not let it in yet."""
         return member not in self._let_in
 
-    def look(self, others: Collection[str], reached: Collection[str], now_s: float) -> None:
+    @property
+    def held(self) -> bool:
+        """Whether some member has let it in."""
+        return bool(self._let_in)
+
+    def look(
+        self,
+        others: Collection[str],
+        reached: Collection[str],
+        now_s: float,
+        refused_s: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
         """See whether it is settled: from then on it takes part in elections. `reached`: who is connected.
+
+        `refused_s`: by member, when the last call began that its port has refused; no process listened there.
 
         >>> claim = Claim("1", begun_s=0.0)
         >>> claim.let_in("b", 7, 0.0)
@@ -130,7 +160,14 @@ class Claim:
             awaited = set(others) & set(reached) - self._let_in
         else:
             awaited = set()
+        awaited -= self._dead(refused_s, now_s) - set(reached)
         self.settled = self.settled or not (awaited or self._refused)
+
+    def _dead(self, refused_s: Mapping[str, float], now_s: float) -> set[str]:
+        """The members that hold nobody, since no process was there after some member had let this start in."""
+        if not self._let_in:
+            return set()
+        return {one for one, at_s in refused_s.items() if at_s >= self._held_s and now_s - at_s <= REFUSAL_S}
 
     def answer(self, led: bool, now_s: float) -> tuple[bool, bool] | None:
         """What it says to a member where another start has come: whether it hears a leader, and is settled.

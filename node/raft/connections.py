@@ -7,7 +7,9 @@ here each message is a length, and what `Channel` sealed of what `messages` pack
 `_TcpConnection__...`, Python's mangled names of the library's private parts.
 """
 
+import errno
 import os
+import socket
 import struct
 from collections.abc import Callable
 from typing import Any, Final
@@ -29,6 +31,7 @@ READ_BYTES: Final = 1 << 20
 """About so much is read before others have their turn. What is left makes the poller come back at once: it tells what
 is there, not what has come."""
 
+_NEVER_S: Final = float("-inf")
 _LENGTH: Final = struct.Struct("i")
 _EVERYTHING: Final = POLL_EVENT_TYPE.READ | POLL_EVENT_TYPE.WRITE | POLL_EVENT_TYPE.ERROR
 
@@ -36,6 +39,7 @@ _EVERYTHING: Final = POLL_EVENT_TYPE.READ | POLL_EVENT_TYPE.WRITE | POLL_EVENT_T
 class Connection(TcpConnection):  # type: ignore[misc]  # the library ships no types
     """Differences: reads so much at a time, no message over `limit_bytes`; sends what is left over as soon as it can.
 
+    `refused_s`: when the last dial began that was answered with "connection refused"; -inf while none was.
     `limit_bytes` is HANDSHAKE_BYTES until its owner knows who the other side is. The dialler `greet`s; `on_greeted` is
     called once messages can be sent. `on_bad` gets what is sealed as it should, and is no message of this version:
     without it, the connection ends there, as it does with all that is not sealed so.
@@ -43,11 +47,14 @@ class Connection(TcpConnection):  # type: ignore[misc]  # the library ships no t
 
     encryptor: Seal
     _TcpConnection__writeBuffer: bytes
+    _TcpConnection__socket: Any
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self.limit_bytes = HANDSHAKE_BYTES
         self.on_greeted: Callable[[], None] = lambda: None
         self.on_bad: Callable[[BadMessage], None] | None = None
+        self.refused_s = _NEVER_S
+        self._dialled_s = _NEVER_S
         self._channel: Channel | None = None
         self._dialled = "socket" not in options
         self._received = bytearray()
@@ -68,6 +75,7 @@ class Connection(TcpConnection):  # type: ignore[misc]  # the library ships no t
 
     def connect(self, host: str | None, port: int) -> bool:
         """Begin to dial. The library raises if there is no file descriptor left: it is tried again later."""
+        self._dialled_s = monotonic()
         try:
             return bool(super().connect(host, port))
         except OSError:
@@ -80,6 +88,17 @@ class Connection(TcpConnection):  # type: ignore[misc]  # the library ships no t
         self._channel = None
         self._received.clear()
         super().disconnect()
+
+    def _TcpConnection__processConnection(self, descriptor: int, event: int) -> None:
+        """Something has happened to the socket. The library does not keep why a dial has failed."""
+        dials = descriptor == self.fileno() and self.state == CONNECTION_STATE.CONNECTING
+        error = self._TcpConnection__socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if dials else 0
+        if error == errno.ECONNREFUSED:
+            self.refused_s = self._dialled_s
+        if error:
+            self.disconnect()
+            return
+        super()._TcpConnection__processConnection(descriptor, event)
 
     def greet(self) -> None:
         """Send this side's nonce: the first thing that is sent."""

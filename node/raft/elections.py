@@ -6,14 +6,11 @@ all that it is shown of it is whether to stand now.
 """
 
 import random
-from typing import TYPE_CHECKING
 
 from pysyncobj.monotonic import monotonic
 
+from node.raft.core import Core
 from node.raft.prevote import Poll, Standing
-
-if TYPE_CHECKING:
-    from node.raft.consensus import Consensus
 
 _ASKING_S = 0.3
 _NOW_S = 0.0
@@ -25,7 +22,7 @@ _NEVER_S = float("inf")
 class Elections:
     """Used in Raft's thread."""
 
-    def __init__(self, consensus: "Consensus") -> None:
+    def __init__(self, consensus: Core) -> None:
         self.poll = Poll(random.getrandbits(62))
         self._consensus = consensus
         self._due_s = _NEVER_S

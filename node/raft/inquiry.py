@@ -5,18 +5,17 @@ node, or they are not to be called by it, are called for the one question (`call
 """
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
 
 from node.raft.calls import Calls
+from node.raft.connections import Connection
+from node.raft.core import Core
 from node.raft.folder import FOUNDING, LIFE, LOST, TOLD
 from node.raft.founding import Bound, Founding, Outlook, Statement, Told, bound_by, read, told_by
 from node.raft.journal import SqliteJournal
-
-if TYPE_CHECKING:
-    from node.raft.consensus import Consensus
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +24,9 @@ AGAIN_S = 0.2
 
 CALL_AGAIN_S = 0.5
 """A member that is not connected is called again after so long."""
+
+CALL_S = 2.0
+"""A call that has had no answer for so long is given up."""
 
 TELLING_S = 3.0
 """What is waited for is said after so long, and when it has changed."""
@@ -38,10 +40,10 @@ Message = dict[str, Any]
 class Inquiry:
     """What this member does towards founding. Used in Raft's thread."""
 
-    def __init__(self, consensus: "Consensus", journal: SqliteJournal) -> None:
+    def __init__(self, consensus: Core, journal: SqliteJournal) -> None:
         self._consensus = consensus
         self._journal = journal
-        self._calls = Calls(consensus, self._heard)
+        self._calls = Calls(consensus, self._called)
         listed = frozenset(text.split(" ", 1)[0] for text in journal.note("cluster").split("\n"))
         self.founding = Founding(
             consensus.me,
@@ -104,8 +106,11 @@ class Inquiry:
         here.tell_all(question)
         for member in sorted(founding.listed - {here.me}):
             heard_s = founding.heard_s.get(member, founding.begun_s)
-            if not here.transport.reaches(member) or now_s - heard_s > 2 * AGAIN_S:
-                self._calls.ask(member, {**question, "called": member}, now_s, CALL_AGAIN_S)
+            node = here.book.node(member)
+            if now_s - self._calls.begun_s(node) > CALL_S:
+                self._calls.hang_up(node)
+            if not here.transport.reached(node) or now_s - heard_s > 2 * AGAIN_S:
+                self._calls.ask(node, {**question, "called": member}, now_s, CALL_AGAIN_S)
 
     def _tell(self, now_s: float) -> None:
         said = str(self.outlook)
@@ -130,6 +135,12 @@ class Inquiry:
     def answered(self, _node: Node, message: Message) -> None:
         """A connected member has answered."""
         self._heard(message)
+
+    def _called(self, node: Node, _connection: Connection, message: Message) -> None:
+        """What a member says that was called for the one question."""
+        self._calls.hang_up(node)
+        if message["type"] == "founding_answer" and message["member"] == node.id:
+            self._heard(message)
 
     def counted_on(self, member: str, cluster_id: str) -> None:
         """A member has called this one as one of its cluster."""

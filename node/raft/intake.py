@@ -8,18 +8,15 @@ knows how things stand (`recall`).
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
 
+from node.raft.core import Core
 from node.raft.messages import Message
 from node.raft.prevote import Standing, may_vote
 from node.raft.trimming import Known, New, Unmatched, trim
-
-if TYPE_CHECKING:
-    from node.raft.consensus import Consensus
-
 
 _OF_UNLISTED: Final = frozenset(
     ("append_entries", "request_vote", "pre_vote", "recall", "recall_answer", "apply_command_response", "ping")
@@ -31,7 +28,7 @@ questions, and nothing is asked of it."""
 class Intake:
     """Takes all messages from members; called in Raft's thread."""
 
-    def __init__(self, consensus: "Consensus") -> None:
+    def __init__(self, consensus: Core) -> None:
         self._consensus = consensus
         self.leader_heard_s = float("-inf")
         self._kinds: dict[str, Callable[[Node, Message], None]] = {

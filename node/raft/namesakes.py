@@ -9,22 +9,20 @@ start has its name, it calls on a connection that carries nothing else: an inqui
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
 
+from node.raft.calls import Calls
 from node.raft.claim import PATIENCE_S, Claim, Namesake
+from node.raft.connections import Connection
+from node.raft.core import Core, TransportPort
 from node.raft.errors import NameTaken
 from node.raft.messages import Message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.raft.consensus import Consensus
-    from node.raft.transport import Transport
 
 PROBE_S: Final = 3.0
 AGAIN_S: Final = 0.2
@@ -44,7 +42,7 @@ class _Newcomer:
     node: Node
     connection: Any
     where: str
-    again: "Callable[[], None]"
+    again: Callable[[], None]
     """See once more whether it can be let in."""
     since_s: float
     number: int
@@ -55,7 +53,7 @@ class _Newcomer:
 class Namesakes:
     """What is known of the starts of all members. Used in Raft's thread."""
 
-    def __init__(self, consensus: "Consensus", transport: "Transport", start: str) -> None:
+    def __init__(self, consensus: Core, transport: TransportPort, start: str) -> None:
         self.claim = Claim(start, monotonic())
         self._consensus, self._transport = consensus, transport
         self._starts: dict[Any, tuple[Node, str, str]] = {}
@@ -64,16 +62,15 @@ class Namesakes:
         self._newcomers: list[_Newcomer] = []
         self._number = 0
         self._begun = False
-        self._asking: dict[Node, Any] = {}
+        self._calls = Calls(consensus, self._heard, self._inquiry_ended)
         """This member's own inquiries."""
-        self._asked_s: dict[Node, float] = {}
         self._pinged_s: dict[Node, float] = {}
         self._told: set[str] = set()
 
     # -- the starts of others
 
     def enter(
-        self, node: Node, connection: Any, start: str, where: str, let_in: "Callable[[], None]", *, asks: bool = False
+        self, node: Node, connection: Any, start: str, where: str, let_in: Callable[[], None], *, asks: bool = False
     ) -> None:
         """A start of a member has come. `let_in` is called at once, or when the start that was there is gone.
 
@@ -87,7 +84,7 @@ class Namesakes:
             else:
                 # It is back, and is asked at once: were the last one that has let this start in to go now, this start
                 # would have to settle anew, and could not vote for a second.
-                self._asked_s.pop(node, None)
+                self._calls.soon(node)
             let_in()
 
         if not asks:
@@ -173,11 +170,19 @@ class Namesakes:
 
     def connected(self, node: Node, term: int) -> None:
         """A member that this one has dialled, and whose term is this, lets it in."""
+        self._let_in_by(node, term)
+
+    def _let_in_by(self, node: Node, term: int) -> None:
+        first = not self.claim.held
         self.claim.let_in(node.id, term, monotonic())
+        if first:  # from now on it counts where a port refuses: whoever is dead is not waited for (`claim`)
+            for other in self._transport.others():
+                self._calls.soon(other)
+                self._transport.dial_soon(other)
 
     def parted(self, node: Node) -> None:
         """A member is not connected any more."""
-        if node not in self._asking:
+        if self._calls.under_way(node) is None:
             self.claim.parted(node.id, monotonic())
 
     def taken(self, node: Node, message: Message) -> None:
@@ -196,7 +201,8 @@ class Namesakes:
         self._ask(now)
         others = self._transport.others()
         reached = {node.id for node in others if self._transport.reached(node) or self._greeted(node)}
-        self.claim.look({node.id for node in others}, reached, now)
+        refused_s = {node.id: max(self._transport.refused_s(node), self._calls.refused_s(node)) for node in others}
+        self.claim.look({node.id for node in others}, reached, now, refused_s)
         namesake = self.claim.lost_to(self._consensus.hears_leader(), now)
         if namesake is not None:
             raise NameTaken(
@@ -205,30 +211,26 @@ class Namesakes:
             )
 
     def _greeted(self, node: Node) -> bool:
-        connection = self._asking.get(node)
-        return connection is not None and bool(connection.ready)
+        connection = self._calls.under_way(node)
+        return connection is not None and connection.ready
 
     def _ask(self, now_s: float) -> None:
         """Inquire of those who would dial this one: they may have dialled another start of it."""
         for node in self._transport.others():
             self._attend(node, now_s)
-            connection = self._asking.get(node)
-            wanted = connection is None and self.claim.asks(node.id) and not self._transport.dials(node)
-            pause_s = LATER_S if self.settled else AGAIN_S
-            if wanted and now_s - self._asked_s.get(node, float("-inf")) >= pause_s:
-                self._asked_s[node] = now_s
-                made = self._transport.inquire(node, partial(self._heard, node))
-                if made is not None:
-                    made.setOnDisconnectedCallback(partial(self._inquiry_ended, node, made))
-                    self._asking[node] = made
-        for node in [node for node in self._asking if node not in self._transport.others()]:
-            self._asking[node].disconnect()
+            if self.claim.asks(node.id) and not self._transport.dials(node):
+                pause_s = LATER_S if self.settled else AGAIN_S
+                self._calls.ask(node, self._transport.hello(node, asks=True), now_s, pause_s)
+        for node in self._calls.called():
+            if node not in self._transport.others():
+                self._calls.hang_up(node)
 
     def _attend(self, node: Node, now_s: float) -> None:
         """See to an inquiry: over once the member has dialled; kept alive until then; given up if nothing is heard."""
-        connection, asked_s = self._asking.get(node), self._asked_s.get(node, now_s)
+        connection = self._calls.under_way(node)
         if connection is None:
             return
+        asked_s = self._calls.begun_s(node)
         if self.claim.asks(node.id):
             if now_s - asked_s > (PATIENCE_S if connection.ready else self._consensus.timing.dial_s):
                 connection.disconnect()
@@ -238,27 +240,24 @@ class Namesakes:
             self._pinged_s[node] = now_s
             connection.send({"type": "ping"})
 
-    def _heard(self, node: Node, connection: Any, message: Message) -> None:
+    def _heard(self, node: Node, connection: Connection, message: Message) -> None:
         """What comes on an inquiry."""
         kind = message["type"]
         if kind == "cluster":
             if message["member"] != node.id or not self._transport.is_ours(node, message["id"]):
                 connection.disconnect()
             else:
-                self.claim.let_in(node.id, message["term"], monotonic())
+                self._let_in_by(node, message["term"])
         elif kind == "taken":
             self.taken(node, message)
             connection.disconnect()
         elif kind == "probe":
             self.probed(connection, message)
 
-    def _inquiry_ended(self, node: Node, connection: Any) -> None:
-        if self._asking.get(node) is connection:
-            del self._asking[node]
-            if not self._transport.reached(node):
-                self.claim.parted(node.id, monotonic())
+    def _inquiry_ended(self, node: Node) -> None:
+        if not self._transport.reached(node):
+            self.claim.parted(node.id, monotonic())
 
     def close(self) -> None:
         """End all inquiries."""
-        for node in list(self._asking):
-            self._asking[node].disconnect()
+        self._calls.end()

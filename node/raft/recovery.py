@@ -2,19 +2,17 @@
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
 
+from node.raft.core import Core
 from node.raft.errors import MajorityLost
 from node.raft.folder import LIFE, LOST
 from node.raft.journal import SqliteJournal
 from node.raft.prevote import Standing
 from node.raft.recall import Answer, Ballot, Recall, hopeless, needed
-
-if TYPE_CHECKING:
-    from node.raft.consensus import Consensus
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +36,7 @@ class Recovery:
     `settle` keeps a term, and a vote in it.
     """
 
-    def __init__(self, consensus: "Consensus", journal: SqliteJournal, settle: Callable[[int, str], None]) -> None:
+    def __init__(self, consensus: Core, journal: SqliteJournal, settle: Callable[[int, str], None]) -> None:
         self._consensus = consensus
         self._journal = journal
         self._settle = settle

@@ -3,9 +3,8 @@
 
 import logging
 import socket
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
@@ -13,12 +12,10 @@ from pysyncobj.tcp_connection import CONNECTION_STATE
 from pysyncobj.transport import TCPTransport
 
 from node.raft.connections import Connection, mend_dialled
+from node.raft.core import Core
 from node.raft.listener import Listener
 from node.raft.messages import MESSAGE_BYTES, BadMessage, Message
 from node.raft.namesakes import Namesakes
-
-if TYPE_CHECKING:
-    from node.raft.consensus import Consensus
 
 PING_S = 1.0
 UNKNOWN_S = 5.0
@@ -40,8 +37,6 @@ PIECE_BACKLOG_BYTES = 4 << 20
 TOLD_MAX = 64
 """So many kinds of bad messages are remembered as told of; then they are told of anew."""
 
-_NEVER_S = float("inf")
-
 logger = logging.getLogger(__name__)
 
 mend_dialled()
@@ -60,7 +55,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
 
     _server: Any
 
-    def __init__(self, syncObj: "Consensus", selfNode: Node, otherNodes: set[Node]) -> None:
+    def __init__(self, syncObj: Core, selfNode: Node, otherNodes: set[Node]) -> None:
         self.heard: dict[str, float] = {}
         self._consensus = syncObj
         self._acknowledgements: list[tuple[Node, Message]] = []
@@ -167,10 +162,6 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
 
     # -- who is there, and of which cluster
 
-    def reaches(self, member: str) -> bool:
-        """Whether a member is connected, and has said who it is."""
-        return self._connections.get(self._nodeAddrToNode.get(member)) in self._clusters
-
     def cluster_of(self, node: Node) -> str:
         """The cluster that a connected member says it is of; empty while it is of none."""
         return self._clusters.get(self._connections.get(node), "")
@@ -236,15 +227,16 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
 
     def _greeted(self, conn: Any) -> None:
         """Whoever was dialled has sent its nonce: say who calls, and whom."""
-        self._say_hello(conn, self._connToNode(conn), asks=False)
+        conn.send(self.hello(self._connToNode(conn), asks=False))
 
-    def _say_hello(self, conn: Any, called: Node, *, asks: bool) -> None:
+    # -- what `Namesakes` asks
+
+    def hello(self, called: Node, *, asks: bool) -> Message:
+        """What the caller says first. `asks`: only whether this start is let in (`namesakes`)."""
         here = self._consensus
         port = int(here.conf.bindAddress.rpartition(":")[2])
         hello = {"type": "hello", "member": here.me, "cluster": here.cluster.known, "called": called.id}
-        conn.send({**hello, "start": here.start_id, "port": port, "asks": asks})
-
-    # -- what `Namesakes` asks
+        return {**hello, "start": here.start_id, "port": port, "asks": asks}
 
     def others(self) -> set[Node]:
         """All other members, by the log."""
@@ -262,16 +254,15 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         """Whether a member that says which cluster it is of may be of this one."""
         return self._consensus.cluster.stranger(node.id, theirs) is None
 
-    def inquire(self, node: Node, heard: Callable[[Any, Message], None]) -> Any | None:
-        """A connection on which nothing but names is spoken of, begun; None if nobody can be called now."""
-        conf = self._consensus.conf
-        sizes = {"sendBufferSize": conf.sendBufferSize, "recvBufferSize": conf.recvBufferSize}
-        connection = Connection(self._consensus._poller, timeout=_NEVER_S, **sizes)
-        connection.encryptor = self._consensus.encryptor
-        connection.on_greeted = partial(self._say_hello, connection, node, asks=True)
-        connection.setOnConnectedCallback(connection.greet)
-        connection.setOnMessageReceivedCallback(partial(heard, connection))
-        return connection if connection.connect(node.ip, node.port) else None
+    def refused_s(self, node: Node) -> float:
+        """When the last dial of that member began that was answered with "connection refused"; -inf if none was."""
+        connection = self._connections.get(node)
+        return connection.refused_s if connection is not None else float("-inf")
+
+    def dial_soon(self, node: Node) -> None:
+        """The next dial of that member need not wait, unless it is put off on purpose."""
+        if self._lastConnectAttempt.get(node, 0.0) <= monotonic():
+            self._lastConnectAttempt.pop(node, None)
 
     # -- members that do not know one another yet
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgpack
 
+from node.raft import claim
 from node.raft.adapter import Raft
 from node.raft.consensus import Consensus
 from node.raft.machine import Role, Timing
@@ -91,6 +92,7 @@ class Alarm(logging.Handler):
 class Member:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.me: str = settings["me"]
+        claim.SETTLE_S = settings.get("settle_s", claim.SETTLE_S)  # type: ignore[misc]
         self.ledger = Ledger(settings.get("cluster_id", ""))
         self.alarm = Alarm()
         logging.getLogger().addHandler(self.alarm)

@@ -128,3 +128,19 @@ def test_a_start_takes_the_place_of_one_that_answers_no_more_which_ends_when_it_
         cluster.start(name)
         cluster.leader()
         assert time.monotonic() - began_s < 20
+
+
+@pytest.mark.parametrize("stays", ["n1", "n3"])  # n1 is dialled by all others, n3 dials them
+def test_a_dead_member_whose_port_refuses_calls_is_not_waited_for(tmp_path: Path, stays: str) -> None:
+    """A leader that died just when the third member was back cost a second more than another one."""
+    with cluster_of(tmp_path, 3) as cluster:
+        cluster.stop()
+        cluster.more["settle_s"] = 1e6
+        cluster.start()
+        cluster.leader()
+        back, dead = (name for name in cluster.addresses if name != stays)
+        for name in (back, dead):
+            cluster.kill(name)
+        cluster.start(back)
+        cluster.leader().do("push", start=100, count=10, window=5)
+        cluster.same(20)

@@ -1,10 +1,11 @@
 """Which of two starts of one member stays (`node.raft.claim`)."""
 
+from collections.abc import Iterator
 from random import Random
 
 import pytest
 
-from node.raft.claim import FRESH_S, HEARD_S, PATIENCE_S, SETTLE_S, STAY_S, TIE_S, Claim, Namesake
+from node.raft.claim import FRESH_S, HEARD_S, PATIENCE_S, REFUSAL_S, SETTLE_S, STAY_S, TIE_S, Claim, Namesake
 
 LED = Namesake("5", "there:1", led=True)
 UNLED = Namesake("5", "there:1", led=False)
@@ -56,6 +57,82 @@ def test_one_that_nobody_has_let_in_any_more_has_to_show_again_that_all_do() -> 
         claim.look("bc", reached, now_s)
         settled.append(claim.settled)
     assert settled == [False, False, True], "nobody could count its vote; the other one may be reached in a moment"
+
+
+def test_it_does_not_wait_for_a_member_whose_port_refuses_calls() -> None:
+    """Its leader died in the moment in which the third member was back: an election had to wait for a second."""
+    claim = Claim("1", begun_s=0.0)
+    claim.let_in("b", 1, 0.0)
+    claim.look("bc", "b", SETTLE_S, {})
+    claim.parted("b", 20.0)
+    settled = []
+    for now_s, refused_s in ((20.1, 20.1), (20.3, 20.1), (20.3 + REFUSAL_S + 0.1, 20.3), (20.9, 20.9)):
+        if now_s > 20.2:
+            claim.let_in("c", 1, 20.2)
+        claim.look("bc", "c" if now_s > 20.2 else "", now_s, {"b": refused_s})
+        settled.append(claim.settled)
+    assert settled == [False, False, False, True], "it refused a call, lately, after another member had let this one in"
+
+
+def test_a_port_that_refused_a_call_and_is_connected_now_is_waited_for() -> None:
+    claim = Claim("1", begun_s=0.0)
+    claim.let_in("b", 1, 0.0)
+    claim.look("bc", "bc", 0.1, {"c": 0.05})
+    assert not claim.settled, "its process is another one, which may have let in another start"
+    claim.look("bcd", "b", 0.1, {"c": 0.05})
+    assert not claim.settled, "the fourth is not known to be dead"
+
+
+def test_a_start_that_no_member_has_let_in_is_not_settled_because_all_are_dead() -> None:
+    claim = Claim("1", begun_s=0.0)
+    claim.look("bc", "b", 0.1, {"c": 0.1})
+    claim.look("bc", "", 0.2, {"b": 0.2, "c": 0.2})
+    assert not claim.settled
+
+
+def lives(rng: Random) -> Iterator[tuple[float, list[Claim]]]:
+    """Two starts of one member, and two other members that die and come back at any moment, all on one network.
+
+    Each of the two lets in who calls first. Calls take their time, and a port refuses them while its member is dead.
+    """
+    starts = [Claim(name, begun_s=0.0) for name in "12"]
+    holds: dict[str, str | None] = {"b": None, "c": None}
+    reached: dict[str, set[str]] = {"1": set(), "2": set()}
+    refused_s: dict[str, dict[str, float]] = {"1": {}, "2": {}}
+    dead: set[str] = set()
+    for tick in range(1000):
+        now_s = tick / 100
+        for member in holds:
+            if rng.random() < 0.05:
+                dead ^= {member}
+                holds[member] = None
+                for claim in starts:
+                    reached[claim.start].discard(member)
+                    claim.parted(member, now_s)
+        for claim in rng.sample(starts, 2):
+            for member, held in holds.items():
+                if rng.random() < 0.7 or not claim.asks(member):
+                    continue
+                if member in dead:
+                    refused_s[claim.start][member] = now_s
+                    continue
+                holder = holds[member] = held or claim.start
+                reached[claim.start].add(member)
+                if holder == claim.start:
+                    claim.let_in(member, 1, now_s)
+                else:
+                    claim.refused(member, Namesake(holder, "there:1", led=False), now_s)
+            claim.look("bc", reached[claim.start], now_s, refused_s[claim.start])
+        yield now_s, starts
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_never_are_two_starts_settled_that_reach_the_same_members(seed: int) -> None:
+    settled = 0
+    for now_s, starts in lives(Random(seed)):
+        assert not all(claim.settled for claim in starts), f"both are, after {now_s} s"
+        settled += any(claim.settled for claim in starts)
+    assert settled > 50, "one of them is, from time to time"
 
 
 def test_it_takes_part_in_later_terms_than_those_of_whom_let_it_in() -> None:

@@ -32,6 +32,7 @@ class Caller:
         self.on_greeted: Any = None
         self.on_bad: Any = None
         self.limit_bytes = HANDSHAKE_BYTES
+        self.refused_s = float("-inf")
 
     def setOnMessageReceivedCallback(self, callback: Any) -> None:  # noqa: N802 - the library's names
         self.on_message = callback
