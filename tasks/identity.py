@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from tasks.errors import Failed
+from tasks.errors import Failed, Unretryable
 
 Facts = Mapping[str, str]
 
@@ -39,7 +39,7 @@ SAID_AS: Final = {
 """The facts there are, in the order in which they are told, and what they are called."""
 
 
-class OtherSource(Failed):
+class OtherSource(Failed, Unretryable):
     """The source is not the one that it was before. Nothing has been written."""
 
 

@@ -130,6 +130,7 @@ def test_a_node_with_another_disk_fails_and_both_good_copies_are_there(machines:
         run = machines.ended(task)
         assert (run["node"], run["state"]) == ("node-2", "failed")
         assert "OtherSource" in run["error"]
+        assert run["attempt"] == 1, "only a person can say that this source is right"
         assert "nothing was written or removed" in run["error"]
         assert "inode of the mount's root" in run["error"]
         assert machines.urls(task) == good[task]
