@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench.beginning import options_of
 from node.cli.local import LocalCluster, NotInTime, wait_for
-from node.client import Client, Problem, Unreachable, path
+from node.client import ApiProblem, Client, Unreachable, path
 
 READY_S = 60.0
 TASKS_MAX = 200
@@ -55,7 +55,7 @@ class Writer:
             self.client.call("PUT", path("v1", "tasks", name), body=spec)
         except Unreachable:
             time.sleep(0.02)  # it is dead, or not there yet
-        except Problem as problem:
+        except ApiProblem as problem:
             if problem.status not in (503, 504):
                 self.refused = f"{name}: {problem}"
             time.sleep(0.02)

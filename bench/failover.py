@@ -21,9 +21,9 @@ from typing import Any
 
 from bench.beginning import options_of, ready_cluster
 from bench.chaos.cluster import HarmedCluster
-from bench.chaos.spaces import Spaces, why_not
 from node.cli.local import LocalCluster, wait_for
 from node.client import path
+from testkit.namespaces import Spaces, why_not
 
 NODES = 3
 TASKS = 6

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Final
 
 from bench.beginning import options_of
-from bench.chaos.spaces import Spaces, why_not
 from node.cli.local import LocalCluster, NotInTime, wait_for
-from node.client import Problem, Unreachable
+from node.client import ApiProblem, Unreachable
+from testkit.namespaces import Spaces, why_not
 
 FIVE: Final = tuple(f"node-{number}" for number in range(1, 6))
 THREE: Final = FIVE[:3]
@@ -108,7 +108,7 @@ class Watch:
             try:
                 client.call("GET", "/readyz")
                 self.ids.setdefault(client.get("/v1/cluster")["id"], set()).add(name)
-            except (Unreachable, Problem):
+            except (Unreachable, ApiProblem):
                 continue
 
     def look_for(self, for_s: float) -> None:
@@ -171,7 +171,7 @@ class Round:
             for name in FIVE:
                 try:
                     view = self.cluster.client_of(name, 0.5).get("/v1/cluster")
-                except (Unreachable, Problem):
+                except (Unreachable, ApiProblem):
                     continue
                 if view["id"]:
                     return tuple(member["id"] for member in view["members"])

@@ -23,13 +23,13 @@ from threading import Event
 from typing import Any, Final, TypeVar
 
 from bench.beginning import options_of
-from bench.loading.burden import BurdenGone, Look, meanwhile, nothing
 from bench.loading.judgement import BLOCKED_MS, Phase, Standing, wrong
-from bench.loading.pressure import MEMORY_MIB, TIMES_OVER, pressure
 from bench.loading.work import install
 from bench.sizing.figures import Late, fresh_window, late, percentiles
 from node.cli.local import LocalCluster, wait_for
-from node.client import Problem, Unreachable, path
+from node.client import ApiProblem, Unreachable, path
+from testkit.burden import BurdenGone, Look, meanwhile, nothing
+from testkit.pressure import MEMORY_MIB, TIMES_OVER, pressure
 
 T = TypeVar("T")
 
@@ -172,7 +172,7 @@ def _patiently(ask: Callable[[], T]) -> T:
     while True:
         try:
             return ask()
-        except (Unreachable, Problem):
+        except (Unreachable, ApiProblem):
             if time.monotonic() > end:
                 raise
 

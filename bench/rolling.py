@@ -5,8 +5,8 @@
 On each node work runs that ends when it is asked to, and one command that does not listen to SIGTERM and has to be
 killed. Hand-over: from just before SIGTERM to the `claimed_at` of each run that the node held, claimed by another; each
 takes less than a second. Occurrences: of every task of a schedule, each from its registration to its pause at the end
-has succeeded, once (`bench.each_once`); the figure is how long after it was due its work began. Otherwise the exit code
-is 1. Clocks are one: all is on one machine.
+has succeeded, once (`testkit.each_once`); the figure is how long after it was due its work began. Otherwise the exit
+code is 1. Clocks are one: all is on one machine.
 """
 
 import statistics
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from bench import each_once
 from bench.beginning import options_of, ready_cluster
 from node.cli.local import LocalCluster, wait_for
 from node.client import path
+from testkit import each_once
 
 LONG: Final = 10
 DEAF: Final = "trap '' TERM; sleep 3600 & while true; do wait; done"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
-from hashing.turns import list_in_turns, set_in_turns
+from hashing.chunked import list_in_turns, set_in_turns
 from hashing.view import Task
 
 Trait = tuple[str, tuple[tuple[str, str], ...]]

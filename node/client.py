@@ -22,7 +22,7 @@ class Unreachable(Exception):
 
 
 @dataclass(eq=False)
-class Problem(Exception):
+class ApiProblem(Exception):
     """An answer that is a problem document (RFC 9457)."""
 
     status: int
@@ -45,7 +45,7 @@ class Problem(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiAnswer:
     """A member's answer; `json` is its body, None where it has none, `body` the same as it came."""
 
     status: int
@@ -99,8 +99,8 @@ class Client:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
-    ) -> Answer:
-        """One request. Raises `Problem` for an answer of 400 and more, `Unreachable` if none came."""
+    ) -> ApiAnswer:
+        """One request. Raises `ApiProblem` for an answer of 400 and more, `Unreachable` if none came."""
         target = _target(path, query or {})
         all_headers = {**self._headers, **(headers or {})}
         data = None
@@ -114,7 +114,7 @@ class Client:
             raise self._refused(response)
         try:
             told = json.loads(response.data) if response.data else None
-            return Answer(response.status, response.headers, told, response.data)
+            return ApiAnswer(response.status, response.headers, told, response.data)
         except ValueError as error:
             raise Unreachable(f"what answers at {', '.join(self.urls)} is no Rota: it sends no JSON") from error
 
@@ -156,7 +156,7 @@ class Client:
         finally:
             response.close()
 
-    def _refused(self, response: "urllib3.BaseHTTPResponse") -> Problem:
+    def _refused(self, response: "urllib3.BaseHTTPResponse") -> ApiProblem:
         problem = _problem(response)
         if problem.status == 401 and self._token_from:
             problem.detail += f" (this one is from {self._token_from})"
@@ -219,10 +219,10 @@ def _reason(error: Exception) -> str:
     return str(error).rpartition(": ")[2]
 
 
-def _problem(response: "urllib3.BaseHTTPResponse") -> Problem:
+def _problem(response: "urllib3.BaseHTTPResponse") -> ApiProblem:
     try:
         body = json.loads(response.data)
-        return Problem(
+        return ApiProblem(
             response.status,
             str(body["type"]),
             str(body["title"]),
@@ -232,4 +232,4 @@ def _problem(response: "urllib3.BaseHTTPResponse") -> Problem:
         )
     except (ValueError, KeyError, TypeError):
         text = response.data[:200].decode(errors="replace")
-        return Problem(response.status, "about:blank", f"HTTP {response.status}", text, headers=response.headers)
+        return ApiProblem(response.status, "about:blank", f"HTTP {response.status}", text, headers=response.headers)

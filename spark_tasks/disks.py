@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from spark_tasks.files import NoSource, fixed_folder, is_local, local_path
+from spark_tasks.files import NoSourceFiles, fixed_folder, is_local, local_path
 from tasks.disk import facts_of
 from tasks.identity import Facts, OtherSource, differing, identity_id, told
 
@@ -18,7 +18,7 @@ FOLDER_CHARS_MAX: Final = 512
 
 
 def disks_of(globs: Iterable[str], node: str) -> dict[str, Facts]:
-    """What tells where the local folders of `globs` lie, by folder, on the member `node`. Raises `NoSource`.
+    """What tells where the local folders of `globs` lie, by folder, on the member `node`. Raises `NoSourceFiles`.
 
     The node is not among it: a table is mostly on storage that all members share, and so are its sources.
     """
@@ -30,7 +30,7 @@ def disks_of(globs: Iterable[str], node: str) -> dict[str, Facts]:
         except (FileNotFoundError, NotADirectoryError):
             continue  # whether it must be there, the listing says
         except OSError as error:
-            raise NoSource(f"{folder} cannot be read on {node}: {error.strerror or error}") from None
+            raise NoSourceFiles(f"{folder} cannot be read on {node}: {error.strerror or error}") from None
     return found
 
 

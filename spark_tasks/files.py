@@ -19,7 +19,7 @@ from tasks.errors import Unretryable
 from tasks.opened import Guard
 
 
-class NoSource(Unretryable):
+class NoSourceFiles(Unretryable):
     """A source is not there: its folder is not on this member, or its bucket does not exist."""
 
 
@@ -89,8 +89,8 @@ def _tidy(path: str) -> str:
 def listing(globs: Iterable[str], access: Access = EVERYTHING) -> tuple[Source, ...]:
     """The files that `globs` find, each once, in the order of their paths.
 
-    Raises `NoSource` if a local glob's folder is not there: a member without the mount must not report "nothing new";
-    `Refused` for a folder, a file or a host that `access` does not allow.
+    Raises `NoSourceFiles` if a local glob's folder is not there: a member without the mount must not report "nothing
+    new"; `Refused` for a folder, a file or a host that `access` does not allow.
     """
     found: dict[str, Source] = {}
     guard = Guard(access, "source")
@@ -131,7 +131,7 @@ def _local(pattern: str, guard: Guard) -> Iterator[Source]:
     folder = Path(fixed_folder(pattern))
     guard.resolve(folder)
     if not folder.is_dir():
-        raise NoSource(f"{folder} is not a folder on this member: mount it here, or set the task's group")
+        raise NoSourceFiles(f"{folder} is not a folder on this member: mount it here, or set the task's group")
     for name in fsspec.filesystem("file").glob(pattern):
         if not _is_hidden(name, pattern) and Path(name).is_file():
             guard.resolve(name)
@@ -168,7 +168,7 @@ def _remote(url: str, access: Access) -> Iterator[Source]:
     found = filesystem.glob(pattern, detail=True)
     root = pattern.partition("/")[0]
     if not found and url.startswith(("s3://", "s3a://")) and not filesystem.exists(root):
-        raise NoSource(f"there is no bucket {root!r} (source {url}): correct the source's URL, or make the bucket")
+        raise NoSourceFiles(f"there is no bucket {root!r} (source {url}): correct the source's URL, or make the bucket")
     for name, details in found.items():
         if details["type"] == "file" and not _is_hidden(name, pattern):
             yield Source(filesystem.unstrip_protocol(name), int(details["size"]))

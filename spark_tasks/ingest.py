@@ -58,7 +58,7 @@ LOOK_S = 0.2
 """How often a running Spark job looks whether the attempt should stop."""
 
 
-class Stopped(Exception):
+class IngestStopped(Exception):
     """The attempt was asked to stop. What it had committed stays."""
 
 
@@ -137,7 +137,7 @@ class Ingest:
         where skipped rows are kept.
 
         A file that cannot be read as the task says is left out, and the rest of its batch goes in. Raises
-        `FilesRefused` or `FilesUnfit` for those at the end, `Fenced`, `Refused`, `Stopped`, and what `files`,
+        `FilesRefused` or `FilesUnfit` for those at the end, `Fenced`, `Refused`, `IngestStopped`, and what `files`,
         `reading`, `delta`, `ledger` and `java` name.
         """
         from spark_tasks.delta import Table
@@ -293,7 +293,7 @@ class _Attempt:
             rest = tuple(source for source in batch if source.path not in self.refused)
             while rest:
                 if self.ctx.cancelled:
-                    raise Stopped(f"asked to stop; {self.figures.files} of {total} files are in the table")
+                    raise IngestStopped(f"asked to stop; {self.figures.files} of {total} files are in the table")
                 try:
                     schema = self._ingest(spark, schema, rest)
                     break
@@ -316,14 +316,14 @@ class _Attempt:
                 skipped = self._write(spark, schema, places, mark)
             except Exception as error:
                 if self.ctx.cancelled:
-                    raise Stopped("asked to stop") from error
+                    raise IngestStopped("asked to stop") from error
                 better = explained(error, places)
                 if better is None:
                     raise
                 raise better from None
             check_unchanged(places)
         if self.ctx.cancelled:
-            raise Stopped("asked to stop")
+            raise IngestStopped("asked to stop")
         page = Page(
             mark=mark,
             previous=self.last,

@@ -56,7 +56,7 @@ and a caching or chained file system opens what its options say.
 """
 
 
-class Refused(Unretryable, Failed):
+class AccessRefused(Unretryable, Failed):
     """The node does not allow a task to reach that. Says which setting of which node would."""
 
 
@@ -116,19 +116,20 @@ def _is_kernel_s(path: str) -> bool:
 
 
 def check_path(access: Access, use: Use, path: str, named: str = "") -> None:
-    """Raises `Refused` unless the resolved `path` may be a source or destination. `named` is how the task names it.
+    """Raises `AccessRefused` unless the resolved `path` may be a source or destination. `named` is how the task names
+    it.
 
     >>> check_path(Access("node-1", source_roots=("/srv",)), "source", "/etc/shadow")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    tasks.access.Refused: /etc/shadow: node-1 allows no such source: ROTA_SOURCE_ROOTS there names /srv. Add ...
+    tasks.access.AccessRefused: /etc/shadow: node-1 allows no such source: ROTA_SOURCE_ROOTS there names /srv. Add ...
     """
     shown = path if named in ("", path) else f"{named} (which is {path})"
     if is_own(access, path):
         whose = "the kernel's" if _is_kernel_s(path) else f"{_name(access)}'s own"
-        raise Refused(f"{shown} is {whose}, and never a {use}: no setting allows it")
+        raise AccessRefused(f"{shown} is {whose}, and never a {use}: no setting allows it")
     roots = access.roots(use)
     if not any(is_within(path, root) for root in roots):
-        raise Refused(_refusal(access, use, shown, roots, "ROOTS", f"{path}, or a folder above it,"))
+        raise AccessRefused(_refusal(access, use, shown, roots, "ROOTS", f"{path}, or a folder above it,"))
 
 
 def addresses(url: str, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -167,10 +168,10 @@ def addresses(url: str, options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def check_address(access: Access, use: Use, address: str, named: str) -> None:
-    """Raises `Refused` unless a source or destination may be at `address`, as `addresses` names it."""
+    """Raises `AccessRefused` unless a source or destination may be at `address`, as `addresses` names it."""
     if not any(_allows(entry, address) for entry in access.hosts(use)):
         shown = f"{named}, at {address}" if address not in named else named
-        raise Refused(_refusal(access, use, shown, access.hosts(use), "HOSTS", address))
+        raise AccessRefused(_refusal(access, use, shown, access.hosts(use), "HOSTS", address))
 
 
 def check_options(url: str, options: Mapping[str, Any]) -> None:

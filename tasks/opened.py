@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tasks.access import Access, Refused, Use, check_path
+from tasks.access import Access, AccessRefused, Use, check_path
 
 Identity = tuple[int, int]
 """Device and inode: the same for every path that leads to a file."""
@@ -64,14 +64,14 @@ class Guard:
         self._own = identities(access.own)
 
     def resolve(self, path: str | Path) -> Path:
-        """The path that `path` leads to, links followed; it need not be there. Raises `Refused`."""
+        """The path that `path` leads to, links followed; it need not be there. Raises `AccessRefused`."""
         real = os.path.realpath(path)
         check_path(self.access, self.use, real, str(path))
         self._check_identities(real, str(path))
         return Path(real)
 
     def _check_identities(self, real: str, named: str) -> None:
-        """Nothing on the way down to `real` may be the node's own under another path. Raises `Refused`."""
+        """Nothing on the way down to `real` may be the node's own under another path. Raises `AccessRefused`."""
         if not self._own:
             return
         for each in (Path(real), *Path(real).parents):
@@ -80,21 +80,23 @@ class Guard:
             except OSError:
                 continue
             if self.is_own(about):
-                raise Refused(f"{named} leads to what is {self.access.node or 'this node'}'s own, by another path")
+                raise AccessRefused(
+                    f"{named} leads to what is {self.access.node or 'this node'}'s own, by another path"
+                )
 
     def is_own(self, about: os.stat_result) -> bool:
         """Whether that file or folder is the node's own."""
         return identity(about) in self._own
 
     def check_opened(self, descriptor: int, named: str | Path) -> None:
-        """Raises `Refused` unless what is open may be used: by its path as the kernel knows it, and by its inode."""
+        """Raises `AccessRefused` unless what is open may be used, by its path as the kernel knows it and its inode."""
         about = os.fstat(descriptor)
         if self.is_own(about):
-            raise Refused(f"{named} leads to what is {self.access.node or 'this node'}'s own, by another path")
+            raise AccessRefused(f"{named} leads to what is {self.access.node or 'this node'}'s own, by another path")
         check_path(self.access, self.use, path_of(descriptor), str(named))
 
     def open_folder(self, path: str | Path) -> tuple[int, Path]:
-        """A descriptor of the folder that `path` leads to, and that one's path. Raises `Refused` and `OSError`."""
+        """A descriptor of the folder that `path` leads to, and its path. Raises `AccessRefused` and `OSError`."""
         real = self.resolve(path)
         descriptor = os.open(real, _OPEN | os.O_DIRECTORY)
         try:

@@ -78,7 +78,7 @@ def room_for_another(overlap: Overlap, active: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DuePlan:
     """What becomes of a task's due occurrences, in the order of time: the first part is missed or skipped, then
     some are kept waiting, or one is claimed. At most one of `enqueue` and `claim` is given.
 
@@ -94,7 +94,7 @@ class Verdict:
 
 def settle(
     overlap: Overlap, catch_up: CatchUp, due_us: Sequence[int], *, more: bool, active: int, waiting: int, late_us: int
-) -> Verdict:
+) -> DuePlan:
     """Decide what to do with the occurrences `due_us` of a task, all due by now and none dealt with, oldest first.
 
     `more` says that still later ones are due besides; then more than `KEPT` must be given. `active` counts the
@@ -110,45 +110,45 @@ def settle(
     - `all`: each is run, in order; the newest `KEPT`, less those that wait already.
     """
     if not due_us:
-        return Verdict()
+        return DuePlan()
     if active and overlap == "skip":
-        return Verdict(skipped=tuple(due_us))
+        return DuePlan(skipped=tuple(due_us))
     if active and overlap == "replace":
         if catch_up == "skip" and not more and due_us[-1] < late_us:
-            return Verdict(missed=tuple(due_us))
-        return Verdict(skipped=tuple(due_us)) if more else _replace(due_us)
+            return DuePlan(missed=tuple(due_us))
+        return DuePlan(skipped=tuple(due_us)) if more else _replace(due_us)
     if catch_up == "all" and overlap != "replace":
         return _each(overlap, due_us, more, active, waiting)
     if more:
-        return Verdict(missed=tuple(due_us))
+        return DuePlan(missed=tuple(due_us))
     *before, latest = due_us
     if catch_up == "skip" and latest < late_us:
-        return Verdict(missed=tuple(due_us))
+        return DuePlan(missed=tuple(due_us))
     if before:
-        return Verdict(missed=tuple(before))
+        return DuePlan(missed=tuple(before))
     if active and overlap == "queue":
         return _queue((latest,), waiting)
-    return Verdict(claim=latest)
+    return DuePlan(claim=latest)
 
 
-def _replace(due_us: Sequence[int]) -> Verdict:
+def _replace(due_us: Sequence[int]) -> DuePlan:
     *before, latest = due_us
-    return Verdict(skipped=tuple(before)) if before else Verdict(claim=latest, replace=True)
+    return DuePlan(skipped=tuple(before)) if before else DuePlan(claim=latest, replace=True)
 
 
-def _each(overlap: Overlap, due_us: Sequence[int], more: bool, active: int, waiting: int) -> Verdict:
+def _each(overlap: Overlap, due_us: Sequence[int], more: bool, active: int, waiting: int) -> DuePlan:
     if more or len(due_us) > KEPT:
         # The newest of these may be among the newest of all; the others cannot be.
-        return Verdict(missed=tuple(due_us[: len(due_us) - KEPT]))
+        return DuePlan(missed=tuple(due_us[: len(due_us) - KEPT]))
     if len(due_us) == 1 and (active == 0 or overlap == "allow"):
-        return Verdict(claim=due_us[0])
+        return DuePlan(claim=due_us[0])
     return _queue(due_us, waiting)
 
 
-def _queue(due_us: Sequence[int], waiting: int) -> Verdict:
+def _queue(due_us: Sequence[int], waiting: int) -> DuePlan:
     """Keep as many as there are places for, the newest ones; the others find the queue full."""
     places = max(0, KEPT - waiting)
     full = len(due_us) - places
     if full > 0:
-        return Verdict(skipped=tuple(due_us[:full]))
-    return Verdict(enqueue=tuple(due_us))
+        return DuePlan(skipped=tuple(due_us[:full]))
+    return DuePlan(enqueue=tuple(due_us))

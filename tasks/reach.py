@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from tasks.access import Access, Refused, Use, addresses, check_address, check_path
+from tasks.access import Access, AccessRefused, Use, addresses, check_address, check_path
 
 _WHERE: Final = frozenset({"endpoint_url", "account_name", "account_host", "port"})
 """fsspec's options that say where a file system is."""
@@ -58,6 +58,6 @@ def refusals(access: Access, reaches: Iterable[Reach]) -> list[str]:
                 check_path(access, reach.use, posixpath.normpath(reach.path), reach.named)
             for address in reach.addresses:
                 check_address(access, reach.use, address, reach.named)
-        except Refused as refused:
+        except AccessRefused as refused:
             found.append(f"params.{reach.field}: {refused}")
     return found

@@ -193,12 +193,12 @@ def read(packed: bytes) -> Spec:
 @lru_cache(maxsize=1024)
 def unpack(packed: bytes) -> Spec:
     """As `read`, and remembered. For what is asked for again: a spec is a score of objects, and a list of a thousand
-    that passes through here leaves the collector of garbage (node/collecting.py) all of them to look at.
+    that passes through here leaves the collector of garbage (node/runtime/gc_tuning.py) all of them to look at.
     """
     return read(packed)
 
 
-class Timing(NamedTuple):
+class TaskTiming(NamedTuple):
     """What of a spec says when it is due."""
 
     schedule: Schedule | None
@@ -212,7 +212,7 @@ class Timing(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def timing(packed: bytes) -> Timing:
+def timing(packed: bytes) -> TaskTiming:
     """The timing of a spec that `Spec.pack` packed: the same as `unpack` has, for a tenth of its price.
 
     A member that starts looks at all tasks there are, and of most of them at nothing else. Raises as `unpack` does.
@@ -222,7 +222,7 @@ def timing(packed: bytes) -> Timing:
     """
     raw = msgpack.unpackb(packed)
     schedule, retry = raw.get("schedule"), raw.get("retry", {})
-    return Timing(
+    return TaskTiming(
         None if schedule is None else _schedule(tuple(schedule.items())),
         _retry(tuple(retry.items())),
         raw.get("enabled", True),

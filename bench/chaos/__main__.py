@@ -26,16 +26,16 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.chaos import clocks, small_disk, spaces
-from bench.chaos.clocks import Clocks
 from bench.chaos.cluster import HarmedCluster
 from bench.chaos.deck import CARDS, Deck
 from bench.chaos.report import report
-from bench.chaos.spaces import Spaces
 from bench.chaos.trial import Trial
 from bench.chaos.work import install
 from node.cli.local import NotInTime
-from node.client import Problem, Unreachable
+from node.client import ApiProblem, Unreachable
+from testkit import namespaces, node_clocks, small_disk
+from testkit.namespaces import Spaces
+from testkit.node_clocks import Clocks
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     # Namespaces, a mount and the nodes are to be taken down, however this ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("chaos: ended by SIGTERM"))
-    if not options.loopback and (why := spaces.why_not()) is not None:
+    if not options.loopback and (why := namespaces.why_not()) is not None:
         print(
             f"chaos: {why}. It wants root, ip and iptables; `make soak` does without (no faults of the network)",
             file=sys.stderr,
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         trial.begin()
         if _rounds(trial, options):
             trial.end()
-    except (NotInTime, Problem, Unreachable) as error:
+    except (NotInTime, ApiProblem, Unreachable) as error:
         trial.found.append(f"{type(error).__name__}: {error}")
     finally:
         trial.close()
@@ -107,7 +107,7 @@ def _has(options: argparse.Namespace) -> tuple[list[str], list[str]]:
         has.append("small disk")
     else:
         left_out.append(f"a disk that is full, or hangs: {why}")
-    if (why := clocks.why_not()) is None:
+    if (why := node_clocks.why_not()) is None:
         has.append("clocks")
     else:
         left_out.append(f"clocks moved by an hour: {why}")

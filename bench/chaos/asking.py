@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from bench.agreement import disagreements
 from bench.chaos.caretaker import Ended
 from bench.chaos.checker import members
 from bench.chaos.faults.machines import HUNG
 from bench.chaos.recovery import Struck
 from node.cli.local import LocalCluster, NotInTime, wait_for
+from testkit.agreement import disagreements
 
 SAID_WHY: Final = 1
 """What a node ends with that cannot go on; its log says why."""

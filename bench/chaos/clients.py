@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from bench.chaos.background import Background
 from bench.chaos.tasks import BY_HAND, COUNTER, LONG, note
-from node.client import Client, Problem, Unreachable, path
+from node.client import ApiProblem, Client, Unreachable, path
 
 PAUSE_S: Final = 0.1
 TRIES: Final = 40
@@ -75,12 +75,12 @@ class Clients:
             (self._long if turn % 5 == 0 else self._rng.choice(acts))()
 
     def _ask(self, method: str, target: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
-        """The answer's body, or `Problem`; None where it is not known what became of the request."""
+        """The answer's body, or `ApiProblem`; None where it is not known what became of the request."""
         try:
             answer = self._rng.choice(self._clients).call(method, target, body=body, headers=headers, timeout_s=8)
         except Unreachable:
             return None
-        except Problem as problem:
+        except ApiProblem as problem:
             return None if problem.no_quorum else problem
         return answer.json if answer.json is not None else {}
 
@@ -88,7 +88,7 @@ class Clients:
         self._number += 1
         name, told = f"note-{self._number}", self.promises
         answer = self._ask("PUT", path("v1", "tasks", name), note(self._records, name, self._number))
-        if isinstance(answer, Problem):
+        if isinstance(answer, ApiProblem):
             told.broken.append(f"PUT {name}: {answer}")
         elif answer is None:
             told.perhaps.add(name)
@@ -99,7 +99,7 @@ class Clients:
         told = self.promises
         told.tried += 1
         answer = self._ask("PUT", path("v1", "tasks", COUNTER), note(self._records, COUNTER, told.tried))
-        if isinstance(answer, Problem):
+        if isinstance(answer, ApiProblem):
             told.broken.append(f"PUT {COUNTER}: {answer}")
         elif answer is not None:
             if answer["params"]["marker"] != told.tried:
@@ -112,7 +112,7 @@ class Clients:
             return
         name = self._rng.choice(sorted(told.there))
         answer = self._ask("DELETE", path("v1", "tasks", name))
-        if isinstance(answer, Problem):
+        if isinstance(answer, ApiProblem):
             told.broken.append(f"{name} was registered, and DELETE answered: {answer}")
             return
         del told.there[name]
@@ -124,7 +124,7 @@ class Clients:
         key = f"chaos-{told.keys}"
         for _ in range(TRIES):
             answer = self._ask("POST", path("v1", "tasks", BY_HAND, "runs"), {}, {"Idempotency-Key": key})
-            if isinstance(answer, Problem):
+            if isinstance(answer, ApiProblem):
                 told.broken.append(f"POST runs of {BY_HAND}: {answer}")
                 return
             if answer is not None:
@@ -137,7 +137,7 @@ class Clients:
     def _long(self) -> None:
         task = self._rng.choice(LONG)
         answer = self._ask("POST", path("v1", "tasks", task, "runs"), {})
-        if not isinstance(answer, Problem):
+        if not isinstance(answer, ApiProblem):
             self.promises.long += answer is not None
         elif answer.status != 409:  # 409: it runs
             self.promises.broken.append(f"POST runs of {task}: {answer}")

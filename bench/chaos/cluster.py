@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from bench.chaos.clocks import Clocks
-from bench.chaos.small_disk import SmallDisk
-from bench.chaos.spaces import Spaces
 from node.cli.local import LocalCluster
 from node.client import Client
+from testkit.namespaces import Spaces
+from testkit.node_clocks import Clocks
+from testkit.small_disk import SmallDisk
 
 PLACES: Final = 40
 """So many attempts all nodes together run at once: few enough that one of them has no room now and then."""

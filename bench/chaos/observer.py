@@ -9,7 +9,7 @@ from typing import Final
 
 from bench.chaos.background import Background
 from node.cli.local import LocalCluster
-from node.client import Client, Problem, Unreachable
+from node.client import ApiProblem, Client, Unreachable
 
 LOOK_S: Final = 0.5
 PATIENCE_S: Final = 1.0
@@ -67,7 +67,7 @@ def look(name: str, client: Client) -> Sight:
     try:
         told = client.get("/v1/cluster")
         ready = _ready(client)
-    except (Unreachable, Problem):
+    except (Unreachable, ApiProblem):
         return Sight(now_s(), name, answered=False)
     statuses = {member["id"]: str(member["status"]) for member in told["members"]}
     return Sight(now_s(), name, True, told["leader"], told["term"], told["quorum"], statuses, ready)
@@ -76,7 +76,7 @@ def look(name: str, client: Client) -> Sight:
 def _ready(client: Client) -> bool:
     try:
         client.call("GET", "/readyz")
-    except Problem:
+    except ApiProblem:
         return False
     return True
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from bench.agreement import tokens
 from bench.chaos import asking
 from bench.chaos.caretaker import Caretaker
 from bench.chaos.checker import attempts, endings, excuses, occurrences, promises, work
@@ -22,6 +21,7 @@ from bench.chaos.recovery import Struck
 from bench.chaos.tasks import ENDS, LONG, NEEDED, tasks
 from node.cli.local import NotInTime, wait_for
 from node.client import Client, path
+from testkit.agreement import tokens
 
 WHOLE_S: Final = 120.0
 """The cluster is whole so long after its mending at the latest, on a machine that is busy with other things too."""

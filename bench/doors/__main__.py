@@ -31,7 +31,7 @@ from bench.doors.watch import Watch, history_bytes
 from node.cli.local import LocalCluster, wait_for
 from node.cli.ports import free_ports
 from node.client import path
-from node.member_key import member_key
+from node.identity.member_key import member_key
 
 EVERY_S: Final = (1.0, 1.0, 1.0, 1.0, 0.5, 0.5)
 FEW: Final = 1_024

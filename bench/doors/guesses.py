@@ -9,19 +9,21 @@ import struct
 from typing import Final
 
 from bench.doors.conversation import Address, Tally, converse
-from node.cluster_id import ClusterId
+from node.identity.cluster_id import ClusterId
 from node.liveness import wire
-from node.raft import sealing
+from node.raft import encryption
 
 _LENGTH: Final = struct.Struct("i")
 
 GREETING_OF_HEARTBEAT: Final = len(wire.MAGIC) + wire.NONCE_BYTES
-GREETING_OF_RAFT: Final = _LENGTH.size + len(sealing.MAGIC) + sealing.NONCE_BYTES
+GREETING_OF_RAFT: Final = _LENGTH.size + len(encryption.MAGIC) + encryption.NONCE_BYTES
 
 
 async def guess_heartbeat(address: Address, tally: Tally) -> None:
     """One guess at the heartbeat port: its greeting, a first frame, and what is said to that."""
-    channel = wire.Channel(os.urandom(32), "node-2", ClusterId(), os.urandom(wire.NONCE_BYTES), dialled=True, start="x")
+    channel = wire.HeartbeatChannel(
+        os.urandom(32), "node-2", ClusterId(), os.urandom(wire.NONCE_BYTES), dialled=True, start="x"
+    )
 
     def reply(heard: bytes) -> bytes | None:
         if len(heard) < GREETING_OF_HEARTBEAT:
@@ -35,7 +37,7 @@ async def guess_heartbeat(address: Address, tally: Tally) -> None:
 
 async def guess_raft(address: Address, tally: Tally) -> None:
     """One guess at the Raft port: its greeting, a first message with a proof, and what is said to that."""
-    channel = sealing.Channel(os.urandom(32), os.urandom(sealing.NONCE_BYTES), dialled=True)
+    channel = encryption.EncryptedChannel(os.urandom(32), os.urandom(encryption.NONCE_BYTES), dialled=True)
 
     def packed(data: bytes) -> bytes:
         return _LENGTH.pack(len(data)) + data
@@ -47,7 +49,7 @@ async def guess_raft(address: Address, tally: Tally) -> None:
         return packed(channel.seal(b"guess"))
 
     heard = await converse(address, packed(channel.greeting()), tally, reply)
-    judge(tally, heard[_LENGTH.size :], sealing.MAGIC, GREETING_OF_RAFT - _LENGTH.size, b"")
+    judge(tally, heard[_LENGTH.size :], encryption.MAGIC, GREETING_OF_RAFT - _LENGTH.size, b"")
 
 
 def judge(tally: Tally, heard: bytes, magic: bytes, greeting_bytes: int, refusal: bytes) -> None:

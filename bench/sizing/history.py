@@ -1,7 +1,7 @@
 """Finished runs in a history, as many as a cluster has after years, without the years.
 
-They are handed to `node.history.store.History.record`, which Raft's thread hands them to as well, each as the whole
-record of a run with one attempt; what is left out is the entries that would have brought them about. One file is
+They are handed to `node.history.store.HistoryStore.record`, which Raft's thread hands them to as well, each as the
+whole record of a run with one attempt; what is left out is the entries that would have brought them about. One file is
 made and copied for each member.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from node.history.store import History
+from node.history.store import HistoryStore
 from node.state.draft import stem
-from node.state.value import Attempt, Ended, Run
+from node.state.value import Attempt, EndedRun, Run
 from tasks.run import RunState
 from tasks.spec import Spec
 
@@ -28,8 +28,8 @@ def write(place: Path, specs: list[dict[str, Any]], members: list[str], count: i
     """Make the file `place` with `count` runs of these tasks, spread over the last 25 days, newest last."""
     packed = [Spec.model_validate(spec) for spec in specs]
     now_us = time.time_ns() // 1000
-    history = History(place)
-    batch: list[tuple[int, Ended]] = []
+    history = HistoryStore(place)
+    batch: list[tuple[int, EndedRun]] = []
     for ended in _runs([(spec.name, spec.pack()) for spec in packed], members, count, now_us):
         batch.append((ENTRY, ended))
         if len(batch) == AT_ONCE:
@@ -46,7 +46,7 @@ def copy(place: Path, folder: Path) -> None:
     shutil.copyfile(place, folder / "history.db")
 
 
-def _runs(tasks: list[tuple[str, bytes]], members: list[str], count: int, now_us: int) -> Iterator[Ended]:
+def _runs(tasks: list[tuple[str, bytes]], members: list[str], count: int, now_us: int) -> Iterator[EndedRun]:
     for number in range(count):
         task, spec = tasks[number * 7919 % len(tasks)]
         fire_at_us = now_us - _DAYS_US + number * _DAYS_US // count
@@ -68,4 +68,4 @@ def _runs(tasks: list[tuple[str, bytes]], members: list[str], count: int, now_us
             token=number + 1,
             attempts=(attempt,),
         )
-        yield Ended(run, state, over_us, {"files": number % 100, "bytes": number * 1000}, error)
+        yield EndedRun(run, state, over_us, {"files": number % 100, "bytes": number * 1000}, error)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from bench.each_once import due_times
+from testkit.each_once import due_times
 
 Occurrence = tuple[str, datetime]
 """A task and a due time."""

@@ -22,7 +22,7 @@ from rich.table import Table
 from examples.demo import flights, proof
 from examples.demo.postgres import PostgresFailed, Server, postgres_server
 from node.cli.local import LocalCluster, NotInTime, wait_for
-from node.client import Problem, Unreachable, path
+from node.client import ApiProblem, Unreachable, path
 from tasks.backup.restore import restore
 from tasks.backup.verify import verify
 
@@ -48,7 +48,7 @@ def main() -> None:
             cluster, server = tell(stack)
             if keep:
                 leave_running(stack.pop_all(), cluster, server)
-    except (DemoFailed, proof.NotProven, NotInTime, Problem, Unreachable, PostgresFailed) as error:
+    except (DemoFailed, proof.NotProven, NotInTime, ApiProblem, Unreachable, PostgresFailed) as error:
         console.print(f"\n[bold red]The demo failed:[/] {error}\nThe nodes' logs are in {FOLDER}/nodes/*.log")
         sys.exit(1)
     console.print(f"\n[bold green]All of it held.[/] {time.monotonic() - began_s:.0f} s")

@@ -16,7 +16,7 @@ from node.cli import tokens
 from node.cli.table import lay_out
 from node.cli.text import file_text, say
 from node.client import DEFAULT_URL, Client
-from tasks.plain import plain_line
+from node.runtime.plain_text import plain_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColu
 
 from node.cli.api import Api, ago, api_command
 from node.cli.text import say
-from node.client import Problem, Unreachable, path
+from node.client import ApiProblem, Unreachable, path
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.destination import BadDestination, local_path
 from tasks.backup.kept import kept_at
@@ -40,7 +40,7 @@ def _told() -> Iterator[None]:
     """Turn what a backup refuses into a sentence and exit code 1."""
     try:
         yield
-    except (click.ClickException, click.exceptions.Exit, Problem, Unreachable):
+    except (click.ClickException, click.exceptions.Exit, ApiProblem, Unreachable):
         raise
     except _REFUSALS as error:
         raise click.ClickException(str(error)) from error

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from node.cli.api import Api, ago, api_command, progress_text, status_of
 from node.cli.reading import value as read_value
-from node.client import Problem, Unreachable
-from tasks.plain import plain, plain_line
+from node.client import ApiProblem, Unreachable
+from node.runtime.plain_text import plain, plain_line
 
 
 @click.command("plan")
@@ -86,7 +86,7 @@ def status_command(api: Api, watch: bool) -> None:
         while True:
             try:
                 live.update(_picture(*_status(api)))
-            except (Unreachable, Problem) as error:
+            except (Unreachable, ApiProblem) as error:
                 live.update(Text(plain(str(error)), style="red"))
             time.sleep(1)
 

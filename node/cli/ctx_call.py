@@ -22,7 +22,7 @@ class WrongCall(Exception):
     """What was asked for cannot be meant. The message says what would be right."""
 
 
-class Refused(Exception):
+class CtxRefused(Exception):
     """The attempt is fenced or over, or what it was told is not taken. The message says which."""
 
 
@@ -33,7 +33,7 @@ def call(words: Sequence[str]) -> int:
         sys.stdout.write(given.does(given))
     except WrongCall as error:
         return _say(str(error), WRONG_CALL)
-    except Refused as error:
+    except CtxRefused as error:
         return _say(str(error), REFUSED)
     except SystemExit as end:  # argparse has said why
         return end.code if isinstance(end.code, int) else WRONG_CALL
@@ -145,13 +145,13 @@ def _no_constant(name: str) -> Any:
 
 
 def _ask(request: dict[str, Any]) -> dict[str, Any]:
-    """The answer of the attempt. Raises `Refused` and `WrongCall`."""
+    """The answer of the attempt. Raises `CtxRefused` and `WrongCall`."""
     where = os.environ.get(SOCKET)
     if not where:
         raise WrongCall(f"{SOCKET} is not set: this is for programs that a task of kind command runs")
     packed = json.dumps(request).encode()
     if len(packed) > REQUEST_BYTES_MAX:
-        raise Refused(f"refused: {len(packed)} bytes of JSON; a checkpoint and a result have 64 KiB at most")
+        raise CtxRefused(f"refused: {len(packed)} bytes of JSON; a checkpoint and a result have 64 KiB at most")
     try:
         with _connected(where) as end:
             end.sendall(packed)
@@ -159,14 +159,14 @@ def _ask(request: dict[str, Any]) -> dict[str, Any]:
             said = b"".join(iter(lambda: end.recv(65536), b""))
     except OSError as error:
         why = "this user may not" if isinstance(error, PermissionError) else "it is over"
-        raise Refused(f"cannot reach the attempt at {where} ({error.strerror}): {why}") from error
+        raise CtxRefused(f"cannot reach the attempt at {where} ({error.strerror}): {why}") from error
     if not said:
-        raise Refused("the attempt ended before it answered")
+        raise CtxRefused("the attempt ended before it answered")
     answer: dict[str, Any] = json.loads(said)
     if answer["code"] == "fenced":
-        raise Refused("fenced: another attempt runs")
+        raise CtxRefused("fenced: another attempt runs")
     if answer["code"] != "ok":
-        raise Refused(f"refused: {answer['detail']}")
+        raise CtxRefused(f"refused: {answer['detail']}")
     return answer
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from node.cli.watching import PAUSE_S, patience_s
-from node.client import Problem, Unreachable
+from node.client import ApiProblem, Unreachable
 from tasks.run import FINAL, HELD
 
 NO_LOG: Final = 404
@@ -39,7 +39,7 @@ class Following:
         self._written = 0
 
     def follow(self) -> None:
-        """Until the run has ended and its last log is told. Raises the `Problem` or `Unreachable` that lasts."""
+        """Until the run has ended and its last log is told. Raises the `ApiProblem` or `Unreachable` that lasts."""
         run = self._look()
         last = run["attempts"][-1]["attempt"] - 1 if run["attempts"] else 0
         if run["state"] in FINAL and not run["attempts"]:
@@ -78,7 +78,7 @@ class Following:
                 return run
             self._sleep(PAUSE_S)
 
-    def _tell(self, number: int) -> Problem | Unreachable | None:
+    def _tell(self, number: int) -> ApiProblem | Unreachable | None:
         """Write what has not been written of a log, until it ends. What it broke off with, if that may pass."""
         at = 0
         try:
@@ -89,7 +89,7 @@ class Following:
                     self._written = at
         except Unreachable as error:
             return error
-        except Problem as problem:
+        except ApiProblem as problem:
             if problem.status < 500 and problem.status != NO_LOG:
                 raise
             return problem
@@ -101,7 +101,7 @@ class Following:
         while True:
             try:
                 return self._look()
-            except (Problem, Unreachable) as error:
+            except (ApiProblem, Unreachable) as error:
                 if since_s is None:
                     since_s = self._clock()
                     if patience_s(error) > 0:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from node.cli.ports import HOST, free_ports, hold
-from node.client import Client, Problem, Unreachable
+from node.client import ApiProblem, Client, Unreachable
 
 _T = TypeVar("_T")
 
@@ -41,7 +41,7 @@ def wait_for(what: str, probe: Callable[[], _T | None], deadline_s: float = 20, 
             if value := probe():
                 return value
             seen = repr(value)
-        except (Unreachable, Problem) as error:
+        except (Unreachable, ApiProblem) as error:
             seen = str(error)
         now = time.monotonic()
         if now > end:

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from node.cli.text import say
-from node.client import Problem, Unreachable
+from node.client import ApiProblem, Unreachable
 
 DONE, FAILED, WRONG_CALL, UNREACHABLE = range(4)
 """Exit codes (DESIGN.md, section 10)."""
@@ -82,14 +82,14 @@ def main() -> None:
         sys.exit(WRONG_CALL if isinstance(error, click.UsageError) else FAILED)
     except Unreachable as error:
         sys.exit(_say(str(error) + "\nIs the cluster running? ROTA_URL says where to look.", UNREACHABLE))
-    except Problem as problem:
+    except ApiProblem as problem:
         sys.exit(_say(str(problem), exit_code_of(problem)))
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(DONE)
 
 
-def exit_code_of(problem: Problem) -> int:
+def exit_code_of(problem: ApiProblem) -> int:
     """Which exit code an answer of the API stands for."""
     if problem.no_quorum:
         return UNREACHABLE

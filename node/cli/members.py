@@ -4,9 +4,9 @@ import os
 
 import click
 
+from node.app.config import parse_members
 from node.cli.api import Api, ago, api_command, client_of, status_of
 from node.client import path
-from node.config import parse_members
 from node.state.entries import Seed
 
 

@@ -16,7 +16,7 @@ DEFAULT_PORT: Final = 8101
 
 
 def port(data: Path) -> int:
-    """The port of the node's API, as it noted it at its start (`node.folder`); 8101 before that."""
+    """The port of the node's API, as it noted it at its start (`node.app.data_dir`); 8101 before that."""
     try:
         noted = json.loads((data / "place.json").read_text())["holds"]
         return int(json.loads(noted)["http_port"])

@@ -11,7 +11,7 @@ import click
 from node.cli.api import Api, api_command
 from node.cli.saving import ForeignTasks, load, read_file, save
 from node.cli.text import say
-from node.client import Problem, Unreachable
+from node.client import ApiProblem, Unreachable
 from node.state.saved import BadSave, Saved
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -51,7 +51,7 @@ def load_command(api: Api, file: Path) -> None:
         loaded = load(api.client, saved)
     except ForeignTasks as error:
         raise click.ClickException(str(error)) from error
-    except (Problem, Unreachable):
+    except (ApiProblem, Unreachable):
         click.echo("rota: it broke off, and can be gone on with: give the same command again", err=True)
         raise
     there = len(saved.tasks) - loaded
@@ -119,16 +119,16 @@ def recover_command(data: Path, yes: bool) -> None:
     Nothing that this member has is lost; what only the others had is. They can come in again afterwards, each with an
     empty data folder and ROTA_JOIN; with its old folder none of them is let in.
     """
+    from node.app.data_dir import DataDirInUse, ForeignFolder
+    from node.app.recover import NotRecoverable, look, recover
     from node.cli.main import FAILED, WRONG_CALL
-    from node.folder import FolderInUse, ForeignFolder
+    from node.liveness.wall_clock import now_us
     from node.raft.errors import RaftError
-    from node.recovery import NotRecoverable, look, recover
     from node.state.codec import DamagedSnapshot
-    from node.wall_clock import now_us
 
     try:
         survivor, cluster_id = recover(data, now_us()) if yes else (look(data, now_us()), "")
-    except (NotRecoverable, FolderInUse, ForeignFolder, RaftError, DamagedSnapshot, OSError, sqlite3.Error) as error:
+    except (NotRecoverable, DataDirInUse, ForeignFolder, RaftError, DamagedSnapshot, OSError, sqlite3.Error) as error:
         say(f"rota: {error}", err=True)
         sys.exit(FAILED)
     state = survivor.state

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from node import durable
 from node.client import Client
 from node.state.saved import BadSave, Saved, read
+from node.storage import atomic
 
 PART_BYTES_MAX: Final = 500_000
 """Of JSON, which is more than what becomes of it in the log: an entry may have a megabyte."""
@@ -29,7 +29,7 @@ def save(client: Client, file: Path) -> Saved:
             for piece in client.stream(WHERE, consistent="true"):
                 out.write(piece)
         saved = read_file(partial)
-        durable.replace(partial, file)
+        atomic.replace(partial, file)
     finally:
         partial.unlink(missing_ok=True)
     return saved

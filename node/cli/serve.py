@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from node.log import LogFormat, configure, flush
+from node.runtime.logs import LogFormat, configure, flush
 
 _log = logging.getLogger("rota")
 
@@ -22,10 +22,11 @@ def node_command(log_format: LogFormat, log_level: str) -> None:
 
     It stops in good order on SIGTERM, SIGINT or SIGHUP: what runs is handed over. Under nohup it does not heed SIGHUP.
     """
-    # What is imported stays. To walk through it again and again took a sixth of a start; `node.serving` does so once.
+    # What is imported stays. To walk through it again and again took a sixth of a start; `node.app.daemon` does so
+    # once.
     gc.disable()
-    from node.config import BadConfig, load, unknown_settings
-    from node.serving import CannotStart, serve
+    from node.app.config import BadConfig, load, unknown_settings
+    from node.app.daemon import CannotStart, serve
 
     configure(log_format, log_level)
 

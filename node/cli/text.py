@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tasks.plain import plain
+from node.runtime.plain_text import plain
 
 
 def input_text(file: str) -> str:

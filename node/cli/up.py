@@ -11,11 +11,11 @@ from typing import IO
 
 import click
 
+from node.app.config import unknown_settings
 from node.cli import tokens
 from node.cli.local import LocalCluster, NotInTime
 from node.cli.ports import claim
 from node.cli.up_settings import NotForUp, handed_on
-from node.config import unknown_settings
 
 
 @click.command("up")

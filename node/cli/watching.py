@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from node.client import Problem, Unreachable
+from node.client import ApiProblem, Unreachable
 from tasks.run import FINAL
 
 PAUSE_S: Final = 0.3
@@ -23,12 +23,12 @@ BEHIND_S: Final = 5.0
 def patience_s(error: Exception) -> float:
     """How long an answer may stay what it is before it is taken for final; 0 for one that will not change.
 
-    >>> patience_s(Unreachable()), patience_s(Problem(503, "", "", "")), patience_s(Problem(401, "", "", ""))
+    >>> patience_s(Unreachable()), patience_s(ApiProblem(503, "", "", "")), patience_s(ApiProblem(401, "", "", ""))
     (60.0, 60.0, 0.0)
     """
-    if isinstance(error, Unreachable) or (isinstance(error, Problem) and error.status >= 500):
+    if isinstance(error, Unreachable) or (isinstance(error, ApiProblem) and error.status >= 500):
         return AWAY_S
-    return BEHIND_S if isinstance(error, Problem) and error.status == 404 else 0.0
+    return BEHIND_S if isinstance(error, ApiProblem) and error.status == 404 else 0.0
 
 
 def watch(
@@ -40,7 +40,7 @@ def watch(
     """Look at a run until it has ended, and return it.
 
     `look` reads it; if it is given True, so that it needs a majority. `say` is told, once each time, that it cannot
-    be seen. Raises the `Problem` or `Unreachable` that has outlasted its `patience_s`.
+    be seen. Raises the `ApiProblem` or `Unreachable` that has outlasted its `patience_s`.
     """
     asked_s, since_s = clock(), None
     while True:
@@ -51,7 +51,7 @@ def watch(
                 asked_s, since_s = clock(), None
             if run["state"] in FINAL:
                 return run
-        except (Unreachable, Problem) as error:
+        except (Unreachable, ApiProblem) as error:
             first, now_s = since_s is None, clock()
             since_s = now_s if since_s is None else since_s
             if now_s - since_s >= patience_s(error):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from node.duty.flight import Flight, key_of
-from node.duty.step import CancelWork, HandOver, Held, Kill, Launch, LeaseView
+from node.duty.step import CancelWork, HandOver, Held, KillAttempt, Launch, LeaseView
 from node.state.entries import Entry, Finish
 from node.state.value import Run, State
 from tasks.run import HELD
@@ -16,7 +16,7 @@ Whoever runs it says how it ended; this is for the case that it does not, so tha
 """
 
 
-Told = CancelWork | HandOver | Kill
+Told = CancelWork | HandOver | KillAttempt
 
 
 class Attempts:
@@ -40,7 +40,7 @@ class Attempts:
                 continue
             run = state.runs.get(run_id)
             if run is None or not self._holds(run, attempt.token):
-                orders.append(Kill(run_id, attempt.token))
+                orders.append(KillAttempt(run_id, attempt.token))
             elif run.cancelling is not None:
                 orders.append(CancelWork(run_id, attempt.token, run.cancelling))
         return self._once(orders, held)

@@ -6,10 +6,10 @@ from typing import Final
 
 from node.duty.agenda import UNCLAIMED, next_occurrence_us
 from node.state.bounds import no_room
-from node.state.entries import Cancel, Claim, Enqueue, Entry, PassOver
+from node.state.entries import Cancel, Claim, Enqueue, Entry, SkipOccurrences
 from node.state.value import Member, PassedOver, Run, State, TaskRow
 from node.state.waiting import due_us
-from tasks.policy import Verdict, lateness_s, room_for_another, settle
+from tasks.policy import DuePlan, lateness_s, room_for_another, settle
 from tasks.run import HELD
 from tasks.schedule import occurrences
 
@@ -110,7 +110,7 @@ def _schedule(
     )
     if verdict.claim is not None and not verdict.replace and not room:
         # The state holds as much of this task as it may: what is due now is passed over, as beside any other run.
-        verdict = Verdict(skipped=(verdict.claim,))
+        verdict = DuePlan(skipped=(verdict.claim,))
     return _entries(verdict, task, active, now_us), _claim_us(verdict, active), following_us
 
 
@@ -135,15 +135,15 @@ def _due(row: TaskRow, now_us: int) -> tuple[list[int], int | None]:
     return due_us, None
 
 
-def _claim_us(verdict: Verdict, active: list[Run]) -> int | None:
+def _claim_us(verdict: DuePlan, active: list[Run]) -> int | None:
     return None if verdict.replace and active else verdict.claim
 
 
-def _passed_over(now_us: int, task: str, state: PassedOver, times: tuple[int, ...]) -> PassOver:
-    return PassOver(now_us, task, state, (times[0], times[-1]), len(times))
+def _passed_over(now_us: int, task: str, state: PassedOver, times: tuple[int, ...]) -> SkipOccurrences:
+    return SkipOccurrences(now_us, task, state, (times[0], times[-1]), len(times))
 
 
-def _entries(verdict: Verdict, task: str, active: list[Run], now_us: int) -> list[Entry]:
+def _entries(verdict: DuePlan, task: str, active: list[Run], now_us: int) -> list[Entry]:
     if verdict.missed:
         return [_passed_over(now_us, task, "missed", verdict.missed)]
     if verdict.skipped:

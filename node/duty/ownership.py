@@ -10,11 +10,11 @@ from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
+from hashing.chunked import dict_in_turns, list_in_turns, sorted_in_turns
 from hashing.columns import Columns
 from hashing.difference import Move, load_of, moves
 from hashing.placement import place, standbys
 from hashing.preference import Reason, because, preference
-from hashing.turns import dict_in_turns, list_in_turns, sorted_in_turns
 from hashing.view import Slot, Task
 from node.state.value import State
 

@@ -59,14 +59,14 @@ class HandOver:
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
+class KillAttempt:
     """End the attempt at once: its token is no longer the run's."""
 
     run_id: str
     token: int
 
 
-Order = Launch | CancelWork | HandOver | Kill
+Order = Launch | CancelWork | HandOver | KillAttempt
 
 
 @dataclass(frozen=True, slots=True)

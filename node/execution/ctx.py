@@ -41,7 +41,7 @@ class Wire:
         self._answers: dict[int, str] = {}
         self._noted = 0
         self._sequence = 0
-        self._progress: frames.Progress | None = None
+        self._progress: frames.ProgressFrame | None = None
         self._progress_at_s = 0.0
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.stop: str | None = None
@@ -77,7 +77,7 @@ class Wire:
             self.send(frames.Learned(value))
             self._changed.wait_for(lambda: self._noted >= awaited)
 
-    def progress(self, progress: frames.Progress) -> None:
+    def progress(self, progress: frames.ProgressFrame) -> None:
         """Say how far the work is, now or within `PROGRESS_S`: the latest of what is said in that time."""
         if time.monotonic() - self._progress_at_s >= PROGRESS_S:
             self._progress, self._progress_at_s = None, time.monotonic()
@@ -206,7 +206,7 @@ class Ctx:
 
     def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
         """Say how far the work is."""
-        self._wire.progress(frames.Progress(float(done), None if total is None else float(total), str(unit)[:64]))
+        self._wire.progress(frames.ProgressFrame(float(done), None if total is None else float(total), str(unit)[:64]))
 
     @property
     def log(self) -> logging.Logger:

@@ -45,7 +45,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
+class KillFrame:
     """Node to supervisor: kill everything, now."""
 
 
@@ -62,12 +62,12 @@ class Go:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedFrame:
     """Worker to supervisor to node: the kind is loaded, the params are valid, its work begins."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ProgressFrame:
     """Worker to supervisor to node: how far it is."""
 
     done: float
@@ -112,7 +112,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedFrame:
     """Worker to supervisor: the kind raised. `error` is one line."""
 
     error: str
@@ -133,7 +133,7 @@ class OutOfReach:
 
 
 @dataclass(frozen=True, slots=True)
-class Thawed:
+class ThawedFrame:
     """Supervisor to node: the lease is back, everything goes on."""
 
 
@@ -158,20 +158,20 @@ Frame = (
     | Hello
     | Renew
     | Stop
-    | Kill
+    | KillFrame
     | Fail
     | Go
-    | Started
-    | Progress
+    | StartedFrame
+    | ProgressFrame
     | CheckpointAsk
     | CheckpointDone
     | Learned
     | Noted
     | Done
-    | Failed
+    | FailedFrame
     | Froze
     | OutOfReach
-    | Thawed
+    | ThawedFrame
     | Ending
 )
 

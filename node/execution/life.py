@@ -1,6 +1,6 @@
 """The decisions of a supervisor: when to freeze, thaw, ask and kill, and how an attempt has ended. Pure.
 
-Times are CLOCK_BOOTTIME seconds (`*_s`). A `Life` is a value: what happens to it gives a new one, and `step`
+Times are CLOCK_BOOTTIME seconds (`*_s`). A `AttemptLife` is a value: what happens to it gives a new one, and `step`
 says what is to be done about it now.
 """
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final, Literal
 
-from node.execution.frames import Done, Ending, Failed
-from node.execution.order import Limits
+from node.execution.frames import Done, Ending, FailedFrame
+from node.execution.order import AttemptLimits
 
 Why = Literal["cancelled", "timed_out", "handed_over", "fenced", "killed", "failed"]
 
@@ -39,7 +39,7 @@ class Act(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class AttemptLife:
     """Where an attempt stands.
 
     `deadline_s` is the lease's; `kill_at_s` is when patience ends with an attempt that was asked to stop;
@@ -49,7 +49,7 @@ class Life:
 
     deadline_s: float
     timeout_at_s: float | None
-    limits: Limits
+    limits: AttemptLimits
     frozen: bool = False
     why: Why | None = None
     asked: Why | None = None
@@ -59,12 +59,12 @@ class Life:
     error: str | None = None
 
 
-def renewed(life: Life, deadline_s: float) -> Life:
+def renewed(life: AttemptLife, deadline_s: float) -> AttemptLife:
     """The lease lasts until `deadline_s`. An older renewal that comes late takes nothing away."""
     return replace(life, deadline_s=max(life.deadline_s, deadline_s))
 
 
-def told_to_stop(life: Life, why: Why, now_s: float) -> Life:
+def told_to_stop(life: AttemptLife, why: Why, now_s: float) -> AttemptLife:
     """The attempt should end, for `why`. `killed` and `failed` leave it no time; `handed_over` more than the others."""
     if _WEIGHT[why] <= _WEIGHT[life.why]:
         return life
@@ -73,17 +73,17 @@ def told_to_stop(life: Life, why: Why, now_s: float) -> Life:
     return replace(life, why=why, kill_at_s=kill_at_s if life.kill_at_s is None else min(kill_at_s, life.kill_at_s))
 
 
-def failing(life: Life, error: str, now_s: float) -> Life:
+def failing(life: AttemptLife, error: str, now_s: float) -> AttemptLife:
     """The attempt is to end now, as a failure: it has taken what is not its own. The first such word counts."""
     return told_to_stop(life if life.error else replace(life, error=error), "failed", now_s)
 
 
-def killing(life: Life, now_s: float) -> Life:
+def killing(life: AttemptLife, now_s: float) -> AttemptLife:
     """The life of an attempt that is killed now. It is looked through again until nothing is left of it."""
     return replace(life, killed=True, look_at_s=now_s + LOOK_S / 10)
 
 
-def step(life: Life, now_s: float) -> tuple[Life, list[Act]]:
+def step(life: AttemptLife, now_s: float) -> tuple[AttemptLife, list[Act]]:
     """What is due at `now_s`, and the life after it has been done."""
     acts: list[Act] = []
     if life.killed:
@@ -107,7 +107,7 @@ def step(life: Life, now_s: float) -> tuple[Life, list[Act]]:
     return life, acts
 
 
-def wake_s(life: Life) -> float:
+def wake_s(life: AttemptLife) -> float:
     """When `step` has something to do next if nothing happens before."""
     if life.killed:
         return life.look_at_s
@@ -115,7 +115,9 @@ def wake_s(life: Life) -> float:
     return min(time for time in times if time is not None)
 
 
-def conclude(life: Life, report: Done | Failed | None, status: int | None, timeout_s: float | None) -> Ending:
+def conclude(
+    life: AttemptLife, report: Done | FailedFrame | None, status: int | None, timeout_s: float | None
+) -> Ending:
     """How the attempt ended: from what its worker said last, if anything, and its wait status.
 
     Work that was complete before its kind looked at a request to stop has succeeded, unless its time was over.
@@ -125,7 +127,7 @@ def conclude(life: Life, report: Done | Failed | None, status: int | None, timeo
             return _as_reported(report)
     elif report is None and life.why in {None, "fenced"}:
         return Ending("failed", None, _death(status), True, None)
-    error = report.error if isinstance(report, Failed) else None
+    error = report.error if isinstance(report, FailedFrame) else None
     match life.why:
         case "timed_out":
             return Ending("timed_out", None, f"timed out after {timeout_s or 0:g} s" + _late(life), True, None)
@@ -138,15 +140,15 @@ def conclude(life: Life, report: Done | Failed | None, status: int | None, timeo
     return Ending("handed_over", None, "killed by its node", True, None)
 
 
-def _as_reported(report: Done | Failed) -> Ending:
+def _as_reported(report: Done | FailedFrame) -> Ending:
     match report:
         case Done(result=result):
             return Ending("succeeded", result, None, True, None)
-        case Failed(error=error, retry=retry):
+        case FailedFrame(error=error, retry=retry):
             return Ending("failed", None, error, retry, None)
 
 
-def _late(life: Life, what: str = ", ") -> str:
+def _late(life: AttemptLife, what: str = ", ") -> str:
     if not life.killed:
         return ""
     patience_s = life.limits.hand_over_s if life.why == "handed_over" else life.limits.stop_s

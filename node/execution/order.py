@@ -45,7 +45,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AttemptLimits:
     """What holds for every attempt of a member.
 
     `stop_s` is how long an attempt that was asked to stop may take before it is killed, `hand_over_s` the
@@ -66,7 +66,7 @@ class Brief:
     """All that a supervisor is given: the order, the member's limits, and the folder to work in."""
 
     order: Order
-    limits: Limits
+    limits: AttemptLimits
     folder: str
 
     def pack(self) -> bytes:
@@ -83,7 +83,7 @@ def unpack_brief(packed: bytes) -> Brief:
     order["access"] = access.unpacked(order["access"])
     own = order["own"]
     order["own"] = NodesOwn(tuple(own["files"]), own["data"], own["key"], tuple(own["marks"]))
-    return Brief(Order(**order), Limits(**brief["limits"]), brief["folder"])
+    return Brief(Order(**order), AttemptLimits(**brief["limits"]), brief["folder"])
 
 
 def logs_path(folder: Path) -> Path:
@@ -107,7 +107,7 @@ def scratch_folder(folder: Path, run_id: str, token: int) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class AttemptStarted:
     """The kind's work begins: it is loaded here, and the params are valid."""
 
     run_id: str
@@ -136,7 +136,7 @@ class CheckpointAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class Frozen:
+class AttemptFrozen:
     """The lease has lapsed, and every process of the attempt is stopped."""
 
     run_id: str
@@ -144,7 +144,7 @@ class Frozen:
 
 
 @dataclass(frozen=True, slots=True)
-class Thawed:
+class AttemptThawed:
     """The lease is back, and the attempt goes on."""
 
     run_id: str
@@ -152,7 +152,7 @@ class Thawed:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class AttemptEnded:
     """The attempt has ended and no process of it is left. It comes once for every `Runner.launch`.
 
     `retry` False: another attempt would only fail the same way. `starved`: it could not be started for want of
@@ -169,4 +169,4 @@ class Ended:
     log_truncated: bool = False
 
 
-Event = Started | Progressed | CheckpointAsked | Frozen | Thawed | Ended
+Event = AttemptStarted | Progressed | CheckpointAsked | AttemptFrozen | AttemptThawed | AttemptEnded

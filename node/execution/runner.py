@@ -16,7 +16,7 @@ from typing import Final
 from node.execution import frames, order
 from node.execution.leftovers import LeftoversRemain, kill_attempt
 from node.execution.nursery_link import Handout, NurseryLink
-from node.execution.order import Brief, Event, Limits, Order
+from node.execution.order import AttemptLimits, Brief, Event, Order
 from node.state.entries import AttemptEnd
 
 log = logging.getLogger(__name__)
@@ -53,10 +53,10 @@ class Runner:
     attempt that has ended, or never was here, is dropped: its end is on its way already.
     """
 
-    def __init__(self, folder: Path, on_event: Callable[[Event], None], limits: Limits | None = None) -> None:
+    def __init__(self, folder: Path, on_event: Callable[[Event], None], limits: AttemptLimits | None = None) -> None:
         self._folder = folder.resolve()
         self._on_event = on_event
-        self._limits = limits or Limits()
+        self._limits = limits or AttemptLimits()
         self._nursery = NurseryLink(self._folder, lambda why: log.error("attempts are given back: %s", why))
         self._attempts: dict[tuple[str, int], _Attempt] = {}
         self._open: dict[int, _Attempt] = {}
@@ -122,16 +122,16 @@ class Runner:
         self._nursery.launch(handout)
 
     def cancel(self, run_id: str, token: int) -> None:
-        """Ask an attempt to stop; it is killed if it does not within `Limits.stop_s`. It ends as `cancelled`."""
+        """Ask an attempt to stop; it is killed if it does not within `AttemptLimits.stop_s`. It ends as `cancelled`."""
         self._tell(run_id, token, frames.Stop("cancelled"))
 
     def hand_over(self, run_id: str, token: int) -> None:
-        """Ask an attempt to stop where another member can go on; it has `Limits.hand_over_s` for it."""
+        """Ask an attempt to stop where another member can go on; it has `AttemptLimits.hand_over_s` for it."""
         self._tell(run_id, token, frames.Stop("handed_over"))
 
     def kill(self, run_id: str, token: int) -> None:
         """Kill an attempt now. It ends as `handed_over`, or `not_started`: neither counts as a failure."""
-        self._tell(run_id, token, frames.Kill())
+        self._tell(run_id, token, frames.KillFrame())
 
     def fail(self, run_id: str, token: int, error: str) -> None:
         """Kill an attempt now. It ends as `failed`, with that error: it has taken what was not its own."""
@@ -183,14 +183,14 @@ class Runner:
         match frame:
             case frames.Hello(pid=pid):
                 attempt.supervisor = pid
-            case frames.Started():
-                self._on_event(order.Started(run_id, token))
-            case frames.Progress(done=done, total=total, unit=unit):
+            case frames.StartedFrame():
+                self._on_event(order.AttemptStarted(run_id, token))
+            case frames.ProgressFrame(done=done, total=total, unit=unit):
                 self._on_event(order.Progressed(run_id, token, done, total, unit))
             case frames.CheckpointAsk(sequence=sequence, data=data):
                 self._on_event(order.CheckpointAsked(run_id, token, sequence, data))
             case frames.Froze():
-                self._on_event(order.Frozen(run_id, token))
+                self._on_event(order.AttemptFrozen(run_id, token))
             case frames.OutOfReach(pids=pids):
                 log.error(
                     "run %s: processes of it are another user's (sudo?), and this node may not signal them: they go on "
@@ -198,8 +198,8 @@ class Runner:
                     run_id,
                     pids,
                 )
-            case frames.Thawed():
-                self._on_event(order.Thawed(run_id, token))
+            case frames.ThawedFrame():
+                self._on_event(order.AttemptThawed(run_id, token))
             case frames.Ending():
                 if frame.log_error is not None:
                     log.warning("run %s: its log is not complete: %s", run_id, frame.log_error)
@@ -220,7 +220,7 @@ class Runner:
         with self._changing:
             del self._attempts[attempt.id]
         values = None if result is None else json.loads(result)
-        self._on_event(order.Ended(*attempt.id, end, values, error, retry, starved, log_truncated))
+        self._on_event(order.AttemptEnded(*attempt.id, end, values, error, retry, starved, log_truncated))
 
     def _closed(self, attempt: _Attempt) -> None:
         loop = asyncio.get_running_loop()

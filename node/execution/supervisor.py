@@ -20,7 +20,7 @@ from node.execution import frames, leftovers, life, tree, worker
 from node.execution.linux import Timer, adopt_orphans, boottime_s
 from node.execution.logs import LogPump
 from node.execution.order import Brief, log_path, scratch_path, unpack_brief
-from node.storage.full import is_full
+from node.storage.disk_full import is_full
 
 OUTBOX_MAX: Final = 64
 """Frames kept for a node that does not read. With more, the worker is not read either until it does."""
@@ -46,7 +46,7 @@ class Supervisor:
         self._folder = Path(brief.folder)
         order = brief.order
         self._run_mark = f"{order.run_id}:{order.token}"
-        self._life = life.Life(order.deadline_s, None, brief.limits)
+        self._life = life.AttemptLife(order.deadline_s, None, brief.limits)
         self._outbox: deque[frames.Frame] = deque()
         self._ending: frames.Ending | None = None
         self._orphaned = False
@@ -184,7 +184,7 @@ class Supervisor:
                     tree.thaw(os.getpid(), self._group(), self._stopped)
                     self._stopped.clear()
                     self._frozen = False
-                    self._say(frames.Thawed())
+                    self._say(frames.ThawedFrame())
                 case life.Act.ASK:
                     self._tell_worker(frames.Stop(str(self._life.why)))
                 case life.Act.KILL:
@@ -239,7 +239,7 @@ class Supervisor:
                     self._life = life.renewed(self._life, deadline_s)
                 case frames.Stop(why="cancelled" | "handed_over" as why):
                     self._life = life.told_to_stop(self._life, why, boottime_s())
-                case frames.Kill():
+                case frames.KillFrame():
                     self._life = life.told_to_stop(self._life, "killed", boottime_s())
                 case frames.Fail(error=error):
                     self._life = life.failing(self._life, error, boottime_s())
@@ -249,7 +249,11 @@ class Supervisor:
                     self._tell_worker(frame)
 
     def _say(self, frame: frames.Frame) -> None:
-        if isinstance(frame, frames.Progress) and self._outbox and isinstance(self._outbox[-1], frames.Progress):
+        if (
+            isinstance(frame, frames.ProgressFrame)
+            and self._outbox
+            and isinstance(self._outbox[-1], frames.ProgressFrame)
+        ):
             self._outbox.pop()
         self._outbox.append(frame)
         self._send()
@@ -282,16 +286,16 @@ class Supervisor:
         match frame:
             case None:
                 return False
-            case frames.Started():
+            case frames.StartedFrame():
                 self._begun = True
                 self._say(frame)
-            case frames.Progress() | frames.CheckpointAsk():
+            case frames.ProgressFrame() | frames.CheckpointAsk():
                 self._say(frame)
             case frames.Learned(value=value):
                 if self._log is not None:
                     self._log.learn(value)
                 self._tell_worker(frames.Noted())
-            case frames.Done() | frames.Failed():
+            case frames.Done() | frames.FailedFrame():
                 self._reported(frame)
         return True
 
@@ -300,7 +304,7 @@ class Supervisor:
             if not self._hear_worker():
                 return
 
-    def _reported(self, report: frames.Done | frames.Failed) -> None:
+    def _reported(self, report: frames.Done | frames.FailedFrame) -> None:
         now_s = boottime_s()
         if self._ending is None:
             self._ending = life.conclude(self._life, report, None, self._brief.order.timeout_s)

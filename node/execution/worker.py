@@ -106,7 +106,7 @@ def _work(brief: Brief, wire: Wire, scratch: Path) -> None:
     _log_to_stderr()
     redactor = Redactor()
     ctx: Ctx | None = None
-    report: frames.Done | frames.Failed
+    report: frames.Done | frames.FailedFrame
     try:
         kind = load(order.target)
         try:
@@ -118,12 +118,12 @@ def _work(brief: Brief, wire: Wire, scratch: Path) -> None:
         for reference in references_in(params):
             # All of them before the work: a missing one is found now and not hours later, halfway through.
             ctx.secret(reference)
-        wire.send(frames.Started())
+        wire.send(frames.StartedFrame())
         lower_session(brief.limits.nice)  # not before: to begin is the node's affair
         result = kind().run(ctx)
         report = frames.Done(_checked(result, redactor), ctx.saw_stop)
     except BaseException as error:  # noqa: BLE001  whatever a kind raises, SystemExit too, is how its attempt ended
-        report = frames.Failed(
+        report = frames.FailedFrame(
             _line(error, redactor), not isinstance(error, NO_RETRY), ctx is not None and ctx.saw_stop
         )
         _print(error)

@@ -19,7 +19,7 @@ ROUND_S_MAX: Final = 60.0
 
 
 class Holes(Protocol):
-    """What is needed of `node.history.store.History`."""
+    """What is needed of `node.history.store.HistoryStore`."""
 
     def gaps(self) -> Sequence[Gap]:
         """What is missing."""
@@ -29,7 +29,7 @@ class Holes(Protocol):
 
 
 class Others(Protocol):
-    """What is needed of `node.peers.Peers`."""
+    """What is needed of `node.peer.client.Peers`."""
 
     async def history(self, member: str, gap: Gap, /) -> Portion | None:
         """The first that a member has of a gap; None if it has nothing of it. Raises `PeerAway`."""

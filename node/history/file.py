@@ -9,8 +9,8 @@ import zlib
 from pathlib import Path
 from typing import Any, Final
 
-from node.aside import is_damage, set_aside
 from node.history.filters import COMMON
+from node.storage.quarantine import is_damage, set_aside
 
 _log = logging.getLogger("rota.history")
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from node.execution.order import logs_path
-from node.history.store import HISTORY, History
+from node.history.store import HISTORY, HistoryStore
+from node.liveness.wall_clock import CLOCK, now_us
 from node.state.value import State
 from node.storage.room import Bounds, size
-from node.wall_clock import CLOCK, now_us
 
 _log = logging.getLogger("rota.history")
 
@@ -42,7 +42,7 @@ class Retention:
     def __init__(
         self,
         folder: Path,
-        history: History,
+        history: HistoryStore,
         state: Callable[[], State],
         agreed: Callable[[], bool] = lambda: CLOCK.agreed,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,

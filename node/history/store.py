@@ -19,15 +19,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from node.aside import is_damage
 from node.history import gaps
 from node.history.file import DamagedHistory, checked, crc, opened, put_aside
 from node.history.filters import terms
 from node.history.unwritten import with_unwritten
 from node.peer.portions import Gap, Portion, first_held, left_of
 from node.state.codec import DamagedSnapshot, pack_ended, unpack_ended
-from node.state.value import Ended
-from node.storage.full import is_full
+from node.state.value import EndedRun
+from node.storage.disk_full import is_full
+from node.storage.quarantine import is_damage
 
 _log = logging.getLogger("rota.history")
 
@@ -57,7 +57,7 @@ class Before(NamedTuple):
     run_id: str
 
 
-class History:
+class HistoryStore:
     """The finished runs that one member knows. Raises `DamagedHistory` if its file cannot be used.
 
     `on_failure` is told, in whatever thread finds it out, if the file is found to be damaged later. While it merely
@@ -67,7 +67,7 @@ class History:
     def __init__(self, path: Path, on_failure: Callable[[Exception], None] = lambda _error: None) -> None:
         self._path = path
         self._on_failure = on_failure
-        self._pending: list[tuple[int, Ended] | Gap] = []
+        self._pending: list[tuple[int, EndedRun] | Gap] = []
         self._hurry = False
         self._wake = threading.Condition()
         self._closed = False
@@ -83,7 +83,7 @@ class History:
         """The last index whose runs are in the file."""
         return self._written
 
-    def record(self, index: int, ended: Iterable[tuple[int, Ended]]) -> None:
+    def record(self, index: int, ended: Iterable[tuple[int, EndedRun]]) -> None:
         """Take what the entries up to `index` ended. Indexes at or below `written` are known already."""
         with self._wake:
             new = [(entry, run) for entry, run in ended if entry > self._written]
@@ -120,7 +120,7 @@ class History:
 
     def runs(
         self, task: str | None, state: str | None, node: str | None, before: Before | None, limit: int
-    ) -> Sequence[Ended]:
+    ) -> Sequence[EndedRun]:
         """Newest first, those before `before` only. `node` is that of a run's latest attempt."""
         wanted = {"task": task, "state": state, "node": node}
         asked = terms(task, state, node)
@@ -136,7 +136,7 @@ class History:
             )
         return with_unwritten(written, unwritten, task, state, node, before, limit) if unwritten else written
 
-    def run(self, run_id: str) -> Ended | None:
+    def run(self, run_id: str) -> EndedRun | None:
         """One run; the latest to end, should a task have been deleted and made again under the same name."""
         query = "SELECT packed, crc FROM ended WHERE run_id = :run_id ORDER BY entry DESC LIMIT 1"
         with self._watching():
@@ -282,7 +282,7 @@ class History:
                 self._db.execute("ROLLBACK")
             raise
 
-    def _insert(self, runs: Iterable[tuple[int, Ended]]) -> None:
+    def _insert(self, runs: Iterable[tuple[int, EndedRun]]) -> None:
         """Of a series that goes on, its latest record takes the place of the one before."""
         given = list(runs)
         series = {(run.run.run_id, run.run.created_at_us): entry for entry, run in given if run.series is not None}
@@ -314,7 +314,7 @@ class History:
             ),
         )
 
-    def _unwritten(self) -> list[Ended]:
+    def _unwritten(self) -> list[EndedRun]:
         """Write what was recorded; what of it cannot be written now, in order, to be read from here.
 
         Raises `sqlite3.Error` if the file is damaged. Else the writing thread says what is wrong, and tries again.
@@ -328,7 +328,7 @@ class History:
                 return [one[1] for one in self._pending if not isinstance(one, Gap)]
         return []
 
-    def _read(self, query: str, values: dict[str, object]) -> list[Ended]:
+    def _read(self, query: str, values: dict[str, object]) -> list[EndedRun]:
         with self._file, closing(self._db.execute(query, values)) as rows:
             return [unpack_ended(*checked(row)) for row in rows]
 

@@ -5,18 +5,18 @@ As in the file, the latest record of a series takes the place of those before.
 
 from collections.abc import Iterable, Sequence
 
-from node.state.value import Ended
+from node.state.value import EndedRun
 
 
 def with_unwritten(
-    written: Sequence[Ended],
-    unwritten: Iterable[Ended],
+    written: Sequence[EndedRun],
+    unwritten: Iterable[EndedRun],
     task: str | None,
     state: str | None,
     node: str | None,
     before: tuple[int, str] | None,
     limit: int,
-) -> list[Ended]:
+) -> list[EndedRun]:
     """A list of finished runs, newest first: `written`, which was read with these filters, and what of `unwritten`
     passes them. `unwritten` is in the order in which it was recorded; the other arguments are those of `History.runs`.
     """
@@ -26,13 +26,13 @@ def with_unwritten(
     return sorted(merged, key=_identity, reverse=True)[:limit]
 
 
-def _identity(ended: Ended) -> tuple[int, str]:
+def _identity(ended: EndedRun) -> tuple[int, str]:
     """When the run was made, and its id: what lists are sorted by."""
     return ended.run.created_at_us, ended.run.run_id
 
 
 def _passes(
-    ended: Ended, task: str | None, state: str | None, node: str | None, before: tuple[int, str] | None
+    ended: EndedRun, task: str | None, state: str | None, node: str | None, before: tuple[int, str] | None
 ) -> bool:
     attempts = ended.run.attempts
     return (

@@ -11,7 +11,6 @@ from typing import Final
 from aiohttp import HttpVersion11, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from node.descriptors import CLIENTS_MAX
 from node.http.auth import (
     check_content_type,
     check_encoding,
@@ -21,24 +20,25 @@ from node.http.auth import (
     same,
     shown_token,
 )
-from node.http.call import COMMON_QUERY, Call, serve
 from node.http.connection import Patience
-from node.http.doors import Doors
+from node.http.connection_limits import Doors
 from node.http.endpoint import Endpoint
 from node.http.events import Hub
-from node.http.limits import Limits
-from node.http.listening import Listening
+from node.http.listener import Listening
 from node.http.metrics import Metrics
+from node.http.node_port import Node
 from node.http.problems import Problem, invalid_field
+from node.http.request_context import COMMON_QUERY, Call, serve
+from node.http.request_limits import RequestLimits
 from node.http.routes import ENDPOINTS
 from node.http.service import Service
 from node.http.streaming import Streams
-from node.http.surface import Node
+from node.liveness.wall_clock import now_us as clock_us
+from node.peer.client import Peers
 from node.peer.protocol import CLUSTER, MEMBER
 from node.peer.signing import CHALLENGE, SCHEME, SIGNED, Question, Receiver, Unsigned, answer_mac, digest, member_key
-from node.peers import Peers
-from node.storage.full import is_full
-from node.wall_clock import now_us as clock_us
+from node.runtime.descriptors import CLIENTS_MAX
+from node.storage.disk_full import is_full
 
 INDEX: Final = "Rota-Index"
 EPOCH: Final = "Rota-Epoch"
@@ -62,11 +62,11 @@ Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def build_app(
     node: Node,
     peers: Peers,
-    limits: Limits | None = None,
+    limits: RequestLimits | None = None,
     now_us: Callable[[], int] = clock_us,
 ) -> web.Application:
     """The application. It tells listeners what `node.changes()` tells, and closes `peers` when it is cleaned up."""
-    limits = limits or Limits()
+    limits = limits or RequestLimits()
     service = Service(
         node=node,
         peers=peers,

@@ -15,7 +15,7 @@ from aiohttp import EMPTY_PAYLOAD, StreamReader, web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 from aiohttp.web_protocol import RequestHandler, _ErrInfo  # the only way to tell what could not be parsed
 
-from node.http.doors import Doors
+from node.http.connection_limits import Doors
 from node.http.problems import Problem
 
 HEAD_BYTES: Final = 65_536
@@ -40,7 +40,7 @@ class Patience:
     garbage_s: float = 2.0
 
 
-class Connection(RequestHandler):
+class ClientConnection(RequestHandler):
     """A connection to the API. `doors` counts it; `bear` gives the headers of an answer that no route makes."""
 
     __slots__ = (
@@ -61,7 +61,7 @@ class Connection(RequestHandler):
     def __init__(
         self,
         manager: Any,
-        doors: "Doors[Connection]",
+        doors: "Doors[ClientConnection]",
         origin: str,
         patience: Patience,
         bear: Callable[[], Mapping[str, str]],

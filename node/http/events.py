@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from node.http.surface import Placed, Update
+from node.http.node_port import Placed, Update
 from node.http.views import ended_view, held_by_member, member_view, run_view
-from node.machine import Change
+from node.replication.state_machine import StateChange
 from node.state.value import State
 
 KEPT: Final = 10_000
@@ -71,7 +71,7 @@ def _members(before: State, after: State) -> Iterator[Event]:
             yield Event("member", after.index, {"id": name, "slot": member.slot, "status": "left"})
 
 
-def _runs(change: Change) -> Iterator[Event]:
+def _runs(change: StateChange) -> Iterator[Event]:
     before, after = change.before, change.after
     touched = change.touched if change.touched is not None else {*before.runs_of, *after.runs_of}
     for _, ended in change.ended:

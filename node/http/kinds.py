@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class InstalledKinds:
-    """Implements `node.http.surface.Kinds` by what is `installed`, whether or not it is offered here, or loads.
+    """Implements `node.http.node_port.Kinds` by what is `installed`, whether or not it is offered here, or loads.
 
     `access` is what tasks may reach on this node.
     """

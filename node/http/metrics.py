@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from node.duty.overdue import Overdue
+from node.http.node_port import Node
 from node.http.run_metrics import of_overdue, of_runs
-from node.http.surface import Node
-from node.lateness import Lateness
 from node.state.value import State
+from node.telemetry.thread_lag import Lateness
 from tasks.run import ACTIVE
 
 _STATUSES = ("up", "down", "draining")
@@ -21,7 +21,7 @@ _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
 
 
 @dataclass(slots=True)
-class Outcome:
+class ProposalOutcome:
     """What became of a proposal; set before the block ends."""
 
     code: str = "failed"
@@ -57,9 +57,9 @@ class Metrics:
         self._requests.labels(method, path, str(status)).observe(took_s)
 
     @contextmanager
-    def proposal(self, entry: str) -> Iterator[Outcome]:
+    def proposal(self, entry: str) -> Iterator[ProposalOutcome]:
         """Count and time the proposal that is made in the block."""
-        outcome, begun = Outcome(), perf_counter()
+        outcome, begun = ProposalOutcome(), perf_counter()
         try:
             yield outcome
         finally:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
-from node.http import answers
+from node.http import responses
 from node.http.auth import JSON
 from node.http.endpoint import Endpoint, Says
 from node.http.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
@@ -121,7 +121,7 @@ def _parameters(endpoint: Endpoint, schemas: "_Schemas") -> list[dict[str, Any]]
 
 
 def _responses(endpoint: Endpoint, schemas: "_Schemas", *, secured: bool) -> dict[str, Any]:
-    responses = {str(status): _answer(says, schemas) for status, says in sorted(endpoint.answers.items())}
+    answered = {str(status): _answer(says, schemas) for status, says in sorted(endpoint.answers.items())}
     kinds = [*endpoint.problems, *_ALWAYS]
     if endpoint.access == "member" or (secured and endpoint.access != "anyone"):
         kinds += _WITH_TOKEN
@@ -137,12 +137,12 @@ def _responses(endpoint: Endpoint, schemas: "_Schemas", *, secured: bool) -> dic
     for kind in dict.fromkeys(kinds):
         by_status.setdefault(CATALOGUE[kind][0], []).append(kind)
     for status, told in sorted(by_status.items()):
-        responses[str(status)] = {
+        answered[str(status)] = {
             "description": "; ".join(f"{CATALOGUE[kind][1]} (`{TYPE_PREFIX}{kind}`)" for kind in told),
             "headers": _header_refs(),
-            "content": {MEDIA_TYPE: {"schema": schemas.of(answers.ProblemDocument, "serialization")}},
+            "content": {MEDIA_TYPE: {"schema": schemas.of(responses.ProblemDocument, "serialization")}},
         }
-    return responses
+    return answered
 
 
 def _answer(says: Says, schemas: "_Schemas") -> dict[str, Any]:
@@ -169,7 +169,7 @@ class _Schemas:
             for says in endpoint.answers.values():
                 if says.body not in (None, bytes):
                     wanted[id(says.body), "serialization"] = says.body
-        wanted[id(answers.ProblemDocument), "serialization"] = answers.ProblemDocument
+        wanted[id(responses.ProblemDocument), "serialization"] = responses.ProblemDocument
         adapters = [(key, mode, TypeAdapter(of)) for (key, mode), of in wanted.items()]
         self._found, rest = TypeAdapter.json_schemas(adapters, ref_template=_REF)
         self.definitions: dict[str, Any] = rest.get("$defs", {})

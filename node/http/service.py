@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from hashing.turns import sorted_in_turns
+from hashing.chunked import sorted_in_turns
 from node.http.endpoint import Endpoint
 from node.http.events import Hub
-from node.http.limits import Limits
 from node.http.metrics import Metrics
+from node.http.node_port import Node
+from node.http.request_limits import RequestLimits
 from node.http.streaming import Streams
-from node.http.surface import Node
+from node.peer.client import Peers
 from node.peer.signing import Receiver
-from node.peers import Peers
 from node.state.value import State
 
 
@@ -44,7 +44,7 @@ class Service:
 
     node: Node
     peers: Peers
-    limits: Limits
+    limits: RequestLimits
     metrics: Metrics
     hub: Hub
     now_us: Callable[[], int]

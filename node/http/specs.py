@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from node.http.call import UNKEPT, Call, string_list
+from node.http.node_port import Kinds
 from node.http.problems import MAX_ERRORS, Problem, field_errors, invalid, invalid_field
-from node.http.surface import Kinds
+from node.http.request_context import UNKEPT, Call, string_list
 from node.peer.protocol import PeerAway
 from node.state.entries import Put
 from node.state.value import State

@@ -7,7 +7,7 @@ from typing import Any
 import msgpack
 
 from node.duty.ownership import Ownership
-from node.http.answers import (
+from node.http.responses import (
     AttemptView,
     LastView,
     MemberView,
@@ -19,10 +19,10 @@ from node.http.answers import (
     SettingsView,
     TaskView,
 )
-from node.http.standing import standing
+from node.http.task_status import standing
 from node.http.times import rfc3339, rfc3339_or_none
-from node.peer.protocol import Progress, url_of
-from node.state.value import Attempt, Ended, Member, Outcome, Run, Settings, State, TaskRow
+from node.peer.protocol import RunProgress, url_of
+from node.state.value import Attempt, EndedRun, Member, Outcome, Run, Settings, State, TaskRow
 from node.state.waiting import due_us as due_of
 from tasks.run import HELD
 from tasks.schedule import next_due_us
@@ -152,12 +152,12 @@ def overdue(state: State, task: str, now_us: int) -> bool:
     return due_us is not None and due_us <= now_us
 
 
-def progress_view(progress: Progress | None) -> ProgressView | None:
+def progress_view(progress: RunProgress | None) -> ProgressView | None:
     """How far an attempt is."""
     return None if progress is None else {"done": progress.done, "total": progress.total, "unit": progress.unit}
 
 
-def run_view(run: Run, ended: Ended | None = None, progress: Progress | None = None) -> RunView:
+def run_view(run: Run, ended: EndedRun | None = None, progress: RunProgress | None = None) -> RunView:
     """A run; `ended` once it has come to its end."""
     latest = run.attempts[-1] if run.attempts else None
     series = ended.series if ended else None
@@ -186,7 +186,7 @@ def run_view(run: Run, ended: Ended | None = None, progress: Progress | None = N
     }
 
 
-def ended_view(ended: Ended) -> RunView:
+def ended_view(ended: EndedRun) -> RunView:
     """A finished run."""
     return run_view(ended.run, ended)
 

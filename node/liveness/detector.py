@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from node.liveness.evidence import Evidence
-from node.liveness.message import BEAT_S, Answer, Beat
+from node.liveness.message import BEAT_S, Beat, HeartbeatAnswer
+from node.liveness.timeouts import Waits
 from node.liveness.view import Peer, View
-from node.liveness.waits import Waits
 
 LATE_S = BEAT_S + 0.05
 """A loop that ticks less often than this is late."""
@@ -19,7 +19,7 @@ AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LivenessVerdict:
     """A member is to be marked down, in that incarnation, by the leader of that term."""
 
     member: str
@@ -34,7 +34,7 @@ class _Watch:
 
     incarnation: int
     heard_s: float
-    verdict: Verdict | None = None
+    verdict: LivenessVerdict | None = None
     verdict_s: float = 0.0
 
 
@@ -65,7 +65,7 @@ class Detector:
             watches[member] = watch if watch and fits else _Watch(peer.incarnation, now_s)
         self._watches = watches
 
-    def beat(self, beat: Beat, now_s: float) -> Answer | None:
+    def beat(self, beat: Beat, now_s: float) -> HeartbeatAnswer | None:
         """A member's heartbeat has come. Gives the answer; None if this node does not lead in that term."""
         view = self._view
         if view is None or not view.leading or beat.member not in view.peers:
@@ -80,9 +80,9 @@ class Detector:
             self._echoes_s[beat.member] = max(evidence_s, self._echoes_s.get(beat.member, evidence_s))
         granted = self._may_hold(beat, view) and self.has_majority(now_s)
         lease_s = self._waits.to_grant(now_s).lease_s if granted else None
-        return Answer(view.me, view.incarnation, beat.incarnation, beat.term, beat.sent_s, now_s, lease_s)
+        return HeartbeatAnswer(view.me, view.incarnation, beat.incarnation, beat.term, beat.sent_s, now_s, lease_s)
 
-    def tick(self, now_s: float) -> list[Verdict]:
+    def tick(self, now_s: float) -> list[LivenessVerdict]:
         """To be called several times a second, after what has arrived was taken in: the verdicts to propose.
 
         A verdict is repeated until the state shows it. If this loop was late, everybody's deadline moves by as
@@ -144,15 +144,15 @@ class Detector:
         current = beat.incarnation == peer.incarnation > 0 and peer.status != "down"
         return current and watch.verdict is None and self._lead_applied(view)
 
-    def _judge(self, view: View, member: str, peer: Peer, now_s: float) -> Verdict | None:
+    def _judge(self, view: View, member: str, peer: Peer, now_s: float) -> LivenessVerdict | None:
         """A leader that is itself cut off calls nobody silent: it could commit nothing, and would when it is back."""
         watch = self._watches[member]
         if watch.verdict is None:
             gone_s = self._gone_at_s(view, member, watch, now_s)
             if gone_s is not None and gone_s <= now_s:
-                watch.verdict = Verdict(member, peer.incarnation, "gone", view.term)
+                watch.verdict = LivenessVerdict(member, peer.incarnation, "gone", view.term)
             elif self._silent_at_s(watch, now_s) <= now_s and self.has_majority(now_s):
-                watch.verdict = Verdict(member, peer.incarnation, "silent", view.term)
+                watch.verdict = LivenessVerdict(member, peer.incarnation, "silent", view.term)
         elif now_s - watch.verdict_s < AGAIN_S:
             return None
         watch.verdict_s = now_s

@@ -12,21 +12,21 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from node.cluster_id import ClusterId
-from node.lateness import Worst
-from node.liveness.callers import Callers
-from node.liveness.detector import Detector, Verdict
-from node.liveness.dial import Dialler
+from node.identity.cluster_id import ClusterId
+from node.identity.member_key import member_key
+from node.liveness.client import Dialler
+from node.liveness.detector import Detector, LivenessVerdict
 from node.liveness.evidence import Evidence
-from node.liveness.knock import Knocker
 from node.liveness.lease import Lease, LeaseNow
 from node.liveness.link import Link, Passport
-from node.liveness.message import Answer, Beat
+from node.liveness.message import Beat, HeartbeatAnswer
+from node.liveness.port_probe import Knocker
 from node.liveness.pulse import Pulse
+from node.liveness.server import Callers
 from node.liveness.view import Peer, View
 from node.liveness.wire import Message
-from node.member_key import member_key
-from node.resolver import Resolver
+from node.runtime.dns import Resolver
+from node.telemetry.thread_lag import Worst
 
 COMPLAIN_S: Final = 30.0
 """Between two complaints about one address."""
@@ -61,7 +61,7 @@ class Heartbeat:
         port: int,
         secret: str,
         on_lease: Callable[[LeaseNow], None],
-        on_verdict: Callable[[Verdict], None],
+        on_verdict: Callable[[LivenessVerdict], None],
         on_failure: Callable[[BaseException], None],
         raft_turns: Callable[[], int],
         cluster: ClusterId | None = None,
@@ -132,7 +132,7 @@ class Heartbeat:
             answer = self._pulse.heard_beat(message, link.number, now_s)
             if answer is not None:
                 link.send(answer)
-        elif isinstance(message, Answer) and link.dialled and self._callers.is_of(link, message.leader):
+        elif isinstance(message, HeartbeatAnswer) and link.dialled and self._callers.is_of(link, message.leader):
             self._dialler.answered(now_s)
             self.answers.note(now_s - message.sent_s, time.monotonic())
             self._pulse.heard_answer(message, link.number, now_s)

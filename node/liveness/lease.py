@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from node.liveness.message import Answer, Beat
+from node.liveness.message import Beat, HeartbeatAnswer
 from node.liveness.view import View
 
 
@@ -61,7 +61,7 @@ class Lease:
             return None
         return Beat(view.me, view.incarnation, view.term, now_s, self._echo_s)
 
-    def answered(self, answer: Answer, now_s: float) -> LeaseNow | None:
+    def answered(self, answer: HeartbeatAnswer, now_s: float) -> LeaseNow | None:
         """The leader has answered: gives the lease if that made it longer, else None.
 
         It counts from when the heartbeat was sent, so a late answer makes a short lease. Answers of another

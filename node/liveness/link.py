@@ -8,8 +8,8 @@ import socket
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from node.cluster_id import ClusterId
-from node.liveness.wire import NONCE_BYTES, BadPeerError, Bye, Channel, Message, StrangerError
+from node.identity.cluster_id import ClusterId
+from node.liveness.wire import NONCE_BYTES, BadPeerError, Bye, HeartbeatChannel, Message, StrangerError
 
 OUT_BYTES_MAX: Final = 4096
 """What the other side does not take is dropped beyond this: a stale heartbeat is worth nothing."""
@@ -60,7 +60,7 @@ class Link:
         self.closed = False
         self._socket, self._selector, self._owner = sock, selector, owner
         nonce = os.urandom(NONCE_BYTES)
-        self._channel = Channel(
+        self._channel = HeartbeatChannel(
             passport.key, passport.me, passport.cluster, nonce, dialled=dialled, start=passport.start
         )
         self._out = b""

@@ -23,7 +23,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HeartbeatAnswer:
     """The leader's answer to one heartbeat, whose incarnation, term and `sent_s` it repeats.
 
     `now_s` is the leader's clock. `lease_s` is how long the lease is, counted from `sent_s`; None: no lease.

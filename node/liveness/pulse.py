@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from node.liveness.clocks import Clocks
-from node.liveness.detector import Detector, Verdict
+from node.liveness.detector import Detector, LivenessVerdict
 from node.liveness.evidence import Evidence
 from node.liveness.lease import Lease, LeaseNow
-from node.liveness.message import BEAT_S, Answer, Beat
+from node.liveness.message import BEAT_S, Beat, HeartbeatAnswer
 from node.liveness.view import Peer, View
 
 STILL_S: Final = 15.0
@@ -41,7 +41,7 @@ class Wires(Protocol):
     def on_lease(self, lease: LeaseNow) -> None:
         """The lease is renewed, or is over because it was dropped."""
 
-    def on_verdict(self, verdict: Verdict) -> None:
+    def on_verdict(self, verdict: LivenessVerdict) -> None:
         """A member is to be marked down."""
 
     def on_clock(self, agreed_us: int, sent_s: float, now_s: float) -> None:
@@ -86,13 +86,13 @@ class Pulse:
         if dropped is not None:
             self._wires.on_lease(dropped)
 
-    def heard_beat(self, beat: Beat, link: int, now_s: float) -> Answer | None:
+    def heard_beat(self, beat: Beat, link: int, now_s: float) -> HeartbeatAnswer | None:
         """A member's heartbeat has come on a connection; the answer to it, if there is one."""
         self.adopt(now_s)
         self.evidence.heard(beat.member, beat.incarnation, link, now_s)
         return self._answer(beat, now_s)
 
-    def heard_answer(self, answer: Answer, link: int, now_s: float) -> None:
+    def heard_answer(self, answer: HeartbeatAnswer, link: int, now_s: float) -> None:
         """The leader's answer has come on a connection."""
         self.adopt(now_s)
         self.evidence.heard(answer.leader, answer.leader_incarnation, link, now_s)
@@ -131,7 +131,7 @@ class Pulse:
         self._still_beats = self._still_beats + 1 if self._turns == before else 0
         return self._still_beats * BEAT_S >= STILL_S
 
-    def _answer(self, beat: Beat, now_s: float) -> Answer | None:
+    def _answer(self, beat: Beat, now_s: float) -> HeartbeatAnswer | None:
         answer = self.detector.beat(beat, now_s)
         if answer is None or self._view is None:
             return None
@@ -139,7 +139,7 @@ class Pulse:
             self._clocks.heard(beat.member, beat.wall_us, beat.echo_s, now_s)
         return replace(answer, wall_us=self._clocks.agreed_us(self._view.peers, now_s))
 
-    def _answered(self, answer: Answer, now_s: float) -> None:
+    def _answered(self, answer: HeartbeatAnswer, now_s: float) -> None:
         """The first answer in a term is echoed at once: the leader's majority waits for it."""
         if answer.wall_us is not None:
             self._wires.on_clock(answer.wall_us, answer.sent_s, now_s)

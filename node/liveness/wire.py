@@ -21,8 +21,8 @@ from typing import Final
 
 import msgpack
 
-from node.cluster_id import ClusterId
-from node.liveness.message import Answer, Beat
+from node.identity.cluster_id import ClusterId
+from node.liveness.message import Beat, HeartbeatAnswer
 
 MAGIC: Final = b"rota/hb3"
 REFUSAL: Final = b"rota/no3"
@@ -40,7 +40,7 @@ class Bye:
     """The sender closes the connection on purpose: its end says nothing about its process."""
 
 
-Message = Beat | Answer | Bye
+Message = Beat | HeartbeatAnswer | Bye
 
 
 class BadPeerError(Exception):
@@ -51,11 +51,11 @@ class StrangerError(BadPeerError):
     """The other side is of another cluster: said once already, by `ClusterId`."""
 
 
-class Channel:
+class HeartbeatChannel:
     """One end of a connection: bytes in, messages out, and the other way round.
 
-    `key` is made of the members' secret (`node.member_key`). `me` is of `cluster`. `dialled` says which end it is;
-    `nonce` is NONCE_BYTES of fresh randomness. `start` tells this start of the member from every other;
+    `key` is made of the members' secret (`node.identity.member_key`). `me` is of `cluster`. `dialled` says which end it
+    is; `nonce` is NONCE_BYTES of fresh randomness. `start` tells this start of the member from every other;
     `their_start` is that of the other side.
     """
 
@@ -167,7 +167,7 @@ def _to_list(message: Message) -> list[object]:
     match message:
         case Beat(member, incarnation, term, sent_s, echo_s, wall_us):
             return ["beat", member, incarnation, term, sent_s, echo_s, wall_us]
-        case Answer(leader, leader_incarnation, incarnation, term, sent_s, now_s, lease_s, wall_us):
+        case HeartbeatAnswer(leader, leader_incarnation, incarnation, term, sent_s, now_s, lease_s, wall_us):
             return ["answer", leader, leader_incarnation, incarnation, term, sent_s, now_s, lease_s, wall_us]
         case Bye():
             return ["bye"]
@@ -203,7 +203,7 @@ def _message(fields: object) -> Message:
             float() | int() | None as lease_s,
             int() | None as wall_us,
         ]:
-            return Answer(leader, leader_incarnation, incarnation, term, sent_s, now_s, lease_s, wall_us)
+            return HeartbeatAnswer(leader, leader_incarnation, incarnation, term, sent_s, now_s, lease_s, wall_us)
         case ["bye"]:
             return Bye()
         case _:

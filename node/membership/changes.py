@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
-from node.conduct import Propose
+from node.control.controller import Propose
+from node.liveness.wall_clock import now_us
 from node.raft.errors import ChangeRefused, RaftError
-from node.raft.machine import Role
+from node.raft.ports import RaftRole
 from node.state.entries import AddMember, RemoveMember, Seed
 from node.state.value import Result, State
-from node.wall_clock import now_us
 
 _log = logging.getLogger("rota.membership")
 
@@ -27,7 +27,7 @@ KNOCK_S: Final = 1.0
 Connect = Callable[[str, int], Awaitable[tuple[Any, Any]]]
 
 
-class Raft(Protocol):
+class RaftMembers(Protocol):
     """What is needed of `node.raft.adapter.Raft`. `members`: who is one by the log."""
 
     members: frozenset[str]
@@ -48,9 +48,9 @@ class Membership:
     def __init__(
         self,
         me: str,
-        raft: Raft,
+        raft: RaftMembers,
         state: Callable[[], State],
-        role: Callable[[], Role],
+        role: Callable[[], RaftRole],
         propose: Propose,
         wait_index: Callable[[int, float], Awaitable[bool]],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,

@@ -9,11 +9,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from node.conduct import Propose
+from node.control.controller import Propose
+from node.liveness.wall_clock import now_us
 from node.raft.errors import RaftError
 from node.state.entries import Join
 from node.state.value import Member, State
-from node.wall_clock import now_us
 
 _log = logging.getLogger("rota.joining")
 

@@ -6,12 +6,12 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from node.conduct import Propose
+from node.control.controller import Propose
+from node.liveness.wall_clock import now_us
 from node.raft.errors import RaftError
-from node.raft.machine import Role
-from node.state.entries import Found, Seed, TakeLead
+from node.raft.ports import RaftRole
+from node.state.entries import FoundCluster, Seed, TakeLead
 from node.state.value import RULES, State
-from node.wall_clock import now_us
 
 _log = logging.getLogger("rota.leadership")
 
@@ -22,7 +22,7 @@ PAUSE_S_MAX: Final = 2.0
 
 
 class Leadership:
-    """Proposes `Found` and `TakeLead` whenever this member is elected. Runs on the event loop.
+    """Proposes `FoundCluster` and `TakeLead` whenever this member is elected. Runs on the event loop.
 
     `seeds` are the members of a new cluster, as far as they are Raft's `members`: some may have been left out of the
     founding by hand. Who leads and has been removed says nothing: it is about to hand over.
@@ -33,7 +33,7 @@ class Leadership:
         me: str,
         seeds: tuple[Seed, ...],
         state: Callable[[], State],
-        role: Callable[[], Role],
+        role: Callable[[], RaftRole],
         propose: Propose,
         members: Callable[[], frozenset[str]],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -76,7 +76,7 @@ class Leadership:
             if not self._state().cluster_id:
                 members = self._members()
                 seeds = tuple(seed for seed in self._seeds if seed.id in members)
-                await self._propose(Found(now_us(), secrets.token_hex(8), seeds), PROPOSE_S)
+                await self._propose(FoundCluster(now_us(), secrets.token_hex(8), seeds), PROPOSE_S)
             result = await self._propose(TakeLead(now_us(), self._me, term, RULES), PROPOSE_S)
         except RaftError as error:
             _log.debug("elected, and cannot say so yet: %s", error)

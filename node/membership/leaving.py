@@ -7,11 +7,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from node.conduct import Conduct, Propose
+from node.control.controller import Conduct, Propose
+from node.liveness.wall_clock import now_us
 from node.raft.errors import RaftError
 from node.state.entries import Drain, MarkDown
 from node.state.value import State
-from node.wall_clock import now_us
 
 _log = logging.getLogger("rota.member")
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from node.client import Answer, Client, Problem
+from node.client import ApiAnswer, ApiProblem, Client
 from node.peer.signing import ANY_MEMBER, CHALLENGE, SIGNED, answer_mac, asked, member_key, same_mac
 
 
@@ -17,29 +17,31 @@ class Newcomer:
         self._challenge: str | None = None
 
     def get(self, path: str) -> Any:
-        """The body of a GET. Raises `Problem`, `Unreachable`."""
+        """The body of a GET. Raises `ApiProblem`, `Unreachable`."""
         return self._ask("GET", path, None).json
 
-    def call(self, method: str, path: str, *, body: Any) -> Answer:
-        """One request. Raises `Problem`, `Unreachable`."""
+    def call(self, method: str, path: str, *, body: Any) -> ApiAnswer:
+        """One request. Raises `ApiProblem`, `Unreachable`."""
         return self._ask(method, path, body)
 
-    def _ask(self, method: str, path: str, body: Any) -> Answer:
+    def _ask(self, method: str, path: str, body: Any) -> ApiAnswer:
         try:
             return self._signed(method, path, body)
-        except Problem as problem:
+        except ApiProblem as problem:
             challenge = problem.headers.get(CHALLENGE)
             if problem.status != 401 or challenge in (None, self._challenge):
                 raise
             self._challenge = challenge
         return self._signed(method, path, body)
 
-    def _signed(self, method: str, path: str, body: Any) -> Answer:
+    def _signed(self, method: str, path: str, body: Any) -> ApiAnswer:
         packed = b"" if body is None else json.dumps(body).encode()  # as the client sends it
         question = asked(method, path, packed, self._me, ANY_MEMBER, "", self._challenge)
         headers = {"Authorization": question.header(self._key), "Rota-Member": self._me}
         answer = self._client.call(method, path, body=body, headers=headers)
         mac = answer_mac(self._key, question.mac(self._key), answer.status, answer.body)
         if not same_mac(answer.headers.get(SIGNED, ""), mac):
-            raise Problem(401, "about:blank", "Not signed", "what answers there does not know this node's ROTA_SECRET")
+            raise ApiProblem(
+                401, "about:blank", "Not signed", "what answers there does not know this node's ROTA_SECRET"
+            )
         return answer

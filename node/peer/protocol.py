@@ -50,7 +50,7 @@ def read_roster(answer: Any) -> Roster:
     return Roster(str(answer["cluster_id"]), int(answer["index"]), tuple(seeds))
 
 
-class Progress(NamedTuple):
+class RunProgress(NamedTuple):
     """How far a running attempt is, by what it last said. `total` None: it cannot tell."""
 
     done: float

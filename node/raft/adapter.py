@@ -16,11 +16,11 @@ from typing import Any
 from pysyncobj.monotonic import monotonic
 from pysyncobj.syncobj import SyncObjException
 
-from node.cluster_id import ClusterId
-from node.lateness import Worst
+from node.identity.cluster_id import ClusterId
 from node.raft.addresses import Book
+from node.raft.append_filter import CommittedConflict
 from node.raft.barriers import Barriers
-from node.raft.changes import Change, Changes
+from node.raft.changes import Changes, MembershipChange
 from node.raft.consensus import Consensus, configuration
 from node.raft.errors import (
     Broken,
@@ -31,22 +31,22 @@ from node.raft.errors import (
     OutcomeUnknown,
     PortInUse,
     RaftError,
-    Stopped,
+    RaftStopped,
 )
-from node.raft.folder import open_folder
 from node.raft.founding import Outlook
-from node.raft.machine import Machine, Role, Timing
-from node.raft.proposals import Proposals, Waiting
-from node.raft.trimming import CommittedConflict
-from node.resolver import Resolver
+from node.raft.log_store import open_folder
+from node.raft.ports import RaftRole, RaftTiming, StateMachinePort
+from node.raft.proposals import Proposals, WaitingProposal
+from node.runtime.dns import Resolver
 from node.state.entries import Proposal
 from node.state.value import Result
+from node.telemetry.thread_lag import Worst
 
 logger = logging.getLogger(__name__)
 # The library's traceback for a port in use: PortInUse says it in a sentence.
 logging.getLogger("pysyncobj.syncobj").addFilter(lambda record: record.msg != "failed to perform initialization")
 
-_TIMING = Timing()
+_TIMING = RaftTiming()
 
 Pack = Callable[[Sequence[Proposal]], bytes]
 
@@ -78,10 +78,10 @@ class Raft:
         addresses: Mapping[str, tuple[str, int]],
         folder: Path,
         secret: str,
-        machine: Machine,
+        machine: StateMachinePort,
         pack: Pack,
-        on_role: Callable[[Role], None] = lambda _role: None,
-        timing: Timing = _TIMING,
+        on_role: Callable[[RaftRole], None] = lambda _role: None,
+        timing: RaftTiming = _TIMING,
         bind_host: str | None = None,
         on_failure: Callable[[Exception], None] = lambda _error: None,
         cluster: ClusterId | None = None,
@@ -93,7 +93,7 @@ class Raft:
         if me not in addresses:
             raise ValueError(f"the list of members does not hold {me} itself: {', '.join(sorted(addresses))}")
         self.me = me
-        self.role = Role()
+        self.role = RaftRole()
         self.members: frozenset[str] = frozenset()
         self.outlook: Outlook = None
         self.failure: Exception | None = None
@@ -183,7 +183,7 @@ class Raft:
         packed = self._pack([proposal])
         if len(packed) > self._timing.entry_bytes:
             raise EntryTooLarge(f"{len(packed)} bytes in one proposal: at most {self._timing.entry_bytes}; split it")
-        waiting = Waiting(proposal, packed, monotonic() + timeout_s)
+        waiting = WaitingProposal(proposal, packed, monotonic() + timeout_s)
         waiting.future.set_running_or_notify_cancel()
         with self._lock:
             if self._closed(waiting.future):
@@ -205,11 +205,11 @@ class Raft:
     def add_member(self, member: str, address: tuple[str, int], timeout_s: float = 10.0) -> "Future[None]":
         """Make somebody a member. The future may raise ChangeRefused, NoQuorum, OutcomeUnknown or Stopped."""
         self._book.put(member, address)
-        return self._change(Change("add", member, self._book.text(member), monotonic() + timeout_s))
+        return self._change(MembershipChange("add", member, self._book.text(member), monotonic() + timeout_s))
 
     def remove_member(self, member: str, timeout_s: float = 10.0) -> "Future[None]":
         """Make somebody no member; a leader hands over first. Nobody removes itself: it would not learn of it."""
-        change = Change("rem", member, member, monotonic() + timeout_s)
+        change = MembershipChange("rem", member, member, monotonic() + timeout_s)
         if member == self.me:
             change.future.set_exception(ChangeRefused("a member cannot remove itself: ask another one"))
             return change.future
@@ -237,7 +237,7 @@ class Raft:
         """A member is reached at another address from now on."""
         self._book.put(member, address)
 
-    def _change(self, change: Change) -> "Future[None]":
+    def _change(self, change: MembershipChange) -> "Future[None]":
         change.future.set_running_or_notify_cancel()
         with self._lock:
             if not self._closed(change.future):
@@ -247,7 +247,7 @@ class Raft:
 
     def _closed(self, future: "Future[Any]") -> bool:
         if self._over or self._stopping or self._consensus is None:
-            future.set_exception(Stopped("Raft does not run on this member: nothing was proposed"))
+            future.set_exception(RaftStopped("Raft does not run on this member: nothing was proposed"))
             return True
         return False
 
@@ -359,7 +359,7 @@ class Raft:
 
     def _new_term(self, term: int) -> None:
         """The term that was is left, and its leader with it. Told before a vote or anything else is sent in the new."""
-        self.role = Role(term, None, False, False, self.role.ready)
+        self.role = RaftRole(term, None, False, False, self.role.ready)
         self._on_role(self.role)
 
     def _hand_over(self, consensus: Consensus) -> None:
@@ -378,14 +378,16 @@ class Raft:
             futures += [future for _, future in self._left_out]
         for each in waiting:
             unknown = OutcomeUnknown("proposed, and this member stopped before it was seen committed")
-            each.future.set_exception(unknown if each.sent else Stopped("this member stopped: nothing was proposed"))
+            each.future.set_exception(
+                unknown if each.sent else RaftStopped("this member stopped: nothing was proposed")
+            )
         for future in futures:
-            future.set_exception(Stopped("this member stopped"))
+            future.set_exception(RaftStopped("this member stopped"))
         try:
             consensus.close()
         except (OSError, sqlite3.Error) as error:
             logger.error("Raft's files could not be closed in good order: %s", error)  # noqa: TRY400 - it says it all
-        self.role = Role(term=self.role.term)
+        self.role = RaftRole(term=self.role.term)
         self._on_role(self.role)
         if self.failure is not None:
             self._on_failure(self.failure)
@@ -395,7 +397,7 @@ class Raft:
         logger.info("%d entries from %d on were not the leader's: taken back", len(entries), entries[0][1])
 
 
-def _role(consensus: Consensus, now: float, quorum_s: float, ready: bool) -> Role:
+def _role(consensus: Consensus, now: float, quorum_s: float, ready: bool) -> RaftRole:
     members = consensus.members()
     if consensus.is_leader:
         heard = consensus.transport.heard
@@ -409,4 +411,4 @@ def _role(consensus: Consensus, now: float, quorum_s: float, ready: bool) -> Rol
         has_quorum = node is not None and now - consensus.intake.leader_heard_s < quorum_s
         leader = node.id if node is not None and has_quorum else None
     ready = ready or (has_quorum and consensus.applied_in_term)
-    return Role(consensus.raftCurrentTerm, leader, consensus.is_leader, has_quorum, ready)
+    return RaftRole(consensus.raftCurrentTerm, leader, consensus.is_leader, has_quorum, ready)

@@ -2,7 +2,7 @@
 
 from pysyncobj import node as library
 
-from node.resolver import Resolver
+from node.runtime.dns import Resolver
 
 
 class Book:

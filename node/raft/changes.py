@@ -17,7 +17,7 @@ _UNANSWERED_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class Change:
+class MembershipChange:
     """One asked for. `text` is the member as "id host port"."""
 
     what: Literal["add", "rem"]
@@ -34,9 +34,9 @@ class Changes:
     """The changes asked for here, oldest first. Used in Raft's thread."""
 
     def __init__(self) -> None:
-        self._queue: deque[Change] = deque()
+        self._queue: deque[MembershipChange] = deque()
 
-    def add(self, change: Change) -> None:
+    def add(self, change: MembershipChange) -> None:
         """Take one."""
         self._queue.append(change)
 
@@ -77,7 +77,7 @@ class Changes:
         return left
 
 
-def _refused(change: Change) -> Exception:
+def _refused(change: MembershipChange) -> Exception:
     if change.denied:
         return ChangeRefused(
             f"the change of {change.member} was not taken: another one may be under way, or a member that is "

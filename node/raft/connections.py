@@ -3,7 +3,7 @@
 
 The library reads a connection until it is empty, which somebody who sends fast enough never lets it be, and copies all
 that is there for each piece that comes. It believes any length that a message says it has, and unpickles what is in it:
-here each message is a length, and what `Channel` sealed of what `messages` packed. What is replaced is called
+here each message is a length, and what `EncryptedChannel` sealed of what `messages` packed. What is replaced is called
 `_TcpConnection__...`, Python's mangled names of the library's private parts.
 """
 
@@ -21,8 +21,8 @@ from pysyncobj.poller import POLL_EVENT_TYPE
 from pysyncobj.tcp_connection import CONNECTION_STATE, TcpConnection
 
 from node.raft import messages
+from node.raft.encryption import NONCE_BYTES, EncryptedChannel, NotSealed, Seal
 from node.raft.messages import BadMessage, Message
-from node.raft.sealing import NONCE_BYTES, Channel, NotSealed, Seal
 
 HANDSHAKE_BYTES: Final = 1024
 """The largest message of somebody who has not said who it is. Two names of 128 with all around them take under 400."""
@@ -36,7 +36,7 @@ _LENGTH: Final = struct.Struct("i")
 _EVERYTHING: Final = POLL_EVENT_TYPE.READ | POLL_EVENT_TYPE.WRITE | POLL_EVENT_TYPE.ERROR
 
 
-class Connection(TcpConnection):  # type: ignore[misc]  # the library ships no types
+class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships no types
     """Differences: reads so much at a time, no message over `limit_bytes`; sends what is left over as soon as it can.
 
     `refused_s`: when the last dial began that was answered with "connection refused"; -inf while none was.
@@ -55,7 +55,7 @@ class Connection(TcpConnection):  # type: ignore[misc]  # the library ships no t
         self.on_bad: Callable[[BadMessage], None] | None = None
         self.refused_s = _NEVER_S
         self._dialled_s = _NEVER_S
-        self._channel: Channel | None = None
+        self._channel: EncryptedChannel | None = None
         self._dialled = "socket" not in options
         self._received = bytearray()
         super().__init__(*args, **options)
@@ -187,4 +187,4 @@ class Connection(TcpConnection):  # type: ignore[misc]  # the library ships no t
 
 def mend_dialled() -> None:
     """Have the library dial with these. `Listener` makes those of callers."""
-    transport.TcpConnection = Connection
+    transport.TcpConnection = PeerConnection

@@ -16,19 +16,19 @@ from pysyncobj.journal import Journal
 from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
 
-from node.cluster_id import ClusterId
+from node.identity.cluster_id import ClusterId
 from node.raft import membership, snapshot
 from node.raft.addresses import Book
+from node.raft.amnesia_recovery import Recovery
 from node.raft.elections import Elections
+from node.raft.encryption import mend_encryptor
 from node.raft.errors import Broken
-from node.raft.folder import CLUSTER_ID, Folder
-from node.raft.inquiry import Inquiry
-from node.raft.intake import Intake
-from node.raft.machine import Timing
+from node.raft.founding_inquiry import Inquiry
+from node.raft.inbound import Intake
+from node.raft.log_store import CLUSTER_ID, LogStore
 from node.raft.messages import COMMAND_BYTES
+from node.raft.ports import RaftTiming
 from node.raft.prevote import Standing
-from node.raft.recovery import Recovery
-from node.raft.sealing import mend_encryptor
 from node.raft.snapshots import Capture, Snapshots
 from node.raft.transport import Transport
 
@@ -61,7 +61,7 @@ syncobj.createJournal = _our_journal
 mend_encryptor()
 
 
-def configuration(timing: Timing, secret: str, bind: str, journal: Journal) -> SyncObjConf:
+def configuration(timing: RaftTiming, secret: str, bind: str, journal: Journal) -> SyncObjConf:
     """The library's settings. `bind` is "host:port"."""
     return SyncObjConf(
         password=secret,
@@ -93,9 +93,9 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
     def __init__(
         self,
         me: str,
-        folder: Folder,
+        folder: LogStore,
         book: Book,
-        timing: Timing,
+        timing: RaftTiming,
         conf: SyncObjConf,
         cluster: ClusterId,
         apply: Callable[[bytes], None],

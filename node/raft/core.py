@@ -10,14 +10,14 @@ from typing import Any, Protocol
 from pysyncobj import SyncObjConf
 from pysyncobj.node import Node
 
-from node.cluster_id import ClusterId
+from node.identity.cluster_id import ClusterId
 from node.raft.addresses import Book
+from node.raft.encryption import Seal
 from node.raft.founding import Founding
 from node.raft.journal import SqliteJournal
-from node.raft.machine import Timing
 from node.raft.messages import Message
+from node.raft.ports import RaftTiming
 from node.raft.prevote import Poll, Standing
-from node.raft.sealing import Seal
 from node.raft.snapshots import Snapshots
 
 
@@ -145,7 +145,7 @@ class Core(Protocol):
 
     me: str
     start_id: str
-    timing: Timing
+    timing: RaftTiming
     conf: SyncObjConf
     encryptor: Seal
     cluster: ClusterId

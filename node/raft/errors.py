@@ -21,7 +21,7 @@ class Overloaded(RaftError):
     """Nothing was proposed: too many proposals wait already. Try again later."""
 
 
-class Stopped(RaftError):
+class RaftStopped(RaftError):
     """Raft was stopped, or has failed, on this member."""
 
 
@@ -75,5 +75,5 @@ class Broken(RaftError):
     """This member cannot go on: its cause says why. After it, nothing may be acknowledged or applied here."""
 
 
-class FolderInUse(RaftError):
+class LogStoreInUse(RaftError):
     """Another process has the data folder open."""

@@ -122,7 +122,7 @@ def bound_by(note: str) -> Bound | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class FoundingWait:
     """Why no cluster is founded yet.
 
     silent: the members that have not answered. differing: by member whose list is another one, the ids that it lacks
@@ -159,7 +159,7 @@ class ClusterElsewhere:
 
     told_by: the member of it that said so first. members: those that have said themselves, to this process, that they
     are of it. knows_me: whether this node is a member there, by their logs; None while none of them has been heard.
-    remedy: what is done about it that it is not, or is to be done (`node.membership.admission`).
+    remedy: what is done about it that it is not, or is to be done (`node.membership.auto_join`).
     """
 
     cluster_id: str
@@ -178,7 +178,7 @@ class ClusterElsewhere:
         return f"there is a {who}, and this node is no member of it: {self.remedy or 'have it let in (rota join)'}"
 
 
-Outlook = Waiting | ClusterElsewhere | None
+Outlook = FoundingWait | ClusterElsewhere | None
 """What a node without a cluster waits for; None: it is of a cluster."""
 
 
@@ -351,7 +351,7 @@ class Founding:
         else:
             self.bound = promise
 
-    def outlook(self, now_s: float) -> Waiting | ClusterElsewhere:
+    def outlook(self, now_s: float) -> FoundingWait | ClusterElsewhere:
         """What it waits for. To be asked of a member that is of no cluster yet."""
         told = self.told or self.news
         if told is not None:
@@ -377,7 +377,7 @@ class Founding:
                 held.append((name, f"takes part in a founding with another data folder of a member: {_EMPTY}"))
             elif not said.free:
                 held.append((name, "has lost what it had, or takes part in an election: see its log"))
-        return Waiting(tuple(silent), tuple(differing), tuple(held), tuple(sorted(self.without)))
+        return FoundingWait(tuple(silent), tuple(differing), tuple(held), tuple(sorted(self.without)))
 
 
 _EMPTY: Final = "stop it, and start it with an empty one, if no member knows of a cluster"

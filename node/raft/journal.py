@@ -14,10 +14,10 @@ from typing import overload
 
 from pysyncobj.journal import Journal
 
+from node.raft.append_filter import Entry
+from node.raft.flush_counter import Witness
 from node.raft.journal_file import EXTENT, connect, entry_crc, note_crc, open_file
-from node.raft.trimming import Entry
-from node.raft.witness import Witness
-from node.storage.full import is_full
+from node.storage.disk_full import is_full
 
 CUT_ROWS = 32
 """So many entries that a snapshot has are taken out of the file with each flush: all of them at once took a sixth of a

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from node.aside import is_damage
-from node.raft.errors import CannotOpen, DamagedData, FolderInUse
-from node.raft.trimming import Entry
-from node.raft.wal import lost_commits
-from node.raft.witness import Witness
+from node.raft.append_filter import Entry
+from node.raft.errors import CannotOpen, DamagedData, LogStoreInUse
+from node.raft.flush_counter import Witness
+from node.raft.wal_check import lost_commits
+from node.storage.quarantine import is_damage
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries
@@ -90,7 +90,7 @@ def open_file(
         raise CannotOpen(f"the journal {path} cannot be read ({error.strerror})") from error
     except sqlite3.Error as error:
         if "locked" in str(error):
-            raise FolderInUse(f"another process has {path} open: one data folder serves one node") from error
+            raise LogStoreInUse(f"another process has {path} open: one data folder serves one node") from error
         if is_damage(error):
             raise DamagedData(f"the journal {path} cannot be read ({error})") from error
         raise CannotOpen(f"the journal {path} cannot be opened ({error})") from error

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pysyncobj.monotonic import monotonic
 from pysyncobj.poller import POLL_EVENT_TYPE
 
-from node.resolver import look_up
+from node.runtime.dns import look_up
 
 REST_S: Final = 0.2
 """A call that cannot be taken waits for so long: the poller would tell of it again and again."""

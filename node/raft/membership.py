@@ -6,8 +6,8 @@ from typing import Final, Literal
 
 import msgpack
 
+from node.raft.append_filter import Entry
 from node.raft.errors import UnreadableChange
-from node.raft.trimming import Entry
 
 REGULAR = b"\x00"
 NO_OP = 1

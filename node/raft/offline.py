@@ -4,9 +4,9 @@ from pathlib import Path
 
 from node.raft import membership, snapshot
 from node.raft.adapter import PROPOSALS
-from node.raft.folder import CLUSTER_ID, LOST, Folder, open_folder
 from node.raft.journal import SqliteJournal
-from node.raft.machine import Machine
+from node.raft.log_store import CLUSTER_ID, LOST, LogStore, open_folder
+from node.raft.ports import StateMachinePort
 
 
 class OfflineLog:
@@ -14,7 +14,7 @@ class OfflineLog:
 
     def __init__(self, path: Path, me: str) -> None:
         self._me = me
-        self._folder: Folder = open_folder(path, me, ())
+        self._folder: LogStore = open_folder(path, me, ())
 
     @property
     def term(self) -> int:
@@ -40,7 +40,7 @@ class OfflineLog:
     def _journal(self) -> SqliteJournal:
         return self._folder.journal
 
-    def replay(self, machine: Machine) -> None:
+    def replay(self, machine: StateMachinePort) -> None:
         """Have all of it applied, in order; also what is not known to be committed. Raises `DamagedSnapshot`."""
         after = 0
         if self._folder.header is not None:

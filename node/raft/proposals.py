@@ -23,12 +23,12 @@ class _Flight:
     """A batch under way. `open` of its proposals have no answer yet."""
 
     sent_s: float
-    waiting: "list[Waiting]"
+    waiting: "list[WaitingProposal]"
     open: int
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class WaitingProposal:
     """One proposal that somebody waits for. `packed` is a batch of it alone."""
 
     proposal: Proposal
@@ -48,17 +48,17 @@ class Proposals:
         self._waiting_bytes = waiting_bytes
         self._resend_s = resend_s
         self._flights_limit = flights
-        self._queue: deque[Waiting] = deque()
+        self._queue: deque[WaitingProposal] = deque()
         self._flights: list[_Flight] = []
-        self._by_id: dict[ProposalId, list[Waiting]] = {}
-        self._deadlines: list[tuple[float, int, Waiting]] = []
+        self._by_id: dict[ProposalId, list[WaitingProposal]] = {}
+        self._deadlines: list[tuple[float, int, WaitingProposal]] = []
         self._numbers = count()
         self._bytes = 0
 
     def __len__(self) -> int:
         return sum(len(waiting) for waiting in self._by_id.values())
 
-    def add(self, waiting: Waiting) -> None:
+    def add(self, waiting: WaitingProposal) -> None:
         """Take a proposal. Raises Overloaded."""
         if self._bytes + len(waiting.packed) > self._waiting_bytes:
             raise Overloaded(f"{len(self)} proposals wait here already; try again later")
@@ -67,11 +67,11 @@ class Proposals:
         self._by_id.setdefault(waiting.proposal.id, []).append(waiting)
         heapq.heappush(self._deadlines, (waiting.deadline_s, next(self._numbers), waiting))
 
-    def take(self, now_s: float) -> list[Waiting]:
+    def take(self, now_s: float) -> list[WaitingProposal]:
         """The next batch to send, none being an empty list. The caller sends it."""
         if len(self._flights) >= self._flights_limit:
             return []
-        batch: list[Waiting] = []
+        batch: list[WaitingProposal] = []
         size = 0
         while self._queue and len(batch) < COUNT_LIMIT:
             waiting = self._queue[0]
@@ -91,9 +91,9 @@ class Proposals:
                 waiting.flight = flight
         return batch
 
-    def applied(self, results: Sequence[tuple[ProposalId, Result]]) -> list[tuple[Waiting, Result]]:
+    def applied(self, results: Sequence[tuple[ProposalId, Result]]) -> list[tuple[WaitingProposal, Result]]:
         """Results of applied proposals, of all members. Returns those that somebody here waits for."""
-        answered: list[tuple[Waiting, Result]] = []
+        answered: list[tuple[WaitingProposal, Result]] = []
         for proposal_id, result in results:
             for waiting in self._by_id.pop(proposal_id, ()):
                 self._end(waiting)
@@ -113,16 +113,16 @@ class Proposals:
                 each.flight = None
             self._queue.extendleft(again)
 
-    def expire(self, now_s: float) -> list[tuple[Waiting, Exception]]:
+    def expire(self, now_s: float) -> list[tuple[WaitingProposal, Exception]]:
         """Those whose deadline has passed, each with what is known of it."""
-        over: list[tuple[Waiting, Exception]] = []
+        over: list[tuple[WaitingProposal, Exception]] = []
         while self._deadlines and self._deadlines[0][0] <= now_s:
             waiting = heapq.heappop(self._deadlines)[2]
             if self._forget(waiting):
                 over.append((waiting, verdict(waiting.sent)))
         return over
 
-    def give_up(self) -> list[Waiting]:
+    def give_up(self) -> list[WaitingProposal]:
         """All of them; none is left."""
         left = [each for waiting in self._by_id.values() for each in waiting]
         self._by_id.clear()
@@ -132,7 +132,7 @@ class Proposals:
         self._bytes = 0
         return left
 
-    def _forget(self, waiting: Waiting) -> bool:
+    def _forget(self, waiting: WaitingProposal) -> bool:
         same = self._by_id.get(waiting.proposal.id, [])
         if waiting not in same:
             return False
@@ -142,7 +142,7 @@ class Proposals:
         self._end(waiting)
         return True
 
-    def _end(self, waiting: Waiting) -> None:
+    def _end(self, waiting: WaitingProposal) -> None:
         self._bytes -= len(waiting.packed)
         waiting.packed = b""
         waiting.over = True

@@ -15,8 +15,8 @@ from typing import BinaryIO
 
 import msgpack
 
+from node.raft.append_filter import Entry
 from node.raft.errors import DamagedData
-from node.raft.trimming import Entry
 
 MAGIC = b"ROTASNP1"
 PIECE_LIMIT = 64 << 20

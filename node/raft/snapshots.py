@@ -17,12 +17,12 @@ from typing import BinaryIO
 
 from pysyncobj.config import SERIALIZER_STATE
 
-from node import durable
 from node.raft import snapshot
+from node.raft.append_filter import Entry
 from node.raft.errors import Broken, DamagedData
 from node.raft.snapshot import Header
-from node.raft.trimming import Entry
-from node.storage.full import is_full
+from node.storage import atomic
+from node.storage.disk_full import is_full
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class Snapshots:
         if self.header is not None and self.header.index >= header.index:
             self._written.unlink()
             return SERIALIZER_STATE.FAILED, header.prev[1]
-        durable.replace(self._written, self.place, synced=True)
+        atomic.replace(self._written, self.place, synced=True)
         self.header = header
         self._close_sending()
         logger.info("snapshot of %d bytes, up to entry %d, written in %.1f s", self.bytes, header.index, self._took_s)
@@ -207,7 +207,7 @@ class Snapshots:
         """Put the received one in place. It is on the disk then, and may be acknowledged."""
         self._close_sending()
         self.bytes = self._incoming.stat().st_size
-        durable.replace(self._incoming, self.place)
+        atomic.replace(self._incoming, self.place)
         self.header = header
 
     def _drop_incoming(self) -> None:

@@ -11,11 +11,11 @@ from pysyncobj.node import Node
 from pysyncobj.tcp_connection import CONNECTION_STATE
 from pysyncobj.transport import TCPTransport
 
-from node.raft.connections import Connection, mend_dialled
+from node.raft.connections import PeerConnection, mend_dialled
 from node.raft.core import Core
+from node.raft.duplicate_starts import Namesakes
 from node.raft.listener import Listener
 from node.raft.messages import MESSAGE_BYTES, BadMessage, Message
-from node.raft.namesakes import Namesakes
 
 PING_S = 1.0
 UNKNOWN_S = 5.0
@@ -48,9 +48,9 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
     members is let in, and no administration by message. A caller of the same cluster that the log here does not name is
     let in too (`unlisted`): the entry that names it has not come here yet, and the caller may be the leader that would
     send it. A server hears others whatever its own configuration says (Ongaro 2014, section 4.1). Each side says first
-    who it is and which cluster it is of, and nothing of another cluster's is taken (`node.cluster_id`): the dialler
-    with the name of whom it calls, the listener in its first message, and both again once they know. A member counts as
-    connected from then on, not before: at the address of one that is gone another may answer.
+    who it is and which cluster it is of, and nothing of another cluster's is taken (`node.identity.cluster_id`): the
+    dialler with the name of whom it calls, the listener in its first message, and both again once they know. A member
+    counts as connected from then on, not before: at the address of one that is gone another may answer.
     """
 
     _server: Any
@@ -348,7 +348,7 @@ class Transport(TCPTransport):  # type: ignore[misc]  # the library ships no typ
         sizes = {"sendBufferSize": conf.sendBufferSize, "recvBufferSize": conf.recvBufferSize}
 
         def called(caller: socket.socket) -> None:
-            connection = Connection(poller, socket=caller, timeout=conf.connectionTimeout, **sizes)
+            connection = PeerConnection(poller, socket=caller, timeout=conf.connectionTimeout, **sizes)
             self._onNewIncomingConnection(connection)
 
         self._server = Listener(poller, host, int(port), conf.recvBufferSize, called, self._hang_up_on_oldest)

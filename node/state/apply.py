@@ -19,14 +19,14 @@ from typing import Any, Final
 from node.state import attempts, claims, entries, members, occurrences, registry, restoring, settings, windows
 from node.state.codec import BadEntry, pack_batch, unpack_batch
 from node.state.draft import Draft, refused
-from node.state.entries import Entry, Found, Proposal, ProposalId, Unreadable
-from node.state.value import Ended, Result, State
+from node.state.entries import Entry, FoundCluster, Proposal, ProposalId, Unreadable
+from node.state.value import EndedRun, Result, State
 
 LATEST_AT_US: Final = occurrences.LAST_FIRE_US
 """An entry stamped later than this is refused: what it makes due would have no place in the calendar."""
 
 _HANDLERS: Final[dict[type[Any], Callable[[Draft, Any], Result]]] = {
-    entries.Found: members.found,
+    entries.FoundCluster: members.found,
     entries.TakeLead: members.take_lead,
     entries.Join: members.join,
     entries.AddMember: members.add_member,
@@ -34,20 +34,20 @@ _HANDLERS: Final[dict[type[Any], Callable[[Draft, Any], Result]]] = {
     entries.Drain: members.drain,
     entries.StandAside: members.stand_aside,
     entries.MarkDown: members.mark_down,
-    entries.Change: settings.change,
+    entries.ChangeSettings: settings.change,
     entries.PutTasks: registry.put_tasks,
     entries.DeleteTask: registry.delete_task,
     entries.Pause: registry.pause,
     entries.Start: occurrences.start,
     entries.Enqueue: occurrences.enqueue,
-    entries.PassOver: occurrences.pass_over,
+    entries.SkipOccurrences: occurrences.pass_over,
     entries.Claim: claims.claim,
     entries.Began: attempts.began,
     entries.Checkpoint: attempts.checkpoint,
     entries.Finish: attempts.finish,
     entries.Cancel: attempts.cancel,
     entries.Refound: members.refound,
-    entries.PutBack: restoring.put_back,
+    entries.RestoreTasks: restoring.put_back,
 }
 
 _NOTHING: Final[frozenset[str]] = frozenset()
@@ -62,7 +62,7 @@ class Applied:
 
     state: State
     result: Result
-    ended: tuple[Ended, ...] = ()
+    ended: tuple[EndedRun, ...] = ()
     touched: frozenset[str] = _NOTHING
 
 
@@ -72,7 +72,7 @@ class Batch:
 
     state: State
     results: list[tuple[ProposalId, Result]]
-    ended: list[tuple[int, Ended]]
+    ended: list[tuple[int, EndedRun]]
     touched: frozenset[str]
 
 
@@ -96,7 +96,7 @@ def apply_batch(state: State, data: bytes) -> Batch:
 
 def _together(state: State, proposals: list[Proposal]) -> Batch:
     results: list[tuple[ProposalId, Result]] = []
-    ended: list[tuple[int, Ended]] = []
+    ended: list[tuple[int, EndedRun]] = []
     touched: list[frozenset[str]] = []
     for proposal in proposals:
         applied = _apply(state, proposal)
@@ -131,7 +131,7 @@ def _handle(draft: Draft, entry: Entry | Unreadable) -> Result:
         return refused("invalid", entry.why)
     if entry.at_us > LATEST_AT_US:
         return refused("invalid", "stamped beyond the calendar: set the clock of the member that proposed it")
-    if not draft.cluster_id and not isinstance(entry, Found):
+    if not draft.cluster_id and not isinstance(entry, FoundCluster):
         return refused("not-founded", "the cluster has no members yet: its first entry founds it")
     try:
         return _HANDLERS[type(entry)](draft, entry)

@@ -20,32 +20,32 @@ from node.state import entries
 from node.state.entries import Proposal, ProposalId, Unreadable
 from node.state.shape import Misfit, shape
 from node.state.snapshot import assembled, records
-from node.state.value import Ended, State
+from node.state.value import EndedRun, State
 
 VERSION: Final = 1
 
 CODES: Final[dict[int, type[Any]]] = {
-    1: entries.Found,
+    1: entries.FoundCluster,
     2: entries.TakeLead,
     3: entries.Join,
     4: entries.AddMember,
     5: entries.RemoveMember,
     6: entries.Drain,
     7: entries.MarkDown,
-    8: entries.Change,
+    8: entries.ChangeSettings,
     9: entries.PutTasks,
     10: entries.DeleteTask,
     11: entries.Pause,
     12: entries.Start,
     13: entries.Enqueue,
-    14: entries.PassOver,
+    14: entries.SkipOccurrences,
     15: entries.Claim,
     16: entries.Began,
     17: entries.Checkpoint,
     18: entries.Finish,
     19: entries.Cancel,
     20: entries.Refound,
-    21: entries.PutBack,
+    21: entries.RestoreTasks,
     22: entries.StandAside,
 }
 """The number of each entry in the log. A number is never given to another entry, nor changed."""
@@ -95,18 +95,18 @@ def unpack_batch(data: bytes) -> list[Proposal]:
     return [_proposal(one) for one in wire[1]]
 
 
-def pack_ended(ended: Ended) -> bytes:
+def pack_ended(ended: EndedRun) -> bytes:
     """A run that has ended, as history keeps it and members send it to one another."""
-    return bytes(msgpack.packb([VERSION, shape(Ended).wire(ended)]))
+    return bytes(msgpack.packb([VERSION, shape(EndedRun).wire(ended)]))
 
 
-def unpack_ended(data: bytes) -> Ended:
+def unpack_ended(data: bytes) -> EndedRun:
     """The run that `pack_ended` packed. Raises `DamagedSnapshot`."""
     try:
         version, wire = msgpack.unpackb(data)
         if version != VERSION:
             raise Misfit(f"version {version!r}")
-        return shape(Ended).value(wire)
+        return shape(EndedRun).value(wire)
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
         raise DamagedSnapshot(
             f"A finished run's record cannot be read ({error!r}). Delete the history file and start the node again: "

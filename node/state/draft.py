@@ -11,7 +11,7 @@ from typing import Any, Final
 from immutables import Map
 
 from node.state.bounds import run_bytes
-from node.state.value import COUNTED, Attempt, Ended, Member, Outcome, Result, Run, Series, State, TaskRow, Window
+from node.state.value import COUNTED, Attempt, EndedRun, Member, Outcome, Result, Run, Series, State, TaskRow, Window
 from tasks.run import RunState
 
 ERROR_CHARS_MAX: Final = 2000
@@ -45,7 +45,7 @@ class Draft:
         self.runs_bytes = state.runs_bytes
         self.requests_bytes = state.requests_bytes
         self.endings = state.endings
-        self.ended: list[Ended] = []
+        self.ended: list[EndedRun] = []
         self.touched: set[str] = set()
         self.placing_changed = False
         self._epoch = state.epoch
@@ -106,7 +106,7 @@ class Draft:
             self.runs_of = self.runs_of.set(run.task, left) if left else self.runs_of.delete(run.task)
         self.touched.add(run.task)
         error = error and error[:ERROR_CHARS_MAX]
-        self.ended.append(Ended(replace(run, state=state), state, at_us, result, error))
+        self.ended.append(EndedRun(replace(run, state=state), state, at_us, result, error))
         row = self.tasks.get(run.task)
         if row is not None and run.cancelling != "deleted":
             last = Outcome(run.run_id, state, run.fire_at_us, at_us, error)
@@ -117,7 +117,7 @@ class Draft:
 
     def pass_over(self, run: Run, at_us: int, series: Series | None = None, error: str | None = None) -> None:
         """Occurrences are not run, and were never active: recorded in history only. `run` is the first of them."""
-        self.ended.append(Ended(run, run.state, at_us, error=error, series=series))
+        self.ended.append(EndedRun(run, run.state, at_us, error=error, series=series))
 
 
 def _counted(row: TaskRow, run: Run, state: RunState) -> TaskRow:

@@ -23,7 +23,7 @@ class Seed:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundCluster:
     """The first entry of a cluster: its id, and who sits in which slot. Refused once there is one."""
 
     at_us: int
@@ -127,7 +127,7 @@ class MarkDown:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangeSettings:
     """Settings to change, by their names in `Settings`."""
 
     at_us: int
@@ -197,7 +197,7 @@ class Enqueue:
 
 
 @dataclass(frozen=True, slots=True)
-class PassOver:
+class SkipOccurrences:
     """Occurrences that are not run: `skipped` (overlap) or `missed` (catch-up). Recorded and counted.
 
     `fire_at_us` is the first and the last of `count` that follow one another. Where `count` is 0, as it was written
@@ -307,7 +307,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class PutBack:
+class RestoreTasks:
     """A part of what was saved of another cluster. All or none of it.
 
     `beside` is how many tasks there are by now, of the same file: refused if there are others. `token` and `orders` are
@@ -323,7 +323,7 @@ class PutBack:
 
 
 Entry = (
-    Found
+    FoundCluster
     | TakeLead
     | Join
     | AddMember
@@ -331,20 +331,20 @@ Entry = (
     | Drain
     | StandAside
     | MarkDown
-    | Change
+    | ChangeSettings
     | PutTasks
     | DeleteTask
     | Pause
     | Start
     | Enqueue
-    | PassOver
+    | SkipOccurrences
     | Claim
     | Began
     | Checkpoint
     | Finish
     | Cancel
     | Refound
-    | PutBack
+    | RestoreTasks
 )
 
 

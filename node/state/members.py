@@ -9,7 +9,7 @@ from node.state.draft import DONE, NONE_COUNTED, Draft, refused
 from node.state.entries import (
     AddMember,
     Drain,
-    Found,
+    FoundCluster,
     Join,
     MarkDown,
     Refound,
@@ -32,7 +32,7 @@ _MANY_MAX: Final = 1000
 _NAME: Final = re.compile(NAME_PATTERN)
 
 
-def found(draft: Draft, entry: Found) -> Result:
+def found(draft: Draft, entry: FoundCluster) -> Result:
     """The first entry of a cluster. Result: `{"cluster_id"}`."""
     if draft.cluster_id:
         return refused("founded", f"this is cluster {draft.cluster_id} already")

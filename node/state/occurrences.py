@@ -14,7 +14,7 @@ from node.state.bounds import (
     requests_bytes,
 )
 from node.state.draft import Draft, free_moment, refused, stem
-from node.state.entries import Enqueue, PassOver, Start
+from node.state.entries import Enqueue, SkipOccurrences, Start
 from node.state.registry import no_such_task
 from node.state.value import PassedOver, Result, Run, Series, TaskRow
 from tasks import cron
@@ -109,7 +109,7 @@ def enqueue(draft: Draft, entry: Enqueue) -> Result:
     return Result("ok", {"queued": len(queued)})
 
 
-def pass_over(draft: Draft, entry: PassOver) -> Result:
+def pass_over(draft: Draft, entry: SkipOccurrences) -> Result:
     """Occurrences are not run; history and the task's counts say so. Result: `{"passed_over"}`."""
     row = draft.tasks.get(entry.task)
     if row is None:
@@ -146,7 +146,7 @@ def _counted(row: TaskRow, state: PassedOver, count: int) -> TaskRow:
     return replace(row, missed=row.missed + count)
 
 
-def _range_fault(entry: PassOver) -> str | None:
+def _range_fault(entry: SkipOccurrences) -> str | None:
     if len(entry.fire_at_us) != 2 or entry.fire_at_us[0] > entry.fire_at_us[1]:
         return "occurrences that are counted are told by the first and the last of them"
     first_us, last_us = entry.fire_at_us

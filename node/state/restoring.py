@@ -5,7 +5,7 @@ from typing import Final
 from node.state import settings
 from node.state.bounds import requests_bytes
 from node.state.draft import Draft, refused
-from node.state.entries import Change, Kept, PutBack
+from node.state.entries import ChangeSettings, Kept, RestoreTasks
 from node.state.registry import counting_from, placing_of, readable_spec
 from node.state.value import Result, TaskRow
 from tasks.spec import Spec
@@ -13,7 +13,7 @@ from tasks.spec import Spec
 COUNT_MAX: Final = 2**62
 
 
-def put_back(draft: Draft, entry: PutBack) -> Result:
+def put_back(draft: Draft, entry: RestoreTasks) -> Result:
     """Put a part back: settings, and tasks that keep their place, version and schedule. Result: `{"tasks"}`.
 
     Their place is the number of their registration: placement goes by it. So it may be nobody else's.
@@ -43,7 +43,7 @@ def put_back(draft: Draft, entry: PutBack) -> Result:
     draft.orders = max(draft.orders, entry.orders)
     draft.token = max(draft.token, entry.token)
     draft.placing_changed = True
-    changed = settings.change(draft, Change(entry.at_us, entry.settings))
+    changed = settings.change(draft, ChangeSettings(entry.at_us, entry.settings))
     return Result("ok", {"tasks": len(entry.tasks)}) if changed.ok else changed
 
 

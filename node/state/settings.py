@@ -5,7 +5,7 @@ from math import isfinite
 from typing import Any, Final
 
 from node.state.draft import DONE, Draft, refused
-from node.state.entries import Change
+from node.state.entries import ChangeSettings
 from node.state.value import Result
 
 SECONDS: Final[dict[str, tuple[float, float]]] = {
@@ -19,7 +19,7 @@ SLACK_MILLI_MAX: Final = 1_000_000
 HISTORY_DAYS_MAX: Final = 36_500
 
 
-def change(draft: Draft, entry: Change) -> Result:
+def change(draft: Draft, entry: ChangeSettings) -> Result:
     """Change the settings named, all or none. `balance_slack_milli` None turns room off."""
     values: dict[str, Any] = {}
     for name, value in entry.settings.items():

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from immutables import Map
 
-from hashing.turns import sorted_in_turns
+from hashing.chunked import sorted_in_turns
 from node.state.bounds import params_bytes, requests_bytes, run_bytes
 from node.state.shape import Misfit, shape
 from node.state.value import Lead, Member, Result, Run, Settings, State, TaskRow, Window

@@ -12,7 +12,7 @@ from immutables import Map
 
 from hashing.view import Slot, Task
 from tasks.run import RunState
-from tasks.spec import Spec, Timing, timing, unpack
+from tasks.spec import Spec, TaskTiming, timing, unpack
 
 MemberStatus = Literal["up", "down", "draining"]
 DownReason = Literal["silent", "gone", "stopped", "new"]
@@ -139,7 +139,7 @@ class TaskRow:
         return unpack(self.spec_packed)
 
     @property
-    def timing(self) -> Timing:
+    def timing(self) -> TaskTiming:
         """What of the definition says when it is due: cheap for any task."""
         return timing(self.spec_packed)
 
@@ -202,7 +202,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedRun:
     """A run that has come to its end: what history keeps. Emitted by `apply`, not part of the state.
 
     `series`: it stands for occurrences that were passed over, of which `run` is the first. While the series goes on it

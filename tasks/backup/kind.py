@@ -28,11 +28,11 @@ INSIDE: Final = "the destination is inside the folder that is backed up"
 Source = Annotated[postgres.PostgresSource | sqlite.SqliteSource | folder.FolderSource, Field(discriminator="type")]
 
 
-class Stopped(Exception):
+class BackupStopped(Exception):
     """The attempt was asked to stop. What it had written is no backup."""
 
 
-class NoSource(Unretryable):
+class NoBackupSource(Unretryable):
     """The folder or file that is to be backed up is not there."""
 
 
@@ -130,8 +130,8 @@ class Backup:
     def run(self, ctx: Context[BackupParams]) -> dict[str, Any]:
         """Make one backup. Result: its URL, sizes, seconds, remarks, how many old ones were removed, what could not be.
 
-        Raises `BadDestination`, `Fenced`, `MissingSecret`, `NoBucket`, `NoSource`, `OtherSource`, `Refused`, `Stopped`,
-        `Vanished`, and what the source's file names.
+        Raises `BadDestination`, `Fenced`, `MissingSecret`, `NoBucket`, `NoBackupSource`, `OtherSource`, `Refused`,
+        `BackupStopped`, `Vanished`, and what the source's file names.
         """
         # A backup holds what the source's own permissions keep from others.
         with closed_to_others():
@@ -256,11 +256,11 @@ def _lineage(ctx: Context[BackupParams], task_place: Place, identity: dict[str, 
 
 
 def _check_source(source: Source, access: Access, node: str) -> None:
-    """What is opened later is checked again then. Raises `NoSource`, or `Refused` where this node does not allow it."""
+    """What is opened later is checked again then. Raises `NoBackupSource` and `AccessRefused`."""
     if isinstance(source, postgres.PostgresSource):
         source.check(access)
     elif not (found := Guard(access, "source").resolve(source.path)).exists():
-        raise NoSource(
+        raise NoBackupSource(
             f"{found} is not there on {node}: correct the source's path, mount it, or bind the task to the node that "
             "has it (group: {node: ID})"
         )
@@ -359,7 +359,7 @@ class _Making:
 
     def _check(self) -> None:
         if self._ctx.cancelled:
-            raise Stopped("asked to stop")
+            raise BackupStopped("asked to stop")
 
 
 def _version(package: str) -> str:

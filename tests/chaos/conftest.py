@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster import Cluster
+from testkit.cluster import Cluster
 
 
 @pytest.fixture(scope="package")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos.clocks import Clocks, why_not
 from node.cli.local import wait_for
 from node.liveness.clocks import FRESH_S
-from tests.cluster import Cluster
+from testkit.cluster import Cluster
+from testkit.node_clocks import Clocks, why_not
 
 pytestmark = pytest.mark.chaos
 

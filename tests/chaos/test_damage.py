@@ -10,12 +10,12 @@ import pytest
 
 from node.cli.local import wait_for
 from node.raft.consensus import APART
-from node.raft.machine import Timing
-from tests.cluster import Cluster
+from node.raft.ports import RaftTiming
+from testkit.cluster import Cluster
 
 pytestmark = pytest.mark.chaos
 
-FILL_BYTES = int((1 + APART) * Timing().log_bytes)
+FILL_BYTES = int((1 + APART) * RaftTiming().log_bytes)
 """More than the log of any member may hold: there is a snapshot then."""
 
 Harm = Callable[[Path, random.Random], None]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
-from tests.cluster import Cluster, Notes
-from tests.command import Rota
-from tests.processes import process_state
+from testkit.cluster import Cluster, Notes
+from testkit.command import Rota
+from testkit.processes import process_state
 
 pytestmark = pytest.mark.chaos
 

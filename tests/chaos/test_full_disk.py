@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
-from tests.cluster import Cluster
+from testkit.cluster import Cluster
 
 pytestmark = pytest.mark.chaos
 

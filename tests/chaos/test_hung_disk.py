@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos.small_disk import SmallDisk, why_not
 from node.cli.local import wait_for
+from testkit.cluster import Cluster
+from testkit.small_disk import SmallDisk, why_not
 from tests.chaos.test_failover import assert_finished_once, assert_taken_over, underway
-from tests.cluster import Cluster
 
 pytestmark = pytest.mark.chaos
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bench.loading.pressure import pressure
 from node.cli.local import wait_for
 from node.client import path
-from tests.cluster import Cluster
+from testkit.cluster import Cluster
+from testkit.pressure import pressure
 
 pytestmark = pytest.mark.chaos
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from node.cli.local import wait_for
+from testkit.cluster import Cluster
+from testkit.command import Rota
 from tests.chaos.test_failover import STEPS, assert_finished_once, underway
-from tests.cluster import Cluster
-from tests.command import Rota
 
 pytestmark = pytest.mark.chaos
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
-from tests.cluster import Cluster, Reply
-from tests.command import Rota
+from testkit.cluster import Cluster, Reply
+from testkit.command import Rota
 
 pytestmark = pytest.mark.chaos
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from node.app.config import parse_members
 from node.cli.local import wait_for
-from node.client import Problem, path
-from node.config import parse_members
-from tests.cluster import Cluster
-from tests.command import Rota
-from tests.occurrences import assert_each_occurrence_once
+from node.client import ApiProblem, path
+from testkit.cluster import Cluster
+from testkit.command import Rota
+from testkit.occurrences import assert_each_occurrence_once
 
 pytestmark = pytest.mark.chaos
 
@@ -136,7 +136,7 @@ def test_three_become_five_by_their_lists_through_a_restart_of_all(tmp_path: Pat
         def lacking() -> str:
             try:
                 cluster.client_of(by_hand, 5).get("/readyz")
-            except Problem as problem:
+            except ApiProblem as problem:
                 found = re.search(r"rota (join \S+ --id \S+ --at \S+)", problem.detail)
                 return found[1] if found else ""
             return ""

@@ -10,7 +10,7 @@ import pytest
 
 from node.cli.local import wait_for
 from node.cli.ports import HOST, free_ports, hold
-from tests.cluster import Cluster
+from testkit.cluster import Cluster
 
 pytestmark = pytest.mark.chaos
 

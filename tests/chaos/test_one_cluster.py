@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from node.cli.local import wait_for
-from tests.cluster import Cluster, Reply
+from testkit.cluster import Cluster, Reply
 
 pytestmark = pytest.mark.chaos
 

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from node.cli.local import wait_for
+from testkit.network import SeparateCluster, why_not
+from testkit.processes import process_state
 from tests.chaos.test_failover import assert_finished_once, assert_taken_over, underway
-from tests.network import SeparateCluster, why_not
-from tests.processes import process_state
 
 pytestmark = pytest.mark.chaos
 

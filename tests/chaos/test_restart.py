@@ -6,12 +6,12 @@ import pytest
 
 from node.cli.local import wait_for
 from node.raft.consensus import APART
-from node.raft.machine import Timing
-from tests.cluster import Cluster
+from node.raft.ports import RaftTiming
+from testkit.cluster import Cluster
 
 pytestmark = pytest.mark.chaos
 
-COMPACTED_BYTES = int((1 + APART) * Timing().log_bytes)
+COMPACTED_BYTES = int((1 + APART) * RaftTiming().log_bytes)
 """More than the log of any member may hold: what was before is in a snapshot then."""
 
 

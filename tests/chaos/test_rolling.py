@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.cluster import Cluster
-from tests.occurrences import assert_each_occurrence_once
+from testkit.cluster import Cluster
+from testkit.occurrences import assert_each_occurrence_once
 
 pytestmark = pytest.mark.chaos
 

@@ -1,4 +1,4 @@
-"""Two clusters that meet do not merge (node/cluster_id.py), though they share the secret, the names and addresses."""
+"""Two clusters that meet do not merge, though they share secret, names and addresses (node/identity/cluster_id.py)."""
 
 import shutil
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
-from tests.cluster import Cluster
+from testkit.cluster import Cluster
 
 pytestmark = pytest.mark.chaos
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from node.execution import tree
 from node.execution.linux import boottime_s
-from node.execution.order import CheckpointAsked, Ended, Event, Limits, Order, Started
+from node.execution.order import AttemptEnded, AttemptLimits, AttemptStarted, CheckpointAsked, Event, Order
 from node.execution.runner import Runner
 
 E = TypeVar("E", bound=Event)
@@ -20,7 +20,7 @@ ACT = "tests.integration.kinds_for_tests:Act"
 class Attempts:
     """Launches attempts and waits for what becomes of them."""
 
-    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+    def __init__(self, folder: Path, limits: AttemptLimits | None = None) -> None:
         self.folder = folder
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.seen: list[Event] = []
@@ -53,10 +53,10 @@ class Attempts:
                 return event
 
     async def started(self, order: Order) -> None:
-        assert (await self.until(Started)).run_id == order.run_id
+        assert (await self.until(AttemptStarted)).run_id == order.run_id
 
-    async def ended(self, order: Order) -> Ended:
-        event = await self.until(Ended)
+    async def ended(self, order: Order) -> AttemptEnded:
+        event = await self.until(AttemptEnded)
         assert (event.run_id, event.token) == (order.run_id, order.token)
         return event
 
@@ -83,7 +83,7 @@ class Attempts:
 
 
 @asynccontextmanager
-async def attempts(folder: Path, limits: Limits | None = None) -> AsyncIterator[Attempts]:
+async def attempts(folder: Path, limits: AttemptLimits | None = None) -> AsyncIterator[Attempts]:
     made = Attempts(folder, limits)
     await made.runner.start()
     nursery = made.runner.nursery_pid

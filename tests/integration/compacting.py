@@ -6,10 +6,10 @@ It begins by checking that the last process left all that it had said was kept.
 import sys
 from pathlib import Path
 
-from node import durable
 from node.raft import snapshot
-from node.raft.folder import LOST, open_folder
+from node.raft.log_store import LOST, open_folder
 from node.raft.snapshot import Header
+from node.storage import atomic
 
 CLUSTER = ("n1 localhost 1", "n2 localhost 2")
 
@@ -35,7 +35,7 @@ def main(path: Path, kept: int) -> None:
         cut = (last - 5) - journal.first_index
         header = Header(journal[cut + 1], journal[cut], CLUSTER)
         snapshot.write(path / "snapshot.written.tmp", header, [bytes(10_000)])
-        durable.replace(path / "snapshot.written.tmp", folder.snapshot, synced=True)
+        atomic.replace(path / "snapshot.written.tmp", folder.snapshot, synced=True)
         journal.deleteEntriesTo(cut)
         journal.flush()
         print("cut", last, flush=True)

@@ -10,8 +10,8 @@ import sys
 from dataclasses import asdict
 from itertools import count
 
-from node.cluster_id import ClusterId
-from node.liveness.detector import Verdict
+from node.identity.cluster_id import ClusterId
+from node.liveness.detector import LivenessVerdict
 from node.liveness.heartbeat import Heartbeat, boottime_s
 from node.liveness.lease import LeaseNow
 from node.liveness.view import Peer, View
@@ -27,7 +27,7 @@ def _lease(lease: LeaseNow) -> None:
     _tell("lease", asdict(lease))
 
 
-def _verdict(verdict: Verdict) -> None:
+def _verdict(verdict: LivenessVerdict) -> None:
     _tell("verdict", asdict(verdict))
 
 

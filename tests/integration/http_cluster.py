@@ -14,11 +14,11 @@ from yarl import URL
 
 from node.http.app import build_app, serve_on
 from node.http.connection import Patience
-from node.http.limits import Limits
-from node.peers import Peers
-from tests.fake_node import SECRET, FakeCluster, FakeNode
+from node.http.request_limits import RequestLimits
+from node.peer.client import Peers
+from testkit.fake_node import SECRET, FakeCluster, FakeNode
 
-QUICK = Limits(write_s=1, index_s=0.05, placement_s=1, peer_s=1, peer_log_s=1, attempt_s=0.05, poll_log_s=0.01)
+QUICK = RequestLimits(write_s=1, index_s=0.05, placement_s=1, peer_s=1, peer_log_s=1, attempt_s=0.05, poll_log_s=0.01)
 PATIENCE = Patience(garbage_s=0.05)
 
 
@@ -100,7 +100,7 @@ class Servers:
 @asynccontextmanager
 async def servers(
     names: tuple[str, ...] = ("node-1",),
-    limits: Limits = QUICK,
+    limits: RequestLimits = QUICK,
     token: str | None = None,
     clients: int = 1000,
     patience: Patience = PATIENCE,

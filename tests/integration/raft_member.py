@@ -14,10 +14,10 @@ from typing import Any
 
 import msgpack
 
-from node.raft import claim
+from node.raft import start_claim
 from node.raft.adapter import Raft
 from node.raft.consensus import Consensus
-from node.raft.machine import Role, Timing
+from node.raft.ports import RaftRole, RaftTiming
 from node.state.entries import Cancel, Proposal, ProposalId
 from node.state.value import Result
 
@@ -92,7 +92,7 @@ class Alarm(logging.Handler):
 class Member:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.me: str = settings["me"]
-        claim.SETTLE_S = settings.get("settle_s", claim.SETTLE_S)  # type: ignore[misc]
+        start_claim.SETTLE_S = settings.get("settle_s", start_claim.SETTLE_S)  # type: ignore[misc]
         self.ledger = Ledger(settings.get("cluster_id", ""))
         self.alarm = Alarm()
         logging.getLogger().addHandler(self.alarm)
@@ -107,7 +107,7 @@ class Member:
             pack,
             on_role=self.role_changed,
             on_failure=lambda error: self.say(failed=f"{type(error).__name__}: {error}"),
-            timing=Timing(**settings.get("timing", {})),
+            timing=RaftTiming(**settings.get("timing", {})),
         )
         self.raft.start()
 
@@ -116,7 +116,7 @@ class Member:
             sys.stdout.write(json.dumps(fields) + "\n")
             sys.stdout.flush()
 
-    def role_changed(self, role: Role) -> None:
+    def role_changed(self, role: RaftRole) -> None:
         fields = {"term": role.term, "leader": role.leader, "is_leader": role.is_leader}
         self.say(role={**fields, "has_quorum": role.has_quorum, "ready": role.ready, "at": time.monotonic()})
 

@@ -18,7 +18,7 @@ from tasks.backup.sources import postgres_tools
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed
 from tasks.backup.verify import verify
 from tasks.identity import OtherSource
-from tests.attempt import FakeContext
+from testkit.attempt import FakeContext
 
 pytestmark = pytest.mark.integration
 

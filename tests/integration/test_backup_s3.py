@@ -11,11 +11,11 @@ moto = pytest.importorskip("moto.server", reason="moto[server] is not installed"
 pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
 
 from tasks.backup.destination import NoBucket, Place  # noqa: E402  after the check that it is there
-from tasks.backup.kind import Backup, BackupParams, NoSource, resolved  # noqa: E402
+from tasks.backup.kind import Backup, BackupParams, NoBackupSource, resolved  # noqa: E402
 from tasks.backup.manifest import list_backups  # noqa: E402
 from tasks.backup.restore import restore  # noqa: E402
 from tasks.backup.verify import verify  # noqa: E402
-from tests.attempt import FakeContext  # noqa: E402
+from testkit.attempt import FakeContext  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
@@ -81,5 +81,5 @@ def test_a_bucket_or_a_folder_that_is_not_there_is_named_and_not_tried_again(tmp
 
     with pytest.raises(NoBucket, match="there is no bucket 'no-such-bucket'"):
         run("from")
-    with pytest.raises(NoSource, match="nowhere is not there on node-1"):
+    with pytest.raises(NoBackupSource, match="nowhere is not there on node-1"):
         run("nowhere")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from node.client import Client, Problem, Unreachable
+from node.client import ApiProblem, Client, Unreachable
 
 pytestmark = pytest.mark.integration
 
@@ -85,7 +85,7 @@ def test_a_stream_that_falls_silent_has_broken_off(said: tuple[bytes, ...]) -> N
 
 
 def test_a_refusal_that_falls_silent_has_broken_off() -> None:
-    with member(REFUSED) as silent, pytest.raises((Unreachable, Problem)):
+    with member(REFUSED) as silent, pytest.raises((Unreachable, ApiProblem)):
         within(5, lambda: list(Client([silent], timeout_s=LIMIT_S).stream("/v1/x")))
 
 

@@ -24,7 +24,7 @@ from spark_tasks.ledger import LedgerDamaged, Mark, Page  # noqa: E402
 from spark_tasks.params import IngestParams  # noqa: E402
 from tasks.identity import OtherSource, identity_id  # noqa: E402
 from tasks.kind import Fenced  # noqa: E402
-from tests.attempt import FakeContext  # noqa: E402
+from testkit.attempt import FakeContext  # noqa: E402
 
 pytestmark = pytest.mark.integration
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from node.execution import tree
-from node.execution.order import Ended, Limits, Progressed, Started
+from node.execution.order import AttemptEnded, AttemptLimits, AttemptStarted, Progressed
 from tasks.command_ctx import VARIABLES
 from tests.integration.attempts import Attempts, attempts, until
 
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
-QUICK = Limits(stop_s=0.2, hand_over_s=0.2, log_bytes=100_000)
+QUICK = AttemptLimits(stop_s=0.2, hand_over_s=0.2, log_bytes=100_000)
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPASS", "from env")
 
 
-def play(folder: Path, scene: Callable[[Attempts], Awaitable[None]], limits: Limits | None = None) -> None:
+def play(folder: Path, scene: Callable[[Attempts], Awaitable[None]], limits: AttemptLimits | None = None) -> None:
     async def run() -> None:
         async with attempts(folder, limits) as made:
             await scene(made)
@@ -40,7 +40,7 @@ def test_a_command_runs_and_its_output_is_logged(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.command("sh", "-c", "echo out; echo err >&2; pwd")
         ended = await made.ended(order)
-        assert ended == Ended(order.run_id, order.token, "succeeded", {"exit_code": 0})
+        assert ended == AttemptEnded(order.run_id, order.token, "succeeded", {"exit_code": 0})
         assert made.log(order).splitlines()[:2] == ["out", "err"]
         assert made.log(order).splitlines()[2].startswith(str(tmp_path / "scratch"))
         fails = made.command("sh", "-c", "exit 3")
@@ -224,12 +224,12 @@ def test_what_another_attempt_would_only_repeat_is_not_retried(tmp_path: Path) -
             (made.act("bad_result"), "InvalidResult: a kind returns JSON types only"),
             (made.act("large_result"), "InvalidResult: a result of 100"),
         ]
-        found = {event.run_id: event for event in [await made.until(Ended) for _ in cases]}
+        found = {event.run_id: event for event in [await made.until(AttemptEnded) for _ in cases]}
         for order, error in cases:
             ended = found[order.run_id]
             assert (ended.end, ended.retry) == ("failed", False), ended
             assert str(ended.error).startswith(error)
-        begun = {event.run_id for event in made.seen if isinstance(event, Started)}
+        begun = {event.run_id for event in made.seen if isinstance(event, AttemptStarted)}
         assert begun == {order.run_id for order, _ in cases[4:]}, "the first four did not begin"
 
     play(tmp_path, scene)

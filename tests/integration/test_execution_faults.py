@@ -19,7 +19,7 @@ import pytest
 from node.execution import frames, runner, tree
 from node.execution.leftovers import LeftoversRemain, kill_attempt, kill_leftovers, record_path
 from node.execution.linux import boottime_s
-from node.execution.order import Frozen, Limits, Started, Thawed, scratch_path
+from node.execution.order import AttemptFrozen, AttemptLimits, AttemptStarted, AttemptThawed, scratch_path
 from tests.integration.attempts import Attempts, attempts, pids, pids_path, states, until, written
 
 pytestmark = pytest.mark.integration
@@ -32,7 +32,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
-def play(folder: Path, scene: Callable[[Attempts], Awaitable[None]], limits: Limits | None = None) -> None:
+def play(folder: Path, scene: Callable[[Attempts], Awaitable[None]], limits: AttemptLimits | None = None) -> None:
     async def run() -> None:
         async with attempts(folder, limits) as made:
             await scene(made)
@@ -49,12 +49,12 @@ def test_a_lapse_freezes_all_and_a_renewal_thaws_them(tmp_path: Path) -> None:
 
         lapsing = made.act("family", lease_s=0.4)
         its_family = await made.family(lapsing, lease_s=0.4)
-        assert (await made.until(Frozen)).run_id == lapsing.run_id
+        assert (await made.until(AttemptFrozen)).run_id == lapsing.run_id
         # Each is stopped before its next instruction; the table shows it once it has had a processor for that.
         await until(lambda: states(its_family) == "TTTTTT")
         assert "T" not in states(family), "each attempt has a deadline of its own until it is renewed"
         made.runner.renew(boottime_s() + 60)
-        assert (await made.until(Thawed)).run_id == lapsing.run_id
+        assert (await made.until(AttemptThawed)).run_id == lapsing.run_id
         await until(lambda: "T" not in states(its_family))
         assert len(states(its_family)) == 6
 
@@ -65,7 +65,7 @@ def test_a_frozen_attempt_can_be_killed(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("family", lease_s=0.4)
         family = await made.family(order, lease_s=0.4)
-        await made.until(Frozen)
+        await made.until(AttemptFrozen)
         made.runner.kill(order.run_id, order.token)
         assert (await made.ended(order)).end == "handed_over"
         assert states(family) == ""
@@ -97,7 +97,7 @@ def test_the_deadline_is_kept_while_the_node_hangs_with_its_channel_full(
 
         def begun() -> bool:
             made.runner.renew(boottime_s() + 2)
-            return any(isinstance(event, Started) for event in made.seen)
+            return any(isinstance(event, AttemptStarted) for event in made.seen)
 
         await until(begun)
         worker = next(

@@ -44,7 +44,7 @@ ANOTHER_USERS = ("setpriv", f"--reuid={NOBODY}", "sleep", "600")
 START = """
 import functools, sys
 from node import serving
-from node.config import load
+from node.app.config import load
 
 serving.kill_leftovers = functools.partial(serving.kill_leftovers, wait_s=0.2)
 try:

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from node.liveness.callers import PortInUseError
 from node.liveness.heartbeat import Heartbeat, boottime_s
+from node.liveness.server import PortInUseError
 from node.liveness.view import View
 from node.state.value import Settings
 

@@ -8,11 +8,11 @@ import sqlite3
 
 import pytest
 
-from node.client import Client, Problem
-from node.raft.errors import ChangeRefused, EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded, Stopped
+from node.client import ApiProblem, Client
+from node.raft.errors import ChangeRefused, EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded, RaftStopped
 from node.state.codec import BadEntry
 from node.state.entries import Join
-from tests.fake_node import SECRET, FakeRole
+from testkit.fake_node import SECRET, FakeRole
 from tests.integration.http_cluster import on_loop, servers
 
 pytestmark = pytest.mark.integration
@@ -102,9 +102,9 @@ async def test_a_token_is_asked_for_and_members_have_their_own() -> None:
             assert (await served.get("/v1/cluster", headers=headers)).json["code"] == code
         assert refused.headers["Server"] == "rota"
         client = Client((served.url(""),), "other", token_from="ROTA_TOKEN_FILE=token")
-        with pytest.raises(Problem, match=r"the token is wrong.*from ROTA_TOKEN_FILE=token"):
+        with pytest.raises(ApiProblem, match=r"the token is wrong.*from ROTA_TOKEN_FILE=token"):
             await asyncio.to_thread(client.get, "/v1/cluster")
-        with pytest.raises(Problem, match="there is no token"):
+        with pytest.raises(ApiProblem, match="there is no token"):
             await asyncio.to_thread(Client((served.url(""),)).get, "/v1/cluster")
         assert await status("/v1/cluster", "Bearer t0ken") == 200
         assert await status("/peer/kinds/copy", "Bearer t0ken") == 401
@@ -197,7 +197,7 @@ async def test_a_write_without_a_quorum_says_whether_it_may_yet_be() -> None:
             (NoQuorum("no leader"), 503, "no-quorum"),
             (OutcomeUnknown("?"), 504, "outcome-unknown"),
             (Overloaded(), 503, "overloaded"),
-            (Stopped(), 503, "stopping"),
+            (RaftStopped(), 503, "stopping"),
             (EntryTooLarge(), 413, "too-large"),
             (BadEntry("cannot be packed"), 422, "invalid"),
         ):

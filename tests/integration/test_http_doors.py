@@ -14,9 +14,9 @@ import pytest
 from aiohttp import web
 
 from node.http.connection import HEAD_BYTES, Patience
-from node.http.doors import Doors
-from node.http.limits import Limits
-from node.http.listening import Listening
+from node.http.connection_limits import Doors
+from node.http.listener import Listening
+from node.http.request_limits import RequestLimits
 from tests.integration.http_cluster import Servers, on_loop, servers
 
 pytestmark = pytest.mark.integration
@@ -66,7 +66,7 @@ async def test_connections_that_say_nothing_make_room_for_those_that_ask() -> No
 
 @on_loop
 async def test_what_is_asked_is_answered_though_more_come() -> None:
-    limits = Limits(body_s=5, write_s=1)
+    limits = RequestLimits(body_s=5, write_s=1)
     async with servers(limits=limits, clients=8) as served:
         slow = [await _opened(served, HALF + b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n")]
         idle = [await _opened(served) for _ in range(50)]
@@ -127,7 +127,7 @@ async def test_garbage_is_answered_later_and_makes_room_meanwhile() -> None:
 
 @on_loop
 async def test_a_body_that_does_not_come_to_an_end_is_not_waited_for() -> None:
-    limits = Limits(body_s=0.3, write_s=1)
+    limits = RequestLimits(body_s=0.3, write_s=1)
     chunked = HALF + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     async with servers(limits=limits, patience=HASTY) as served:
         assert _problem(await _heard(await _opened(served, chunked + b"1\r\n{\r\n"))) == (408, "request-timeout")
@@ -141,7 +141,7 @@ async def test_a_body_that_does_not_come_to_an_end_is_not_waited_for() -> None:
 
 @on_loop
 async def test_a_body_that_cannot_be_parsed_is_refused_at_once() -> None:
-    async with servers(limits=Limits(body_s=60)) as served:
+    async with servers(limits=RequestLimits(body_s=60)) as served:
         head = HALF + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
         later, together = await _opened(served, head + b"1\r\n{\r\n"), await _opened(served, head + b"zz\r\n")
         later[1].write(b"zz\r\n")
@@ -151,7 +151,7 @@ async def test_a_body_that_cannot_be_parsed_is_refused_at_once() -> None:
 
 @on_loop
 async def test_without_a_token_no_body_is_read() -> None:
-    async with servers(token="t0ken", limits=Limits(body_s=60), patience=HASTY) as served:
+    async with servers(token="t0ken", limits=RequestLimits(body_s=60), patience=HASTY) as served:
         for rest in (b"Content-Length: 1000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"):
             for expect in (b"", b"Expect: 100-continue\r\n"):
                 refused = await _heard(await _opened(served, HALF + expect + rest))
@@ -264,7 +264,7 @@ async def test_an_index_is_a_number_that_there_can_be_and_of_no_matter_to_probes
 
 @on_loop
 async def test_there_are_so_many_streams_and_no_more() -> None:
-    async with servers(limits=Limits(streams=2)) as served:
+    async with servers(limits=RequestLimits(streams=2)) as served:
         streams = [await served.session.get(served.url("/v1/events")) for _ in range(2)]
         refused = await served.get("/v1/events")
         assert (refused.status, refused.problem) == (503, "overloaded")

@@ -14,11 +14,11 @@ from node.http.openapi import described
 from node.http.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
 from node.http.routes import ENDPOINTS
 from node.peer.signing import CHALLENGE, asked, member_key
-from node.raft.founding import Waiting
+from node.raft.founding import FoundingWait
 from node.state.codec import from_pieces, snapshot_pieces
 from node.state.entries import AddMember, Began, Checkpoint, Claim, Finish, Put, PutTasks, Seed, Start
 from tasks.spec import Spec
-from tests.fake_node import NOW_US, SECRET
+from testkit.fake_node import NOW_US, SECRET
 from tests.integration.hostile import BODIES, EVERYWHERE, HEADERS, IDS, PATHS, QUERIES, Heard, say, spoilt
 from tests.integration.http_cluster import Servers, on_loop, servers
 
@@ -228,7 +228,7 @@ async def _faults(tag: str) -> list[str]:
         for endpoint in (each for each in ENDPOINTS if each.tag == tag):
             route = Route(endpoint.method, endpoint.path, ground)
             # A cluster is founded by a node that has none.
-            outlook = Waiting(silent=("node-2",)) if endpoint.path == "/v1/cluster/found" else None
+            outlook = FoundingWait(silent=("node-2",)) if endpoint.path == "/v1/cluster/found" else None
             for case in (Case(), *route.cases):
                 ground.restore()
                 served.node.outlook = outlook

@@ -11,13 +11,13 @@ import aiohttp
 import pytest
 
 from node.duty.overdue import Overdue
+from node.peer.client import Peers
 from node.peer.portions import Gap
-from node.peer.protocol import PeerAway, Progress
+from node.peer.protocol import PeerAway, RunProgress
 from node.peer.signing import answer_mac, member_key
-from node.peers import Peers
 from node.state.entries import Began, Claim, Finish, MarkDown, TakeLead
 from node.state.value import RULES
-from tests.fake_node import NOW_US, SECRET
+from testkit.fake_node import NOW_US, SECRET
 from tests.integration.http_cluster import QUICK, Servers, on_loop, servers
 
 pytestmark = pytest.mark.integration
@@ -119,7 +119,7 @@ async def test_progress_is_asked_of_the_member_that_runs() -> None:
         run_id = await _start(served)
         _claim(served, run_id, "node-2")
         assert (await served.get(f"/v1/runs/{run_id}")).json["progress"] is None
-        served.nodes["node-2"].said[run_id] = Progress(3.0, 10.0, "rows")
+        served.nodes["node-2"].said[run_id] = RunProgress(3.0, 10.0, "rows")
         expected = {"done": 3, "total": 10, "unit": "rows"}
         for node in ("node-1", "node-2"):
             assert (await served.get(f"/v1/runs/{run_id}", node=node)).json["progress"] == expected

@@ -18,12 +18,12 @@ from deltalake import DeltaTable
 
 from spark_tasks.delta import Overtaken, Table
 from spark_tasks.files import SourceChanged
-from spark_tasks.ingest import FilesUnfit, Ingest, Stopped, TableReplaced
+from spark_tasks.ingest import FilesUnfit, Ingest, IngestStopped, TableReplaced
 from spark_tasks.ledger import Ledger, Mark
 from spark_tasks.params import IngestParams
 from spark_tasks.reading import SchemaDrift
 from tasks.kind import Fenced
-from tests.attempt import FakeContext
+from testkit.attempt import FakeContext
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -274,7 +274,7 @@ def test_an_attempt_that_is_asked_to_stop_stops_between_two_batches(house: House
         context.cancelled = value["batch"] == 1 and value["intent"] is None
 
     context.before_checkpoint = stop
-    with pytest.raises(Stopped, match="2 of 4 files"):
+    with pytest.raises(IngestStopped, match="2 of 4 files"):
         Ingest().run(context)
     assert house.numbers() == list(range(20))
 

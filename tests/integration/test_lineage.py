@@ -13,9 +13,9 @@ import pytest
 
 from node.cli.local import wait_for
 from tasks.backup.manifest import list_backups, newest
-from tests import mounts
-from tests.cluster import Cluster
-from tests.command import Rota
+from testkit import mounts
+from testkit.cluster import Cluster
+from testkit.command import Rota
 
 pytestmark = pytest.mark.integration
 

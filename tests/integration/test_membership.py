@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from node.cli.local import wait_for
-from tests.cluster import Cluster
+from testkit.cluster import Cluster
 
 pytestmark = pytest.mark.integration
 

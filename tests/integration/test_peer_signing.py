@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from node.client import Client, Problem
-from node.membership.introduction import Introduction
+from node.client import ApiProblem, Client
+from node.membership.join_request import Introduction
+from node.peer.client import Peers
 from node.peer.newcomer import Newcomer
 from node.peer.protocol import PeerAway
 from node.peer.signing import CHALLENGE, SIGNED, Question, answer_mac, asked, member_key
-from node.peers import Peers
 from node.state.entries import AddMember, Seed
-from tests.fake_node import NOW_US, SECRET
+from testkit.fake_node import NOW_US, SECRET
 from tests.integration.http_cluster import Reply, Servers, on_loop, servers
 
 pytestmark = pytest.mark.integration
@@ -93,7 +93,7 @@ async def test_a_newcomer_asks_to_join_and_for_nothing_else() -> None:
         await introduction.enter()
         assert "node-9" in served.cluster.machine.state.members
         stranger = Newcomer(Client((served.url(""),)), "another secret", me.id)
-        with pytest.raises(Problem) as refused:
+        with pytest.raises(ApiProblem) as refused:
             await asyncio.to_thread(stranger.get, "/peer/members")
         assert refused.value.status == 401
 

@@ -12,7 +12,7 @@ import pytest
 from node.cli.local import wait_for
 from node.cli.ports import free_ports
 from node.raft.adapter import Raft
-from node.raft.errors import DamagedData, FolderInUse, PortInUse
+from node.raft.errors import DamagedData, LogStoreInUse, PortInUse
 from tests.integration.raft_cluster import Cluster
 from tests.integration.raft_member import Ledger, pack
 
@@ -239,7 +239,7 @@ def test_a_port_or_a_folder_in_use_and_a_damaged_folder_are_named(tmp_path: Path
     first = member(port)
     first.start()
     try:
-        with pytest.raises(FolderInUse, match="one data folder serves one node"):
+        with pytest.raises(LogStoreInUse, match="one data folder serves one node"):
             member(taken).start()
         with socket.create_server(("127.0.0.1", taken)), pytest.raises(PortInUse, match=str(taken)):
             Raft("n1", {"n1": ("127.0.0.1", taken)}, tmp_path / "n2", "secret", Ledger(), pack).start()

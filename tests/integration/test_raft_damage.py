@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from node.raft import folder as folder_module
+from node.raft import log_store as folder_module
 from node.raft import snapshot
 from node.raft.errors import DamagedData
-from node.raft.folder import JOURNAL, LOST, SNAPSHOT, Folder, open_folder
+from node.raft.flush_counter import Witness
+from node.raft.log_store import JOURNAL, LOST, SNAPSHOT, LogStore, open_folder
 from node.raft.snapshot import Header
-from node.raft.witness import Witness
-from tests.wired import QuickJournal
+from testkit.wired import QuickJournal
 
 pytestmark = pytest.mark.integration
 
@@ -86,7 +86,7 @@ def damage(file: Path, rng: random.Random) -> str:
     return f"{file.name}: {said}"
 
 
-def same(opened: Folder, reference: Folder) -> bool:
+def same(opened: LogStore, reference: LogStore) -> bool:
     """Whether nothing at all is missing."""
     here, there = opened.journal, reference.journal
     entries = list(here[:]) == list(there[:]) and opened.header == reference.header

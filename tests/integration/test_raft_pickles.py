@@ -19,9 +19,9 @@ from pysyncobj import SyncObj
 from pysyncobj.tcp_connection import TcpConnection
 
 from node.raft import membership, messages
-from node.raft.connections import Connection
+from node.raft.connections import PeerConnection
 from node.raft.consensus import Consensus
-from node.raft.sealing import NONCE_BYTES, Channel, Seal
+from node.raft.encryption import NONCE_BYTES, EncryptedChannel, Seal
 from node.raft.snapshots import Snapshots
 from tests.integration.raft_cluster import Cluster, Process
 
@@ -45,7 +45,7 @@ class Caller:
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._socket = socket.create_connection(address, timeout=10)
-        self.channel: Channel = Seal(SECRET).channel(bytes(NONCE_BYTES), dialled=True)
+        self.channel: EncryptedChannel = Seal(SECRET).channel(bytes(NONCE_BYTES), dialled=True)
         self.frame(self.channel.greeting())
         self.channel.agree(self.read())
 
@@ -164,7 +164,7 @@ REPLACED: dict[str, tuple[type, str, type]] = {
     "tcp_connection.TcpConnection.__processParseMessage": (
         TcpConnection,
         "_TcpConnection__processParseMessage",
-        Connection,
+        PeerConnection,
     ),
 }
 UNREACHED = {

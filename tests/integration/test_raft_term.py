@@ -10,7 +10,7 @@ import pytest
 from node.cli.local import wait_for
 from node.cli.ports import free_ports
 from node.raft.adapter import Raft
-from node.raft.machine import Role
+from node.raft.ports import RaftRole
 from node.raft.transport import Transport
 from node.state.entries import ProposalId
 from node.state.value import Result
@@ -48,7 +48,7 @@ def test_no_vote_leaves_in_a_term_that_was_not_told_of(tmp_path: Path, monkeypat
     addresses = {f"n{number}": ("127.0.0.1", port) for number, port in enumerate(free_ports(3), 1)}
 
     def member(name: str) -> Raft:
-        def on_role(role: Role) -> None:
+        def on_role(role: RaftRole) -> None:
             told[name] = role.term
 
         return Raft(name, addresses, tmp_path / name, "a secret of the members", Nothing(), lambda _: b"", on_role)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
-from tests.cluster import Cluster
-from tests.command import Rota
+from testkit.cluster import Cluster
+from testkit.command import Rota
 
 pytestmark = pytest.mark.integration
 

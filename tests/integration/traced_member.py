@@ -15,7 +15,7 @@ from typing import Any
 from node.cli.local import wait_for
 from node.raft.adapter import Raft
 from node.raft.consensus import Consensus
-from node.raft.intake import Intake
+from node.raft.inbound import Intake
 from node.raft.journal import SqliteJournal
 from node.raft.transport import Transport
 from tests.integration import raft_member

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from node.raft.errors import ChangeRefused, NoQuorum, OutcomeUnknown
-from node.raft.machine import Role, Timing
 from node.raft.membership import may_follow
-from node.raft.proposals import Proposals, Waiting
+from node.raft.ports import RaftRole, RaftTiming
+from node.raft.proposals import Proposals, WaitingProposal
 from node.state.codec import pack_batch
 from node.state.entries import Proposal, ProposalId
 from node.state.value import Result
@@ -20,7 +20,7 @@ from tests.simulation.habits import Habits
 from tests.simulation.raft import Raft
 from tests.simulation.world import World
 
-_TIMING = Timing()
+_TIMING = RaftTiming()
 _UNANSWERED_S = 1.0
 
 
@@ -55,10 +55,10 @@ class Adapter:
         habits: Habits,
         peer: Callable[[str], "Adapter"],
         machine: Machine,
-        on_role: Callable[[Role], None],
+        on_role: Callable[[RaftRole], None],
     ) -> None:
         self.me = me
-        self.role = Role()
+        self.role = RaftRole()
         self.on_propose: Callable[[Proposal], None] = lambda _proposal: None
         self._world, self._machine, self._on_role, self._peer = world, machine, on_role, peer
         self._proposals = Proposals(_TIMING.batch_bytes, _TIMING.waiting_bytes, _TIMING.resend_s, _TIMING.flights)
@@ -71,7 +71,7 @@ class Adapter:
 
     def propose(self, proposal: Proposal, timeout_s: float) -> "Future[Result]":
         """As `node.raft.adapter.Raft.propose`."""
-        waiting = Waiting(proposal, pack_batch([proposal]), self._world.clock_s(self.me) + timeout_s)
+        waiting = WaitingProposal(proposal, pack_batch([proposal]), self._world.clock_s(self.me) + timeout_s)
         waiting.future.set_running_or_notify_cancel()
         self._proposals.add(waiting)
         self._wake()
@@ -114,7 +114,7 @@ class Adapter:
 
     def new_term(self) -> None:
         """Told before a vote or anything else is sent in it."""
-        self.role = Role(self.raft.disk.term, None, False, False, self.role.ready)
+        self.role = RaftRole(self.raft.disk.term, None, False, False, self.role.ready)
         self._on_role(self.role)
 
     def turned(self) -> None:
@@ -138,7 +138,7 @@ class Adapter:
         term = raft.disk.term
         if (before.leader, before.term, before.has_quorum, before.ready) == (leader, term, quorum, ready):
             return
-        self.role = role = Role(term, leader, raft.leading, quorum, ready)
+        self.role = role = RaftRole(term, leader, raft.leading, quorum, ready)
         if role.leader is not None and (role.leader, role.term) != (before.leader, before.term):
             self._proposals.send_again(now_s, all_of_them=True)
         self._on_role(role)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from node.membership.joining import PROPOSE_S
-from node.state.entries import Change, Checkpoint, Claim, Drain, Entry, Finish, Join, MarkDown
+from node.state.entries import ChangeSettings, Checkpoint, Claim, Drain, Entry, Finish, Join, MarkDown
 from tests.simulation.cluster import Cluster, Moment, Trap
 from tests.simulation.faults import Faults
 from tests.simulation.operators import Operators
@@ -19,7 +19,7 @@ LATE_S: Final = 4.0
 """What is late comes when its sender has been taken for dead, and is back."""
 
 CHANGED_S: Final = 8.0
-"""A change of the settings is in force by then (`node.liveness.waits`)."""
+"""A change of the settings is in force by then (`node.liveness.timeouts`)."""
 
 WORD_S: Final = 0.05
 """So long after the first message of a word, the same word may still be on its way out."""
@@ -51,7 +51,7 @@ class Ambushes:
             if (leader := self._cluster.leader) is not None and (others := self._others(leader)):
                 self._faults.cut_off({leader, others[fault.who % len(others)]}, 4.0 + fault.for_s)
 
-        self._operators.operate(fault.other, lambda at_us: Change(at_us, {"window_s": 3.0}))
+        self._operators.operate(fault.other, lambda at_us: ChangeSettings(at_us, {"window_s": 3.0}))
         self._world.at(self._world.now_s + CHANGED_S, strike)
 
     def late_word(self, fault: Fault) -> None:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from itertools import count
 
 from node.liveness.clocks import Correction
-from node.liveness.detector import Detector, Verdict
+from node.liveness.detector import Detector, LivenessVerdict
 from node.liveness.evidence import Evidence
 from node.liveness.lease import Lease, LeaseNow
-from node.liveness.message import Answer, Beat
+from node.liveness.message import Beat, HeartbeatAnswer
 from node.liveness.pulse import Pulse
 from node.liveness.view import Peer, View
 from tests.simulation.world import World
@@ -29,7 +29,7 @@ class Beats:
         world: World,
         peer: Callable[[str], "Beats"],
         on_lease: Callable[[LeaseNow], None],
-        on_verdict: Callable[[Verdict], None],
+        on_verdict: Callable[[LivenessVerdict], None],
         correction: Correction,
         lease: type[Lease],
         detector: type[Detector],
@@ -59,7 +59,7 @@ class Beats:
         if answer is not None:
             self._world.send(self.me, beat.member, "beat", lambda: to(beat.member).heard_answer(answer, mine))
 
-    def heard_answer(self, answer: Answer, link: int) -> None:
+    def heard_answer(self, answer: HeartbeatAnswer, link: int) -> None:
         """The leader's answer has come."""
         self._pulse.heard_answer(answer, link, self._now_s)
         self._wake_at(self._pulse.due_s(self._now_s))

@@ -12,15 +12,15 @@ from dataclasses import replace
 import msgpack
 
 from node.execution import life, order
-from node.execution.frames import Done, Ending, Failed
-from node.execution.life import Act, Life
-from node.execution.order import Event, Limits, Order
+from node.execution.frames import Done, Ending, FailedFrame
+from node.execution.life import Act, AttemptLife
+from node.execution.order import AttemptLimits, Event, Order
 from node.state.value import State
 from tasks.run import HELD
 from tests.simulation.loop import Loop
 from tests.simulation.world import World
 
-LIMITS = Limits(stop_s=2.0, hand_over_s=3.0)
+LIMITS = AttemptLimits(stop_s=2.0, hand_over_s=3.0)
 LAG_S = 0.2
 """So late may a supervisor be with what is due, under load; and so long may a killed process take to be gone."""
 
@@ -28,7 +28,7 @@ LATE_SHARE = 0.15
 LENGTHS_S = (0.3, 1.0, 2.5, 6.0, 15.0)
 CONTINUOUS_S = (8.0, 20.0, 60.0)
 
-Steps = Callable[[Life, float], tuple[Life, list[Act]]]
+Steps = Callable[[AttemptLife, float], tuple[AttemptLife, list[Act]]]
 
 
 class Bench:
@@ -72,7 +72,7 @@ class Bench:
 
 
 class Runner:
-    """A node's attempts; implements what `node.account` and `node.membership` ask of `node.execution.runner`."""
+    """A node's attempts: what `node.control` and `node.membership` ask of `node.execution.runner`."""
 
     def __init__(self, me: str, bench: Bench, loop: Loop, on_event: Callable[[Event], None]) -> None:
         self.me = me
@@ -130,7 +130,7 @@ class Runner:
 
     def say(self, event: Event) -> None:
         """A supervisor says something; it is heard on the loop."""
-        if isinstance(event, order.Ended):
+        if isinstance(event, order.AttemptEnded):
             self._mine.pop((event.run_id, event.token), None)
         self._loop.call_soon_threadsafe(self._on_event, event)
 
@@ -142,7 +142,7 @@ class Supervisor:
         self.member, self.order = member, what
         self.when_gone: list[Callable[[], object]] = []
         self._bench, self._world, self._node = bench, bench.world, node
-        self._life = Life(what.deadline_s, None, LIMITS)
+        self._life = AttemptLife(what.deadline_s, None, LIMITS)
         self._begun = self._dead = self._orphaned = self._asking = False
         self._turn_at_s = float("inf")
         self._resumed_s: float | None = None
@@ -160,9 +160,9 @@ class Supervisor:
         self._every_s = rng.choice((1.2, 3.0, 30.0))
         self._done_s = 0.0
         chance = rng.random()
-        self._report: Done | Failed | None = Done(None, False)
+        self._report: Done | FailedFrame | None = Done(None, False)
         if chance > 0.85:
-            self._report = Failed("it failed", chance < 0.97, False) if chance < 0.98 else None
+            self._report = FailedFrame("it failed", chance < 0.97, False) if chance < 0.98 else None
         self._stubborn = rng.random() < 0.1
 
     @property
@@ -220,7 +220,7 @@ class Supervisor:
             if self.order.timeout_s is not None:
                 self._life = replace(self._life, timeout_at_s=self._now_s() + self.order.timeout_s)
             self._bench.works(self)
-            self._say(order.Started(self.order.run_id, self.order.token))
+            self._say(order.AttemptStarted(self.order.run_id, self.order.token))
             self._resume()
             self._arm()
 
@@ -311,11 +311,11 @@ class Supervisor:
             if self._life.frozen and not self._dead:
                 self._world.at(self._world.now_s + 0.3, heeds)
             elif not self._dead:
-                self._reported(Failed("told to stop", True, True))
+                self._reported(FailedFrame("told to stop", True, True))
 
         self._world.at(self._world.now_s + self._world.rng.uniform(0.01, 0.4), heeds)
 
-    def _reported(self, report: Done | Failed | None) -> None:
+    def _reported(self, report: Done | FailedFrame | None) -> None:
         status = None if report is not None else -9
         self._end(life.conclude(self._life, report, status, self.order.timeout_s))
 
@@ -325,7 +325,7 @@ class Supervisor:
         self._bench.attempts.pop((self.member, self.order.run_id, self.order.token), None)
         self.gone()
         end, error, retry = ending.end, ending.error, ending.retry
-        self._say(order.Ended(self.order.run_id, self.order.token, end, None, error, retry))  # type: ignore[arg-type]
+        self._say(order.AttemptEnded(self.order.run_id, self.order.token, end, None, error, retry))  # type: ignore[arg-type]
         for tell in self.when_gone:
             tell()
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from node.raft.errors import RaftError
-from node.state.entries import Cancel, Change, DeleteTask, Entry, Pause, Put, PutTasks, Start
+from node.state.entries import Cancel, ChangeSettings, DeleteTask, Entry, Pause, Put, PutTasks, Start
 from node.state.value import Result
 from tasks.spec import Spec
 from tests.simulation.cluster import Cluster
@@ -116,7 +116,7 @@ class Clients:
         """Another length of leases, and another time for which a majority's echoes count."""
         lease_s = (1.0, 1.5, 2.0, 2.0, 3.0, 4.0)[fault.other % 6]
         window_s = (0.5, 1.0, 1.0, 3.0)[fault.who % 4]
-        self._ask(fault, lambda at_us: Change(at_us, {"lease_s": lease_s, "window_s": window_s}))
+        self._ask(fault, lambda at_us: ChangeSettings(at_us, {"lease_s": lease_s, "window_s": window_s}))
 
     # -- how they ask
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from unittest import mock
 
-from node import wall_clock
+from node.liveness import wall_clock
 from tests.simulation.ambushes import Ambushes
 from tests.simulation.clients import Clients
 from tests.simulation.cluster import Cluster

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from node.state.apply import Applied
-from node.state.entries import Claim, Enqueue, PassOver, Proposal, ProposalId
-from node.state.value import Ended, Member, Result, Run, State
+from node.state.entries import Claim, Enqueue, Proposal, ProposalId, SkipOccurrences
+from node.state.value import EndedRun, Member, Result, Run, State
 from tasks.run import HELD, may_follow
 from tests.simulation.policies import Policies
 from tests.simulation.world import World
@@ -55,11 +55,11 @@ class Judge:
                 self._world.wrong(f"invariant 1: {one.run.run_id} comes to its end twice")
             self._ended.add(identity)
             self.counts[one.state] += self._counted(identity, one)
-        if result.ok and isinstance(entry, Claim | Enqueue | PassOver):
+        if result.ok and isinstance(entry, Claim | Enqueue | SkipOccurrences):
             self._settled(before, after, entry)
         self.policies.watch(before, proposal, applied)
 
-    def _counted(self, identity: tuple[str, int], ended: Ended) -> int:
+    def _counted(self, identity: tuple[str, int], ended: EndedRun) -> int:
         """How many occurrences came to their end: one, or by how many a series has grown."""
         if ended.series is None:
             return 1
@@ -181,11 +181,11 @@ class Judge:
                 self._world.wrong(f"{member} takes slot {after.members[member].slot} for its own, and sits in {slot}")
         self.counts["seats"] += 1
 
-    def _counts(self, before: State, after: State, entry: Enqueue | PassOver, named: int) -> None:
+    def _counts(self, before: State, after: State, entry: Enqueue | SkipOccurrences, named: int) -> None:
         """A task's counters grow by what is passed over, and by nothing else."""
         then, now = before.tasks[entry.task], after.tasks[entry.task]
         more = {"skipped": now.skipped - then.skipped, "missed": now.missed - then.missed}
-        if isinstance(entry, PassOver):
+        if isinstance(entry, SkipOccurrences):
             wanted = {"skipped": 0, "missed": 0, entry.state: entry.count or named}
         else:
             queued = len(after.runs_of.get(entry.task, ())) - len(before.runs_of.get(entry.task, ()))
@@ -193,7 +193,7 @@ class Judge:
         if more != wanted:
             self._world.wrong(f"{entry.task} counts {more} more, where it is {wanted}: {entry}")
 
-    def _settled(self, before: State, after: State, entry: Claim | Enqueue | PassOver) -> None:
+    def _settled(self, before: State, after: State, entry: Claim | Enqueue | SkipOccurrences) -> None:
         """Which occurrences have been dealt with: each of them once."""
         row = before.tasks[entry.task]
         if isinstance(entry, Claim):

@@ -11,7 +11,7 @@ from node.duty.ownership import Ownership
 from node.state.apply import Applied, apply, apply_batch
 from node.state.codec import from_pieces, snapshot_pieces, unpack_batch
 from node.state.entries import Proposal, ProposalId
-from node.state.value import Ended, Result, State
+from node.state.value import EndedRun, Result, State
 from tests.simulation.disk import Entry
 from tests.simulation.world import World
 
@@ -25,7 +25,7 @@ class Line:
     entry: Entry
     state: State
     results: tuple[tuple[ProposalId, Result], ...] = ()
-    ended: tuple[tuple[int, Ended], ...] = ()
+    ended: tuple[tuple[int, EndedRun], ...] = ()
     touched: frozenset[str] = frozenset()
 
 
@@ -88,7 +88,7 @@ class Ledger:
         if entry.kind != "proposals":
             return Line(entry, state)
         results: list[tuple[ProposalId, Result]] = []
-        ended: list[tuple[int, Ended]] = []
+        ended: list[tuple[int, EndedRun]] = []
         touched: set[str] = set()
         for proposal in unpack_batch(entry.data):
             before, applied = state, apply(state, proposal)

@@ -11,11 +11,11 @@ from unittest import mock
 
 from node.duty import decide
 from node.duty.flight import Flight
-from node.execution.life import Act, Life
-from node.liveness import waits
+from node.execution.life import Act, AttemptLife
+from node.liveness import timeouts
 from node.liveness.detector import Detector, _Watch
 from node.liveness.lease import Lease, LeaseNow
-from node.liveness.message import Answer, Beat
+from node.liveness.message import Beat, HeartbeatAnswer
 from node.liveness.view import View
 from node.raft.founding import Bound, Founding, Told
 from node.state import attempts, claims, entries, members, windows
@@ -55,7 +55,7 @@ class WithoutMajority(Detector):
 class OwnLease(Detector):
     """A leader takes its own lease for granted."""
 
-    def beat(self, beat: Beat, now_s: float) -> Answer | None:
+    def beat(self, beat: Beat, now_s: float) -> HeartbeatAnswer | None:
         answer = super().beat(beat, now_s)
         if answer is None or beat.member != answer.leader:
             return answer
@@ -80,11 +80,11 @@ class GrantsToTheDoomed(Detector):
 class FromArrival(Lease):
     """A lease counts from when its answer came."""
 
-    def answered(self, answer: Answer, now_s: float) -> LeaseNow | None:
+    def answered(self, answer: HeartbeatAnswer, now_s: float) -> LeaseNow | None:
         return super().answered(replace(answer, sent_s=now_s), now_s)
 
 
-def never_freezes(life: Life, now_s: float) -> tuple[Life, list[Act]]:
+def never_freezes(life: AttemptLife, now_s: float) -> tuple[AttemptLife, list[Act]]:
     """The supervisor leaves the deadline to its node."""
     return REAL_STEP(replace(life, deadline_s=float("inf")), now_s)
 
@@ -171,17 +171,17 @@ def known_to_nobody(_windows: Any, _proposal: entries.ProposalId) -> Result | No
     return None
 
 
-def every_occurrence(overlap: Overlap, _catch_up: CatchUp, *of_it: Any, **known: Any) -> policy.Verdict:
+def every_occurrence(overlap: Overlap, _catch_up: CatchUp, *of_it: Any, **known: Any) -> policy.DuePlan:
     """Whatever `catch_up` says, each occurrence is run, however late."""
     return policy.settle(overlap, "all", *of_it, **known)
 
 
-def the_latest(overlap: Overlap, _catch_up: CatchUp, *of_it: Any, **known: Any) -> policy.Verdict:
+def the_latest(overlap: Overlap, _catch_up: CatchUp, *of_it: Any, **known: Any) -> policy.DuePlan:
     """Whatever `catch_up` says, the latest occurrence is run, and no other."""
     return policy.settle(overlap, "latest", *of_it, **known)
 
 
-def nothing_skipped(overlap: Overlap, catch_up: CatchUp, *of_it: Any, **known: Any) -> policy.Verdict:
+def nothing_skipped(overlap: Overlap, catch_up: CatchUp, *of_it: Any, **known: Any) -> policy.DuePlan:
     """What finds another run active waits for it, whatever `overlap` says."""
     return policy.settle("queue" if overlap == "skip" else overlap, catch_up, *of_it, **known)
 
@@ -250,8 +250,8 @@ REAL_STATE = Draft.state
 @contextmanager
 def _no_margin() -> Iterator[None]:
     with (
-        mock.patch.object(waits.Times, "silence_s", property(lambda times: times.lease_s)),
-        mock.patch.object(waits.Times, "whole_s", property(lambda times: times.window_s + times.lease_s)),
+        mock.patch.object(timeouts.Times, "silence_s", property(lambda times: times.lease_s)),
+        mock.patch.object(timeouts.Times, "whole_s", property(lambda times: times.window_s + times.lease_s)),
     ):
         yield
 

@@ -6,8 +6,8 @@ Who proposes has seen a state that may be a moment old: it is asked by that one 
 from itertools import islice, takewhile
 
 from node.state.apply import Applied
-from node.state.entries import Cancel, Claim, Enqueue, PassOver, Proposal, ProposalId
-from node.state.value import Ended, Run, State, TaskRow
+from node.state.entries import Cancel, Claim, Enqueue, Proposal, ProposalId, SkipOccurrences
+from node.state.value import EndedRun, Run, State, TaskRow
 from tasks.policy import KEPT, LATENESS_S
 from tasks.run import HELD
 from tasks.schedule import occurrences
@@ -16,7 +16,7 @@ from tests.simulation.world import World
 LOOKED = 4000
 """So many due occurrences are looked at, more than a clock that is an hour off makes due here."""
 
-Settling = Claim | Enqueue | PassOver
+Settling = Claim | Enqueue | SkipOccurrences
 
 
 class Policies:
@@ -65,7 +65,7 @@ class Policies:
             if now.failures >= spec.retry.attempts or rest_us < spec.retry.backoff_s * 1_000_000:
                 self._world.wrong(f"{now.run_id} is tried again, after {now.failures} failures: {spec.retry}")
 
-    def _ended(self, ended: Ended) -> None:
+    def _ended(self, ended: EndedRun) -> None:
         run, spec = ended.run, ended.run.spec
         if ended.state == "abandoned" and spec.failover.resume != "abandon" and run.orphanings < spec.failover.max:
             self._world.wrong(f"{run.run_id} is abandoned after {run.orphanings} of {spec.failover.max} losses")
@@ -87,7 +87,7 @@ def fault_of(state: State, entry: Settling) -> str | None:
         idle = entry.task not in state.runs_of
         return None if isinstance(entry, Claim) and idle and times == (row.since_us,) else "a continuous task has one"
     due = _due(row, entry.at_us)
-    if isinstance(entry, PassOver):
+    if isinstance(entry, SkipOccurrences):
         if not 1 <= entry.count <= len(due) or entry.fire_at_us != (due[0], due[entry.count - 1]):
             return f"{entry.count} occurrences of {entry.task} are not those from {entry.fire_at_us}: {due[:3]}..."
         times = due[: entry.count]
@@ -102,9 +102,9 @@ def fault_of(state: State, entry: Settling) -> str | None:
         and not _replaced(state, row, entry.at_us)
     )
     match entry:
-        case PassOver(state="skipped"):
+        case SkipOccurrences(state="skipped"):
             return _fault_of_skipping(row, later, len(active), full=waiting + len(due) > KEPT)
-        case PassOver():
+        case SkipOccurrences():
             return _fault_of_missing(row, later, len(active), late=late)
         case Enqueue() if not active and not _each(row):
             # For want of a place, before it would be late.

@@ -1,4 +1,5 @@
-"""One process of one member, from its start to its death: the real parts of a node, wired as `node.member` wires them.
+"""One process of one member, from its start to its death: the real parts of a node, wired as `node.app.member` wires
+them.
 
 Three threads: Raft's, the heartbeat's and the event loop's, which may stand still together or alone. What a node is
 made of runs as it is (`Conduct`, `Proposing`, `Joining`, `Leaving`, `Leadership`, `Membership`, and the pure parts
@@ -10,21 +11,21 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from node.conduct import Conduct
+from node.app.projections import view_of
+from node.control.controller import Conduct
 from node.duty.ownership import Ownership
 from node.duty.step import LeaseView
 from node.execution.order import Event, Order
 from node.liveness.clocks import Correction
-from node.liveness.detector import Verdict
+from node.liveness.detector import LivenessVerdict
 from node.liveness.lease import NO_LEASE, LeaseNow
-from node.machine import Change
-from node.making import view_of
 from node.membership.changes import Membership
 from node.membership.joining import Joining
 from node.membership.leadership import Leadership
 from node.membership.leaving import Leaving
-from node.proposing import Proposing
-from node.raft.machine import Role
+from node.raft.ports import RaftRole
+from node.replication.proposer import Proposing
+from node.replication.state_machine import StateChange
 from node.state.entries import Claim, Entry, Join, MarkDown, Proposal, ProposalId, Seed
 from node.state.value import Result, Run, State
 from tests.simulation.adapter import Adapter
@@ -47,7 +48,7 @@ def seed_of(name: str) -> Seed:
 
 
 class Process:
-    """One process. `session` as `node.folder` gives it."""
+    """One process. `session` as `node.app.data_dir` gives it."""
 
     def __init__(self, cluster: "Cluster", me: str, disk: Disk, link: int) -> None:
         world = cluster.world
@@ -130,7 +131,7 @@ class Process:
         before, self.state = self.state, line.state
         self._index = index
         if before is not line.state:
-            self._on_change(Change(before, line.state, line.touched, line.ended))
+            self._on_change(StateChange(before, line.state, line.touched, line.ended))
         self._belong()
         return line.results
 
@@ -142,16 +143,16 @@ class Process:
         if index:
             before, self.state = self.state, self._ledger.state_at(index)
             self._index = index
-            self._on_change(Change(before, self.state, None))
+            self._on_change(StateChange(before, self.state, None))
             self._belong()
 
-    def _on_change(self, change: Change) -> None:
+    def _on_change(self, change: StateChange) -> None:
         before, after = change.before, change.after
         if after.members is not before.members or after.lead != before.lead or after.settings != before.settings:
             self._look()
         self.loop.call_soon_threadsafe(self._changed, change)
 
-    def _on_role(self, role: Role) -> None:
+    def _on_role(self, role: RaftRole) -> None:
         if role.ready:
             self._cluster.judge.ready(self.me, self.disk.cluster_id)
         self._look()
@@ -184,7 +185,7 @@ class Process:
         if lease.period != before.period or lease.deadline_s < before.deadline_s:
             self.loop.call_soon_threadsafe(self.conduct.stir)
 
-    def _on_verdict(self, verdict: Verdict) -> None:
+    def _on_verdict(self, verdict: LivenessVerdict) -> None:
         self._cluster.counts[verdict.reason] += 1
         self._world.tell(f"{self.me} takes {verdict.member} ({verdict.incarnation}) for {verdict.reason}")
         at_us = self.now_us()
@@ -193,7 +194,7 @@ class Process:
 
     # -- on the loop
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: StateChange) -> None:
         state = change.after
         self._touched = None if self._touched is None or change.touched is None else self._touched | change.touched
         if state.members is not change.before.members or state.lead != change.before.lead:

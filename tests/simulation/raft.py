@@ -6,9 +6,9 @@ an acknowledgement waits until the disk has the entry. What must survive a crash
 
 from collections.abc import Callable
 
+from node.raft.amnesia import AmnesiaAnswer
 from node.raft.founding import Outlook, Statement
 from node.raft.prevote import Poll, Standing, may_vote
-from node.raft.recall import Answer
 from tests.simulation.disk import Disk, Entry
 from tests.simulation.habits import Above, Habits
 from tests.simulation.recovery import AGAIN_S, Recovery, Vote
@@ -217,7 +217,7 @@ class Raft:
         answer = self._recovery.asked(asking, life, base, leads=self.leading)
         self._send(asking, lambda to: to.told(self.me, answer))
 
-    def told(self, member: str, answer: Answer) -> None:
+    def told(self, member: str, answer: AmnesiaAnswer) -> None:
         """How things stand with a member."""
         self._recovery.told(member, answer)
 
@@ -312,7 +312,7 @@ class Raft:
             return False
         if not self._recovery.may_follow:
             return False
-        # Before any of it is acknowledged, as in `node.raft.intake`.
+        # Before any of it is acknowledged, as in `node.raft.inbound`.
         self.disk.cluster_id = self.disk.cluster_id or self._theirs
         self._see(term)
         self._poll.open, self._votes, self.leader = False, None, leader

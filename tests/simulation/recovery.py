@@ -1,14 +1,15 @@
-"""What a member that has lost its disk may do: the real `node.raft.recall`, asked as `node.raft.recovery` does.
+"""What a member that has lost its disk may do: the real `node.raft.amnesia`, asked as `node.raft.amnesia_recovery`
+does.
 
-And what one does that has nothing: the real `node.raft.founding`, asked as `node.raft.inquiry` does.
+And what one does that has nothing: the real `node.raft.founding`, asked as `node.raft.founding_inquiry` does.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+from node.raft.amnesia import AmnesiaAnswer, Ballot, Recall
 from node.raft.founding import Founding, Statement, Told
 from node.raft.prevote import Standing
-from node.raft.recall import Answer, Ballot, Recall
 from tests.simulation.disk import Disk
 
 AGAIN_S = 0.2
@@ -85,14 +86,14 @@ class Recovery:
         self._asked_s = now_s
         return True
 
-    def asked(self, member: str, life: int, base: tuple[str, ...], *, leads: bool) -> Answer:
+    def asked(self, member: str, life: int, base: tuple[str, ...], *, leads: bool) -> AmnesiaAnswer:
         """A member asks; `base` are the members by what is committed."""
         self._lives[member] = life
         disk = self._disk
         lost = disk.life > 0 and not disk.voter
-        return Answer(disk.term, disk.standing, leads, frozenset(disk.members), disk.voter, lost, base)
+        return AmnesiaAnswer(disk.term, disk.standing, leads, frozenset(disk.members), disk.voter, lost, base)
 
-    def told(self, member: str, answer: Answer) -> None:
+    def told(self, member: str, answer: AmnesiaAnswer) -> None:
         """A member has answered."""
         if self._disk.voter:
             return

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from node.config import parse_members, unknown_settings
+from node.app.config import parse_members, unknown_settings
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

@@ -7,7 +7,7 @@ four thousand of them remembered, a full collection took 50 ms of processor time
 import gc
 
 from node.http import specs
-from node.state.entries import Found, Put, PutTasks
+from node.state.entries import FoundCluster, Put, PutTasks
 from tasks.spec import Spec
 from tests.unit.node.state.given import NOW_US, History, joining, packed, seed
 
@@ -21,7 +21,7 @@ def _alive() -> int:
 
 def test_what_is_applied_leaves_rows_and_no_specs() -> None:
     history = History()
-    history.must(Found(NOW_US, "c-1", (seed("a"),)))
+    history.must(FoundCluster(NOW_US, "c-1", (seed("a"),)))
     history.must(joining("a"))
     for weight in (1, 2):
         puts = tuple(Put(packed(f"task-{number}", weight=weight)) for number in range(TASKS))

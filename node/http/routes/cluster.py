@@ -2,14 +2,14 @@
 
 from aiohttp import web
 
-from node.http.answers import ClusterView, FoundingView, SettingsView
-from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
-from node.http.models import FoundBody, SettingsBody
 from node.http.problems import Problem
+from node.http.request_context import Call
+from node.http.requests import FoundBody, SettingsBody
+from node.http.responses import ClusterView, FoundingView, SettingsView
 from node.http.views import members_view, settings_view
-from node.raft.errors import Stopped
-from node.state.entries import Change
+from node.raft.errors import RaftStopped
+from node.state.entries import ChangeSettings
 
 endpoints = Endpoints("cluster")
 
@@ -53,7 +53,7 @@ async def found(call: Call) -> web.Response:
     without = frozenset((await call.model(FoundBody)).without)
     try:
         refused = await call.node.leave_out(without, call.service.limits.write_s)
-    except (TimeoutError, Stopped) as error:
+    except (TimeoutError, RaftStopped) as error:
         raise Problem("not-ready", "this node is stopping, or its disk does not answer: ask again") from error
     if refused is not None:
         raise Problem("conflict", refused)
@@ -79,5 +79,5 @@ async def change_settings(call: Call) -> web.Response:
     """Change settings; those that are not named stay."""
     changed = (await call.model(SettingsBody)).changed()
     if changed:
-        await call.propose(Change(call.service.now_us(), changed))
+        await call.propose(ChangeSettings(call.service.now_us(), changed))
     return call.answer(settings_view(call.state.settings))

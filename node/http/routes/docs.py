@@ -5,11 +5,11 @@ from typing import Final
 from aiohttp import web
 from swagger_ui_bundle import swagger_ui_path
 
-from node.http.call import Call
 from node.http.docs_page import PAGE, POLICY, SCRIPT
 from node.http.endpoint import Endpoints, Says
 from node.http.openapi import described
 from node.http.problems import Problem
+from node.http.request_context import Call
 
 endpoints = Endpoints("description")
 

@@ -2,10 +2,10 @@
 
 from aiohttp import web
 
-from node.http.answers import HealthView, ReadyView
-from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
 from node.http.problems import Problem
+from node.http.request_context import Call
+from node.http.responses import HealthView, ReadyView
 
 endpoints = Endpoints("health")
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from aiohttp import web
 
-from node.http.answers import KindPage, KindView
-from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
-from node.http.models import PageQuery
 from node.http.pages import cursor_of, cut, name_after
+from node.http.request_context import Call
+from node.http.requests import PageQuery
+from node.http.responses import KindPage, KindView
 from node.http.specs import members_offering, offered_kinds
 from node.peer.protocol import PeerAway
 from tasks.kinds import KindError

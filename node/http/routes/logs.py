@@ -7,14 +7,14 @@ from typing import BinaryIO, Final
 
 from aiohttp import web
 
-from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
-from node.http.models import LogQuery
 from node.http.problems import Problem
+from node.http.request_context import Call
+from node.http.requests import LogQuery
 from node.http.routes.runs import find
 from node.http.streaming import stream
 from node.peer.protocol import NoSuchLog, PeerAway
-from node.state.value import Attempt, Ended, Run
+from node.state.value import Attempt, EndedRun, Run
 from tasks.run import HELD
 
 endpoints = Endpoints("runs")
@@ -69,11 +69,11 @@ async def _attempt(call: Call, run_id: str, query: LogQuery) -> Attempt:
     patience = asyncio.get_running_loop().time() + call.service.limits.attempt_s
     while True:
         found = await find(call, run_id)
-        attempts = (found.run if isinstance(found, Ended) else found).attempts
+        attempts = (found.run if isinstance(found, EndedRun) else found).attempts
         chosen = [each for each in attempts if each.attempt == (query.attempt or attempts[-1].attempt)]
         if chosen:
             return chosen[0]
-        over = isinstance(found, Ended) or asyncio.get_running_loop().time() >= patience
+        over = isinstance(found, EndedRun) or asyncio.get_running_loop().time() >= patience
         if query.attempt is not None or not query.follow or over:
             raise Problem("not-found", "there is no such attempt" if attempts else "no attempt has been made yet")
         await call.node.wait_index(call.state.index + 1, call.service.limits.poll_log_s)

@@ -2,12 +2,12 @@
 
 from aiohttp import web
 
-from node.http.answers import MemberPage, MemberView
-from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
-from node.http.models import MemberBody, PageQuery
 from node.http.pages import cursor_of, cut, key_of
 from node.http.problems import Problem
+from node.http.request_context import Call
+from node.http.requests import MemberBody, PageQuery
+from node.http.responses import MemberPage, MemberView
 from node.http.views import held_by_member, member_view, members_view
 from node.state.entries import Drain, Seed
 

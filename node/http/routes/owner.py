@@ -7,11 +7,11 @@ from aiohttp import web
 from pydantic_core import to_json
 
 from node.duty.ownership import Ownership
-from node.http.answers import LoadView, MoveView, OwnerView, PlanView
-from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
-from node.http.models import OwnerQuery, PlanQuery
 from node.http.problems import Problem, invalid_field
+from node.http.request_context import Call
+from node.http.requests import OwnerQuery, PlanQuery
+from node.http.responses import LoadView, MoveView, OwnerView, PlanView
 from node.http.routes.tasks import known_task
 from node.http.views import overdue, owner_view
 from node.peer.protocol import PeerAway

@@ -6,11 +6,11 @@ from dataclasses import asdict
 from aiohttp import web
 from typing_extensions import TypedDict
 
-from node.http.answers import FieldProblem, MemberView, ProgressView
-from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
-from node.http.models import MemberBody, PeerCheckBody, PeerHistoryQuery, PeerLogQuery, PeerProgressBody
 from node.http.problems import Problem
+from node.http.request_context import Call
+from node.http.requests import MemberBody, PeerCheckBody, PeerHistoryQuery, PeerLogQuery, PeerProgressBody
+from node.http.responses import FieldProblem, MemberView, ProgressView
 from node.http.routes.logs import local
 from node.http.routes.members import let_in
 from node.http.views import progress_view

@@ -8,19 +8,19 @@ import msgpack
 from aiohttp import web
 
 from node.history.store import Before
-from node.http.answers import RunPage, RunView, StartedView
-from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
-from node.http.models import RunsQuery, StartBody, TaskRunsQuery
 from node.http.pages import cursor_of, cut, run_before
 from node.http.problems import Problem, invalid
+from node.http.request_context import Call
+from node.http.requests import RunsQuery, StartBody, TaskRunsQuery
+from node.http.responses import RunPage, RunView, StartedView
 from node.http.routes.tasks import known_task, task_to_change
 from node.http.specs import Given, check_params, kept
 from node.http.times import micros
 from node.http.views import ended_view, run_view
-from node.peer.protocol import PeerAway, Progress
+from node.peer.protocol import PeerAway, RunProgress
 from node.state.entries import Cancel, Start
-from node.state.value import Ended, Run, State
+from node.state.value import EndedRun, Run, State
 from tasks.run import ACTIVE, HELD
 
 endpoints = Endpoints("runs")
@@ -79,7 +79,7 @@ async def runs(call: Call, query: RunsQuery) -> web.Response:
 async def run(call: Call) -> web.Response:
     """One run. Its progress is asked of the member that runs it."""
     found = await find(call, call.path("run_id"))
-    if isinstance(found, Ended):
+    if isinstance(found, EndedRun):
         return call.answer(ended_view(found))
     progress = await _progress(call, [found])
     return call.answer(run_view(found, progress=progress.get(found.run_id)))
@@ -97,14 +97,14 @@ async def cancel_run(call: Call) -> web.Response:
     if run_id not in call.state.runs:
         await call.catch_up()
     found = await find(call, run_id)
-    if isinstance(found, Ended):
+    if isinstance(found, EndedRun):
         raise Problem("conflict", f"the run is over: {found.state.replace('_', ' ')}", state=found.state)
     await call.propose(Cancel(call.service.now_us(), found.run_id))
     found = await find(call, found.run_id)
-    return call.answer(ended_view(found) if isinstance(found, Ended) else run_view(found), 202)
+    return call.answer(ended_view(found) if isinstance(found, EndedRun) else run_view(found), 202)
 
 
-async def find(call: Call, run_id: str) -> Run | Ended:
+async def find(call: Call, run_id: str) -> Run | EndedRun:
     """A run, active or ended. Raises `Problem` not-found."""
     active = call.state.runs.get(run_id)
     if active is not None:
@@ -120,24 +120,24 @@ async def _page(call: Call, query: RunsQuery) -> RunPage:
     before = run_before(query.after)
     # The state first: what ends in between is in the history then, and what is in both is told once.
     active = _active(call.state, query, before)
-    ended: dict[str, Ended] = {}
+    ended: dict[str, EndedRun] = {}
     if query.state is None or query.state not in ACTIVE:
         asked = (query.task, query.state, query.node, before, query.limit + 1)
         ended = {one.run.run_id: one for one in await asyncio.to_thread(call.node.history.runs, *asked)}
-    runs: list[Run | Ended] = [*ended.values(), *(run for run in active if run.run_id not in ended)]
+    runs: list[Run | EndedRun] = [*ended.values(), *(run for run in active if run.run_id not in ended)]
     page, more = cut(sorted(runs, key=_age, reverse=True), query.limit)
     progress = await _progress(call, [run for run in page if isinstance(run, Run)])
     items: list[RunView] = []
     for run in page:
         known = progress.get(run.run_id) if isinstance(run, Run) else None
-        items.append(ended_view(run) if isinstance(run, Ended) else run_view(run, progress=known))
+        items.append(ended_view(run) if isinstance(run, EndedRun) else run_view(run, progress=known))
         if len(items) % _AT_ONCE == 0:
             await asyncio.sleep(0)  # others' requests come in between
     return {"items": items, "next": cursor_of(*_age(page[-1])) if more else None}
 
 
-def _age(run: Run | Ended) -> Before:
-    made = run.run if isinstance(run, Ended) else run
+def _age(run: Run | EndedRun) -> Before:
+    made = run.run if isinstance(run, EndedRun) else run
     return Before(made.created_at_us, made.run_id)
 
 
@@ -155,7 +155,7 @@ def _active(state: State, query: RunsQuery, before: Before | None) -> list[Run]:
     ]
 
 
-async def _progress(call: Call, runs: list[Run]) -> dict[str, Progress]:
+async def _progress(call: Call, runs: list[Run]) -> dict[str, RunProgress]:
     """How far runs are, asked at once of the members that hold them; of one that does not answer nothing is known."""
     by_member: dict[str, list[str]] = {}
     for run in runs:
@@ -168,7 +168,7 @@ async def _progress(call: Call, runs: list[Run]) -> dict[str, Progress]:
     return known
 
 
-async def _ask(call: Call, member: str, runs: list[str]) -> dict[str, Progress]:
+async def _ask(call: Call, member: str, runs: list[str]) -> dict[str, RunProgress]:
     try:
         progress, _ = await call.service.peers.progress(member, runs, [], call.service.limits.peer_s)
     except PeerAway:

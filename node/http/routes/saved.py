@@ -9,12 +9,12 @@ import msgpack
 from aiohttp import web
 from typing_extensions import TypedDict
 
-from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
-from node.http.models import PutBackBody, SavedTask
+from node.http.request_context import Call
+from node.http.requests import PutBackBody, SavedTask
 from node.http.specs import kept
 from node.http.streaming import stream
-from node.state.entries import Kept, PutBack
+from node.state.entries import Kept, RestoreTasks
 from node.state.saved import lines
 from node.state.value import Outcome
 
@@ -54,7 +54,7 @@ async def put_back(call: Call) -> web.Response:
     body = await call.model(PutBackBody)
     settings = body.settings.changed() if body.settings is not None else {}
     tasks = tuple(_kept(task, position) for position, task in enumerate(body.tasks))
-    entry = PutBack(call.service.now_us(), body.beside, body.token, body.orders, settings, tasks)
+    entry = RestoreTasks(call.service.now_us(), body.beside, body.token, body.orders, settings, tasks)
     result = await call.propose(entry)
     return call.answer(result.value)
 

@@ -9,12 +9,12 @@ from typing import Final
 from aiohttp import web
 
 from node.http.advice import may_run, warnings
-from node.http.answers import ChangedTaskView, FieldChangeView, PutPage, PutView, TaskPage, TaskView
-from node.http.call import Call, accepted, unanswered
 from node.http.endpoint import Endpoints, Says
-from node.http.models import NamedSpec, PutQuery, SpecList, TasksQuery
 from node.http.pages import cursor_of, cut, name_after
 from node.http.problems import Problem, invalid_field
+from node.http.request_context import Call, accepted, unanswered
+from node.http.requests import NamedSpec, PutQuery, SpecList, TasksQuery
+from node.http.responses import ChangedTaskView, FieldChangeView, PutPage, PutView, TaskPage, TaskView
 from node.http.specs import Checked, many_specs, one_spec
 from node.http.views import registered_view, task_view
 from node.raft.errors import EntryTooLarge

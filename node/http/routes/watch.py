@@ -6,8 +6,8 @@ from contextlib import aclosing
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from node.http.call import Call
 from node.http.endpoint import Endpoints, Says
+from node.http.request_context import Call
 from node.http.streaming import stream
 
 endpoints = Endpoints("watch")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster
+from testkit.cluster import Cluster
 
 TOKEN = "a-token-of-the-clients"
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from tests.cluster import Cluster
+from testkit.cluster import Cluster
 from tests.integration.whole.conftest import TOKEN
 
 pytestmark = pytest.mark.integration

@@ -15,8 +15,8 @@ import pytest
 
 from node.cli.local import wait_for
 from node.cli.ports import free_ports
-from tests.cluster import Cluster
-from tests.command import Rota, Running
+from testkit.cluster import Cluster
+from testkit.command import Rota, Running
 from tests.integration.whole.conftest import TOKEN
 
 pytestmark = pytest.mark.integration

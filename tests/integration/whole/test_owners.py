@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hashing.view import Slot, Task
-from tests.cluster import Cluster
+from testkit.cluster import Cluster
 from tests.oracle import placement as oracle
 
 pytestmark = pytest.mark.integration

@@ -14,7 +14,7 @@ import pytest
 
 from node.cli.local import wait_for
 from node.cli.ports import free_ports
-from tests.cluster import Cluster
+from testkit.cluster import Cluster
 
 pytestmark = pytest.mark.integration
 
@@ -67,7 +67,7 @@ def configured(folder: Path, **changes: str | None) -> dict[str, str]:
     ],
     ids=["not among the members", "no secret", "no file with it"],
 )
-def test_a_wrong_setting_is_named_and_nothing_is_made(  # the others: tests/unit/node/test_config.py
+def test_a_wrong_setting_is_named_and_nothing_is_made(  # the others: tests/unit/node/app/test_config.py
     tmp_path: Path, changes: dict[str, str | None], said: str
 ) -> None:
     ended = start(configured(tmp_path / "data", **changes))

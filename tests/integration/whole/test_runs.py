@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
-from tests.cluster import Cluster
-from tests.processes import process_state
+from testkit.cluster import Cluster
+from testkit.processes import process_state
 
 pytestmark = pytest.mark.integration
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from bench.agreement import differences, tokens
 from bench.chaos.checker import members, promises, work
 from bench.chaos.clients import Promises
 from bench.chaos.records import Records
+from testkit.agreement import differences, tokens
 
 GOOD = (
     "a~1 1 begin 0",

@@ -6,9 +6,9 @@ from threading import Event
 
 import pytest
 
-from bench.loading.burden import BurdenGone, Look, meanwhile, nothing
 from bench.loading.judgement import BLOCKED_MS, Phase, Standing, wrong
-from bench.loading.pressure import pressure
+from testkit.burden import BurdenGone, Look, meanwhile, nothing
+from testkit.pressure import pressure
 
 BEFORE = Standing({"node-1": 1, "node-2": 3}, {"short": "node-1", "long": "node-2"})
 

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from node.conduct import Conduct
+from node.control.controller import Conduct
 from node.duty.step import LeaseView
-from node.execution.order import CheckpointAsked, Ended, Order, Started
-from node.proposing import Proposing
+from node.execution.order import AttemptEnded, AttemptStarted, CheckpointAsked, Order
+from node.liveness.wall_clock import now_us
 from node.raft.errors import EntryTooLarge
+from node.replication.proposer import Proposing
 from node.state.entries import AttemptEnd, Entry, Proposal, ProposalId, Start
 from node.state.value import Result, Run
-from node.wall_clock import now_us
 from tests.unit.node.duty.given import Owners
 from tests.unit.node.loop import Naps, until
 from tests.unit.node.state.given import History, cluster
@@ -129,13 +129,13 @@ class Work:
         return self.history.state.runs[order.run_id]
 
     def starts(self, order: Order) -> None:
-        self.conduct.on_event(Started(order.run_id, order.token))
+        self.conduct.on_event(AttemptStarted(order.run_id, order.token))
 
     def asks(self, order: Order, data: bytes, sequence: int = 1) -> None:
         self.conduct.on_event(CheckpointAsked(order.run_id, order.token, sequence, data))
 
     def ends(self, order: Order, end: AttemptEnd = "succeeded", **more: Any) -> None:
-        self.conduct.on_event(Ended(order.run_id, order.token, end, **more))
+        self.conduct.on_event(AttemptEnded(order.run_id, order.token, end, **more))
 
     def of(self, kind: type[Any]) -> list[Any]:
         """The entries of one class that were proposed."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tasks.files import (
-    NoSource,
+    NoSourceFiles,
     Source,
     SourceChanged,
     batches,
@@ -80,7 +80,7 @@ def test_what_is_above_a_link_is_what_is_above_its_target(tmp_path: Path) -> Non
 
 def test_a_folder_that_is_not_here_is_an_error_and_an_empty_one_is_not(tmp_path: Path) -> None:
     assert listing([f"{tmp_path}/*.csv"]) == ()
-    with pytest.raises(NoSource, match="mount it here"):
+    with pytest.raises(NoSourceFiles, match="mount it here"):
         listing([f"{tmp_path}/missing/*.csv"])
 
 

@@ -11,9 +11,9 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 from spark_tasks.files import Source, SourceChanged, check_allowed, check_unchanged, listing, staged
 from spark_tasks.ingest import Ingest
 from spark_tasks.params import IngestParams
-from tasks.access import Access, Refused
+from tasks.access import Access, AccessRefused
 from tasks.opened import Guard
-from tests.attempt import FakeContext
+from testkit.attempt import FakeContext
 
 
 @pytest.fixture
@@ -54,13 +54,13 @@ def test_nothing_else_is(tmp_path: Path, access: Access, glob: str) -> None:
     if "in/*/" in glob:  # what a wildcard finds goes through no link, and never up
         assert listing([glob.format(root=tmp_path)], access) == ()
         return
-    with pytest.raises(Refused):
+    with pytest.raises(AccessRefused):
         listing([glob.format(root=tmp_path)], access)
 
 
 def test_a_hard_link_to_the_node_s_own_is_not_read(tmp_path: Path, access: Access) -> None:
     (tmp_path / "in" / "b.csv").hardlink_to(tmp_path / "data" / "own.csv")
-    with pytest.raises(Refused, match="by another path"):
+    with pytest.raises(AccessRefused, match="by another path"):
         listing([f"{tmp_path}/in/*.csv"], access)
 
 
@@ -69,9 +69,9 @@ def test_a_file_that_has_become_a_link_since_it_was_listed_is_refused(tmp_path: 
     check_allowed(found, access)
     (tmp_path / "in" / "a.csv").unlink()
     (tmp_path / "in" / "a.csv").symlink_to(tmp_path / "data" / "own.csv")
-    with pytest.raises(Refused):
+    with pytest.raises(AccessRefused):
         check_allowed(found, access)
-    with pytest.raises(Refused):
+    with pytest.raises(AccessRefused):
         check_allowed([Source("s3://theirs/x", 1)], access)
 
 
@@ -82,7 +82,7 @@ def test_no_table_is_written_but_where_the_node_allows_it(tmp_path: Path, access
     (tmp_path / "tables" / "linked").symlink_to(tmp_path / "data")
     (tmp_path / "tables" / "task").symlink_to(tmp_path / "data")
     params = IngestParams(source=f"{tmp_path}/in/*.csv", table=f"{tmp_path}/{table}", format="csv")
-    with pytest.raises(Refused):
+    with pytest.raises(AccessRefused):
         Ingest().run(FakeContext(params, tmp_path, access=access))
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["own.csv"]
     assert not (tmp_path / "elsewhere").exists()
@@ -119,7 +119,7 @@ def test_what_spark_reads_is_what_was_checked_whatever_is_put_in_its_place(tmp_p
         assert [(place.suffix, place.read_text()) for place in places] == [(".csv", "ours")]
         check_unchanged(places)
     assert not (tmp_path / "scratch").exists()
-    with pytest.raises(Refused, match="own"), staged(found, tmp_path / "scratch", guard):
+    with pytest.raises(AccessRefused, match="own"), staged(found, tmp_path / "scratch", guard):
         pass
     (folder / "a.csv").unlink()
     with pytest.raises(SourceChanged, match="is gone"), staged(found, tmp_path / "scratch", guard):

@@ -8,7 +8,7 @@ from tasks.access import (
     EVERYTHING,
     NOTHING,
     Access,
-    Refused,
+    AccessRefused,
     addresses,
     check_address,
     check_path,
@@ -39,29 +39,29 @@ def test_what_lies_in_a_root_is_allowed(path: str) -> None:
     ],
 )
 def test_what_does_not_is_refused_and_the_setting_named(use: Any, path: str, said: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(AccessRefused) as refused:
         check_path(NODE, use, path)
     assert said in str(refused.value)
 
 
 @pytest.mark.parametrize("path", ["/proc/1/environ", "/proc", "/sys/kernel", "/dev/mem", "/run/secrets/x"])
 def test_no_root_opens_the_kernel_s_file_systems_or_the_node_s_own(path: str) -> None:
-    with pytest.raises(Refused, match="no setting allows it"):
+    with pytest.raises(AccessRefused, match="no setting allows it"):
         check_path(Access("node-1", ("/", "/proc"), own=NODE.own), "source", path)
 
 
 def test_a_node_that_was_told_nothing_allows_nothing() -> None:
     for use in ("source", "destination"):
-        with pytest.raises(Refused, match=f"ROTA_{use.upper()}_ROOTS there is not set"):
+        with pytest.raises(AccessRefused, match=f"ROTA_{use.upper()}_ROOTS there is not set"):
             check_path(NOTHING, use, "/srv")
-        with pytest.raises(Refused, match=f"ROTA_{use.upper()}_HOSTS there is not set"):
+        with pytest.raises(AccessRefused, match=f"ROTA_{use.upper()}_HOSTS there is not set"):
             check_address(NOTHING, use, "db:5432", "postgresql://db/x")
         check_path(EVERYTHING, use, "/srv")
         check_address(EVERYTHING, use, "db:5432", "postgresql://db/x")
 
 
 def test_a_refusal_is_final_and_its_message_says_all() -> None:
-    assert issubclass(Refused, Unretryable) and issubclass(Refused, Failed)
+    assert issubclass(AccessRefused, Unretryable) and issubclass(AccessRefused, Failed)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_hosts_and_buckets_are_held_against_the_list(
     for address in addresses(url, options):
         try:
             check_address(access, "destination", address, url)
-        except Refused as refused:
+        except AccessRefused as refused:
             found.append(str(refused))
     assert bool(found) is not allowed
     assert all("ROTA_DESTINATION_HOSTS" in refusal for refusal in found)

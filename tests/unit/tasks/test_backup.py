@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from tasks.backup import archive, destination
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.destination import BadDestination, Place
-from tasks.backup.kind import Backup, BackupParams, NoSource, Stopped, place_url
+from tasks.backup.kind import Backup, BackupParams, BackupStopped, NoBackupSource, place_url
 from tasks.backup.manifest import NoBackup, list_backups, newest
 from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources import folder, sqlite
@@ -24,7 +24,7 @@ from tasks.backup.verify import verify
 from tasks.identity import identity_id
 from tasks.kind import Fenced, MissingSecret
 from tasks.opened import open_within
-from tests.attempt import FakeContext
+from testkit.attempt import FakeContext
 
 
 def _context(tmp_path: Path, token: int = 1, **params: Any) -> FakeContext[BackupParams]:
@@ -143,7 +143,7 @@ def test_a_file_that_vanishes_or_shrinks_while_the_folder_is_read_is_told(
 
 
 def test_a_folder_that_is_not_there_fails_and_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(NoSource, match="is not there on node-1"):
+    with pytest.raises(NoBackupSource, match="is not there on node-1"):
         Backup().run(_context(tmp_path))
     assert list_backups(f"{tmp_path}/to/nightly") == []
 
@@ -192,7 +192,9 @@ def test_what_is_no_database_is_an_error_that_names_it(tmp_path: Path, content: 
     path = tmp_path / "app.db"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises((NoSource, sqlite.SqliteFailed), match=r"app\.db(: file is not a database| is not there on)"):
+    with pytest.raises(
+        (NoBackupSource, sqlite.SqliteFailed), match=r"app\.db(: file is not a database| is not there on)"
+    ):
         Backup().run(_context(tmp_path, source={"type": "sqlite", "path": str(path)}))
     assert list_backups(f"{tmp_path}/to/nightly") == []
 
@@ -301,7 +303,7 @@ def test_an_attempt_that_is_asked_to_stop_makes_no_backup(tmp_path: Path) -> Non
     _fill(tmp_path / "from")
     context = _context(tmp_path)
     context.cancelled = True
-    with pytest.raises(Stopped):
+    with pytest.raises(BackupStopped):
         Backup().run(context)
     assert list_backups(f"{tmp_path}/to/nightly") == []
 

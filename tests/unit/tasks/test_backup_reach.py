@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from tasks.access import EVERYTHING, Access, Refused
+from tasks.access import EVERYTHING, Access, AccessRefused
 from tasks.backup.kept import kept_at
 from tasks.backup.kind import Backup, BackupParams
 from tasks.backup.restore import restore
 from tasks.backup.sources import folder, sqlite
 from tasks.opened import open_within, path_of
-from tests.attempt import FakeContext
+from testkit.attempt import FakeContext
 
 SECRET = "the-secret-of-the-members"
 
@@ -95,7 +95,7 @@ def test_no_path_leads_to_the_node_s_own(site: Site, named: Callable[[Site], Any
     policy = site.access if access == "roots" else site.everywhere()
     if path == "/proc/self/root" and access == "everywhere":
         path = "/proc"  # by the link it is `/`, which that node allows
-    with pytest.raises(Refused):
+    with pytest.raises(AccessRefused):
         site.back_up(path, access=policy)
     assert list(site.backups.iterdir()) == [], "nothing is asked of the destination"
 
@@ -138,9 +138,9 @@ def _bound(what: Path, at: Path) -> Iterator[None]:
 def test_a_bind_mount_of_the_node_s_own_is_known_for_what_it_is(site: Site, what: str) -> None:
     with _bound(site.root / what, site.srv / "mounted"):
         for path in (site.srv / "mounted", f"{site.srv}/mounted/."):
-            with pytest.raises(Refused, match="by another path"):
+            with pytest.raises(AccessRefused, match="by another path"):
                 site.back_up(path)
-        with pytest.raises(Refused, match="by another path"):
+        with pytest.raises(AccessRefused, match="by another path"):
             site.back_up({"type": "sqlite", "path": str(next((site.srv / "mounted").iterdir()))})
         result = site.back_up(site.srv)
         assert (site.restored(result), result["remarks"]) == ({"a.txt": "a"}, 1)
@@ -201,7 +201,7 @@ def test_the_file_that_sqlite_opens_is_the_one_that_was_checked(site: Site, monk
             made.commit()
     source = {"type": "sqlite", "path": str(site.srv / "app.db")}
     assert site.back_up(source)["bytes"] > 0
-    with pytest.raises(Refused):
+    with pytest.raises(AccessRefused):
         site.back_up({"type": "sqlite", "path": str(site.data / "theirs.db")})
     opened = sqlite._open
 
@@ -211,7 +211,7 @@ def test_the_file_that_sqlite_opens_is_the_one_that_was_checked(site: Site, monk
         return opened(path)
 
     monkeypatch.setattr(sqlite, "_open", swapped)
-    with pytest.raises(Refused, match="node-1's own"):
+    with pytest.raises(AccessRefused, match="node-1's own"):
         site.back_up(source)
 
 
@@ -230,14 +230,14 @@ def test_the_file_that_sqlite_opens_is_the_one_that_was_checked(site: Site, monk
 )
 def test_no_backup_is_written_but_where_the_node_allows_it(site: Site, named: Callable[[Site], Any]) -> None:
     before = sorted(site.root.rglob("*"))
-    with pytest.raises(Refused, match=r"ROTA_DESTINATION_ROOTS|own"):
+    with pytest.raises(AccessRefused, match=r"ROTA_DESTINATION_ROOTS|own"):
         site.back_up(site.srv, named(site))
     assert [path for path in sorted(site.root.rglob("*")) if path not in before and path.name != "link"] == []
 
 
 def test_a_task_s_folder_that_leads_elsewhere_is_no_destination(site: Site) -> None:
     (site.backups / "t").symlink_to(site.data)
-    with pytest.raises(Refused, match="node-1's own"):
+    with pytest.raises(AccessRefused, match="node-1's own"):
         site.back_up(site.srv)
     assert sorted(path.name for path in site.data.iterdir()) == ["history.db", "raft"]
 
@@ -277,7 +277,7 @@ def listener() -> Iterator[tuple[str, list[bytes]]]:
 def test_a_server_of_one_s_own_is_told_nothing(site: Site, listener: tuple[str, list[bytes]], url: str) -> None:
     at, told = listener
     shown = url.format(at=at, port=at.rpartition(":")[2])
-    with pytest.raises(Refused, match="ROTA_SOURCE_HOSTS there names db"):
+    with pytest.raises(AccessRefused, match="ROTA_SOURCE_HOSTS there names db"):
         site.back_up({"type": "postgres", "url": shown, "password": {"secret": "pg"}})
     assert told == []
 
@@ -295,15 +295,15 @@ def test_an_endpoint_of_one_s_own_is_told_nothing(
 ) -> None:
     at, told = listener
     chosen = {name: value.format(at=at) for name, value in options.items()}
-    with pytest.raises(Refused, match="ROTA_DESTINATION_HOSTS there is not set"):
+    with pytest.raises(AccessRefused, match="ROTA_DESTINATION_HOSTS there is not set"):
         site.back_up(site.srv, destination.format(at=at), options=chosen)
     assert told == []
 
 
 def test_a_file_of_root_certificates_is_held_against_the_roots(site: Site) -> None:
-    with pytest.raises(Refused, match="own"):
+    with pytest.raises(AccessRefused, match="own"):
         site.back_up({"type": "postgres", "url": f"postgresql://db/x?sslrootcert={site.own}/rota_secret"})
-    with pytest.raises(Refused, match="ROTA_SOURCE_ROOTS"):
+    with pytest.raises(AccessRefused, match="ROTA_SOURCE_ROOTS"):
         site.back_up({"type": "postgres", "url": "postgresql://db/x?sslrootcert=/etc/passwd"})
 
 

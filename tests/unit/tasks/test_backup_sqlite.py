@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tasks.backup import archive
-from tasks.backup.kind import Backup, BackupParams, Stopped
+from tasks.backup.kind import Backup, BackupParams, BackupStopped
 from tasks.backup.manifest import list_backups
 from tasks.backup.restore import restore
 from tasks.backup.sources.sqlite import SqliteFailed, dump
 from tasks.backup.verify import verify
-from tests.attempt import FakeContext
+from testkit.attempt import FakeContext
 
 
 def _back_up(tmp_path: Path, token: int = 1) -> dict[str, Any]:
@@ -114,9 +114,9 @@ def test_a_check_is_stopped_as_the_copy_is(tmp_path: Path) -> None:
     def step() -> None:
         steps.append(1)
         if len(steps) > 1:  # so small a copy is one
-            raise Stopped("asked to stop")
+            raise BackupStopped("asked to stop")
 
-    with pytest.raises(Stopped):
+    with pytest.raises(BackupStopped):
         dump(tmp_path / "app.db", tmp_path, archive.Writer(io.BytesIO(), 1, archive.quiet), step)
 
 

@@ -20,7 +20,7 @@ from tasks.backup.manifest import NoBackup, folder_name, list_backups, newest
 from tasks.backup.sources import folder
 from tasks.backup.verify import verify
 from tasks.kind import Fenced
-from tests.attempt import FakeContext
+from testkit.attempt import FakeContext
 
 NIGHTLY = "nightly"
 DAY_S = 86_400

@@ -10,8 +10,8 @@ from tasks.policy import (
     KEPT,
     LATENESS_S,
     CatchUp,
+    DuePlan,
     Overlap,
-    Verdict,
     after_orphaning,
     lateness_s,
     rest_s,
@@ -28,7 +28,7 @@ CATCH_UPS: tuple[CatchUp, ...] = ("skip", "latest", "all")
 
 def decide(
     overlap: Overlap, catch_up: CatchUp, due_us: Sequence[int], *, active: int = 0, waiting: int = 0, late_us: int = 0
-) -> Verdict:
+) -> DuePlan:
     return settle(overlap, catch_up, due_us, more=False, active=active, waiting=waiting, late_us=late_us)
 
 
@@ -73,33 +73,33 @@ def test_only_allow_lets_a_run_begin_beside_another() -> None:
 @pytest.mark.parametrize("overlap", OVERLAPS)
 @pytest.mark.parametrize("catch_up", CATCH_UPS)
 def test_an_occurrence_in_time_with_nothing_active_is_claimed(overlap: Overlap, catch_up: CatchUp) -> None:
-    assert decide(overlap, catch_up, [5]) == Verdict(claim=5)
+    assert decide(overlap, catch_up, [5]) == DuePlan(claim=5)
 
 
 @pytest.mark.parametrize("catch_up", CATCH_UPS)
 def test_overlap_with_one_active(catch_up: CatchUp) -> None:
-    assert decide("skip", catch_up, [5], active=1) == Verdict(skipped=(5,))
-    assert decide("queue", catch_up, [5], active=1) == Verdict(enqueue=(5,))
-    assert decide("replace", catch_up, [5], active=1) == Verdict(claim=5, replace=True)
-    assert decide("allow", catch_up, [5], active=1) == Verdict(claim=5)
+    assert decide("skip", catch_up, [5], active=1) == DuePlan(skipped=(5,))
+    assert decide("queue", catch_up, [5], active=1) == DuePlan(enqueue=(5,))
+    assert decide("replace", catch_up, [5], active=1) == DuePlan(claim=5, replace=True)
+    assert decide("allow", catch_up, [5], active=1) == DuePlan(claim=5)
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue", "allow"])
 def test_after_downtime_latest_runs_the_latest_and_the_others_are_missed(overlap: Overlap) -> None:
-    assert decide(overlap, "latest", [1, 2, 3]) == Verdict(missed=(1, 2))
-    assert decide(overlap, "latest", [3]) == Verdict(claim=3)
+    assert decide(overlap, "latest", [1, 2, 3]) == DuePlan(missed=(1, 2))
+    assert decide(overlap, "latest", [3]) == DuePlan(claim=3)
 
 
 def test_after_downtime_skip_runs_what_is_hardly_late_and_nothing_older() -> None:
-    assert decide("skip", "skip", [1, 2], late_us=3) == Verdict(missed=(1, 2))
-    assert decide("skip", "skip", [1, 2], late_us=2) == Verdict(missed=(1,))
-    assert decide("skip", "skip", [2], late_us=2) == Verdict(claim=2)
+    assert decide("skip", "skip", [1, 2], late_us=3) == DuePlan(missed=(1, 2))
+    assert decide("skip", "skip", [1, 2], late_us=2) == DuePlan(missed=(1,))
+    assert decide("skip", "skip", [2], late_us=2) == DuePlan(claim=2)
 
 
 def test_what_is_late_ends_no_other_run_for_its_own_sake() -> None:
-    assert decide("replace", "skip", [5], active=1, late_us=6) == Verdict(missed=(5,))
-    assert decide("replace", "skip", [5], active=1, late_us=5) == Verdict(claim=5, replace=True)
-    assert decide("replace", "latest", [5], active=1, late_us=6) == Verdict(claim=5, replace=True)
+    assert decide("replace", "skip", [5], active=1, late_us=6) == DuePlan(missed=(5,))
+    assert decide("replace", "skip", [5], active=1, late_us=5) == DuePlan(claim=5, replace=True)
+    assert decide("replace", "latest", [5], active=1, late_us=6) == DuePlan(claim=5, replace=True)
 
 
 def test_a_failover_makes_nothing_late_however_long_leases_are() -> None:
@@ -109,20 +109,20 @@ def test_a_failover_makes_nothing_late_however_long_leases_are() -> None:
 
 def test_after_downtime_all_keeps_the_newest_hundred() -> None:
     due_us = list(range(1, KEPT + 51))
-    assert decide("skip", "all", due_us) == Verdict(missed=tuple(range(1, 51)))
-    assert decide("skip", "all", due_us[50:]) == Verdict(enqueue=tuple(due_us[50:]))
+    assert decide("skip", "all", due_us) == DuePlan(missed=tuple(range(1, 51)))
+    assert decide("skip", "all", due_us[50:]) == DuePlan(enqueue=tuple(due_us[50:]))
     assert settle("skip", "all", due_us, more=True, active=0, waiting=0, late_us=0).missed == tuple(range(1, 51))
 
 
 def test_a_full_queue_takes_no_more() -> None:
-    assert decide("queue", "latest", [5], active=KEPT + 1, waiting=KEPT) == Verdict(skipped=(5,))
-    assert decide("queue", "all", [5, 6], active=KEPT, waiting=KEPT - 1) == Verdict(skipped=(5,))
+    assert decide("queue", "latest", [5], active=KEPT + 1, waiting=KEPT) == DuePlan(skipped=(5,))
+    assert decide("queue", "all", [5, 6], active=KEPT, waiting=KEPT - 1) == DuePlan(skipped=(5,))
 
 
 def test_replace_runs_the_latest_only() -> None:
-    assert decide("replace", "all", [1, 2, 3], active=1) == Verdict(skipped=(1, 2))
-    assert decide("replace", "all", [1, 2, 3]) == Verdict(missed=(1, 2))
-    assert settle("replace", "all", [1, 2], more=True, active=1, waiting=0, late_us=0) == Verdict(skipped=(1, 2))
+    assert decide("replace", "all", [1, 2, 3], active=1) == DuePlan(skipped=(1, 2))
+    assert decide("replace", "all", [1, 2, 3]) == DuePlan(missed=(1, 2))
+    assert settle("replace", "all", [1, 2], more=True, active=1, waiting=0, late_us=0) == DuePlan(skipped=(1, 2))
 
 
 @given(

@@ -6,7 +6,7 @@ import pytest
 
 from node.cli.main import main
 from tasks.backup.kind import Backup, BackupParams
-from tests.attempt import FakeContext
+from testkit.attempt import FakeContext
 
 
 def exit_code(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from node.cli.following import Following
-from node.client import Problem, Unreachable
+from node.client import ApiProblem, Unreachable
 
-AWAY = Problem(503, "", "The member that has it is away", "node-1 does not answer")
+AWAY = ApiProblem(503, "", "The member that has it is away", "node-1 does not answer")
 GONE = Unreachable("the answer has broken off: reset")
-NO_LOG = Problem(404, "", "There is no such thing", "it wrote none")
+NO_LOG = ApiProblem(404, "", "There is no such thing", "it wrote none")
 
 
 Seen = dict[str, Any] | Exception
@@ -101,11 +101,11 @@ def test_an_attempt_without_a_log_is_told_of() -> None:
 
 
 def test_what_does_not_pass_is_raised() -> None:
-    with pytest.raises(Problem, match="token"):
-        Followed([Problem(401, "", "A token is needed", "")], []).follow()
+    with pytest.raises(ApiProblem, match="token"):
+        Followed([ApiProblem(401, "", "A token is needed", "")], []).follow()
     followed = Followed([run("running", "a"), Unreachable("nobody")], [(1, [GONE])])
     with pytest.raises(Unreachable, match="nobody"):
         followed.follow()
     assert followed.now_s >= 60
-    with pytest.raises(Problem, match="wrote none"):
+    with pytest.raises(ApiProblem, match="wrote none"):
         Followed([run("cancelled")], [(None, [NO_LOG])]).follow()

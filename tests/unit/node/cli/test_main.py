@@ -9,7 +9,7 @@ import pytest
 from node.cli import main
 from node.cli.api import ago, duration
 from node.cli.backups import _told
-from node.client import Client, Problem, Unreachable, _target, path
+from node.client import ApiProblem, Client, Unreachable, _target, path
 from tasks.backup.manifest import NoBackup
 
 
@@ -28,10 +28,14 @@ def raising(error: BaseException) -> Callable[..., Any]:
         (click.UsageError("no such option"), 2, "no such option"),
         (click.ClickException("it is damaged"), 1, "it is damaged"),
         (Unreachable("no member answered"), 3, "ROTA_URL says where to look"),
-        (Problem(503, "", "There is no quorum", "nothing was proposed"), 3, "There is no quorum: nothing was proposed"),
-        (Problem(504, "", "It may yet be committed", ""), 3, "It may yet be committed"),
-        (Problem(422, "", "Some fields are not right", "", (("weight", "is too much"),)), 2, "weight: is too much"),
-        (Problem(409, "", "This is not possible", "it is paused"), 1, "it is paused"),
+        (
+            ApiProblem(503, "", "There is no quorum", "nothing was proposed"),
+            3,
+            "There is no quorum: nothing was proposed",
+        ),
+        (ApiProblem(504, "", "It may yet be committed", ""), 3, "It may yet be committed"),
+        (ApiProblem(422, "", "Some fields are not right", "", (("weight", "is too much"),)), 2, "weight: is too much"),
+        (ApiProblem(409, "", "This is not possible", "it is paused"), 1, "it is paused"),
         (click.Abort(), 130, ""),
     ],
 )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from node.app.data_dir import DataDir
 from node.cli.ready import DEFAULT_PORT, port, ready
-from node.folder import Folder
 from node.state.entries import Seed
 
 NOT_READY = {"type": "urn:rota:problem:not-ready", "status": 503, "detail": "it knows no leader; it has no lease"}
@@ -53,7 +53,7 @@ def test_a_node_that_is_ready_is_told_from_one_that_is_not(node: int, monkeypatc
 
 def test_it_asks_where_the_node_noted_that_it_is(node: int, tmp_path: Path) -> None:
     assert port(tmp_path / "none") == DEFAULT_PORT
-    folder = Folder(tmp_path, "node-1", 1)
+    folder = DataDir(tmp_path, "node-1", 1)
     folder.keep_place(Seed("node-1", "127.0.0.1", 1, node))
     folder.close()
     assert port(tmp_path) == node

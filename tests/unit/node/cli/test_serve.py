@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from node.cli.main import main
-from node.log import flush
+from node.runtime.logs import flush
 
 WELL = {"ROTA_NODE": "a", "ROTA_MEMBERS": "a=127.0.0.1:7001:8101", "ROTA_SECRET": "s" * 32, "ROTA_CAPACTIY": "2"}
 

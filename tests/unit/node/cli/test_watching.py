@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from node.cli.watching import AWAY_S, BEHIND_S, MAJORITY_S, watch
-from node.client import Problem, Unreachable
+from node.client import ApiProblem, Unreachable
 
 AWAY = Unreachable("no member answered")
-NO_QUORUM = Problem(503, "", "There is no quorum", "")
-UNKNOWN = Problem(404, "", "There is no such thing", "")
-STRANGER = Problem(401, "", "A token is needed", "")
+NO_QUORUM = ApiProblem(503, "", "There is no quorum", "")
+UNKNOWN = ApiProblem(404, "", "There is no such thing", "")
+STRANGER = ApiProblem(401, "", "A token is needed", "")
 RUNS, DONE = {"state": "running"}, {"state": "succeeded"}
 
 Seen = dict[str, Any] | Exception
@@ -64,7 +64,7 @@ def test_what_passes_is_waited_for_as_often_as_it_comes(error: Exception) -> Non
 def test_members_that_tell_what_they_know_without_a_majority_are_seen_through() -> None:
     """Section 9: reads go on without a quorum, and no run ends."""
     watched = Watched(lambda _, majority: NO_QUORUM if majority else RUNS)
-    with pytest.raises(Problem, match="no quorum"):
+    with pytest.raises(ApiProblem, match="no quorum"):
         watched.end()
     assert MAJORITY_S + AWAY_S <= watched.now_s < MAJORITY_S + AWAY_S + 1
 

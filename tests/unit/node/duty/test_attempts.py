@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from node.duty.attempts import VANISHED_US
 from node.duty.duty import Duty
-from node.duty.step import CancelWork, HandOver, Kill, Launch, LeaseView, LocalAttempt
+from node.duty.step import CancelWork, HandOver, KillAttempt, Launch, LeaseView, LocalAttempt
 from node.state.entries import Claim, Finish
 from node.state.value import Attempt, Result, Run, State
 from tests.unit.node.duty.given import LEASE, NOW, Owners, S, duty, run, task, world
@@ -90,7 +90,7 @@ def test_a_claim_of_a_run_that_is_being_cancelled_is_finished_and_not_launched()
 def test_an_attempt_is_not_launched_beside_an_older_one_of_its_run_that_still_runs_here() -> None:
     one, _, _ = claimed_here(answer=Result("ok"))
     step = one.step(NOW, LEASE, {"t~1": LocalAttempt(3)}, 7)
-    assert step.orders == (Kill("t~1", 3),)
+    assert step.orders == (KillAttempt("t~1", 3),)
     assert [type(order) for order in one.step(NOW, LEASE, {}, 8).orders] == [Launch]
 
 
@@ -103,7 +103,7 @@ def test_a_run_whose_token_was_taken_over_is_killed_without_any_lease() -> None:
         world(ROW, run(ROW, "orphaned", token=1)),
     ):
         one = duty(state)
-        assert one.step(NOW, None, local, 8).orders == (Kill("t~1", 1),)
+        assert one.step(NOW, None, local, 8).orders == (KillAttempt("t~1", 1),)
         assert one.step(NOW, LEASE, local, 8).orders == ()
 
 

@@ -10,7 +10,7 @@ from node.duty import decide
 from node.duty.duty import TASKS_A_STEP
 from node.duty.flight import PAUSE_US
 from node.duty.step import LeaseView, WaitsForRoom
-from node.state.entries import Cancel, Claim, Enqueue, PassOver
+from node.state.entries import Cancel, Claim, Enqueue, SkipOccurrences
 from node.state.value import Outcome, Result
 from tasks.schedule import occurrences
 from tests.unit.node.duty.given import LEASE, NOW, Owners, S, duty, first_step, run, task, world
@@ -84,7 +84,7 @@ def test_after_an_answer_the_task_is_decided_on_again() -> None:
     state = world(task("t", since_us=NOW - 30 * S, schedule=EVERY))
     one = duty(state)
     (passed,) = one.step(NOW, LEASE, {}, 8).entries
-    assert passed == PassOver(NOW, "t", "missed", (NOW - 20 * S, NOW - 10 * S), 2)
+    assert passed == SkipOccurrences(NOW, "t", "missed", (NOW - 20 * S, NOW - 10 * S), 2)
     after = world(task("t", since_us=NOW - 30 * S, through_us=NOW - 10 * S, schedule=EVERY))
     one.look(after, Owners(), {"t"})
     assert one.step(NOW, LEASE, {}, 8).entries == (), "one decision about a schedule at a time"
@@ -142,7 +142,7 @@ def test_what_may_come_late_waits_for_a_place_as_it_is() -> None:
 def test_what_is_late_by_a_failover_under_long_leases_is_run() -> None:
     row = task("t", since_us=NOW - 70 * S, schedule={"every_s": 50}, catch_up="skip")
     state = world(row)
-    assert first_step(state).entries == (PassOver(NOW, "t", "missed", (NOW - 20 * S, NOW - 20 * S), 1),)
+    assert first_step(state).entries == (SkipOccurrences(NOW, "t", "missed", (NOW - 20 * S, NOW - 20 * S), 1),)
     state = replace(state, settings=replace(state.settings, lease_s=15.0))
     assert first_step(state).entries == (Claim(NOW, "t", NOW - 20 * S, "a", 1),)
 
@@ -183,7 +183,7 @@ def test_allow_claims_all_that_wait_and_the_occurrence_beside_them() -> None:
 
 def test_overlap_skip_and_queue_pass_over_or_keep_what_is_due_beside_a_run() -> None:
     for overlap, expected in (
-        ("skip", PassOver(NOW, "t", "skipped", (NOW, NOW), 1)),
+        ("skip", SkipOccurrences(NOW, "t", "skipped", (NOW, NOW), 1)),
         ("queue", Enqueue(NOW, "t", (NOW,))),
     ):
         row = task("t", since_us=NOW - 10 * S, schedule=EVERY, overlap=overlap)
@@ -199,7 +199,7 @@ def test_replace_cancels_what_is_active_first_and_takes_nothing_of_it_up() -> No
 
 def test_what_waited_for_the_end_of_what_it_replaces_is_not_late() -> None:
     row = task("t", since_us=NOW - 30 * S, schedule={"every_s": 18}, overlap="replace", catch_up="skip")
-    passed = (PassOver(NOW, "t", "missed", (NOW - 12 * S, NOW - 12 * S), 1),)
+    passed = (SkipOccurrences(NOW, "t", "missed", (NOW - 12 * S, NOW - 12 * S), 1),)
     assert first_step(world(row, run(row, "running", node="b"))).entries == passed, "nothing is ended for what is late"
     dying = run(row, "running", node="b", cancelling="replaced")
     assert first_step(world(row, dying)).entries == ()
@@ -215,7 +215,7 @@ def test_what_waited_for_the_end_of_what_it_replaces_is_not_late() -> None:
 def test_thousands_of_missed_occurrences_are_passed_over_in_bounded_entries() -> None:
     step = first_step(world(task("t", since_us=NOW - 5000 * S, schedule={"every_s": 1})))
     (entry,) = step.entries
-    assert isinstance(entry, PassOver)
+    assert isinstance(entry, SkipOccurrences)
     assert (entry.fire_at_us, entry.count) == ((NOW - 4999 * S, NOW - 4000 * S), 1000)
 
 

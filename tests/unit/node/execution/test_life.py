@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node.execution import life
-from node.execution.frames import Done, Failed
-from node.execution.life import Act, Life, conclude, killing, renewed, step, told_to_stop, wake_s
-from node.execution.order import Limits
+from node.execution.frames import Done, FailedFrame
+from node.execution.life import Act, AttemptLife, conclude, killing, renewed, step, told_to_stop, wake_s
+from node.execution.order import AttemptLimits
 
-LIMITS = Limits(stop_s=10, hand_over_s=60)
-ALIVE = Life(deadline_s=2.0, timeout_at_s=None, limits=LIMITS)
+LIMITS = AttemptLimits(stop_s=10, hand_over_s=60)
+ALIVE = AttemptLife(deadline_s=2.0, timeout_at_s=None, limits=LIMITS)
 
 
 def test_nothing_is_done_before_the_deadline() -> None:
@@ -76,7 +76,7 @@ def test_what_has_taken_too_much_fails_at_once_and_says_what_the_node_said() -> 
     taken = life.failing(told_to_stop(ALIVE, "cancelled", 0.5), "no room on node-2", 1.0)
     assert step(taken, 1.0)[1] == [Act.KILL]
     again = told_to_stop(life.failing(taken, "no room at all", 1.1), "killed", 1.2)
-    for report in (None, Done("{}", True), Failed("OSError", False, False)):
+    for report in (None, Done("{}", True), FailedFrame("OSError", False, False)):
         ending = conclude(again, report, -9, None)
         assert (ending.end, ending.error, ending.retry) == ("failed", "no room on node-2", True)
 
@@ -151,7 +151,7 @@ def test_whatever_happens_nothing_runs_beyond_the_deadline(events: list[tuple[fl
         assert step(alive, now_s) == (alive, [])
 
 
-def stopped(why: life.Why) -> Life:
+def stopped(why: life.Why) -> AttemptLife:
     return told_to_stop(ALIVE, why, 1.0)
 
 
@@ -163,18 +163,18 @@ KILLED_LATE = {why: replace(stopped(why), killed=True) for why in LATE}
     ("alive", "report", "end"),
     [
         (ALIVE, Done("{}", False), "succeeded"),
-        (ALIVE, Failed("E: x", True, False), "failed"),
+        (ALIVE, FailedFrame("E: x", True, False), "failed"),
         # Complete before it looked at the request: the work counts.
         (stopped("cancelled"), Done("{}", False), "succeeded"),
         (stopped("handed_over"), Done("{}", False), "succeeded"),
-        (stopped("handed_over"), Failed("E: x", True, False), "failed"),
+        (stopped("handed_over"), FailedFrame("E: x", True, False), "failed"),
         # It looked, and may have stopped halfway.
         (stopped("cancelled"), Done("{}", True), "cancelled"),
         (stopped("handed_over"), Done("{}", True), "handed_over"),
-        (stopped("cancelled"), Failed("E: x", True, True), "cancelled"),
+        (stopped("cancelled"), FailedFrame("E: x", True, True), "cancelled"),
         (stopped("timed_out"), Done("{}", False), "timed_out"),
-        (stopped("timed_out"), Failed("E: x", True, True), "timed_out"),
-        (stopped("fenced"), Failed("Fenced: x", True, False), "failed"),
+        (stopped("timed_out"), FailedFrame("E: x", True, True), "timed_out"),
+        (stopped("fenced"), FailedFrame("Fenced: x", True, False), "failed"),
         (stopped("fenced"), Done("{}", True), "succeeded"),
         (stopped("killed"), None, "handed_over"),
         (KILLED_LATE["cancelled"], None, "cancelled"),
@@ -182,7 +182,7 @@ KILLED_LATE = {why: replace(stopped(why), killed=True) for why in LATE}
         (KILLED_LATE["timed_out"], None, "timed_out"),
     ],
 )
-def test_how_an_attempt_has_ended(alive: Life, report: Done | Failed | None, end: str) -> None:
+def test_how_an_attempt_has_ended(alive: AttemptLife, report: Done | FailedFrame | None, end: str) -> None:
     assert conclude(alive, report, -9, 5.0).end == end
 
 

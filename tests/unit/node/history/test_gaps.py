@@ -5,26 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from node.history.store import EXPORT_RUNS_MAX, History
+from node.history.store import EXPORT_RUNS_MAX, HistoryStore
 from node.peer.portions import Gap, Portion, pack_portion, unpack_portion
 from tests.unit.node.history.test_store import ended, ids
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    opened = History(tmp_path / "history.db")
+def history(tmp_path: Path) -> Iterator[HistoryStore]:
+    opened = HistoryStore(tmp_path / "history.db")
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[History]:
-    opened = History(tmp_path / "other.db")
+def other(tmp_path: Path) -> Iterator[HistoryStore]:
+    opened = HistoryStore(tmp_path / "other.db")
     yield opened
     opened.close()
 
 
-def fetch(history: History, other: History) -> int:
+def fetch(history: HistoryStore, other: HistoryStore) -> int:
     """Take what the other has of what is missing: in how many portions."""
     portions = 0
     for gap in history.gaps():
@@ -35,7 +35,7 @@ def fetch(history: History, other: History) -> int:
     return portions
 
 
-def test_a_snapshot_ahead_leaves_a_gap_which_another_member_fills(history: History, other: History) -> None:
+def test_a_snapshot_ahead_leaves_a_gap_which_another_member_fills(history: HistoryStore, other: HistoryStore) -> None:
     everything = [(number, ended(number)) for number in range(1, 2 * EXPORT_RUNS_MAX)]
     other.record(len(everything), everything)
     history.record(10, everything[:10])
@@ -45,7 +45,7 @@ def test_a_snapshot_ahead_leaves_a_gap_which_another_member_fills(history: Histo
     assert ids(history.runs(None, None, None, None, 5000)) == ids(other.runs(None, None, None, None, 5000))
 
 
-def test_a_hole_that_nobody_can_fill_keeps_back_nothing_else(history: History, other: History) -> None:
+def test_a_hole_that_nobody_can_fill_keeps_back_nothing_else(history: HistoryStore, other: HistoryStore) -> None:
     other.jumped(5)
     other.record(1000, [(number, ended(number)) for number in range(6, 1001)])
     history.jumped(1000)
@@ -54,7 +54,7 @@ def test_a_hole_that_nobody_can_fill_keeps_back_nothing_else(history: History, o
     assert ids(history.runs(None, None, None, None, 5000)) == ids(other.runs(None, None, None, None, 5000))
 
 
-def test_a_member_answers_with_the_first_stretch_that_it_has(history: History) -> None:
+def test_a_member_answers_with_the_first_stretch_that_it_has(history: HistoryStore) -> None:
     history.jumped(5)
     history.record(7, [(6, ended(6)), (7, ended(7))])
     history.jumped(9)
@@ -73,7 +73,7 @@ def test_a_member_answers_with_the_first_stretch_that_it_has(history: History) -
     assert [exported(Gap(*asked)) for asked in [(0, 5), (7, 9), (12, 20), (6, 6)]] == [None] * 4
 
 
-def test_one_entry_that_ended_very_much_is_exported_whole(history: History) -> None:
+def test_one_entry_that_ended_very_much_is_exported_whole(history: HistoryStore) -> None:
     much = [(4, ended(number)) for number in range(EXPORT_RUNS_MAX + 50)]
     history.record(5, [*much, (5, ended(9_999))])
     portion = history.export(Gap(0, 5))
@@ -89,21 +89,21 @@ def test_one_entry_that_ended_very_much_is_exported_whole(history: History) -> N
         (Portion(0, 6, ()), "nothing of"),
     ],
 )
-def test_what_a_member_sends_is_checked(history: History, sent: Portion, why: str) -> None:
+def test_what_a_member_sends_is_checked(history: HistoryStore, sent: Portion, why: str) -> None:
     history.jumped(5)
     with pytest.raises(ValueError, match=why):
         history.fill(Gap(0, 5), unpack_portion(pack_portion(sent)))
     assert history.gaps() == (Gap(0, 5),)
 
 
-def test_a_gap_is_given_up_once_all_that_may_be_in_it_is_too_old(history: History) -> None:
+def test_a_gap_is_given_up_once_all_that_may_be_in_it_is_too_old(history: HistoryStore) -> None:
     history.jumped(50)
     for at_us, left in [(1000, (0, 50)), (1100, (0, 50)), (1101, None)]:
         history.forget(at_us, at_us - 100)
         assert history.gaps() == (() if left is None else (Gap(*left),)), at_us
 
 
-def test_what_is_left_of_a_gap_is_as_old_as_it_was(history: History) -> None:
+def test_what_is_left_of_a_gap_is_as_old_as_it_was(history: HistoryStore) -> None:
     history.jumped(50)
     history.forget(1000, 900)
     history.fill(Gap(0, 50), Portion(20, 30, ()))
@@ -112,7 +112,7 @@ def test_what_is_left_of_a_gap_is_as_old_as_it_was(history: History) -> None:
     assert history.gaps() == (Gap(50, 60),)
 
 
-def test_what_comes_for_a_gap_that_was_given_up_does_not_bring_it_back(history: History) -> None:
+def test_what_comes_for_a_gap_that_was_given_up_does_not_bring_it_back(history: HistoryStore) -> None:
     history.jumped(50)
     history.forget(1000, 900)
     history.forget(2000, 1900)

@@ -10,7 +10,7 @@ import pytest
 
 from node.execution.order import log_path
 from node.history.retention import FIRST_S, ROUND_S, UNSURE_S, Retention
-from node.history.store import History
+from node.history.store import HistoryStore
 from node.state.value import Settings, State
 from tests.unit.node.duty.given import run, task, world
 from tests.unit.node.history.test_store import ended, ids
@@ -31,7 +31,7 @@ def write(folder: Path, run_id: str, attempt: int, age_days: float) -> Path:
     return path
 
 
-def forget(folder: Path, history: History, state: State) -> None:
+def forget(folder: Path, history: HistoryStore, state: State) -> None:
     settings = Settings(history_days=10)
     serving(Retention(folder, history, lambda: replace(state, settings=settings)).forget(NOW_US))
 
@@ -44,7 +44,7 @@ def test_what_is_too_old_goes_and_what_is_active_stays(tmp_path: Path) -> None:
     later = write(tmp_path, "both", 2, 1)
     stray = tmp_path / "logs" / "stray"
     stray.write_text("no folder")
-    history = History(tmp_path / "history.db")
+    history = HistoryStore(tmp_path / "history.db")
     history.record(2, [(1, ended(89 * DAY_US)), (2, ended(91 * DAY_US))])
     assert len(history.runs(None, None, None, None, 9)) == 2  # written by now: another thread does that
     forget(tmp_path, history, world(row, active))
@@ -54,7 +54,7 @@ def test_what_is_too_old_goes_and_what_is_active_stays(tmp_path: Path) -> None:
 
 
 def test_where_nothing_ever_ran_nothing_is_amiss(tmp_path: Path) -> None:
-    history = History(tmp_path / "history.db")
+    history = HistoryStore(tmp_path / "history.db")
     forget(tmp_path, history, State())
     history.close()
 
@@ -67,7 +67,7 @@ def test_nothing_is_deleted_by_a_clock_that_nobody_vouches_for(
 ) -> None:
     """Round by round. One that is alone goes by its own clock; one that knows no member yet is not alone."""
     folder, naps = tmp_path, Naps()
-    history = History(folder / "history.db")
+    history = HistoryStore(folder / "history.db")
     history.record(1, [(1, ended(DAY_US))])
     log = write(folder, "old", 1, NOW_US / DAY_US - 1)
     state = cluster(*members).state if members else State()
@@ -94,7 +94,7 @@ def test_nothing_is_deleted_by_a_clock_that_nobody_vouches_for(
 def test_finished_runs_that_take_too_much_room_are_cut_and_the_log_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    history = History(tmp_path / "history.db")
+    history = HistoryStore(tmp_path / "history.db")
     history.record(3000, [(number, ended(number)) for number in range(1, 3001)])
     history.flush()
 

@@ -10,23 +10,23 @@ import pytest
 from node.cli.local import wait_for
 from node.history.file import DamagedHistory
 from node.history.filters import terms
-from node.history.store import FORGET_AT_ONCE, Before, History
+from node.history.store import FORGET_AT_ONCE, Before, HistoryStore
 from node.peer.portions import Gap
-from node.state.value import Attempt, Ended, Run, Series
+from node.state.value import Attempt, EndedRun, Run, Series
 from tasks.spec import Spec
 
 PACKED = Spec.model_validate({"name": "orders", "kind": "command"}).pack()
 
 
-def ended(number: int, task: str = "orders", node: str = "a", state: str = "succeeded") -> Ended:
+def ended(number: int, task: str = "orders", node: str = "a", state: str = "succeeded") -> EndedRun:
     attempt = Attempt(1, node, 1, number, "running", number)
     run = Run(f"{task}~{number}", task, "manual", number, PACKED, "running", number, attempts=(attempt,))
-    return Ended(run, state, number + 1, {"rows": number})  # type: ignore[arg-type]
+    return EndedRun(run, state, number + 1, {"rows": number})  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    opened = History(tmp_path / "history.db")
+def history(tmp_path: Path) -> Iterator[HistoryStore]:
+    opened = HistoryStore(tmp_path / "history.db")
     yield opened
     opened.close()
 
@@ -35,14 +35,14 @@ def ids(found: object) -> list[str]:
     return [one.run.run_id for one in found]  # type: ignore[attr-defined]
 
 
-def test_what_was_recorded_is_read_at_once_newest_first(history: History) -> None:
+def test_what_was_recorded_is_read_at_once_newest_first(history: HistoryStore) -> None:
     history.record(3, [(1, ended(1)), (2, ended(2)), (3, ended(3))])
     assert ids(history.runs(None, None, None, None, 10)) == ["orders~3", "orders~2", "orders~1"]
     assert history.run("orders~2") == ended(2)
     assert history.run("orders~9") is None
 
 
-def test_lists_are_filtered_and_go_on_from_a_place(history: History) -> None:
+def test_lists_are_filtered_and_go_on_from_a_place(history: HistoryStore) -> None:
     history.record(4, [(1, ended(1)), (2, ended(2, "other")), (3, ended(3, state="failed")), (4, ended(4, node="b"))])
     assert ids(history.runs("orders", None, None, None, 10)) == ["orders~4", "orders~3", "orders~1"]
     assert ids(history.runs(None, "failed", None, None, 10)) == ["orders~3"]
@@ -52,17 +52,17 @@ def test_lists_are_filtered_and_go_on_from_a_place(history: History) -> None:
 
 def test_replayed_entries_change_nothing(tmp_path: Path) -> None:
     for _ in range(2):
-        history = History(tmp_path / "history.db")
+        history = HistoryStore(tmp_path / "history.db")
         history.record(2, [(1, ended(1)), (2, ended(2))])
         history.close()
-    history = History(tmp_path / "history.db")
+    history = HistoryStore(tmp_path / "history.db")
     assert history.written == 2
     assert ids(history.runs(None, None, None, None, 10)) == ["orders~2", "orders~1"]
     assert history.gaps() == ()
     history.close()
 
 
-def test_what_is_too_old_is_forgotten(history: History) -> None:
+def test_what_is_too_old_is_forgotten(history: HistoryStore) -> None:
     history.record(2, [(1, ended(1)), (2, ended(100))])
     history.flush()
     history.forget(60, 50)
@@ -74,7 +74,7 @@ def test_a_damaged_file_is_set_aside_and_what_was_in_it_is_a_gap(
 ) -> None:
     rubbish = b"no database at all, and long enough to be read as one" * 100
     (tmp_path / "history.db").write_bytes(rubbish)
-    history = History(tmp_path / "history.db")
+    history = HistoryStore(tmp_path / "history.db")
     assert (tmp_path / "history.db.damaged-1").read_bytes() == rubbish
     assert "kept as history.db.damaged-1; the other members are asked" in caplog.text
     history.jumped(7)  # what Raft has in its snapshot
@@ -93,20 +93,20 @@ def test_a_damaged_file_is_set_aside_and_what_was_in_it_is_a_gap(
 )
 def test_a_row_that_is_not_what_was_written_is_found_when_it_is_read(tmp_path: Path, sql: str) -> None:
     told: list[Exception] = []
-    history = History(tmp_path / "history.db", told.append)
+    history = HistoryStore(tmp_path / "history.db", told.append)
     history.record(3, [(1, ended(1)), (2, ended(2))])
     history.jumped(5)
     history.close()
     with closing(sqlite3.connect(tmp_path / "history.db")) as db:
         db.execute(sql)
         db.commit()
-    history = History(tmp_path / "history.db", told.append)
+    history = HistoryStore(tmp_path / "history.db", told.append)
     if not (tmp_path / "history.db.damaged-1").exists():  # found at the start: how far it reaches
         with pytest.raises(sqlite3.DatabaseError, match="a row is not what was written"):
             history.gaps(), history.runs(None, None, None, None, 10)
         assert ["kept as history.db.damaged-1: start this node again" in str(error) for error in told] == [True]
     history.close()
-    history = History(tmp_path / "history.db", told.append)
+    history = HistoryStore(tmp_path / "history.db", told.append)
     assert (history.written, history.gaps(), history.runs(None, None, None, None, 10)) == (0, (), [])
     history.close()
 
@@ -115,7 +115,7 @@ def test_what_is_known_to_be_damaged_is_not_told_of_again_at_the_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[Exception] = []
-    history = History(tmp_path / "history.db", told.append)
+    history = HistoryStore(tmp_path / "history.db", told.append)
     history._found_damaged(sqlite3.DatabaseError("database disk image is malformed"))
     history._db.close()
     history._db = sqlite3.connect(":memory:")  # where nothing can be written
@@ -128,7 +128,7 @@ def test_what_is_known_to_be_damaged_is_not_told_of_again_at_the_end(
 def test_a_file_that_cannot_be_opened_is_not_taken_for_a_damaged_one(tmp_path: Path) -> None:
     (tmp_path / "history.db").mkdir()
     with pytest.raises(DamagedHistory, match="see to the room on its disk, and to its permissions"):
-        History(tmp_path / "history.db")
+        HistoryStore(tmp_path / "history.db")
     assert (tmp_path / "history.db").is_dir()
 
 
@@ -148,7 +148,7 @@ class Failing:
         return getattr(self._db, name)
 
 
-def test_what_cannot_be_written_is_kept_until_it_can(history: History) -> None:
+def test_what_cannot_be_written_is_kept_until_it_can(history: HistoryStore) -> None:
     history._db = disk = Failing(history._db)  # type: ignore[assignment]
     with history._file:  # not the thread's turn
         history.record(1, [(1, ended(1))])
@@ -161,7 +161,7 @@ def test_what_cannot_be_written_is_kept_until_it_can(history: History) -> None:
 
 
 @contextmanager
-def no_room(history: History) -> Iterator[None]:
+def no_room(history: HistoryStore) -> Iterator[None]:
     """A disk that is full, as SQLite sees it: the file may hold no page more than it does."""
     history.flush()
     try:
@@ -179,7 +179,7 @@ MANY = 2000
 
 
 def test_while_there_is_no_room_what_was_recorded_is_read_all_the_same(
-    history: History, caplog: pytest.LogCaptureFixture
+    history: HistoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     history.record(2, [series(1, 1), (2, ended(2))])
     with no_room(history):
@@ -207,7 +207,7 @@ def test_while_there_is_no_room_what_was_recorded_is_read_all_the_same(
     assert history.written == MANY + 9
 
 
-def test_a_jump_is_noted_in_its_place_without_waiting_for_the_disk(history: History) -> None:
+def test_a_jump_is_noted_in_its_place_without_waiting_for_the_disk(history: HistoryStore) -> None:
     history.record(3, [(3, ended(3))])
     with history._file:  # the disk is busy
         history.jumped(7)
@@ -224,7 +224,7 @@ FILTERS = [
 ]
 
 
-def test_every_filter_finds_what_it_names_and_goes_by_an_index(history: History, tmp_path: Path) -> None:
+def test_every_filter_finds_what_it_names_and_goes_by_an_index(history: HistoryStore, tmp_path: Path) -> None:
     every = [
         ended(
             number,
@@ -255,7 +255,7 @@ def test_every_filter_finds_what_it_names_and_goes_by_an_index(history: History,
                 assert plan[3].startswith("SEARCH"), (task, state, node, plan[3])
 
 
-def test_many_runs_are_forgotten_and_the_others_stay(history: History) -> None:
+def test_many_runs_are_forgotten_and_the_others_stay(history: HistoryStore) -> None:
     count = 2 * FORGET_AT_ONCE + 5
     history.record(count, [(number, ended(number)) for number in range(1, count + 1)])
     history.flush()
@@ -263,13 +263,13 @@ def test_many_runs_are_forgotten_and_the_others_stay(history: History) -> None:
     assert ids(history.runs(None, None, None, None, 10)) == [f"orders~{count - number}" for number in range(3)]
 
 
-def series(entry: int, count: int, task: str = "orders") -> tuple[int, Ended]:
+def series(entry: int, count: int, task: str = "orders") -> tuple[int, EndedRun]:
     """A series that goes on, as an entry told it."""
     run = Run(f"{task}~first", task, "schedule", 5, PACKED, "skipped", 7)
-    return entry, Ended(run, "skipped", entry, series=Series("skipped", 7, 5, entry, count, "orders~1"))
+    return entry, EndedRun(run, "skipped", entry, series=Series("skipped", 7, 5, entry, count, "orders~1"))
 
 
-def counts(history: History) -> list[tuple[int, int]]:
+def counts(history: HistoryStore) -> list[tuple[int, int]]:
     return [
         (one.finished_at_us, one.series.count)
         for one in history.runs(None, "skipped", None, None, 10)
@@ -277,7 +277,7 @@ def counts(history: History) -> list[tuple[int, int]]:
     ]
 
 
-def test_a_series_that_goes_on_stays_one_record(history: History) -> None:
+def test_a_series_that_goes_on_stays_one_record(history: HistoryStore) -> None:
     history.record(30, [series(10, 1), series(11, 2), (12, ended(12))])
     assert counts(history) == [(11, 2)]
     history.record(40, [series(31, 3), series(32, 1, "other")])
@@ -287,7 +287,7 @@ def test_a_series_that_goes_on_stays_one_record(history: History) -> None:
 
 
 def test_what_another_member_sends_of_a_series_never_takes_the_place_of_what_is_newer(tmp_path: Path) -> None:
-    mine, others = History(tmp_path / "mine.db"), History(tmp_path / "others.db")
+    mine, others = HistoryStore(tmp_path / "mine.db"), HistoryStore(tmp_path / "others.db")
     others.record(10, [series(10, 1)])
     asked = Gap(0, 20)
     old = others.export(asked)
@@ -309,7 +309,7 @@ def test_what_another_member_sends_of_a_series_never_takes_the_place_of_what_is_
 
 
 def test_what_takes_too_much_room_goes_oldest_first_and_the_file_gets_smaller(tmp_path: Path) -> None:
-    history = History(tmp_path / "history.db")
+    history = HistoryStore(tmp_path / "history.db")
     history.record(5000, [(number, ended(number)) for number in range(1, 5001)])
     history.flush()
     full = history.held_bytes

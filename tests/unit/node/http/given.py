@@ -7,7 +7,7 @@ from node.state.entries import (
     Began,
     Claim,
     Entry,
-    Found,
+    FoundCluster,
     Join,
     Proposal,
     ProposalId,
@@ -16,7 +16,7 @@ from node.state.entries import (
     Seed,
     Start,
 )
-from node.state.value import Ended, Result, State
+from node.state.value import EndedRun, Result, State
 from tasks.spec import Spec
 
 NOW_US = 1_795_000_000_000_000
@@ -28,11 +28,11 @@ class World:
     def __init__(self, members: int = 3) -> None:
         self.state = State()
         self.result = Result("ok")
-        self.ended: tuple[Ended, ...] = ()
+        self.ended: tuple[EndedRun, ...] = ()
         self.touched: frozenset[str] = frozenset()
         self._sequence = 0
         seeds = tuple(Seed(f"node-{number}", f"host-{number}", 7000, 8100) for number in range(1, members + 1))
-        self.do(Found(NOW_US, "c-1", seeds))
+        self.do(FoundCluster(NOW_US, "c-1", seeds))
         for seed in seeds:
             self.do(Join(NOW_US, seed.id, seed.host, 7000, 8100, 7100, (), 1, ("copy",), 0))
 

@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
-from node.http.call import Call
 from node.http.problems import Problem
+from node.http.request_context import Call
 from node.http.routes.tasks import task_to_change
 from node.state.value import State
 from tests.unit.node.state.given import cluster

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from node.broadcast import Broadcast
 from node.duty.ownership import Ownership
 from node.http.events import COMES_BACK_S, Hub, events_of
-from node.http.surface import Placed, Update
-from node.machine import Change
+from node.http.node_port import Placed, Update
+from node.replication.state_machine import StateChange
+from node.runtime.broadcast import Broadcast
 from node.state.entries import DeleteTask, Finish, MarkDown, RemoveMember
 from node.state.value import State
 from tests.unit.node.http.given import NOW_US, World
@@ -17,7 +17,7 @@ from tests.unit.node.loop import turns
 
 def _told(before: State, world: World) -> list[tuple[str, dict[str, Any]]]:
     ended = tuple((world.state.index, each) for each in world.ended)
-    change = Change(before, world.state, world.touched, ended)
+    change = StateChange(before, world.state, world.touched, ended)
     return [(event.name, event.data) for event in events_of(change)]
 
 
@@ -100,7 +100,7 @@ class _Telling:
         run_id, token = self.world.running("a")
         self.world.do(Finish(NOW_US, run_id, token, "succeeded"))
         ended = tuple((self.world.state.index, each) for each in self.world.ended)
-        tell(Change(before, self.world.state, self.world.touched, ended))
+        tell(StateChange(before, self.world.state, self.world.touched, ended))
 
 
 def test_who_comes_back_is_sent_what_came_since() -> None:

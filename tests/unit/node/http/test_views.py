@@ -18,7 +18,7 @@ from node.http.views import (
     settings_view,
     task_view,
 )
-from node.peer.protocol import Progress
+from node.peer.protocol import RunProgress
 from node.state.entries import Checkpoint, Finish, Pause, Start
 from node.state.shape import LATEST_US
 from node.state.value import Settings
@@ -36,7 +36,7 @@ def test_a_run_has_the_fields_of_the_contract() -> None:
     world.task("a")
     run_id, token = world.running("a", "node-2")
     world.do(Checkpoint(NOW_US + 2, run_id, token, bytes(msgpack.packb({"row": 7}))))
-    view = run_view(world.state.runs[run_id], progress=Progress(3, 10, "rows"))
+    view = run_view(world.state.runs[run_id], progress=RunProgress(3, 10, "rows"))
     assert set(RUN_FIELDS) <= view.keys()
     assert (view["state"], view["node"], view["attempt"], view["token"]) == ("running", "node-2", 1, token)
     assert view["progress"] == {"done": 3, "total": 10, "unit": "rows"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from node.liveness.detector import Detector, Verdict
+from node.liveness.detector import Detector, LivenessVerdict
 from node.liveness.evidence import Evidence
-from node.liveness.message import Answer, Beat
+from node.liveness.message import Beat, HeartbeatAnswer
 from node.liveness.view import Peer, View
 from node.state.value import Settings
 from tests.unit.node.liveness.views import having, peer, view
@@ -29,12 +29,12 @@ def beat(
     return Beat(member, incarnation, term, now_s - 90, echo_s)
 
 
-def granted(answer: Answer | None) -> bool:
+def granted(answer: HeartbeatAnswer | None) -> bool:
     assert answer is not None
     return answer.lease_s is not None
 
 
-def keep_well(detector: Detector, members: str, since_s: float, until_s: float) -> list[Verdict]:
+def keep_well(detector: Detector, members: str, since_s: float, until_s: float) -> list[LivenessVerdict]:
     """Those heartbeat in time, from `since_s` on, and the leader ticks; gives the verdicts meanwhile."""
     verdicts = []
     now_s = since_s
@@ -59,7 +59,7 @@ def gone(evidence: Evidence, member: str = "c", at_s: float = ELECTED_S + 0.25) 
 
 
 def test_an_answer_repeats_what_it_answers_and_bears_the_leaders_clock(detector: Detector) -> None:
-    assert detector.beat(beat(echo_s=99.9), 100.0) == Answer("a", 1, 1, 1, 10.0, 100.0, 2.0)
+    assert detector.beat(beat(echo_s=99.9), 100.0) == HeartbeatAnswer("a", 1, 1, 1, 10.0, 100.0, 2.0)
 
 
 def test_a_first_heartbeat_is_answered_without_a_lease(detector: Detector) -> None:
@@ -155,13 +155,13 @@ def test_no_lease_while_a_mark_down_is_under_way(detector: Detector) -> None:
 def test_a_silent_member_is_marked_down_after_lease_and_margin(detector: Detector) -> None:
     keep_well(detector, "abc", 100.0, 104.0)
     assert keep_well(detector, "ab", 104.25, 106.25) == []
-    assert keep_well(detector, "ab", 106.5, 106.5) == [Verdict("c", 1, "silent", 1)]
+    assert keep_well(detector, "ab", 106.5, 106.5) == [LivenessVerdict("c", 1, "silent", 1)]
 
 
 def test_nobody_is_marked_down_before_what_an_older_leader_granted_is_over(detector: Detector) -> None:
     """window_s + lease_s + margin_s after its own election."""
     assert keep_well(detector, "ab", ELECTED_S, ELECTED_S + WAIT_S - 0.25) == []
-    assert keep_well(detector, "ab", ELECTED_S + WAIT_S, ELECTED_S + WAIT_S) == [Verdict("c", 1, "silent", 1)]
+    assert keep_well(detector, "ab", ELECTED_S + WAIT_S, ELECTED_S + WAIT_S) == [LivenessVerdict("c", 1, "silent", 1)]
 
 
 def test_each_election_begins_the_wait_anew(detector: Detector) -> None:
@@ -182,7 +182,7 @@ def test_a_late_loop_extends_everybodys_deadline_by_as_much(detector: Detector) 
     keep_well(detector, "abc", 100.0, 110.0)
     assert detector.tick(120.0) == []
     assert keep_well(detector, "ab", 120.0, 121.75) == []
-    assert keep_well(detector, "ab", 122.0, 122.5) == [Verdict("c", 1, "silent", 1)]
+    assert keep_well(detector, "ab", 122.0, 122.5) == [LivenessVerdict("c", 1, "silent", 1)]
 
 
 def test_a_leader_that_is_cut_off_blames_nobody(detector: Detector) -> None:
@@ -197,7 +197,7 @@ def test_an_earlier_incarnations_heartbeats_are_not_the_members(detector: Detect
         now_s = 100.0 + quarter / 4
         detector.beat(beat("c", now_s, echo_s=now_s - 0.1, incarnation=1), now_s)
         verdicts += keep_well(detector, "ab", now_s, now_s)
-    assert verdicts[0] == Verdict("c", 2, "silent", 1)
+    assert verdicts[0] == LivenessVerdict("c", 2, "silent", 1)
 
 
 def test_a_new_incarnation_is_watched_from_its_join_on(detector: Detector) -> None:
@@ -206,7 +206,7 @@ def test_a_new_incarnation_is_watched_from_its_join_on(detector: Detector) -> No
     assert keep_well(detector, "ab", 103.75, 110.0) == []
     detector.look(view(peers=having("c", 2)), 110.0)
     assert keep_well(detector, "ab", 110.0, 112.25) == []
-    assert keep_well(detector, "ab", 112.5, 112.5) == [Verdict("c", 2, "silent", 1)]
+    assert keep_well(detector, "ab", 112.5, 112.5) == [LivenessVerdict("c", 2, "silent", 1)]
 
 
 def test_a_verdict_is_given_again_each_second_until_the_state_shows_it(detector: Detector) -> None:
@@ -233,7 +233,7 @@ def test_gone_is_at_once_and_needs_neither_silence_nor_the_wait_of_an_election(e
     gone(evidence)
     detector = Detector(evidence)
     detector.look(view(), 101.0)
-    assert detector.tick(101.0) == [Verdict("c", 1, "gone", 1)]
+    assert detector.tick(101.0) == [LivenessVerdict("c", 1, "gone", 1)]
 
 
 def test_gone_leaves_the_workers_margin_s_to_end(evidence: Evidence) -> None:
@@ -242,7 +242,7 @@ def test_gone_leaves_the_workers_margin_s_to_end(evidence: Evidence) -> None:
     detector.look(view(settings=Settings(margin_s=2.0)), 101.0)
     assert detector.tick(101.0) == []
     assert detector.next_s(101.0) == pytest.approx(102.25)
-    assert detector.tick(102.25) == [Verdict("c", 1, "gone", 1)]
+    assert detector.tick(102.25) == [LivenessVerdict("c", 1, "gone", 1)]
 
 
 def test_gone_needs_the_lead_entry(evidence: Evidence) -> None:
@@ -257,7 +257,7 @@ def test_refusal_is_death_switches_gone_off(evidence: Evidence) -> None:
     detector = Detector(evidence)
     detector.look(view(settings=Settings(refusal_is_death=False)), 101.0)
     assert keep_well(detector, "ab", 101.0, 104.25) == []
-    assert keep_well(detector, "ab", 104.5, 104.5) == [Verdict("c", 1, "silent", 1)]
+    assert keep_well(detector, "ab", 104.5, 104.5) == [LivenessVerdict("c", 1, "silent", 1)]
 
 
 def test_gone_is_said_of_that_incarnation_only(evidence: Evidence) -> None:
@@ -277,7 +277,7 @@ def test_longer_waits_hold_for_verdicts_at_once_and_for_leases_when_all_know_of_
     answer = detector.beat(beat(echo_s=110.0), 110.1)
     assert answer is not None and answer.lease_s == 2.0
     assert keep_well(detector, "ab", 110.25, 120.25) == []
-    assert keep_well(detector, "ab", 120.5, 120.5) == [Verdict("c", 1, "silent", 1)]
+    assert keep_well(detector, "ab", 120.5, 120.5) == [LivenessVerdict("c", 1, "silent", 1)]
     keep_well(detector, "ab", 120.75, 122.0)
     answer = detector.beat(beat(echo_s=122.0), 122.1)
     assert answer is not None and answer.lease_s == 10.0
@@ -291,4 +291,4 @@ def test_shorter_waits_hold_for_leases_at_once_and_for_verdicts_when_the_old_lea
     answer = detector.beat(beat(echo_s=120.0), 120.1)
     assert answer is not None and answer.lease_s == 2.0
     assert keep_well(detector, "ab", 120.25, 130.25) == []
-    assert keep_well(detector, "ab", 130.5, 130.5) == [Verdict("c", 1, "silent", 1)]
+    assert keep_well(detector, "ab", 130.5, 130.5) == [LivenessVerdict("c", 1, "silent", 1)]

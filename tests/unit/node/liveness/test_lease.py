@@ -3,15 +3,15 @@
 import pytest
 
 from node.liveness.lease import Lease, LeaseNow
-from node.liveness.message import Answer, Beat
+from node.liveness.message import Beat, HeartbeatAnswer
 from node.liveness.view import View
 from tests.unit.node.liveness.views import having, view
 
 
 def answer(
     sent_s: float, lease_s: float | None = 2.0, *, term: int = 1, incarnation: int = 1, now_s: float = 500.0
-) -> Answer:
-    return Answer("a", 1, incarnation, term, sent_s, now_s, lease_s)
+) -> HeartbeatAnswer:
+    return HeartbeatAnswer("a", 1, incarnation, term, sent_s, now_s, lease_s)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from node.liveness.detector import Detector, Verdict
+from node.liveness.detector import Detector, LivenessVerdict
 from node.liveness.evidence import Evidence
 from node.liveness.lease import Lease, LeaseNow
 from node.liveness.message import BEAT_S, Beat
@@ -40,7 +40,7 @@ class Wires:
     def on_lease(self, lease: LeaseNow) -> None:
         self.leases.append(lease)
 
-    def on_verdict(self, verdict: Verdict) -> None:
+    def on_verdict(self, verdict: LivenessVerdict) -> None:
         pass
 
     def on_clock(self, agreed_us: int, sent_s: float, now_s: float) -> None:

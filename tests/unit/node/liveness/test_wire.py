@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.cluster_id import ClusterId
-from node.liveness.message import Answer, Beat
+from node.identity.cluster_id import ClusterId
+from node.liveness.message import Beat, HeartbeatAnswer
 from node.liveness.wire import (
     CONTENT_BYTES_MAX,
     MAGIC,
@@ -15,28 +15,28 @@ from node.liveness.wire import (
     REFUSAL,
     BadPeerError,
     Bye,
-    Channel,
+    HeartbeatChannel,
     StrangerError,
 )
 
 BEAT = Beat("node-1", 3, 7, 1234.5, 99.25, 1_794_000_000_000_000)
-ANSWER = Answer("node-2", 4, 3, 7, 1234.5, 100.0, 2.0, 1_794_000_000_000_000)
+ANSWER = HeartbeatAnswer("node-2", 4, 3, 7, 1234.5, 100.0, 2.0, 1_794_000_000_000_000)
 
 
-def channel(secret: bytes = b"s", nonce: bytes = b"n", cluster: str = "", *, dialled: bool = False) -> Channel:
+def channel(secret: bytes = b"s", nonce: bytes = b"n", cluster: str = "", *, dialled: bool = False) -> HeartbeatChannel:
     """One end."""
     name = "dialler" if dialled else "listener"
-    return Channel(secret, name, ClusterId(cluster), (nonce * NONCE_BYTES)[:NONCE_BYTES], dialled=dialled)
+    return HeartbeatChannel(secret, name, ClusterId(cluster), (nonce * NONCE_BYTES)[:NONCE_BYTES], dialled=dialled)
 
 
-def greeted(dialler: Channel, listener: Channel) -> tuple[Channel, Channel]:
+def greeted(dialler: HeartbeatChannel, listener: HeartbeatChannel) -> tuple[HeartbeatChannel, HeartbeatChannel]:
     """Both, and each knows the other's nonce."""
     assert dialler.feed(listener.greeting()) == []
     assert listener.feed(dialler.greeting()) == []
     return dialler, listener
 
 
-def pair(seed: bytes = b"n", clusters: tuple[str, str] = ("", "")) -> tuple[Channel, Channel]:
+def pair(seed: bytes = b"n", clusters: tuple[str, str] = ("", "")) -> tuple[HeartbeatChannel, HeartbeatChannel]:
     """The one that dialled and the one that listened, greeted and introduced."""
     dialler, listener = greeted(channel(nonce=seed, cluster=clusters[0], dialled=True), channel(cluster=clusters[1]))
     assert listener.feed(dialler.introduction()) == []
@@ -70,8 +70,10 @@ def test_whoever_does_not_say_of_which_cluster_it_is_says_nothing_else() -> None
         listener.feed(dialler.pack(BEAT))
 
 
-@pytest.mark.parametrize("message", [BEAT, ANSWER, Beat("a", 0, 0, 0.5, None), Answer("b", 1, 1, 1, 1.0, 2.0, None)])
-def test_what_one_packs_the_other_reads(message: Beat | Answer) -> None:
+@pytest.mark.parametrize(
+    "message", [BEAT, ANSWER, Beat("a", 0, 0, 0.5, None), HeartbeatAnswer("b", 1, 1, 1, 1.0, 2.0, None)]
+)
+def test_what_one_packs_the_other_reads(message: Beat | HeartbeatAnswer) -> None:
     dialler, listener = pair()
     assert listener.feed(dialler.pack(message)) == [message]
     assert dialler.feed(listener.pack(message)) == [message]

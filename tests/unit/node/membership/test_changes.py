@@ -5,7 +5,7 @@ from concurrent.futures import Future
 
 from node.membership.changes import Membership
 from node.raft.errors import ChangeRefused
-from node.raft.machine import Role
+from node.raft.ports import RaftRole
 from node.state.entries import AddMember, Entry, MarkDown, RemoveMember, Seed, TakeLead
 from node.state.value import Result
 from tests.unit.node.loop import Naps, serving, turns, until
@@ -47,7 +47,7 @@ class Here:
         self.history = cluster(*members)
         self.history.must(TakeLead(NOW_US, "a", 1))
         self.raft = Raft(*members)
-        self.role = Role(1, "a", True, True, True)
+        self.role = RaftRole(1, "a", True, True, True)
         self.naps = Naps(held=True)
         self.membership = Membership(
             "a",
@@ -212,7 +212,11 @@ def test_the_leader_finishes_what_others_have_begun_after_leaving_them_time() ->
 
 def test_only_who_leads_finishes_it() -> None:
     async def scenario() -> None:
-        for role in (Role(1, "b", False, True, True), Role(2, "a", True, True, True), Role(1, "a", True, True, False)):
+        for role in (
+            RaftRole(1, "b", False, True, True),
+            RaftRole(2, "a", True, True, True),
+            RaftRole(1, "a", True, True, False),
+        ):
             here = Here()
             here.role = role
             here.history.must(AddMember(NOW_US, D))

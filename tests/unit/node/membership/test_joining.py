@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from node.execution.leftovers import LeftoversRemain
-from node.membership.belonging import Belonging, Removed
 from node.membership.joining import PAUSE_S, PAUSE_S_MAX, Joining
+from node.membership.removal_watch import Belonging, Removed
 from node.raft.errors import NoQuorum
-from node.raft.machine import Role
+from node.raft.ports import RaftRole
 from node.state.entries import AddMember, Drain, Entry, Join, MarkDown, RemoveMember
 from node.state.value import Result
 from tests.unit.node.loop import Naps, serving, turns, until
@@ -176,7 +176,7 @@ def test_one_that_is_being_removed_or_has_been_does_not_join_again() -> None:
 def test_one_that_resigned_and_was_removed_knows_that_it_has_been_removed(caplog: pytest.LogCaptureFixture) -> None:
     """It resigns before it says that it is down, and that is what removes it."""
     newcomer = Newcomer().added()
-    role = Role(1, "a", False, True, True)
+    role = RaftRole(1, "a", False, True, True)
 
     async def scenario() -> None:
         await until(lambda: newcomer.joining.standing)

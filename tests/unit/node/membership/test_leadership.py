@@ -4,7 +4,7 @@ import asyncio
 
 from node.membership.leadership import PAUSE_S, PAUSE_S_MAX, Leadership
 from node.raft.errors import NoQuorum
-from node.raft.machine import Role
+from node.raft.ports import RaftRole
 from node.state.entries import Entry
 from node.state.value import RULES, Lead, Result
 from tests.unit.node.loop import Naps, serving, turns, until
@@ -14,9 +14,9 @@ from tests.unit.node.state.given import History, cluster, seed
 class Elected:
     """Member `a`, which leads in term 3 unless a test says otherwise, and what it proposes."""
 
-    def __init__(self, history: History, role: Role | None = None) -> None:
+    def __init__(self, history: History, role: RaftRole | None = None) -> None:
         self.history = history
-        self.role = role or Role(3, "a", True, True, True)
+        self.role = role or RaftRole(3, "a", True, True, True)
         self.said: list[str] = []
         self.answers: list[Result | Exception] = []
         self.naps = Naps()
@@ -53,7 +53,7 @@ class Elected:
 def test_the_first_leader_founds_the_cluster_and_says_that_it_leads() -> None:
     elected = Elected(History())
     serving(elected.serve())
-    assert elected.said == ["Found", "TakeLead"]
+    assert elected.said == ["FoundCluster", "TakeLead"]
     assert list(elected.history.state.slots) == ["a", "b"]
     assert elected.history.state.lead == Lead(3, "a", RULES)
 
@@ -65,7 +65,7 @@ def test_a_later_leader_only_says_that_it_leads_and_once() -> None:
 
 
 def test_who_does_not_lead_says_nothing() -> None:
-    elected = Elected(cluster("a", "b"), Role(3, "b", False, True, True))
+    elected = Elected(cluster("a", "b"), RaftRole(3, "b", False, True, True))
     serving(elected.serve())
     assert elected.said == []
 

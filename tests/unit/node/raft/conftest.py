@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.wired import World
+from testkit.wired import World
 
 
 @contextmanager

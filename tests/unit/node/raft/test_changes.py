@@ -8,10 +8,10 @@ import pytest
 from pysyncobj.config import FAIL_REASON
 
 from node.raft import membership
-from node.raft.changes import Change, Changes
+from node.raft.changes import Changes, MembershipChange
 from node.raft.transport import UNLISTED_MAX
+from testkit.wired import Wired, World
 from tests.unit.node.raft.conftest import agreed
-from tests.wired import Wired, World
 
 
 def part(world: World, side: set[str]) -> None:
@@ -103,7 +103,7 @@ def test_who_is_refused_since_another_change_is_under_way_asks_again_until_it_is
     leader: Wired = five.until(five.leader)
     one, other, gone, also = (five.running[name] for name in five.names if name != leader.me)
     asking = {one.me: (Changes(), gone.me), other.me: (Changes(), also.me)}
-    changes = {name: Change("rem", member, member, five.now_s + 10) for name, (_, member) in asking.items()}
+    changes = {name: MembershipChange("rem", member, member, five.now_s + 10) for name, (_, member) in asking.items()}
     for name, (queue, _) in asking.items():
         queue.add(changes[name])
         queue.step(five.running[name].consensus, five.now_s)

@@ -11,11 +11,11 @@ from pysyncobj.poller import POLL_EVENT_TYPE
 from pysyncobj.tcp_connection import CONNECTION_STATE, TcpConnection
 
 from node.raft import membership, messages
-from node.raft.connections import HANDSHAKE_BYTES, READ_BYTES, Connection
+from node.raft.connections import HANDSHAKE_BYTES, READ_BYTES, PeerConnection
 from node.raft.consensus import BATCH_BYTES
-from node.raft.machine import Timing
+from node.raft.encryption import NONCE_BYTES, EncryptedChannel, Seal
 from node.raft.messages import MESSAGE_BYTES, BadMessage, Message
-from node.raft.sealing import NONCE_BYTES, Channel, Seal
+from node.raft.ports import RaftTiming
 from node.raft.snapshots import PIECE_BYTES
 
 SEAL = Seal("the secret")
@@ -77,11 +77,11 @@ class End:
 
     def __init__(self, sock: Socket, *, greeted: bool = True) -> None:
         self.socket, self.poller = sock, Poller()
-        self.connection = Connection(self.poller, socket=sock, recvBufferSize=256 << 10)
+        self.connection = PeerConnection(self.poller, socket=sock, recvBufferSize=256 << 10)
         self.connection.encryptor = SEAL
         self.came: list[Any] = []
         self.connection.setOnMessageReceivedCallback(self.came.append)
-        self.there = Channel(SEAL._key, b"t" * NONCE_BYTES, dialled=True)
+        self.there = EncryptedChannel(SEAL._key, b"t" * NONCE_BYTES, dialled=True)
         if greeted:
             self.greet()
 
@@ -171,8 +171,8 @@ def test_the_limits_are_above_what_members_send() -> None:
     answer = {"type": "cluster", "id": "c" * 16, "member": name, "start": "s" * 16, "term": 1}
     assert max(len(end.sealed(message)) for message in (introduction, answer)) < HANDSHAKE_BYTES
     entries = [
-        (b"\0" + os.urandom(Timing().entry_bytes), number, 1)
-        for number in range(BATCH_BYTES // Timing().entry_bytes + 1)
+        (b"\0" + os.urandom(RaftTiming().entry_bytes), number, 1)
+        for number in range(BATCH_BYTES // RaftTiming().entry_bytes + 1)
     ]
     assert sum(len(entry) for entry, *_ in entries) > BATCH_BYTES > PIECE_BYTES
     assert 2 * len(end.sealed({**append(0), "entries": entries})) < MESSAGE_BYTES
@@ -271,13 +271,13 @@ def test_a_dial_without_a_file_descriptor_is_put_off(monkeypatch: pytest.MonkeyP
         raise OSError(errno.EMFILE, "too many open files")
 
     monkeypatch.setattr(tcp_connection.socket, "socket", none_left)
-    dialled = Connection(Poller())
+    dialled = PeerConnection(Poller())
     assert not dialled.connect("127.0.0.1", 1)
     assert dialled.state == CONNECTION_STATE.DISCONNECTED
 
 
 def test_the_librarys_connections_are_these() -> None:
-    assert transport.TcpConnection is Connection
+    assert transport.TcpConnection is PeerConnection
     source = inspect.getsource(TcpConnection)
     for name in ("__tryReadBuffer(self)", "__processParseMessage(self)", "__processConnection(self"):
         assert f"def {name}" in source

@@ -2,8 +2,8 @@
 
 import pytest
 
-from node.raft.folder import JOURNAL, LOST
-from tests.wired import Wired, World
+from node.raft.log_store import JOURNAL, LOST
+from testkit.wired import Wired, World
 
 
 def slow_write(world: World, member: Wired) -> None:

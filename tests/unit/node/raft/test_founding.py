@@ -10,8 +10,8 @@ from node.raft.founding import (
     Bound,
     ClusterElsewhere,
     Founding,
+    FoundingWait,
     Told,
-    Waiting,
     bound_by,
     read,
     told_by,
@@ -57,10 +57,10 @@ def test_a_majority_founds_nothing_and_says_who_is_silent() -> None:
     for _ in range(3):
         talk(a, b)
     assert a.founding == b.founding == ""
-    assert a.outlook(NOW_S) == Waiting(silent=("c",))
+    assert a.outlook(NOW_S) == FoundingWait(silent=("c",))
     said = "waiting to found a cluster: c has not answered (not started, out of reach, or another secret)"
     assert str(a.outlook(NOW_S)) == said
-    assert a.outlook(NOW_S + FRESH_S + 1) == Waiting(silent=("b", "c")), "an answer does not count for ever"
+    assert a.outlook(NOW_S + FRESH_S + 1) == FoundingWait(silent=("b", "c")), "an answer does not count for ever"
 
 
 def test_lists_that_differ_found_nothing_and_what_differs_is_said() -> None:
@@ -68,7 +68,7 @@ def test_lists_that_differ_found_nothing_and_what_differs_is_said() -> None:
     for _ in range(3):
         talk(a, b, c)
     assert a.founding == ""
-    assert a.outlook(NOW_S) == Waiting(differing=(("c", ("c",), ("d",)),))
+    assert a.outlook(NOW_S) == FoundingWait(differing=(("c", ("c",), ("d",)),))
     said = "the list of members that c has (ROTA_MEMBERS) differs from the one here: it lacks c and it names d besides"
     assert said in str(a.outlook(NOW_S))
 

@@ -8,7 +8,7 @@ from pysyncobj.transport import TCPTransport
 
 from node.raft.adapter import Raft
 from node.raft.addresses import Book
-from node.resolver import Resolver
+from node.runtime.dns import Resolver
 
 METHODS = [
     "doApplyCommand",

@@ -4,20 +4,20 @@ import pytest
 
 from node.raft.barriers import Barriers
 from node.raft.errors import NoQuorum, OutcomeUnknown, Overloaded
-from node.raft.proposals import Proposals, Waiting
+from node.raft.proposals import Proposals, WaitingProposal
 from node.state.entries import Cancel, Proposal, ProposalId
 from node.state.value import Result
 
 
-def waiting(sequence: int, deadline_s: float = 100.0, size: int = 10) -> Waiting:
-    return Waiting(Proposal(ProposalId("n1", 1, sequence), Cancel(0, "run")), bytes(size), deadline_s)
+def waiting(sequence: int, deadline_s: float = 100.0, size: int = 10) -> WaitingProposal:
+    return WaitingProposal(Proposal(ProposalId("n1", 1, sequence), Cancel(0, "run")), bytes(size), deadline_s)
 
 
 def queue(batch_bytes: int = 50, flights: int = 2) -> Proposals:
     return Proposals(batch_bytes=batch_bytes, waiting_bytes=1_000, resend_s=2.0, flights=flights)
 
 
-def sequences(batch: list[Waiting]) -> list[int]:
+def sequences(batch: list[WaitingProposal]) -> list[int]:
     return [each.proposal.id.sequence for each in batch]
 
 

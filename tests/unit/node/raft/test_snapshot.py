@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from node import durable
 from node.raft import snapshot
 from node.raft.errors import DamagedData
 from node.raft.snapshot import Header
+from node.storage import atomic
 
 HEADER = Header((b"last", 12, 3), (b"prev", 11, 2), ("n1 localhost 1", "n2 localhost 2"))
 PIECES = [b"one" * 100, b"two", bytes(5_000)]
@@ -15,7 +15,7 @@ PIECES = [b"one" * 100, b"two", bytes(5_000)]
 
 def written(folder: Path) -> Path:
     snapshot.write(folder / "written", HEADER, PIECES)
-    durable.replace(folder / "written", folder / "snapshot")
+    atomic.replace(folder / "written", folder / "snapshot")
     return folder / "snapshot"
 
 

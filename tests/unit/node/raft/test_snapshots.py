@@ -11,16 +11,16 @@ import pytest
 
 from node.raft import snapshot
 from node.raft.errors import Broken
-from node.raft.machine import Timing
+from node.raft.ports import RaftTiming
 from node.raft.snapshot import Header
 from node.raft.snapshots import PIECE_BYTES, Snapshots, unhurried
-from tests.wired import Wired, World
+from testkit.wired import Wired, World
 
 
 @pytest.fixture
 def short(tmp_path: Path) -> Iterator[World]:
     """Three members whose logs hold ten entries at most."""
-    made = World(tmp_path, "abc", Timing(log_entries=10))
+    made = World(tmp_path, "abc", RaftTiming(log_entries=10))
     with made.clock():
         made.start()
         made.connect_all()
@@ -47,7 +47,7 @@ def test_whoever_writes_a_snapshot_rests_after_each_piece() -> None:
 
 def test_a_long_log_is_compacted_once(tmp_path: Path) -> None:
     """Asked for again while it is being written, the library would begin another one right after it."""
-    world = World(tmp_path, "a", Timing(log_entries=1_000, log_bytes=20_000))
+    world = World(tmp_path, "a", RaftTiming(log_entries=1_000, log_bytes=20_000))
     taken: list[int] = []
     with world.clock():
         world.start()
@@ -68,7 +68,7 @@ def test_a_long_log_is_compacted_once(tmp_path: Path) -> None:
 
 
 def test_members_compact_their_logs_one_by_one(tmp_path: Path) -> None:
-    world = World(tmp_path, "abc", Timing(log_entries=60))
+    world = World(tmp_path, "abc", RaftTiming(log_entries=60))
     with world.clock():
         world.start()
         world.connect_all()

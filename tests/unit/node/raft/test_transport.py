@@ -9,13 +9,13 @@ from pysyncobj.tcp_connection import CONNECTION_STATE
 from pysyncobj.transport import TCPTransport
 
 from node.raft import messages
-from node.raft.claim import PATIENCE_S
 from node.raft.connections import HANDSHAKE_BYTES
-from node.raft.machine import Timing
+from node.raft.duplicate_starts import PROBE_S
 from node.raft.messages import MESSAGE_BYTES, BadMessage
-from node.raft.namesakes import PROBE_S
+from node.raft.ports import RaftTiming
+from node.raft.start_claim import PATIENCE_S
 from node.raft.transport import BACKLOG_BYTES, CALL_S, PIECE_BACKLOG_BYTES, PING_S, STRANGER_S, UNKNOWN_MAX, UNKNOWN_S
-from tests.wired import Wire, Wired, World
+from testkit.wired import Wire, Wired, World
 
 
 class Caller:
@@ -138,10 +138,10 @@ def test_a_dial_that_hangs_is_given_up(world: World, ready: bool) -> None:
     wire.state, wire.ready = CONNECTION_STATE.CONNECTING, ready
     leader.transport._connections[leader.node(follower.me)] = wire
     leader.transport._lastConnectAttempt[leader.node(follower.me)] = world.now_s
-    world.now_s += Timing().dial_s / 2
+    world.now_s += RaftTiming().dial_s / 2
     leader.tick()
     assert wire.state == CONNECTION_STATE.CONNECTING
-    world.now_s += Timing().dial_s
+    world.now_s += RaftTiming().dial_s
     leader.tick()
     assert wire.state == CONNECTION_STATE.DISCONNECTED
 

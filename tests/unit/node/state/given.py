@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from node.state.apply import Applied, apply
-from node.state.entries import Claim, Entry, Found, Join, Proposal, ProposalId, Put, PutTasks, Seed
-from node.state.value import Ended, Result, Run, State
+from node.state.entries import Claim, Entry, FoundCluster, Join, Proposal, ProposalId, Put, PutTasks, Seed
+from node.state.value import EndedRun, Result, Run, State
 from tasks.spec import Spec
 
 DAY_US = 86_400_000_000
@@ -32,7 +32,7 @@ class History:
 
     state: State = field(default_factory=State)
     sequence: int = 0
-    ended: list[Ended] = field(default_factory=list)
+    ended: list[EndedRun] = field(default_factory=list)
     last: Applied = field(default_factory=lambda: Applied(State(), Result("ok")))
 
     def do(self, entry: Entry) -> Result:
@@ -64,7 +64,7 @@ class History:
 def cluster(*members: str) -> History:
     """A founded cluster whose members are up."""
     history = History()
-    history.must(Found(NOW_US, "cluster", tuple(seed(member) for member in members)))
+    history.must(FoundCluster(NOW_US, "cluster", tuple(seed(member) for member in members)))
     for member in members:
         history.must(joining(member))
     return history

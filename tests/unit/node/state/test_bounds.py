@@ -8,7 +8,18 @@ from immutables import Map
 from node.duty.decide import needs
 from node.state import attempts, bounds, occurrences
 from node.state.codec import from_pieces, snapshot_pieces
-from node.state.entries import Cancel, Checkpoint, Claim, DeleteTask, Finish, PassOver, Put, PutTasks, Start, TakeLead
+from node.state.entries import (
+    Cancel,
+    Checkpoint,
+    Claim,
+    DeleteTask,
+    Finish,
+    Put,
+    PutTasks,
+    SkipOccurrences,
+    Start,
+    TakeLead,
+)
 from node.state.value import RULES
 from tests.unit.node.state.given import NOW_US, History, cluster, packed
 
@@ -36,7 +47,7 @@ def test_the_active_runs_of_a_task_are_bounded_and_so_is_what_they_hold(monkeypa
     asked = needs(history.state, "t", history.state.members["a"], LATER_US + 6 * S_US)
     assert not asked.wishes
     [entry] = asked.entries
-    assert isinstance(entry, PassOver)
+    assert isinstance(entry, SkipOccurrences)
     history.must(entry)
     assert "t has 5 active runs" in (history.ended[-1].error or "")
 

@@ -31,7 +31,7 @@ from tests.unit.node.state.given import NOW_US, cluster, joining, packed
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 ONE_OF_EACH: list[Entry] = [
-    entries.Found(1, "c", (Seed("a", "h", 1, 2),)),
+    entries.FoundCluster(1, "c", (Seed("a", "h", 1, 2),)),
     entries.TakeLead(1, "a", 1),
     joining("a", labels=(("disk", "ssd"),)),
     entries.AddMember(1, Seed("b", "h", 1, 2)),
@@ -39,20 +39,20 @@ ONE_OF_EACH: list[Entry] = [
     entries.Drain(1, "b", True),
     entries.StandAside(1, "b", 1, "no room"),
     MarkDown(1, "b", 1, "silent", 2),
-    entries.Change(1, {"lease_s": 2.5, "balance_slack_milli": None}),
+    entries.ChangeSettings(1, {"lease_s": 2.5, "balance_slack_milli": None}),
     PutTasks(1, (Put(b"x"), Put(b"y", 3))),
     entries.DeleteTask(1, "t", 2),
     entries.Pause(1, "t", False),
     Start(1, "t", {"x": [1, None, {"y": "é"}]}, 2, "k"),
     entries.Enqueue(1, "t", (1, 2)),
-    entries.PassOver(1, "t", "missed", (1, 2)),
+    entries.SkipOccurrences(1, "t", "missed", (1, 2)),
     entries.Claim(1, "t", 2, "a", 1, "t~1"),
     entries.Began(1, "t~1", 1),
     Checkpoint(1, "t~1", 1, b"\x00\xff"),
     entries.Finish(1, "t~1", 1, "failed", {"rows": 1.5}, "broke", retry=False),
     Cancel(1, "t~1", "why"),
     entries.Refound(1, "d", "a"),
-    entries.PutBack(
+    entries.RestoreTasks(
         1, 0, 5, 2, {"lease_s": 3.0}, (entries.Kept(packed("t"), 2, 1, 1, 1, 1, requests=(("k", "t~1"),)),)
     ),
 ]
@@ -84,8 +84,8 @@ def test_one_of_each_entry_comes_back_as_it_was() -> None:
 
 
 def test_the_codes_in_the_log_stay_what_they_are() -> None:
-    names = "Found TakeLead Join AddMember RemoveMember Drain MarkDown Change PutTasks DeleteTask Pause Start Enqueue"
-    names += " PassOver Claim Began Checkpoint Finish Cancel Refound PutBack StandAside"
+    names = "FoundCluster TakeLead Join AddMember RemoveMember Drain MarkDown ChangeSettings PutTasks DeleteTask"
+    names += " Pause Start Enqueue SkipOccurrences Claim Began Checkpoint Finish Cancel Refound RestoreTasks StandAside"
     assert [CODES[code].__name__ for code in range(1, 23)] == names.split()
 
 

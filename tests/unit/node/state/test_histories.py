@@ -13,7 +13,7 @@ from node.state.entries import (
     AddMember,
     Began,
     Cancel,
-    Change,
+    ChangeSettings,
     Checkpoint,
     Claim,
     DeleteTask,
@@ -21,21 +21,21 @@ from node.state.entries import (
     Enqueue,
     Entry,
     Finish,
-    Found,
+    FoundCluster,
     Join,
     MarkDown,
-    PassOver,
     Pause,
     Proposal,
     ProposalId,
     Put,
     PutTasks,
     RemoveMember,
+    SkipOccurrences,
     Start,
     TakeLead,
 )
 from node.state.registry import PLACING
-from node.state.value import Ended, Result, State
+from node.state.value import EndedRun, Result, State
 from node.state.windows import KEPT, SLACK
 from tasks.run import ACTIVE, HELD, may_follow
 from tests.unit.node.state.given import NOW_US, joining, packed, seed
@@ -82,7 +82,7 @@ class Histories(RuleBasedStateMachine):
 
     @initialize()
     def found(self) -> None:
-        self.propose(Found(NOW_US, "cluster", (seed("a"), seed("b"), seed("c"))))
+        self.propose(FoundCluster(NOW_US, "cluster", (seed("a"), seed("b"), seed("c"))))
         for member in "abc":
             self.propose(joining(member))
         often = packed("t", schedule={"every_s": 1}, overlap="allow", failover={"max": 2})
@@ -120,7 +120,7 @@ class Histories(RuleBasedStateMachine):
     def govern(self, member: str, *, on: bool, term: int) -> None:
         self.propose(Drain(self.clock_us, member, on))
         self.propose(TakeLead(self.clock_us, member, term))
-        self.propose(Change(self.clock_us, {"balance_slack_milli": term * 100 - 100, "lease_s": 1 + term}))
+        self.propose(ChangeSettings(self.clock_us, {"balance_slack_milli": term * 100 - 100, "lease_s": 1 + term}))
 
     @rule(
         task=TASKS,
@@ -156,7 +156,9 @@ class Histories(RuleBasedStateMachine):
     def settle(self, task: str, ago: list[int], what: Any) -> None:
         times = tuple(self.clock_us - seconds * SECOND_US for seconds in ago)
         self.propose(
-            Enqueue(self.clock_us, task, times) if what == "enqueue" else PassOver(self.clock_us, task, what, times)
+            Enqueue(self.clock_us, task, times)
+            if what == "enqueue"
+            else SkipOccurrences(self.clock_us, task, what, times)
         )
 
     @rule(task=TASKS, member=MEMBERS, ahead_s=st.integers(0, 3), early=st.integers(0, 9), late=st.integers(0, 9))
@@ -280,7 +282,7 @@ class Histories(RuleBasedStateMachine):
         self.state = batch.state
         return batch
 
-    def check_step(self, before: State, ended: list[Ended]) -> None:
+    def check_step(self, before: State, ended: list[EndedRun]) -> None:
         after = self.state
         assert after.epoch == before.epoch + (_placing(before) != _placing(after)), "section 4's list, and nothing else"
         for task, row in after.tasks.items():

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from node.state.entries import (
     AddMember,
-    Change,
+    ChangeSettings,
     Drain,
     Finish,
-    Found,
+    FoundCluster,
     MarkDown,
     Refound,
     RemoveMember,
@@ -24,7 +24,7 @@ EVERY = {"every_s": 1}
 def test_a_cluster_is_founded_once() -> None:
     history = cluster("a", "b")
     assert history.state.slots == ("a", "b")
-    assert history.do(Found(LATER_US, "another", (seed("a"),))).code == "founded"
+    assert history.do(FoundCluster(LATER_US, "another", (seed("a"),))).code == "founded"
     assert history.state.cluster_id == "cluster"
 
 
@@ -174,12 +174,12 @@ def test_settings_change_all_or_none() -> None:
     history = cluster("a")
     for wrong in ({"lease_s": "2"}, {"lease_s": 0}, {"leases": 2}, {"balance_slack_milli": -1}, {"history_days": True}):
         before = history.state.settings
-        assert history.do(Change(LATER_US, {"margin_s": 1, **wrong})).code == "invalid"
+        assert history.do(ChangeSettings(LATER_US, {"margin_s": 1, **wrong})).code == "invalid"
         assert history.state.settings == before
     epoch = history.state.epoch
-    history.must(Change(LATER_US, {"lease_s": 3}))
+    history.must(ChangeSettings(LATER_US, {"lease_s": 3}))
     assert (history.state.settings.lease_s, history.state.epoch) == (3.0, epoch)
-    history.must(Change(LATER_US, {"balance_slack_milli": None}))
+    history.must(ChangeSettings(LATER_US, {"balance_slack_milli": None}))
     assert history.state.epoch == epoch + 1
 
 

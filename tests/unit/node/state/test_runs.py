@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from node.state.entries import Began, Cancel, Checkpoint, Claim, Drain, Finish, MarkDown, PassOver, Start
+from node.state.entries import Began, Cancel, Checkpoint, Claim, Drain, Finish, MarkDown, SkipOccurrences, Start
 from tests.unit.node.state.given import NOW_US, cluster
 
 FIRST_US = NOW_US + 1_000_000
@@ -26,7 +26,7 @@ def test_of_two_claims_for_one_occurrence_one_is_refused() -> None:
 def test_an_occurrence_that_was_passed_over_is_not_claimed() -> None:
     history = cluster("a")
     history.put("t", schedule=EVERY)
-    history.must(PassOver(FIRST_US, "t", "missed", (FIRST_US,)))
+    history.must(SkipOccurrences(FIRST_US, "t", "missed", (FIRST_US,)))
     assert history.do(Claim(FIRST_US, "t", FIRST_US, "a", 1)).code == "occurrence-taken"
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import msgpack
 import pytest
 
-from node.http.models import SavedTask, SettingsBody
+from node.http.requests import SavedTask, SettingsBody
 from node.http.routes.saved import _kept
-from node.state.entries import Change, DeleteTask, Finish, Kept, Pause, PutBack, Start
+from node.state.entries import ChangeSettings, DeleteTask, Finish, Kept, Pause, RestoreTasks, Start
 from node.state.saved import BadSave, Saved, lines, read
 from node.state.value import State
 from tests.unit.node.state.given import DAY_US, NOW_US, History, cluster
@@ -28,7 +28,7 @@ def lived() -> History:
     history.put("by-hand", key="\u00fc", group={"disk": "ssd"})
     history.put("b-hourly", NOW_US + 9, schedule={"every_s": 3600}, weight=4)
     history.must(Pause(NOW_US + 10, "b-hourly", True))
-    history.must(Change(NOW_US, {"balance_slack_milli": 125, "history_days": 7}))
+    history.must(ChangeSettings(NOW_US, {"balance_slack_milli": 125, "history_days": 7}))
     run = history.claim("a-minutely", NOW_US + 5 + MINUTE_US)
     history.must(Finish(NOW_US + DAY_US, run.run_id, run.token, "failed", error="no such thing", retry=False))
     history.must(Start(NOW_US, "by-hand", key="k"))
@@ -41,10 +41,10 @@ def kept(saved: Saved) -> tuple[Kept, ...]:
     return tuple(_kept(SavedTask.model_validate(row), position) for position, row in enumerate(saved.tasks))
 
 
-def put_back(saved: Saved, tasks: tuple[Kept, ...], beside: int = 0, at_us: int = NOW_US) -> PutBack:
+def put_back(saved: Saved, tasks: tuple[Kept, ...], beside: int = 0, at_us: int = NOW_US) -> RestoreTasks:
     head = saved.head
     settings = SettingsBody.model_validate(head["settings"]).changed()
-    return PutBack(at_us, beside, head["token"], head["orders"], settings, tasks)
+    return RestoreTasks(at_us, beside, head["token"], head["orders"], settings, tasks)
 
 
 def test_what_was_saved_comes_back_as_it_was() -> None:

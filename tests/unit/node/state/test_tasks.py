@@ -11,10 +11,10 @@ from node.state.entries import (
     DeleteTask,
     Enqueue,
     Finish,
-    PassOver,
     Pause,
     Put,
     PutTasks,
+    SkipOccurrences,
     Start,
     TakeLead,
 )
@@ -183,7 +183,7 @@ def test_order_and_counts_outlive_a_change() -> None:
     history = cluster("a")
     history.put("t", schedule=EVERY)
     history.put("u")
-    history.must(PassOver(LATER_US + 1_000_000, "t", "missed", (LATER_US, LATER_US + 1_000_000)))
+    history.must(SkipOccurrences(LATER_US + 1_000_000, "t", "missed", (LATER_US, LATER_US + 1_000_000)))
     history.put("t", schedule=EVERY, weight=3)
     row = history.state.tasks["t"]
     assert (row.order, row.version, row.missed) == (1, 2, 2)
@@ -209,11 +209,11 @@ def test_a_passed_over_occurrence_is_counted_once() -> None:
     history = cluster("a")
     history.put("t", schedule=EVERY)
     times = (LATER_US, LATER_US + 1_000_000)
-    assert history.must(PassOver(LATER_US + 1_000_000, "t", "skipped", times)) == {"passed_over": 2}
-    assert history.must(PassOver(LATER_US + 1_000_000, "t", "skipped", times)) == {"passed_over": 0}
+    assert history.must(SkipOccurrences(LATER_US + 1_000_000, "t", "skipped", times)) == {"passed_over": 2}
+    assert history.must(SkipOccurrences(LATER_US + 1_000_000, "t", "skipped", times)) == {"passed_over": 0}
     assert history.state.tasks["t"].skipped == 2
     assert [(one.state, one.series) for one in history.ended] == [("skipped", None)] * 2, "as it was before"
-    assert history.do(PassOver(LATER_US, "t", "skipped", (LATER_US + 9_000_000,))).code == "not-due"
+    assert history.do(SkipOccurrences(LATER_US, "t", "skipped", (LATER_US + 9_000_000,))).code == "not-due"
 
 
 S_US = 1_000_000
@@ -222,7 +222,9 @@ S_US = 1_000_000
 def passed(history: History, state: Literal["skipped", "missed"], first: int, last: int) -> Series:
     """So many seconds after the first time are passed over; the series as history is told of it."""
     times = (LATER_US + first * S_US, LATER_US + last * S_US)
-    assert history.must(PassOver(times[1], "t", state, times, last - first + 1)) == {"passed_over": last - first + 1}
+    assert history.must(SkipOccurrences(times[1], "t", state, times, last - first + 1)) == {
+        "passed_over": last - first + 1
+    }
     series = history.ended[-1].series
     assert series is not None
     assert series == history.state.tasks["t"].series
@@ -267,10 +269,10 @@ def test_a_count_of_occurrences_must_be_one_and_none_is_counted_twice() -> None:
     ):
         times = (LATER_US + first * S_US, LATER_US + through * S_US)
         before = history.state.tasks["t"].missed
-        result = history.do(PassOver(last, "t", "missed", times, count))
+        result = history.do(SkipOccurrences(last, "t", "missed", times, count))
         assert result.code == code
         assert history.state.tasks["t"].missed == before + (2 if code == "ok" else 0)  # as it was written before: each
-    assert history.do(PassOver(last, "t", "missed", (last,), 1)).code == "invalid"
+    assert history.do(SkipOccurrences(last, "t", "missed", (last,), 1)).code == "invalid"
 
 
 def test_the_queue_keeps_a_hundred_and_skips_the_rest() -> None:

@@ -1,0 +1,1 @@
+"""One process: settings, data folder, wiring, start and stop."""

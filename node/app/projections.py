@@ -1,0 +1,74 @@
+"""What a member makes of what it knows: its Join, orders to its runner, the view of its heartbeats. Pure."""
+
+from collections.abc import Mapping
+
+from node.app.config import Config
+from node.execution.order import Order
+from node.liveness.view import Peer, View
+from node.raft.ports import RaftRole
+from node.state.entries import Join, Seed
+from node.state.value import Labels, Run, State
+from tasks.kinds import KindEntry
+from tasks.spec import NODE_LABEL
+
+
+def join_of(
+    config: Config, seed: Seed, heartbeat_port: int, kinds: Mapping[str, KindEntry], after: int, at_us: int
+) -> Join:
+    """The Join of a member that is at `seed`, offers `kinds`, and was in incarnation `after` before."""
+    return Join(
+        at_us,
+        config.node,
+        seed.host,
+        seed.raft_port,
+        seed.http_port,
+        heartbeat_port,
+        labels_of(config.node, config.labels),
+        config.capacity,
+        tuple(sorted(kinds)),
+        after,
+    )
+
+
+def labels_of(node: str, labels: Labels) -> Labels:
+    """A member's labels: those that it was configured with, and its own id as `node`, to bind tasks to it.
+
+    >>> labels_of("node-1", (("zone", "a"),))
+    (('node', 'node-1'), ('zone', 'a'))
+    """
+    return tuple(sorted([*(label for label in labels if label[0] != NODE_LABEL), (NODE_LABEL, node)]))
+
+
+def order_of(run: Run, config: Config, kinds: Mapping[str, KindEntry], deadline_s: float) -> Order:
+    """The attempt that holds `run`, under a lease until `deadline_s` on CLOCK_BOOTTIME."""
+    spec = run.spec
+    kind = kinds.get(spec.kind)
+    return Order(
+        run.run_id,
+        run.task,
+        spec.kind,
+        kind.target if kind else "",
+        spec.params if run.params is None else run.params,
+        run.attempts[-1].attempt,
+        run.token,
+        run.fire_at_us,
+        run.checkpoint,
+        spec.timeout_s,
+        deadline_s,
+        str(config.secrets_dir),
+        config.env_allow,
+        {"RUN_SPARK_MASTER": config.spark_master},
+        config.node,
+        config.access,
+        config.own,
+    )
+
+
+def view_of(me: str, incarnation: int, state: State, role: RaftRole) -> View:
+    """What the heartbeats are to know; `incarnation` is the one in which this process has joined."""
+    peers = {
+        member.id: Peer(member.incarnation, member.status, member.host, member.heartbeat_port)
+        for member in state.members.values()
+    }
+    lead_applied = state.lead.term == role.term and state.lead.member == me
+    return View(me, incarnation, role.term, role.leader, lead_applied, peers, state.settings)

@@ -1,0 +1,88 @@
+"""Says in the log that an attempt has failed, was lost, or ran out of time, and whether it is tried again. Pure.
+
+One line for each (of the first 50 of a task within 30 s; those that follow are counted), on one node: where it ran;
+what was lost with its member is told by the member that leads, which decided so. What succeeds, is cancelled or is
+given back says nothing.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from node.replication.state_machine import StateChange
+from node.state.value import Attempt, EndedRun, Run
+
+ERROR_CHARS_MAX: Final = 400
+"""Of an attempt's error so much is told; the run and its log have the rest."""
+
+_WORDS: Final = {"failed": "failed", "timed_out": "ran out of time", "orphaned": "was lost"}
+
+_log = logging.getLogger("rota.runs")
+
+
+def tell_of_failures(changes: list[StateChange], me: str) -> None:
+    """Log what there is to be said of these changes on member `me`."""
+    for change in changes:
+        for level, task, what in failures(change, me):
+            # Lines are alike by their text before its values (`node.runtime.log_repeats`): those of one task are, so
+            # that one that fails all the time neither fills the disk nor hides another's failures.
+            _log.log(level, f"{task}: attempt %s", what)
+
+
+def failures(change: StateChange, me: str) -> Iterator[tuple[int, str, str]]:
+    """What member `me` is to say of a change: the level (ERROR where the run has ended with it), the task, and what
+    became of which attempt.
+    """
+    before, after = change.before, change.after
+    if change.touched is None or (after.runs is before.runs and not change.ended):
+        return
+    leads = after.lead.member == me
+    for _, ended in change.ended:
+        attempt = _closed(before.runs.get(ended.run.run_id), ended.run)
+        if attempt is not None and ended.state != "cancelled" and _is_mine(attempt, me, leads):
+            what = _what(ended.run, attempt, f"not tried again: {_why(ended)}")
+            yield logging.ERROR, ended.run.task, what
+    for task in sorted(change.touched):
+        for run_id in after.runs_of.get(task, ()):
+            run = after.runs[run_id]
+            attempt = _closed(before.runs.get(run_id), run)
+            if attempt is not None and _is_mine(attempt, me, leads):
+                yield logging.WARNING, task, _what(run, attempt, _again(run, attempt))
+
+
+def _closed(before: Run | None, run: Run) -> Attempt | None:
+    """The latest attempt that has ended since `before`, if any has."""
+    if before is None or run is before:
+        return None
+    known = {one.attempt for one in before.attempts if one.finished_at_us is not None}
+    ended = (one for one in reversed(run.attempts) if one.finished_at_us is not None and one.attempt not in known)
+    return next(ended, None)
+
+
+def _is_mine(attempt: Attempt, me: str, leads: bool) -> bool:
+    if attempt.state == "orphaned":
+        return leads
+    return attempt.state in _WORDS and attempt.node == me
+
+
+def _what(run: Run, attempt: Attempt, then: str) -> str:
+    error = " ".join((attempt.error or "it does not say why").split())[:ERROR_CHARS_MAX]
+    return f"{attempt.attempt} on {attempt.node} {_WORDS[attempt.state]}: {error}; {then} (run {run.run_id})"
+
+
+def _again(run: Run, attempt: Attempt) -> str:
+    wait_s = (run.due_us - (attempt.finished_at_us or 0)) / 1e6
+    when = f"in {wait_s:g} s" if run.due_us and wait_s > 0 else "at once"
+    return f"{'taken over' if attempt.state == 'orphaned' else 'tried again'} {when}"
+
+
+def _why(ended: EndedRun) -> str:
+    run, attempts = ended.run, ended.run.spec.retry.attempts
+    match ended.state:
+        case "failed" if run.failures < attempts:
+            return "another attempt would fail the same way"
+        case "failed":
+            return f"{run.failures} of {attempts} {'attempt' if attempts == 1 else 'attempts'} failed"
+        case "timed_out":
+            return "what runs out of time is not"
+    return ended.error or "it is abandoned"

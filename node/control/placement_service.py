@@ -1,0 +1,172 @@
+"""Keeps the placement up with the state, off the event loop, once for changes that arrive together."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from node.duty.ownership import Ownership
+from node.replication.state_machine import StateChange
+from node.state.value import State
+
+OnPlaced = Callable[[State, Ownership, frozenset[str] | None], None]
+
+REST_TIMES: Final = 9.0
+REST_S: Final = 1.0
+
+
+def rest_after(took_s: float) -> float:
+    """How long changes of tasks alone wait after a placement that took so long: nine times that, `REST_S` at most.
+
+    So while tasks are registered one by one, placing takes a tenth of the time, and not a placement of all for each.
+    """
+    return min(REST_S, REST_TIMES * took_s)
+
+
+class Placing:
+    """Computes the `Ownership` of the newest epoch. `on_placed(state, ownership, touched)` is called on the loop.
+
+    It is called for every change of state; `touched` is what changed since the call before. The ownership is of the
+    state's epoch, but while changes of tasks alone are being placed, or wait for one another (`rest`): then it is the
+    one before. A change of members or of settings waits for its placement, and is told with it; a change of runs waits
+    for nothing. While somebody asks for the placement, nothing rests.
+
+    Until `caught_up` is called, nothing is placed and told but for somebody who asks: at the start of a member, most of
+    it would be out of date at once, and takes its time from Raft's thread, which applies the log.
+    """
+
+    def __init__(self, on_placed: OnPlaced, rest: Callable[[float], float] = rest_after) -> None:
+        self.ownership = Ownership.of(State())
+        self._on_placed = on_placed
+        self._rest = rest
+        self._state = State()
+        self._touched: set[str] | None = set()
+        self._unplaced: set[str] | None = set()
+        """What changed since the latest placement was begun."""
+        self._under_way: asyncio.Future[Ownership] | None = None
+        self._begun_s = 0.0
+        self._asked = 0
+        self._caught_up = False
+        self._rests_until_s = 0.0
+        self._dirty = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        # A thread of its own: a failover does not wait for those that read logs and history.
+        self._thread = ThreadPoolExecutor(1, "placing")
+        self._placed = asyncio.Condition()
+
+    def look(self, change: StateChange) -> None:
+        """There is a new state."""
+        self._state = change.after
+        self._touched = _with(self._touched, change.touched)
+        self._dirty.set()
+
+    def caught_up(self) -> None:
+        """What had been committed when this member started is in the state. To be called on the loop."""
+        if not self._caught_up:
+            self._caught_up = True
+            self._dirty.set()
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody waits for the placement. Any thread may ask."""
+        return self._asked > 0
+
+    def close(self) -> None:
+        """Let the thread end, when it is done with what it does."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            if not self._caught_up and not self._asked:
+                continue
+            if self._alarm is not None:
+                self._alarm.cancel()
+                self._alarm = None
+            state, touched = self._state, self._touched
+            self._touched = set()
+            self._unplaced = _with(self._unplaced, touched)
+            await self._keep_up(state)
+            self._on_placed(state, self.ownership, None if touched is None else frozenset(touched))
+            async with self._placed:
+                self._placed.notify_all()
+
+    def _wake_in(self, wait_s: float) -> None:
+        """Look again in so long at the latest."""
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + wait_s
+        if self._alarm is None or self._alarm.when() > at_s:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm = loop.call_at(at_s, self._dirty.set)
+
+    async def _keep_up(self, state: State) -> None:
+        """Begin to place `state` if that is due, and take what has been placed; wait only for what may not wait."""
+        waits = self._unplaced is None or not _only_tasks(self.ownership.state, state)
+        while self._under_way is not None or state.epoch != self.ownership.state.epoch or self._unplaced is None:
+            if self._under_way is None:
+                if not waits and (rest_s := self._rest_s()) > 0:
+                    self._wake_in(rest_s)
+                    return
+                self._begin(state, waits=waits)
+            assert self._under_way is not None
+            if not waits and not self._under_way.done():
+                return
+            await self._take(self._under_way)
+
+    def _begin(self, state: State, *, waits: bool) -> None:
+        loop = asyncio.get_running_loop()
+        self._begun_s = loop.time()
+        touched, self._unplaced = self._unplaced, set()
+        self._under_way = loop.run_in_executor(self._thread, self.ownership.follow, state, touched)
+        if not waits:
+            self._under_way.add_done_callback(lambda _: self._dirty.set())
+
+    async def _take(self, placed: "asyncio.Future[Ownership]") -> None:
+        self.ownership = await placed
+        self._under_way = None
+        now_s = asyncio.get_running_loop().time()
+        self._rests_until_s = now_s + self._rest(now_s - self._begun_s)
+
+    def _rest_s(self) -> float:
+        return 0.0 if self._asked else self._rests_until_s - asyncio.get_running_loop().time()
+
+    async def placed(self, epoch: int, timeout_s: float) -> Ownership:
+        """The ownership once it is of `epoch` or later; the latest there is when the time is over."""
+
+        async def reached() -> None:
+            async with self._placed:
+                await self._placed.wait_for(lambda: self.ownership.state.epoch >= epoch)
+
+        if self.ownership.state.epoch < epoch:
+            self._asked += 1
+            self._dirty.set()
+            try:
+                await asyncio.wait_for(reached(), timeout_s)
+            except TimeoutError:
+                return self.ownership
+            finally:
+                self._asked -= 1
+        return self.ownership
+
+
+def only_tasks(change: StateChange) -> bool:
+    """Whether a change is of the definitions of tasks alone: then nobody needs to hear of it at once."""
+    before, after = change.before, change.after
+    return change.touched is not None and after.runs is before.runs and _only_tasks(before, after)
+
+
+def _only_tasks(before: State, after: State) -> bool:
+    """Whether, of all that placement depends on, only the tasks have changed."""
+    same = after.members is before.members and after.settings == before.settings
+    return same and after.epoch != before.epoch
+
+
+def _with(one: set[str] | None, other: Iterable[str] | None) -> set[str] | None:
+    """All of both, in `one`; None is everything."""
+    if one is None or other is None:
+        return None
+    one.update(other)
+    return one

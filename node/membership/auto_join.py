@@ -1,0 +1,126 @@
+"""A node whose ROTA_MEMBERS names a running cluster that does not know it asks to be let in (ROTA_AUTO_JOIN), or says
+which command lets it in.
+
+Only the newcomer has a setting. Whoever holds the members' secret can let a member in anyway, so a switch on the other
+side would protect nothing. What keeps a node from coming in by mistake is that it is off unless set: a data folder that
+was lost makes no newcomer of a member (the cluster knows it), and one that was removed finds that in its folder.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, replace
+from random import uniform
+from typing import Any, Final, Protocol
+
+from node.client import ApiProblem, Unreachable
+from node.raft.founding import ClusterElsewhere, Outlook
+from node.state.entries import Seed
+
+_log = logging.getLogger("rota.membership")
+
+LOOK_S: Final = 0.5
+PAUSE_S: Final = 1.0
+"""Between two tries, at first; it doubles up to `PAUSE_S_MAX`. The cluster takes one change of members at a time, so of
+two newcomers one has to ask again."""
+
+PAUSE_S_MAX: Final = 10.0
+REFUSED_S: Final = 60.0
+"""Between two tries, after an answer that stays the same until somebody changes a setting."""
+
+_FINAL: Final = (400, 401, 403, 404, 413, 415, 421, 422)
+
+
+class JoinTarget(Protocol):
+    """What is needed of `node.peer.newcomer.Newcomer`."""
+
+    def call(self, method: str, path: str, *, body: Any) -> Any:
+        """One request. Raises `ApiProblem` or `Unreachable`."""
+
+
+class AutoJoin:
+    """How the node `me` comes into the cluster that its list, `listed`, names.
+
+    `asks`: whether it asks by itself. `outlook` tells what this node waits for (`node.raft.founding`). `cluster` makes
+    a client for the APIs at some URLs, which signs with the members' secret.
+    """
+
+    def __init__(
+        self,
+        me: Seed,
+        listed: tuple[Seed, ...],
+        asks: bool,
+        outlook: Callable[[], Outlook],
+        cluster: Callable[[list[str]], JoinTarget],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._me = me
+        self._listed = listed
+        self._asks = asks
+        self._outlook = outlook
+        self._cluster = cluster
+        self._sleep = sleep
+        self._remedy = ""
+
+    @property
+    def outlook(self) -> Outlook:
+        """What this node waits for, and what is done about it, or is to be done."""
+        outlook = self._outlook()
+        return replace(outlook, remedy=self._remedy) if isinstance(outlook, ClusterElsewhere) else outlook
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        pause_s = PAUSE_S
+        while True:
+            outlook = self._outlook()
+            if not isinstance(outlook, ClusterElsewhere) or outlook.knows_me is not False:
+                known = outlook is None or (isinstance(outlook, ClusterElsewhere) and outlook.knows_me)
+                if self._remedy and known:
+                    self._remedy, pause_s = "", PAUSE_S
+                    _log.info("%s has been let in", self._me.id)
+                await self._sleep(LOOK_S)
+                continue
+            if not self._asks:
+                self._say(logging.WARNING, f"let it in with: {self._command(outlook)} (or set ROTA_AUTO_JOIN=1 here)")
+                await self._sleep(LOOK_S)
+                continue
+            again_s = await self._ask(outlook, pause_s * uniform(0.75, 1.25))
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+            await self._sleep(again_s)
+
+    async def _ask(self, outlook: ClusterElsewhere, pause_s: float) -> float:
+        """Ask once. How long to wait before the next look, in seconds."""
+        urls = [_url(seed) for seed in self._reached(outlook)]
+        if not urls:
+            self._say(logging.WARNING, f"ROTA_MEMBERS says where none of its members is: {self._command(outlook)}")
+            return REFUSED_S
+        self._say(logging.INFO, "it asks to be let in (ROTA_AUTO_JOIN)")
+        try:
+            await asyncio.to_thread(self._cluster(urls).call, "POST", "/peer/members", body=asdict(self._me))
+        except ApiProblem as problem:
+            if problem.status in _FINAL:
+                self._say(logging.ERROR, f"it asked to be let in, and was refused: {problem}")
+                return REFUSED_S
+            self._say(logging.INFO, f"it asked to be let in, and asks again until it is: {problem}")
+        except Unreachable as error:
+            self._say(logging.INFO, f"it asked to be let in, and asks again until it is: {error}")
+        return pause_s
+
+    def _reached(self, outlook: ClusterElsewhere) -> list[Seed]:
+        of_it = {outlook.told_by, *outlook.members} - {self._me.id}
+        return [seed for seed in self._listed if seed.id in of_it]
+
+    def _command(self, outlook: ClusterElsewhere) -> str:
+        me = self._me
+        url = next((_url(seed) for seed in self._reached(outlook)), "URL-OF-A-MEMBER")
+        return f"rota join {url} --id {me.id} --at {me.host}:{me.raft_port}:{me.http_port}"
+
+    def _say(self, level: int, remedy: str) -> None:
+        if self._remedy != remedy:
+            self._remedy = remedy
+            _log.log(level, "the cluster does not know %s: %s", self._me.id, remedy)
+
+
+def _url(seed: Seed) -> str:
+    host = f"[{seed.host}]" if ":" in seed.host else seed.host
+    return f"http://{host}:{seed.http_port}"

@@ -1,0 +1,147 @@
+"""A new node asks a running cluster to let it in (ROTA_JOIN): who the members are, and to be one of them."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+from node.client import ApiProblem, Unreachable
+from node.peer.protocol import Roster, read_roster
+from node.state.entries import Seed
+
+_log = logging.getLogger("rota.membership")
+
+PAUSE_S: Final = 0.5
+TRIES: Final = 120
+
+_FINAL: Final = (400, 401, 404, 413, 415, 421, 422)
+"""Answers that stay the same when one asks again."""
+
+
+class NotLetIn(Exception):
+    """The cluster does not take this node. The message says why, and what to do."""
+
+
+class ClusterApi(Protocol):
+    """What is needed of `node.client.Client`."""
+
+    def get(self, path: str) -> Any:
+        """The body of a GET. Raises `ApiProblem` or `Unreachable`."""
+
+    def call(self, method: str, path: str, *, body: Any) -> Any:
+        """One request. Raises `ApiProblem` or `Unreachable`."""
+
+
+def let_in_as(
+    node: str, url: str, cluster: ClusterApi, sleep: Callable[[float], None] = time.sleep, tries: int = TRIES
+) -> Seed:
+    """Where `node` is to be, by the members of the cluster at `url`: they let it in before it was started.
+
+    Raises `NotLetIn`.
+    """
+    for one in _founded(node, url, cluster, sleep, tries).members:
+        if one.id == node:
+            return one
+    raise NotLetIn(
+        f"the cluster at ROTA_JOIN={url} does not know {node}, and ROTA_MEMBERS does not say where it will be: let it "
+        f"in first (rota join {url} --id {node} --at host:raftport:httpport), or set "
+        f"ROTA_MEMBERS={node}=host:raftport:httpport as well"
+    )
+
+
+class Introduction:
+    """How `me` comes into the cluster at `url`. `cluster` signs with the members' secret, so that it is known at once
+    whether the secrets are the same.
+    """
+
+    def __init__(self, me: Seed, url: str, cluster: ClusterApi) -> None:
+        self._me = me
+        self._url = url
+        self._cluster = cluster
+        self.cluster_id = ""
+        """Which cluster it is, once its `members` are known."""
+
+    def members(self, sleep: Callable[[float], None] = time.sleep, tries: int = TRIES) -> tuple[Seed, ...]:
+        """The members there are, and `me`. Raises `NotLetIn`."""
+        roster = _founded(self._me.id, self._url, self._cluster, sleep, tries)
+        self.cluster_id = roster.cluster_id
+        return roster.members if self._among(roster) else (*roster.members, self._me)
+
+    async def enter(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, tries: int = TRIES) -> None:
+        """Ask to be a member. Raises `NotLetIn`.
+
+        To be called when this node's Raft listens: where it is needed for a majority from then on (the second member
+        of two), the others could decide nothing until it takes part.
+        """
+        why = ""
+        for _ in range(tries):
+            try:
+                await asyncio.to_thread(self._ask)
+                return
+            except (ApiProblem, Unreachable) as error:
+                why = str(error)  # a change is under way, or its outcome is unknown: look again
+            await sleep(PAUSE_S)
+        raise _not_in_time(self._me.id, self._url, why)
+
+    def _ask(self) -> None:
+        if self._among(_roster(self._url, self._cluster)):
+            return
+        _log.info("asking the cluster at %s to let %s in", self._url, self._me.id)
+        me = self._me
+        body = {"id": me.id, "host": me.host, "raft_port": me.raft_port, "http_port": me.http_port}
+        try:
+            self._cluster.call("POST", "/peer/members", body=body)
+        except ApiProblem as problem:
+            if problem.status in _FINAL:
+                raise NotLetIn(
+                    f"the cluster at ROTA_JOIN={self._url} does not let this node in: {problem}"
+                ) from problem
+            raise
+
+    def _among(self, roster: Roster) -> bool:
+        """Whether `me` is a member. Raises `NotLetIn` where somebody else is in its place."""
+        me = self._me
+        for one in roster.members:
+            if one.id == me.id and one != me:
+                raise NotLetIn(
+                    f"{me.id} is a member already, at {one.host}:{one.raft_port}:{one.http_port}: say so in "
+                    "ROTA_MEMBERS, choose another id (ROTA_NODE), or remove that member first (rota remove)"
+                )
+            if one.id != me.id and (one.host, one.raft_port) == (me.host, me.raft_port):
+                raise NotLetIn(f"{me.host}:{me.raft_port} is where {one.id} is: choose another port in ROTA_MEMBERS")
+        return me in roster.members
+
+
+def _founded(node: str, url: str, cluster: ClusterApi, sleep: Callable[[float], None], tries: int) -> Roster:
+    """The members of a cluster that there is. Raises `NotLetIn` if it is not there in time for `node`."""
+    why = ""
+    for turn in range(tries):
+        try:
+            roster = _roster(url, cluster)
+            if roster.cluster_id:
+                return roster
+            why = "it has no members yet"
+        except Unreachable as error:
+            why = str(error)
+        if turn == 0:
+            _log.warning("ROTA_JOIN=%s: %s; asking again for %.0f s", url, why, (tries - 1) * PAUSE_S)
+        sleep(PAUSE_S)
+    raise _not_in_time(node, url, why)
+
+
+def _roster(url: str, cluster: ClusterApi) -> Roster:
+    try:
+        return read_roster(cluster.get("/peer/members"))
+    except ApiProblem as problem:
+        if problem.status == 401:
+            raise NotLetIn(
+                f"the cluster at ROTA_JOIN={url} has another secret: set ROTA_SECRET to that of its members"
+            ) from problem
+        raise NotLetIn(f"what answers at ROTA_JOIN={url} is no member of a cluster: {problem}") from problem
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotLetIn(f"what answers at ROTA_JOIN={url} is no member of a cluster: {error!r}") from error
+
+
+def _not_in_time(node: str, url: str, why: str) -> NotLetIn:
+    return NotLetIn(f"ROTA_JOIN={url}: the cluster did not let {node} in: {why}")

@@ -1,0 +1,58 @@
+"""The state machine that Raft drives: holds the present `State`, and tells what each entry did.
+
+`apply`, `capture` and `restore` are called in Raft's thread. The state is a value, so that any thread may
+read `state` at any time.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from node.state.apply import Batch, apply_batch
+from node.state.codec import from_pieces, snapshot_pieces
+from node.state.entries import ProposalId
+from node.state.value import EndedRun, Result, State
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """The state went from `before` to `after`. `touched` None: by a snapshot, anything may differ.
+
+    `ended` holds runs that ended, each with the index of the entry that ended it.
+    """
+
+    before: State
+    after: State
+    touched: frozenset[str] | None
+    ended: tuple[tuple[int, EndedRun], ...] = ()
+
+
+class StateMachine:
+    """Implements `node.raft.ports.StateMachinePort`. `on_change` is called in Raft's thread after every entry."""
+
+    def __init__(self, on_change: Callable[[StateChange], None]) -> None:
+        self.state = State()
+        self._on_change = on_change
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster; empty while it is not founded."""
+        return self.state.cluster_id
+
+    def apply(self, entry: bytes) -> Sequence[tuple[ProposalId, Result]]:
+        """Apply one Raft entry; the result of each proposal in it."""
+        before = self.state
+        batch: Batch = apply_batch(before, entry)
+        self.state = batch.state
+        self._on_change(StateChange(before, batch.state, batch.touched, tuple(batch.ended)))
+        return batch.results
+
+    def capture(self) -> Callable[[], Iterator[bytes]]:
+        """The state as it is now, to be cut into pieces in another thread."""
+        state = self.state
+        return lambda: snapshot_pieces(state)
+
+    def restore(self, pieces: Iterable[bytes]) -> None:
+        """Take over a snapshot. Raises `DamagedSnapshot`."""
+        before = self.state
+        self.state = from_pieces(pieces)
+        self._on_change(StateChange(before, self.state, None))

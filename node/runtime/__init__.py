@@ -1,0 +1,1 @@
+"""Event loop, threads, log lines and file descriptors. Knows nothing of Rota."""

@@ -1,0 +1,136 @@
+"""What a node says on standard error: one line a message, for people or as JSON.
+
+A thread of its own writes the lines. Who reads them may stop reading (a pipe to a container's engine that is busy), and
+the disk that they go to may stand still: neither the loop, nor Raft, nor the heartbeats wait for that.
+"""
+
+import contextlib
+import copy
+import json
+import logging
+import os
+from datetime import UTC, datetime
+from logging.handlers import QueueHandler, QueueListener
+from queue import Full, Queue
+from time import monotonic, sleep
+from typing import Final, Literal
+
+from node.runtime.log_repeats import Repeats
+from node.runtime.plain_text import plain
+
+LINES_MAX: Final = 10_000
+"""So many lines may wait to be written. What comes then is lost, and counted."""
+
+WRITTEN_S: Final = 2.0
+"""So long the end of the process waits for what is still to be written."""
+
+LogFormat = Literal["text", "json"]
+
+_QUIET: Final = ("aiohttp.access", "asyncio", "pysyncobj")
+"""Loggers of libraries that speak of every request or reconnection: warnings only."""
+
+
+class _Json(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and the traceback if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+class _Text(logging.Formatter):
+    """For people: what would steer their terminal is spelled out, and what follows a line break is indented.
+
+    So nothing that is told in a line can pass for a line of its own.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record)).replace("\n", "\n    ")
+
+
+class _Written(logging.Handler):
+    """Writes lines to a file descriptor, without a buffer that the end of the process would have to wait for."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = f"{self.format(record)}\n".encode(errors="backslashreplace")
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+        except OSError:
+            return  # closed, or a full disk: there is nowhere to say it
+        except Exception:  # noqa: BLE001 - a line that cannot be made must not end the thread that writes the others
+            self.handleError(record)
+
+
+class _Waiting(QueueHandler):
+    """Leaves what is said to the thread that writes it, and waits for nothing."""
+
+    queue: "Queue[logging.LogRecord | None]"
+
+    def __init__(self, written: logging.Handler) -> None:
+        super().__init__(Queue(LINES_MAX))
+        self._lost = 0
+        QueueListener(self.queue, written).start()
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        record = copy.copy(record)
+        record.msg, record.args = record.getMessage(), None
+        return record
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        try:
+            if self._lost:
+                self.queue.put_nowait(_of_loss(self._lost))
+                self._lost = 0
+            self.queue.put_nowait(record)
+        except Full:
+            self._lost += 1
+
+    def flush(self) -> None:
+        until_s = monotonic() + WRITTEN_S
+        while self.queue.unfinished_tasks and monotonic() < until_s:
+            sleep(0.001)
+
+    def close(self) -> None:
+        with contextlib.suppress(Full):
+            self.queue.put_nowait(None)  # the thread ends
+        super().close()
+
+
+def _of_loss(lines: int) -> logging.LogRecord:
+    said = f"standard error took nothing for a while: {lines} lines of this log are lost"
+    return logging.LogRecord("rota.log", logging.WARNING, __file__, 0, said, None, None)
+
+
+def configure(log_format: LogFormat, level: str = "INFO", descriptor: int = 2) -> None:
+    """Send the process's logging to standard error (or another file descriptor) in this format. `flush` waits for it.
+
+    At the end of the process `logging.shutdown` does; before `os._exit` it is to be called.
+    """
+    written = _Written(descriptor)
+    written.setFormatter(_Json() if log_format == "json" else _Text())
+    waiting = _Waiting(written)
+    waiting.addFilter(Repeats(waiting.enqueue))
+    logging.basicConfig(level=level, handlers=[waiting], force=True)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def flush() -> None:
+    """Wait until what has been said is written, for `WRITTEN_S` at most."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()

@@ -1,0 +1,1 @@
+"""What tests and benchmarks share: clusters of real nodes, faults, and what must hold afterwards."""

@@ -1,0 +1,74 @@
+"""Kinds that the nodes of a test's cluster have: found by an entry point, like anybody's, in a folder of the test's."""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from tasks.kind import Context
+from tasks.secret import Reference
+
+DIST_INFO = "rota_kinds_for_tests-1.dist-info"
+
+
+def install(folder: Path) -> str:
+    """Make a folder in which Python finds these kinds; the PYTHONPATH with it."""
+    info = folder / DIST_INFO
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rota-kinds-for-tests\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[rota.kinds]\nprobe = testkit.cluster_kinds:Probe\nblocking = bench.loading.work:Blocking\n"
+    )
+    return os.pathsep.join((str(folder), str(Path(__file__).parents[1])))
+
+
+class Probe:
+    """Takes steps, a checkpoint after each, and notes all it does in a file; then waits until it is let go.
+
+    While it waits it beats: a note every few milliseconds, so that the file shows when it was at work.
+    """
+
+    class Params(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+        notes: str | None = None
+        steps: int = 0
+        gate: str | None = None
+        fail_attempts: int = 0
+        deaf: bool = False
+        secret: Reference | None = None
+        says: str | None = None
+
+    def run(self, ctx: Context[Params]) -> dict[str, Any]:
+        params = ctx.params
+        begun_at = int(ctx.checkpoint or 0)
+        self._note(ctx, "begin", begun_at)
+        if params.secret is not None:
+            print("the secret is", ctx.secret(params.secret))
+        if params.says is not None:
+            print(params.says, flush=True)
+        for step in range(begun_at, params.steps):
+            self._note(ctx, "step", step)
+            ctx.progress(step + 1, params.steps, "steps")
+            ctx.save_checkpoint(step + 1)
+        if ctx.attempt <= params.fail_attempts:
+            raise RuntimeError(f"attempt {ctx.attempt} was told to fail")
+        while params.gate is not None and not Path(params.gate).exists():
+            if ctx.cancelled and not params.deaf:
+                ctx.save_checkpoint(max(begun_at, params.steps))
+                self._note(ctx, "left")
+                return {"left": True}
+            self._note(ctx, "beat")
+            time.sleep(0.01)
+        self._note(ctx, "end")
+        return {"begun_at": begun_at, "steps": params.steps}
+
+    @staticmethod
+    def _note(ctx: Context[Params], what: str, step: int | None = None) -> None:
+        if ctx.params.notes is not None:
+            note = {"what": what, "attempt": ctx.attempt, "token": ctx.token, "pid": os.getpid(), "step": step}
+            with Path(ctx.params.notes).open("a") as file:
+                file.write(json.dumps({**note, "run": ctx.run_id, "at_us": time.time_ns() // 1000}) + "\n")

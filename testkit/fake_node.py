@@ -1,0 +1,221 @@
+"""A cluster without Raft, heartbeats or processes: entries go straight through the real `apply`.
+
+`FakeNode` implements `node.http.node_port.Node`; several share one `FakeCluster`, and with it one state and
+one history. `fault` makes the next proposals fail as Raft would.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from prometheus_client import Histogram
+from pydantic import BaseModel, Field
+
+from node.duty.overdue import Overdue
+from node.duty.ownership import Ownership
+from node.history.store import HistoryStore
+from node.http.kinds import InstalledKinds
+from node.http.node_port import Placed, Update
+from node.peer.protocol import RunProgress
+from node.raft.founding import FoundingWait, Outlook
+from node.replication.state_machine import StateChange, StateMachine
+from node.state.codec import pack_batch
+from node.state.entries import AddMember, Entry, FoundCluster, Join, Proposal, ProposalId, RemoveMember, Seed
+from node.state.value import Result, State
+from node.telemetry.thread_lag import Lateness, Worst, start_delays
+from tasks.kind import Context
+from tasks.kinds import KindEntry
+
+SECRET = "a secret between members"
+NOW_US = 1_795_000_000_000_000
+
+
+class Copy:
+    """A kind for tests."""
+
+    class Params(BaseModel):
+        source: str
+        times: int = Field(default=1, ge=1)
+        also: list[str] = []
+
+    def run(self, ctx: Context[Any]) -> dict[str, Any] | None:
+        return None
+
+
+class Broken:
+    """Not a kind: it has no params."""
+
+    Params: ClassVar[type[BaseModel]]
+
+
+COPY = KindEntry("copy", "testkit.fake_node:Copy")
+BROKEN = KindEntry("broken", "testkit.fake_node:Broken")
+
+
+@dataclass(frozen=True)
+class FakeFacts:
+    node: str
+    token: str | None
+    secret: str = SECRET
+    hosts: tuple[str, ...] = ("rota.example",)
+    metrics_tasks: int = 2
+
+
+@dataclass(frozen=True)
+class FakeRole:
+    term: int = 3
+    leader: str | None = "node-1"
+    is_leader: bool = True
+    has_quorum: bool = True
+    ready: bool = True
+
+
+@dataclass
+class FakeCluster:
+    """The state, the history and the placement that all its nodes see."""
+
+    folder: Path
+    fault: Exception | None = None
+    now_us: int = NOW_US
+
+    def __post_init__(self) -> None:
+        self.history = HistoryStore(self.folder / "history.sqlite")
+        self.machine = StateMachine(self._changed)
+        self.ownership = Ownership.of(self.machine.state)
+        self.listeners: list[asyncio.Queue[Update]] = []
+        self._applied = asyncio.Event()
+        self._sequence = itertools.count(1)
+
+    def close(self) -> None:
+        self.history.close()
+
+    def apply(self, entry: Entry) -> Result:
+        """Commit an entry at once."""
+        proposal = Proposal(ProposalId("fake", 1, next(self._sequence)), entry)
+        [(_, result)] = self.machine.apply(pack_batch([proposal]))
+        return result
+
+    def ok(self, entry: Entry) -> dict[str, Any]:
+        """Commit an entry that must be accepted."""
+        result = self.apply(entry)
+        assert result.ok, result
+        return result.value
+
+    def start(self, ports: dict[str, int], kinds: tuple[str, ...] = ("copy",)) -> None:
+        """Found the cluster and let all members join."""
+        seeds = tuple(Seed(name, "127.0.0.1", 1000 + slot, port) for slot, (name, port) in enumerate(ports.items()))
+        self.ok(FoundCluster(self.now_us, "c-1", seeds))
+        for seed in seeds:
+            self.join(seed, kinds)
+
+    def join(self, seed: Seed, kinds: tuple[str, ...] = ("copy",)) -> None:
+        """Let a member join."""
+        labels = (("disk", "ssd"),)
+        self.ok(Join(self.now_us, seed.id, seed.host, seed.raft_port, seed.http_port, 9, labels, 1, kinds, 0))
+
+    async def wait_index(self, index: int, timeout_s: float) -> bool:
+        """Wait until an index is applied."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.machine.state.index < index:
+                    await self._applied.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _changed(self, change: StateChange) -> None:
+        self.history.record(change.after.index, change.ended)
+        placed = Placed(self.ownership, self.ownership.follow(change.after, change.touched))
+        updates: list[Update] = [change]
+        if placed.after is not placed.before:
+            self.ownership = placed.after
+            updates.append(placed)
+        for listener in self.listeners:
+            for update in updates:
+                listener.put_nowait(update)
+        self._applied.set()
+        self._applied = asyncio.Event()
+
+
+@dataclass
+class FakeNode:
+    """One member of a `FakeCluster`."""
+
+    cluster: FakeCluster
+    name: str = "node-1"
+    token: str | None = None
+    role: FakeRole = FakeRole()
+    lease_held: bool = True
+    outlook: Outlook = None
+    kinds: InstalledKinds = field(default_factory=lambda: InstalledKinds({"copy": COPY}))
+    said: dict[str, RunProgress] = field(default_factory=dict)
+    waits: dict[str, str] = field(default_factory=dict)
+    late: Overdue = field(default_factory=Overdue)
+    lateness: Lateness = field(default_factory=lambda: Lateness(Worst(), Worst(), Worst(), Worst()))
+    start_delay: Histogram = field(default_factory=start_delays)
+
+    @property
+    def facts(self) -> FakeFacts:
+        return FakeFacts(self.name, self.token)
+
+    @property
+    def history(self) -> HistoryStore:
+        return self.cluster.history
+
+    def state(self) -> State:
+        return self.cluster.machine.state
+
+    def ownership(self) -> Ownership:
+        return self.cluster.ownership
+
+    async def placed(self, timeout_s: float) -> Ownership:
+        return self.cluster.ownership
+
+    async def propose(self, entry: Entry, timeout_s: float) -> Result:
+        if self.cluster.fault is not None:
+            raise self.cluster.fault
+        return self.cluster.apply(entry)
+
+    async def barrier(self, timeout_s: float) -> None:
+        if self.cluster.fault is not None:
+            raise self.cluster.fault
+
+    async def wait_index(self, index: int, timeout_s: float) -> bool:
+        return await self.cluster.wait_index(index, timeout_s)
+
+    async def add_member(self, seed: Seed, timeout_s: float) -> Result:
+        return await self.propose(AddMember(self.cluster.now_us, seed), timeout_s)
+
+    async def leave_out(self, members: frozenset[str], timeout_s: float) -> str | None:
+        if self.outlook is None:
+            return "there is a cluster"
+        self.outlook = FoundingWait(silent=("node-3",), without=tuple(sorted(members)))
+        return None
+
+    async def remove_member(self, member: str, timeout_s: float) -> Result:
+        return await self.propose(RemoveMember(self.cluster.now_us, member), timeout_s)
+
+    def progress(self, run_id: str) -> RunProgress | None:
+        return self.said.get(run_id)
+
+    async def overdue(self) -> Overdue:
+        return self.late
+
+    def waiting(self, task: str) -> str | None:
+        return self.waits.get(task)
+
+    def log_path(self, run_id: str, attempt: int) -> Path:
+        return self.cluster.folder / self.name / run_id / f"{attempt}.log"
+
+    def changes(self) -> AsyncIterator[Update]:
+        queue: asyncio.Queue[Update] = asyncio.Queue()
+        self.cluster.listeners.append(queue)
+
+        async def follow() -> AsyncIterator[Update]:
+            while True:
+                yield await queue.get()
+
+        return follow()

@@ -1,0 +1,184 @@
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from node.app.config import BadConfig, Config, load, parse_members, unknown_settings
+from node.app.data_dir import DataDir
+from node.app.projections import join_of
+from node.app.task_access import nothing_allowed, secrets_in_reach
+from node.membership.addresses import Agreed
+from tasks.access import Access
+from tasks.kind import MissingSecret
+from tasks.secret import resolve
+
+WELL = {
+    "ROTA_NODE": "node-1",
+    "ROTA_MEMBERS": "node-1=127.0.0.1:7001:8101,node-2=127.0.0.1:7002:8102",
+    "ROTA_SECRET": "0123456789abcdef",
+}
+
+
+def problems(**changes: str) -> str:
+    with pytest.raises(BadConfig) as raised:
+        load({**WELL, **changes})
+    return str(raised.value)
+
+
+def test_a_whole_environment_makes_a_config() -> None:
+    config = load({**WELL, "ROTA_LABELS": "zone=a,disk=ssd", "ROTA_CAPACITY": "3", "ROTA_ALLOW_COMMAND": "1"})
+    assert isinstance(config, Config)
+    assert config.me == parse_members(WELL["ROTA_MEMBERS"])[0]
+    assert config.labels == (("disk", "ssd"), ("zone", "a"))
+    assert (config.capacity, config.allow_command, config.bind) == (3, True, "127.0.0.1")
+
+
+def test_a_member_list_without_the_node_itself_is_refused() -> None:
+    assert "ROTA_MEMBERS does not hold this node" in problems(ROTA_NODE="node-9")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("ROTA_NODE", "a/b", "is no id"),
+        ("ROTA_MEMBERS", "node-1=127.0.0.1:7001", "is not id=host:raftport:httpport"),
+        ("ROTA_MEMBERS", "node-1=h:1:2,node-1=h:3:4", "twice"),
+        ("ROTA_MEMBERS", "node-1=h:1:2,node-2=h:1:4", "one Raft address"),
+        ("ROTA_MEMBERS", "node-1=h:99999:2", "between 1 and 65535"),
+        ("ROTA_CAPACITY", "0", "whole number from 1"),
+        ("ROTA_MAX_RUNS", "many", "whole number from 1"),
+        ("ROTA_SCRATCH_BYTES", "10G", "whole number from 0"),
+        ("ROTA_ALLOW_COMMAND", "perhaps", "must be 1 or 0"),
+        ("ROTA_LABELS", "zone", "name=value"),
+        ("ROTA_LABELS", "zone=a,node=node-2", "every member bears it with its own id ('node-1' here)"),
+        ("ROTA_ENV_ALLOW", "HOME,ROTA_SECRET", "never given to tasks"),
+        ("ROTA_SECRET", "", "ROTA_SECRET (or ROTA_SECRET_FILE) is not set"),
+        ("ROTA_SECRET_FILE", "/some/file", "both set"),
+        ("ROTA_BIND", "0.0.0.0", "ROTA_TOKEN (or ROTA_TOKEN_FILE) is not set"),
+    ],
+)
+def test_what_is_wrong_is_named(variable: str, value: str, said: str) -> None:
+    assert said in problems(**{variable: value})
+
+
+def test_every_member_bears_its_id_as_a_label() -> None:
+    config = load({**WELL, "ROTA_LABELS": "zone=a,node=node-1"})
+    seed = parse_members(WELL["ROTA_MEMBERS"])[0]
+    assert join_of(config, seed, 7003, {}, 0, 1).labels == (("node", "node-1"), ("zone", "a"))
+
+
+LONG = "f00dfeedf00dfeed"
+
+
+@pytest.mark.parametrize("name", ["ROTA_SECRET", "ROTA_TOKEN"])
+def test_what_can_be_guessed_is_refused_where_others_can_reach_the_node(name: str) -> None:
+    far = {"ROTA_SECRET": LONG, "ROTA_TOKEN": LONG, "ROTA_BIND": "0.0.0.0"}
+    assert load({**WELL, **far}).bind == "0.0.0.0"
+    said = problems(**{**far, name: LONG[1:]})
+    assert f"{name} is too short" in said
+    assert "15 characters" in said
+    assert "openssl rand -hex 32" in said
+    assert load({**WELL, **far, name: LONG[1:], "ROTA_BIND": "127.0.0.1"})
+
+
+def test_a_node_whose_folder_knows_the_members_needs_not_be_told_them(tmp_path: Path) -> None:
+    seed = parse_members(WELL["ROTA_MEMBERS"])[0]
+    environ = {"ROTA_NODE": "node-1", "ROTA_SECRET": WELL["ROTA_SECRET"], "ROTA_DATA": str(tmp_path)}
+    with pytest.raises(BadConfig, match="neither ROTA_MEMBERS nor ROTA_JOIN"):
+        load(environ)
+    with closing(DataDir(tmp_path, "node-1", 1)) as folder:
+        folder.keep_place(seed)
+        folder.keep_agreed({"node-1": Agreed((seed.host, seed.raft_port), None)})
+    assert load(environ).members == ()
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(BadConfig) as raised:
+        load({"ROTA_CAPACITY": "none"})
+    assert [
+        word for word in ("ROTA_NODE", "ROTA_MEMBERS", "ROTA_SECRET", "ROTA_CAPACITY") if word not in str(raised.value)
+    ] == []
+
+
+def test_secrets_come_from_files_too(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("fedcba9876543210\n")
+    environ = {**WELL, "ROTA_SECRET_FILE": str(tmp_path / "secret")}
+    del environ["ROTA_SECRET"]
+    assert load(environ).secret == "fedcba9876543210"
+    assert "No such file" in problems(ROTA_SECRET="", ROTA_SECRET_FILE=str(tmp_path / "none"))
+
+
+def test_raw_random_bytes_are_no_secret_and_it_is_said_how_one_is_made(tmp_path: Path) -> None:
+    (tmp_path / "raw").write_bytes(bytes(range(128, 160)))
+    for name in ("ROTA_SECRET", "ROTA_TOKEN"):
+        said = problems(**{"ROTA_SECRET": "", f"{name}_FILE": str(tmp_path / "raw")})
+        assert f"{name}_FILE={tmp_path / 'raw'}: no text in UTF-8" in said
+        assert "openssl rand -hex 32" in said
+    assert "ROTA_SECRET: no text in UTF-8" in problems(ROTA_SECRET="0123456789abcdef\udcff")
+
+
+def test_slips_of_the_pen_are_found() -> None:
+    assert unknown_settings({**WELL, "ROTA_MEMBRES": "", "PATH": ""}) == ["ROTA_MEMBRES"]
+
+
+def test_what_tasks_may_reach_is_what_the_settings_name(tmp_path: Path) -> None:
+    environ = {
+        **WELL,
+        "ROTA_DATA": str(tmp_path / "data"),
+        "ROTA_SECRETS_DIR": str(tmp_path / "tasks"),
+        "ROTA_SOURCE_ROOTS": "/srv, /var/lib/app/",
+        "ROTA_DESTINATION_ROOTS": "/backups",
+        "ROTA_SOURCE_HOSTS": "db.internal:5432",
+        "ROTA_DESTINATION_HOSTS": "s3://ours,sftp.internal",
+        "ROTA_POSTGRES_BIN": "/usr/lib/postgresql/17/bin",
+    }
+    access = load(environ).access
+    assert access == Access(
+        "node-1",
+        ("/srv", "/var/lib/app"),
+        ("/backups",),
+        ("db.internal:5432",),
+        ("s3://ours", "sftp.internal"),
+        (str(tmp_path / "data"), str(tmp_path / "tasks")),
+        "/usr/lib/postgresql/17/bin",
+    )
+    assert nothing_allowed(load(environ).access) == []
+    for name, wrong, said in (
+        ("ROTA_SOURCE_ROOTS", "srv", "absolute paths"),
+        ("ROTA_SOURCE_ROOTS", "/srv/../etc", "without '..'"),
+        ("ROTA_DESTINATION_HOSTS", "https://s3.internal", "is no bucket"),
+        ("ROTA_POSTGRES_BIN", "bin", "absolute paths"),
+    ):
+        assert said in problems(**{name: wrong})
+
+
+def test_a_node_that_is_told_nothing_allows_nothing_unless_it_runs_commands() -> None:
+    assert len(nothing_allowed(load(WELL).access)) == 4
+    assert nothing_allowed(load({**WELL, "ROTA_ALLOW_COMMAND": "1"}).access) == []
+    told = load({**WELL, "ROTA_ALLOW_COMMAND": "1", "ROTA_SOURCE_ROOTS": "/srv"}).access
+    assert (told.source_roots, told.destination_roots) == (("/srv",), ("/",))
+
+
+def test_secrets_of_the_node_s_own_in_the_tasks_folder_are_found_also_by_a_link(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "link").symlink_to("secrets")
+    for name in ("rota_secret", "rota_token"):
+        (tmp_path / "secrets" / name).write_text("0123456789abcdef")
+    environ = {
+        **WELL,
+        "ROTA_SECRET": "",
+        "ROTA_SECRET_FILE": str(tmp_path / "secrets" / "rota_secret"),
+        "ROTA_TOKEN_FILE": str(tmp_path / "link" / "rota_token"),
+        "ROTA_SECRETS_DIR": str(tmp_path / "secrets"),
+    }
+    config = load(environ)
+    said = secrets_in_reach(config.own, config.secrets_dir)
+    assert len(said) == 2 and all("secrets/tasks" in sentence for sentence in said)
+    assert secrets_in_reach(config.own, tmp_path / "tasks") == []
+    for name in ("rota_secret", "rota_token"):
+        with pytest.raises(MissingSecret, match="the node's own"):
+            resolve({"secret": name}, config.secrets_dir, (), {}, config.own)
+
+
+def test_a_wrong_switch_is_told_once() -> None:
+    assert problems(ROTA_ALLOW_COMMAND="perhaps").count("ROTA_ALLOW_COMMAND") == 1

@@ -1,0 +1,28 @@
+"""What a node sees to before it starts."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from node.app.config import load
+from node.app.daemon import CannotStart, serve
+
+
+@pytest.mark.parametrize(("secret", "short"), [("s", True), ("s" * 15, True), ("s" * 16, False)])
+def test_a_short_secret_is_taken_and_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, secret: str, short: bool
+) -> None:
+    """Section 10 asks for a secret, and for no length."""
+    (tmp_path / "file").touch()
+    config = load(
+        {
+            "ROTA_NODE": "a",
+            "ROTA_MEMBERS": "a=127.0.0.1:7001:8101",
+            "ROTA_DATA": str(tmp_path / "file"),
+            "ROTA_SECRET": secret,
+        }
+    )
+    with caplog.at_level(logging.WARNING, "rota"), pytest.raises(CannotStart, match="as ROTA_DATA"):
+        serve(config)
+    assert ["openssl rand -hex 32" in said for said in caplog.messages] == [True] * short

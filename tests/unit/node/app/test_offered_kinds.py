@@ -1,0 +1,52 @@
+"""Which kinds a member offers."""
+
+import logging
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from node.app.offered_kinds import offered
+from tasks.kind import Context
+from tasks.kinds import KindEntry
+
+
+class Plain:
+    """Needs nothing."""
+
+    class Params(BaseModel):
+        pass
+
+    requires: tuple[str, ...] = ()
+
+    def run(self, ctx: Context[Any]) -> None:
+        return None
+
+
+class Here(Plain):
+    requires = ("json", "asyncio.events")
+
+
+class NotHere(Plain):
+    requires = ("json", "no_such_package")
+
+
+class NotHereEither(Plain):
+    requires = ("no_such_package.inside",)
+
+
+def entries(**kinds: str) -> dict[str, KindEntry]:
+    return {name: KindEntry(name, f"tests.unit.node.app.test_offered_kinds:{target}") for name, target in kinds.items()}
+
+
+def test_a_kind_is_offered_if_it_loads_and_finds_what_it_needs(caplog: pytest.LogCaptureFixture) -> None:
+    kinds = entries(plain="Plain", here="Here", far="NotHere", farther="NotHereEither", broken="Nobody")
+    with caplog.at_level(logging.INFO, "rota.kinds"):
+        assert sorted(offered(kinds, allow_command=False)) == ["here", "plain"]
+    assert "broken is not offered" in caplog.text
+    assert "no_such_package.inside" in caplog.text
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_commands_are_run_only_where_that_is_allowed(allowed: bool) -> None:
+    assert bool(offered(entries(command="Plain"), allow_command=allowed)) is allowed

@@ -1,0 +1,367 @@
+"""A duty, being done: what is launched, what is committed, and what goes wrong on the way."""
+
+import errno
+import logging
+from dataclasses import replace
+
+import pytest
+
+from node.control.attempt_reporter import NOT_STARTED_S
+from node.control.controller import AFTER_FAULT_S
+from node.duty.step import LeaseView
+from node.execution.order import Progressed
+from node.liveness.wall_clock import now_us
+from node.raft.errors import NoQuorum, OutcomeUnknown
+from node.state.entries import Began, Cancel, Checkpoint, Claim, Finish, MarkDown, Start
+from tests.unit.node.loop import Naps, serving, turns, until
+from tests.unit.node.working import Work, ended
+
+
+def failing(work: Work) -> bool:
+    return work.conduct.failing
+
+
+def test_a_run_is_claimed_launched_once_and_its_outcome_committed() -> None:
+    async def scenario() -> None:
+        work = Work()
+        order = await work.launch()
+        work.starts(order)
+        await until(lambda: work.run(order).state == "running")
+        work.ends(order, result={"rows": 3}, log_truncated=True)
+        await until(lambda: not work.conduct.held)
+        assert ended(work) == ["succeeded"]
+        assert work.history.ended[0].result == {"rows": 3}
+        assert work.history.ended[0].run.attempts[-1].log_truncated
+        await turns()
+        assert [type(entry) for entry in work.entries] == [Claim, Began, Finish]
+        assert len(work.runner.launched) == 1
+
+    serving(scenario())
+
+
+def test_nothing_is_claimed_without_a_lease_and_as_soon_as_there_is_one() -> None:
+    async def scenario() -> None:
+        work = Work()
+        work.lease = None
+        work.due()
+        await turns()
+        assert work.entries == []
+        work.lease = LeaseView(1, 2)
+        work.conduct.stir()
+        await until(lambda: work.runner.launched)
+
+    serving(scenario())
+
+
+def test_nothing_is_claimed_while_the_member_stands_aside() -> None:
+    async def scenario() -> None:
+        work = Work()
+        work.wrong = "no room on its disk"
+        work.due()
+        await turns()
+        assert work.of(Claim) == []
+        work.wrong = ""
+        work.conduct.stir()
+        await until(lambda: work.runner.launched)
+
+    serving(scenario())
+
+
+def test_a_claim_that_is_answered_after_a_lapse_is_given_back_unstarted() -> None:
+    """Section 6: a claim that was proposed before the lease lapsed is not started after it."""
+
+    async def scenario() -> None:
+        work = Work()
+        work.slow = {Claim}
+        work.due()
+        await until(lambda: work.waiting)
+        work.lease = LeaseView(1, 2)
+        work.slow.clear()
+        work.answer()
+        await until(lambda: work.runner.launched)
+        assert [finish.end for finish in work.of(Finish)] == ["not_started"]
+        assert [order.token for order in work.runner.launched] == [2]
+
+    serving(scenario())
+
+
+def test_no_more_attempts_than_there_is_room_for_and_the_others_say_that_they_wait() -> None:
+    async def scenario() -> None:
+        work = Work(max_runs=1)
+        order = await work.launch("one")
+        work.due("two")
+        await turns()
+        assert list(work.conduct.waiting) == ["two"]
+        work.ends(order)
+        await until(lambda: len(work.runner.launched) == 2)
+        assert work.conduct.waiting == {}
+
+    serving(scenario())
+
+
+def test_a_checkpoint_is_answered_when_it_is_committed() -> None:
+    async def scenario() -> None:
+        work = Work()
+        order = await work.launch()
+        work.slow = {Checkpoint}
+        work.asks(order, b"1")
+        await until(lambda: work.waiting)
+        assert work.runner.answered == []
+        work.answer()
+        await until(lambda: work.runner.answered)
+        assert work.runner.answered == ["ok"]
+        assert work.run(order).checkpoint == b"1"
+
+    serving(scenario())
+
+
+def test_a_checkpoint_whose_outcome_is_unknown_is_proposed_again_under_its_id_before_anything_else_is_said() -> None:
+    """A copy that comes late must not take the run back behind a later checkpoint."""
+
+    async def scenario() -> None:
+        work = Work()
+        order = await work.launch()
+        work.trouble = {Checkpoint: [OutcomeUnknown(), NoQuorum()]}
+        work.asks(order, b"1")
+        work.asks(order, b"2", sequence=2)
+        await until(lambda: len(work.runner.answered) == 2)
+        assert [entry.data for entry in work.of(Checkpoint)] == [b"1", b"1", b"1", b"2"]
+        places = [index for index, entry in enumerate(work.entries) if isinstance(entry, Checkpoint)]
+        assert len({work.ids[place].sequence for place in places}) == 2
+        assert work.run(order).checkpoint == b"2"
+
+    serving(scenario())
+
+
+def test_a_checkpoint_that_is_too_large_is_refused_and_the_work_goes_on() -> None:
+    async def scenario() -> None:
+        work = Work()
+        order = await work.launch()
+        work.too_large = lambda entry: isinstance(entry, Checkpoint)
+        work.asks(order, b"much")
+        await until(lambda: work.runner.answered)
+        assert work.runner.answered == ["too-large"]
+        assert work.runner.told == []
+
+    serving(scenario())
+
+
+def test_what_was_taken_over_is_killed_and_its_words_are_not_committed() -> None:
+    """Invariant 2: nothing carrying an old token changes the state."""
+
+    async def scenario() -> None:
+        work = Work()
+        order = await work.launch()
+        work.enter(MarkDown(now_us(), "a", 1, "silent", 0))
+        work.history.back("a")
+        work.conduct.look(work.history.state, work.owners, None)
+        work.lease = LeaseView(2, 2)
+        await until(lambda: ("kill", order.token) in work.runner.told)
+        work.asks(order, b"old")
+        await until(lambda: work.runner.answered)
+        assert work.runner.answered == ["fenced"]
+        work.ends(order)
+        await until(lambda: len(work.runner.launched) == 2)
+        assert ended(work) == []
+        assert work.run(order).checkpoint is None
+
+    serving(scenario())
+
+
+def test_an_end_waits_for_a_majority_and_keeps_its_place_until_then() -> None:
+    async def scenario() -> None:
+        work = Work(naps=Naps(held=True))
+        order = await work.launch()
+        work.trouble = {Finish: [NoQuorum()]}
+        work.ends(order)
+        await until(lambda: work.naps.asked)
+        assert work.conduct.held[order.run_id].ended
+        work.naps.wake()
+        await until(lambda: not work.conduct.held)
+        assert ended(work) == ["succeeded"]
+
+    serving(scenario())
+
+
+def test_an_end_is_let_be_when_the_run_is_somebody_elses_meanwhile() -> None:
+    async def scenario() -> None:
+        work = Work(naps=Naps(held=True))
+        order = await work.launch()
+        work.trouble = {Finish: [NoQuorum()] * 100}
+        work.ends(order)
+        await until(lambda: work.naps.asked)
+        work.lease = None
+        work.enter(MarkDown(now_us(), "a", 1, "silent", 0))
+        work.naps.wake()
+        await until(lambda: not work.conduct.held)
+        assert len(work.of(Finish)) == 1
+
+    serving(scenario())
+
+
+def test_an_outcome_that_cannot_be_kept_fails_the_run_and_says_why() -> None:
+    async def scenario() -> None:
+        work = Work()
+        order = await work.launch()
+        work.too_large = lambda entry: isinstance(entry, Finish) and entry.result is not None
+        work.ends(order, result={"everything": "..."})
+        await until(lambda: work.history.ended)
+        assert ended(work) == ["failed"]
+        assert "cannot be kept: 1234567 bytes" in (work.history.ended[0].error or "")
+
+    serving(scenario())
+
+
+def test_an_attempt_that_cannot_be_launched_is_given_back_after_a_moment() -> None:
+    """Out of file descriptors, say: not a loop of claims as fast as they commit."""
+
+    async def scenario() -> None:
+        work = Work()
+        work.runner.broken = OSError(24, "Too many open files")
+        work.due()
+        await until(lambda: work.runner.launched)
+        assert [finish.end for finish in work.of(Finish)] == ["not_started"]
+        assert NOT_STARTED_S in work.naps.asked
+
+    serving(scenario())
+
+
+def test_what_is_to_be_cancelled_is_told_once() -> None:
+    async def scenario() -> None:
+        work = Work()
+        order = await work.launch()
+        work.enter(Cancel(now_us(), order.run_id))
+        await turns()
+        assert work.runner.told == [("cancel", order.token)]
+        work.ends(order, "cancelled")
+        await until(lambda: work.history.ended)
+        assert ended(work) == ["cancelled"]
+
+    serving(scenario())
+
+
+def test_progress_is_known_while_the_attempt_runs_and_of_the_present_one_only() -> None:
+    async def scenario() -> None:
+        work = Work()
+        order = await work.launch()
+        for token in (order.token + 7, order.token):
+            work.conduct.on_event(Progressed(order.run_id, token, float(token), None, "rows"))
+        assert work.conduct.progress[order.run_id].token == order.token
+        work.ends(order)
+        await until(lambda: not work.conduct.held)
+        assert work.conduct.progress == {}
+
+    serving(scenario())
+
+
+def test_a_step_that_fails_is_said_once_and_tried_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        work = Work()
+        await turns()
+        step = work.conduct._duty.step
+
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(work.conduct._duty, "step", broken)
+        with caplog.at_level(logging.ERROR, "rota.conduct"):
+            for _ in range(3):
+                work.conduct.stir()
+                await turns(3)
+        assert failing(work)
+        assert work.conduct._timer is not None
+        assert len(caplog.records) == 1
+        monkeypatch.setattr(work.conduct._duty, "step", step)
+        work.due()
+        await until(lambda: work.runner.launched)
+        assert not failing(work)
+        await work.conduct.close()
+
+    assert AFTER_FAULT_S > 0
+    serving(scenario())
+
+
+def test_a_task_that_cannot_be_decided_on_is_said_once_and_the_others_are_done(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        work = Work()
+        for name in ("before", "wrong", "zebra"):
+            work.history.put(name)
+            work.history.must(Start(now_us(), name))
+        state = work.history.state
+        row = state.tasks["wrong"]
+        spoilt = replace(row, spec_packed=row.spec_packed.replace(b"\xa4skip", b"\xa4what"))
+        work.history.state = replace(state, tasks=state.tasks.set("wrong", spoilt))
+        with caplog.at_level(logging.ERROR, "rota.conduct"):
+            work.conduct.look(work.history.state, work.owners, None)
+            await until(lambda: len(work.runner.launched) == 2)
+            assert {order.task for order in work.runner.launched} == {"before", "zebra"}
+            for _ in range(2):
+                work.conduct.look(work.history.state, work.owners, frozenset({"wrong"}))
+                await turns(3)
+                assert failing(work), "it owns what it does not do"
+        [record] = caplog.records
+        assert record.getMessage() == "wrong cannot be decided on, which is a mistake in Rota"
+        assert record.exc_info
+        work.history.state = replace(work.history.state, tasks=work.history.state.tasks.set("wrong", row))
+        work.conduct.look(work.history.state, work.owners, frozenset({"wrong"}))
+        await until(lambda: len(work.runner.launched) == 3)
+        assert not failing(work)
+        await work.conduct.close()
+
+    serving(scenario())
+
+
+def test_an_attempt_whose_words_cannot_be_taken_is_killed(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        work = Work()
+        order = await work.launch()
+        work.trouble = {Began: [ZeroDivisionError()]}
+        work.starts(order)
+        await until(lambda: work.runner.told)
+        assert work.runner.told == [("kill", order.token)]
+        work.ends(order, "handed_over")
+        await until(lambda: not work.conduct.held)
+
+    serving(scenario())
+
+
+def test_a_task_whose_time_zone_is_not_known_here_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        work = Work()
+        work.history.put("far", schedule={"cron": "0 3 * * *", "timezone": "UTC"})
+        row = work.history.state.tasks["far"]
+        packed = row.spec_packed.replace(b"\xa3UTC", b"\xa3XYZ")
+        tasks = work.history.state.tasks.set("far", replace(row, spec_packed=packed))
+        work.history.state = replace(work.history.state, tasks=tasks)
+        with caplog.at_level(logging.ERROR, "rota.conduct"):
+            for _ in range(2):
+                work.conduct.look(work.history.state, work.owners, frozenset({"far"}))
+        assert [record.getMessage() for record in caplog.records if "far" in record.getMessage()] == [
+            "far never falls due on this member: 'XYZ' is not a time zone of the IANA database, such as Europe/Paris "
+            "or UTC; install a newer tzdata here"
+        ]
+        work.due()
+        await until(lambda: work.runner.launched)
+
+    serving(scenario())
+
+
+def test_who_cannot_start_attempts_for_want_of_something_is_told_so_and_of_each_that_works() -> None:
+    async def scenario() -> None:
+        work = Work()
+        work.runner.broken = OSError(errno.EMFILE, "Too many open files")
+        order = await work.launch()
+        assert work.ability.heard == ["[Errno 24] Too many open files"]
+        work.ends(order, "not_started", error="cannot fork a supervisor", starved=True)
+        await until(lambda: len(work.runner.launched) == 2)
+        work.starts(work.runner.launched[-1])
+        assert work.ability.heard[1:] == ["cannot fork a supervisor", "started"]
+        work.runner.broken = ValueError("of no matter to others")
+        await work.launch("other")
+        assert len(work.ability.heard) == 3
+
+    serving(scenario())

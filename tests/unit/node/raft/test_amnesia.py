@@ -1,0 +1,88 @@
+"""What a member that has lost its log must be told before it may follow, and vote."""
+
+import pytest
+
+from node.raft.amnesia import AmnesiaAnswer, Ballot, FoundLog, Recall, found, hopeless
+from node.raft.prevote import Standing
+
+FIVE = frozenset("abcde")
+
+
+def told(
+    term: int, *, last: int = 9, leads: bool = False, whole: bool = True, lost: bool = False, of: frozenset[str] = FIVE
+) -> AmnesiaAnswer:
+    return AmnesiaAnswer(term, Standing(term, last), leads, of, whole, lost)
+
+
+def test_so_many_must_answer_that_one_was_in_every_majority_that_it_was_in() -> None:
+    two = {"b": told(3, leads=True), "c": told(3)}
+    assert found("a", two) is None, "with d and e it may have elected a later leader"
+    assert found("a", {**two, "d": told(3)}) == FoundLog(3, "b", 9)
+
+
+def test_a_leader_of_an_earlier_term_is_none() -> None:
+    three = {"b": told(3, leads=True), "c": told(4), "d": told(3)}
+    assert found("a", three) is None
+    assert found("a", {**three, "e": told(4, leads=True, last=12)}) == FoundLog(4, "e", 12)
+
+
+def test_who_asked_for_votes_in_vain_and_is_gone_is_not_waited_for() -> None:
+    """It had begun a term that nobody followed it into, or was let go and stood for election alone."""
+    enough = {"b": told(3, leads=True), "c": told(7), "d": told(3), "e": told(3)}
+    assert found("a", enough) == FoundLog(3, "b", 9)
+    assert found("a", {"f": told(7), **enough}) == FoundLog(3, "b", 9)
+
+
+def test_those_who_do_not_remember_themselves_do_not_count() -> None:
+    three = {"b": told(3, leads=True), "c": told(3), "d": told(0, whole=False)}
+    assert found("a", three) is None
+    assert found("a", {**three, "e": told(3)}) is not None
+
+
+def test_who_the_others_are_is_what_the_leader_says() -> None:
+    """The configuration of a member that has lost its log may be that of a first start, with three."""
+    three = frozenset("abc")
+    assert found("a", {"b": told(3, of=three), "c": told(4, leads=True)}) is None
+    assert found("a", {"b": told(4, leads=True, of=three), "c": told(3, of=three)}) == FoundLog(4, "b", 9)
+    assert found("f", {"b": told(4, leads=True), "c": told(4), "d": told(4)}) is None, "it is no member"
+
+
+def test_it_is_complete_with_all_that_the_leader_had() -> None:
+    recall = Recall("a", {"b": told(4, leads=True, last=20), "c": told(4), "d": told(4)})
+    for matched, complete in [((4, 19), False), ((4, 20), True), ((3, 25), False), ((5, 3), False)]:
+        recall.matched = matched
+        assert recall.complete(4) is complete, matched
+    recall.matched = (4, 20)
+    assert not recall.complete(5), "it has heard of a later term since, in which it may have voted"
+
+
+@pytest.mark.parametrize(("lost", "losers"), [("", ""), ("b", ""), ("bc", "abc"), ("bcd", "abcd")])
+def test_too_many_that_have_lost_their_logs_are_named(lost: str, losers: str) -> None:
+    answers = {member: told(0, whole=False, lost=True) for member in lost}
+    assert hopeless("a", FIVE, answers) == frozenset(losers)
+    if losers:
+        grown = {**answers, "e": told(4, of=frozenset("abcdefgh"))}
+        assert hopeless("a", FIVE, grown) == frozenset(), "as one knows that remembers"
+
+
+def test_a_vote_of_a_life_before_does_not_count_beside_one_of_somebody_who_knows() -> None:
+    """Michael et al. 2017: else a leader is elected by a vote that its voter has lost, and may give again."""
+    early = Ballot()
+    assert early.take(7, "lost", 1, {})
+    assert not early.take(7, "knows", 1, {"lost": 2})
+    assert early.take(7, "else", 1, {})
+    late = Ballot()
+    assert late.take(7, "knows", 1, {"lost": 2})
+    assert not late.take(7, "lost", 1, {})
+    assert late.take(8, "lost", 2, {})
+    assert late.take(8, "knows", 1, {"lost": 2})
+    assert late.take(8, "knew", 1, {"lost": 1}), "that it knows of an earlier life only does no harm"
+
+
+def test_a_member_has_one_vote_in_a_term_and_an_earlier_term_none() -> None:
+    ballot = Ballot()
+    assert ballot.take(7, "knows", 1, {"lost": 2})
+    assert not ballot.take(7, "knows", 1, {"lost": 2}), "it has come again"
+    assert not ballot.take(6, "else", 1, {}), "it is late"
+    assert not ballot.take(7, "lost", 1, {}), "and what was known before it came is known still"
+    assert ballot.take(8, "knows", 1, {})

@@ -1,0 +1,119 @@
+"""A sealed message is opened once, in its turn, by the other end of its connection, and by nobody else."""
+
+import pytest
+from cryptography.exceptions import InvalidTag
+from hypothesis import given
+from hypothesis import strategies as st
+from pysyncobj import syncobj
+
+from node.raft import consensus
+from node.raft.encryption import MAGIC, NONCE_BYTES, PROOF_BYTES, EncryptedChannel, NotSealed, Seal
+
+SEAL = Seal("the secret")
+ANOTHER = Seal("another secret")
+REFUSED = (InvalidTag, NotSealed)
+
+
+def pair(dialler: Seal = SEAL, listener: Seal = SEAL, nonce: bytes = b"d") -> tuple[EncryptedChannel, EncryptedChannel]:
+    """Both ends of a connection, greeted."""
+    ends = dialler.channel(nonce * NONCE_BYTES, dialled=True), listener.channel(b"l" * NONCE_BYTES, dialled=False)
+    ends[0].agree(ends[1].greeting())
+    ends[1].agree(ends[0].greeting())
+    return ends
+
+
+@given(st.lists(st.tuples(st.booleans(), st.binary(max_size=300)), max_size=6))
+def test_what_one_end_seals_the_other_opens(said: list[tuple[bool, bytes]]) -> None:
+    dialler, listener = pair()
+    for by_dialler, data in said:
+        here, there = (dialler, listener) if by_dialler else (listener, dialler)
+        sealed = here.seal(data)
+        assert there.open(sealed) == data
+        assert data not in sealed or len(data) < 4
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_message_with_any_other_bit_is_refused(first: bool) -> None:
+    for bit in range(8 * (27 + PROOF_BYTES * first)):
+        dialler, listener = pair()
+        if not first:
+            listener.open(dialler.seal(b"before"))
+        other = bytearray(dialler.seal(b"append this"))
+        other[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(REFUSED):
+            listener.open(bytes(other))
+
+
+@pytest.mark.parametrize("length", [0, 1, 12, 20, 32, 40])
+def test_what_is_too_short_is_refused(length: int) -> None:
+    dialler, listener = pair()
+    with pytest.raises(REFUSED):
+        listener.open(dialler.seal(b"append this")[:length])
+
+
+@pytest.mark.parametrize("order", [[0, 0], [1], [0, 2], [0, 1, 0], [0, 1, 1]])
+def test_what_is_repeated_left_out_or_overtaken_is_refused(order: list[int]) -> None:
+    """Whoever is between two members could have them take an append, a vote or a command twice."""
+    dialler, listener = pair()
+    sealed = [dialler.seal(b"message %d" % number) for number in range(3)]
+    for number in order[:-1]:
+        listener.open(sealed[number])
+    with pytest.raises(REFUSED):
+        listener.open(sealed[order[-1]])
+
+
+def test_a_message_of_another_connection_is_refused() -> None:
+    """The nonces of either side make another key."""
+    before, listener = pair(nonce=b"1")[0], pair(nonce=b"2")[1]
+    with pytest.raises(NotSealed):
+        listener.open(before.seal(b"a vote"))
+    dialler, later = pair(nonce=b"1")[0], pair(nonce=b"2")
+    dialler.seal(b"hello")
+    later[1].open(later[0].seal(b"hello"))
+    with pytest.raises(InvalidTag):
+        later[1].open(dialler.seal(b"a vote"))
+
+
+def test_a_message_is_not_taken_back_by_the_one_that_sent_it() -> None:
+    dialler, listener = pair()
+    sealed = dialler.seal(b"a vote")
+    with pytest.raises(NotSealed):
+        dialler.open(sealed)
+    listener.open(sealed)
+    again = dialler.seal(b"another")
+    dialler.open(listener.seal(b"hello"))
+    with pytest.raises(InvalidTag):
+        dialler.open(again)
+
+
+def test_another_secret_opens_nothing() -> None:
+    dialler, listener = pair(ANOTHER, SEAL)
+    with pytest.raises(NotSealed, match="another secret"):
+        listener.open(dialler.seal(b"append this"))
+
+
+def test_the_first_message_proves_one_secret_only() -> None:
+    """AES-GCM does not commit to its key: one made to open under many would be a guess at many secrets."""
+    dialler, listener = pair(ANOTHER, SEAL)
+    honest = pair()[0].seal(b"hello")
+    with pytest.raises(NotSealed):
+        listener.open(dialler.seal(b"hello")[:PROOF_BYTES] + honest[PROOF_BYTES:])
+
+
+@pytest.mark.parametrize("greeting", [b"", MAGIC, b"rota/rf1" + bytes(NONCE_BYTES), MAGIC + bytes(NONCE_BYTES + 1)])
+def test_what_is_no_greeting_is_refused(greeting: bytes) -> None:
+    with pytest.raises(NotSealed):
+        SEAL.channel(bytes(NONCE_BYTES), dialled=False).agree(greeting)
+
+
+def test_nothing_in_a_greeting_is_made_with_the_secret() -> None:
+    nonce = b"n" * NONCE_BYTES
+    greetings = {
+        seal.channel(nonce, dialled=dialled).greeting() for seal in (SEAL, ANOTHER) for dialled in (True, False)
+    }
+    assert greetings == {MAGIC + nonce}
+
+
+def test_the_library_seals_with_it() -> None:
+    assert consensus.Consensus is not None
+    assert syncobj.getEncryptor is Seal
