@@ -136,7 +136,9 @@ class CommandCtx:
                     self._leave(value)
                 case _:
                     return _refused("not a request that this version of Rota knows")
-        except Fenced:
+        except Fenced as error:
+            # Said here, and not only by `rota ctx`: that is in the group which is asked to stop at the same moment.
+            self._ctx.log.warning("checkpoint refused, fenced: %s", error)
             return {"code": "fenced", "detail": "another attempt runs"}
         except (ValueError, OverflowError, RecursionError) as error:
             return _refused(str(error))

@@ -81,7 +81,7 @@ def test_a_command_saves_checkpoints_and_leaves_figures_until_it_is_fenced(tmp_p
         asked = await made.asked()
         made.runner.checkpoint_done(order.run_id, order.token, asked.sequence, "fenced")
         assert (await made.ended(order)).end == "failed"
-        assert "rota ctx: fenced: another attempt runs\n" in made.log(order)
+        assert f"checkpoint refused, fenced: attempt 1 of {order.run_id} has been taken over" in made.log(order)
         assert "went on" not in made.log(order)
 
     play(tmp_path, scene)
