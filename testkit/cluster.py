@@ -103,6 +103,10 @@ class Notes:
         self.gate.touch()
 
 
+RESERVE_BYTES: Final = 16 * 1024 * 1024
+"""A hundred nodes that each keep 256 MiB of the disk back would want 25 GiB of it for one run of the tests."""
+
+
 class Cluster(LocalCluster):
     """Nodes with the kinds of `testkit.cluster_kinds`, and verbs. `end` kills all, whatever state they are in."""
 
@@ -119,7 +123,11 @@ class Cluster(LocalCluster):
         python_path = cluster_kinds.install(kinds) if not kinds.exists() else ""
         self.secrets_dir = folder / "secrets"
         self.secrets_dir.mkdir(exist_ok=True)
-        own = {"PYTHONPATH": python_path, "ROTA_SECRETS_DIR": str(self.secrets_dir)}
+        own = {
+            "PYTHONPATH": python_path,
+            "ROTA_SECRETS_DIR": str(self.secrets_dir),
+            "ROTA_DISK_RESERVE_BYTES": str(RESERVE_BYTES),
+        }
         super().__init__(folder, nodes, env={**own, **(env or {})}, env_of=env_of, open_to_all=open_to_all)
         self._pool = urllib3.PoolManager(retries=False, maxsize=4)
         self._description: Description | None = None

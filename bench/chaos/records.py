@@ -40,6 +40,8 @@ class Records:
     """All attempts at all runs, by run and token; those of one task are in the order of their first lines."""
 
     lines: int = 0
+    torn: list[str] = field(default_factory=list)
+    """Lines that are not whole records: their disk was full, most likely."""
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
     _read: dict[str, tuple[int, int]] = field(default_factory=dict)
     """How far each task's record has been read: bytes and lines."""
@@ -63,7 +65,10 @@ class Records:
                 continue
             lines = whole.decode().split("\n")
             for line in lines:
-                self.take(path.name, number, line)
+                try:
+                    self.take(path.name, number, line)
+                except ValueError:
+                    self.torn.append(f"{path.name}, line {number}: not a whole record: {line[:200]!r}")
                 number += 1
             self._read[path.name] = (at + len(whole) + 1, number)
 

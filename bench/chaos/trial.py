@@ -232,6 +232,7 @@ class Trial:
         self.found += asking.unasked(self.caretaker.ended, self.struck)
         self.found += self.clients.found + self.observer.found + self.caretaker.found + self.disk_watch.found
         self.records.read(self.folder)
+        self.found += self.records.torn
         self.found += asking.leftovers(self.cluster.folder)
         self.expected, unexplained = asking.logs(self.cluster, self._lines, stalled=bool(self.disk_watch.stalls))
         self.found += unexplained
