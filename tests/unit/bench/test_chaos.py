@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos import held
 from bench.chaos.asking import leftovers
 from bench.chaos.deck import CARDS, Deck
 from bench.chaos.faults.machines import damage
@@ -18,6 +17,7 @@ from bench.chaos.records import Attempt, Records
 from bench.chaos.recovery import Recovery, Struck, recoveries
 from bench.chaos.table import table
 from node.cli.local import wait_for
+from testkit import held_packets as held
 
 NAMES = tuple(f"node-{number}" for number in range(1, 6))
 ALL = ("spaces", "clocks", "small disk")
