@@ -18,8 +18,8 @@ SAID_WHY: Final = 1
 
 EXPECTED: Final = (
     r"rota\.member: \S+ is taken to be down: (gone|silent)",
-    r"rota\.joining: the others have this node as ",
-    r"rota\.member: the others do not know that this member is down: ",  # the last of a full stop have no majority
+    r"rota\.joining: the cluster has this node as ",
+    r"rota\.member: this member could not be marked down, ",  # the last of a full stop have no majority
     r"rota\.lapses: no lease for ",
     r"rota\.runs: \S+: attempt \d+ on \S+ (failed|was lost|ran out of time)",  # the checker judges what becomes of it
     r"rota: killed \d+ processes that an earlier start had left behind",  # started while supervisors still kill
@@ -37,7 +37,7 @@ _DISK: Final = (
     *_STALL,  # while it waits for room
     r"rota\.disk: ",
     r"rota\.member: this node takes on nothing new, and the others own its tasks: no room on its disk: ",
-    r"rota\.conduct: run \S+ is stopped: no room on ",
+    r"rota\.controller: run \S+: stopping its attempt: no room on ",
     r"node\.raft\.snapshots: no room for ",
     r"rota\.member: cannot write down who the members are: ",
     r"rota: this node cannot go on: its data folder \S+ cannot be used: ",

@@ -25,7 +25,7 @@ from node.identity.cluster_id import ClusterId
 from node.liveness.server import PortInUseError
 from node.liveness.wall_clock import now_us
 from node.membership.addresses import NoMember
-from node.membership.join_request import Introduction, NotLetIn, let_in_as
+from node.membership.join_request import JoinRequest, NotLetIn, let_in_as
 from node.membership.removal_watch import Removed
 from node.peer.newcomer import Newcomer
 from node.raft.errors import RaftError
@@ -86,15 +86,15 @@ def _run(config: Config) -> int:
         _log.warning(
             "ROTA_SECRET is short: who guesses it can run code here; make a better one with: openssl rand -hex 32"
         )
-    introduction, cluster = None, ClusterId()
+    join_request, cluster = None, ClusterId()
     try:
         folder = DataDir(config.data, config.node, now_us())
         killed = kill_leftovers(folder.path)
         seed = _place(config, folder)
         if config.join_url is not None and folder.fresh:
-            introduction = Introduction(seed, config.join_url, _asked(config, config.join_url))
-            config = replace(config, members=introduction.members())
-            cluster = ClusterId(introduction.cluster_id)
+            join_request = JoinRequest(seed, config.join_url, _asked(config, config.join_url))
+            config = replace(config, members=join_request.members())
+            cluster = ClusterId(join_request.cluster_id)
         elif not config.members:
             config = replace(config, members=(seed,))
         folder.keep_place(seed)
@@ -112,7 +112,7 @@ def _run(config: Config) -> int:
     descriptors = raise_soft_limit()
     collect_in_short()
     sys.setswitchinterval(SWITCH_S)
-    return asyncio.run(_serve(config, folder, seed, introduction, cluster, descriptors))
+    return asyncio.run(_serve(config, folder, seed, join_request, cluster, descriptors))
 
 
 def _place(config: Config, folder: DataDir) -> Seed:
@@ -139,7 +139,7 @@ async def _serve(
     config: Config,
     folder: DataDir,
     seed: Seed,
-    introduction: Introduction | None,
+    join_request: JoinRequest | None,
     cluster: ClusterId,
     descriptors: int,
 ) -> int:
@@ -164,7 +164,7 @@ async def _serve(
             "there, or the port taken? ROTA_MEMBERS names this node's ports, ROTA_BIND where it listens"
         ) from error
     try:
-        await member.start(introduction)
+        await member.start(join_request)
     except (*_REFUSALS, OSError, sqlite3.Error) as error:
         await member.close()
         await runner.cleanup()

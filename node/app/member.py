@@ -1,91 +1,83 @@
-"""A member of the cluster: wires the parts together, and is what the API's routes ask.
+"""A member of the cluster: puts its core on sockets, processes, files and clocks, and is what the API's routes ask.
 
-Three threads meet here. Raft's applies entries and tells of roles; it notes what ended, shows the heartbeats what
-they need to know, and leaves the rest to the event loop. The heartbeats' brings leases to the supervisors and
-verdicts on other members to Raft, without passing through the loop: a loop that is busy is not death.
+`node.app.core` decides and acts; here are the parts that it does without: the history, questions of other members, the
+disk, what the node observes of itself, and the port for HTTP.
 """
 
 import asyncio
 import logging
 import os
 import secrets
-import threading
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from random import SystemRandom
 from typing import Final
 
 from node.app.config import Config
+from node.app.core import Core
+from node.app.core_ports import CorePorts, CoreSettings
 from node.app.data_dir import DataDir
-from node.app.projections import join_of, order_of, view_of
+from node.app.projections import join_of, order_of
+from node.app.updates import Updates
 from node.client import Client
-from node.control.controller import Conduct
-from node.control.failure_log import tell_of_failures
-from node.control.placement_service import Placing, only_tasks
+from node.control.placement_service import PlacementThread
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
-from node.duty.step import LeaseView
 from node.execution.order import AttemptLimits, Order, log_path, logs_path, scratch_folder
 from node.execution.runner import Runner
 from node.history.backfill import Backfill
 from node.history.retention import Retention
 from node.history.store import HISTORY, HistoryStore
 from node.http.kinds import InstalledKinds
-from node.http.node_port import Placed, Update
+from node.http.node_port import Update
 from node.identity.cluster_id import ClusterId
-from node.liveness.detector import LivenessVerdict
 from node.liveness.heartbeat import Heartbeat, boottime_s
-from node.liveness.lease import NO_LEASE, LeaseNow
 from node.liveness.pulse import STILL_S
-from node.liveness.wall_clock import CLOCK, now_us
-from node.membership.addresses import Whereabouts, at_start
+from node.liveness.wall_clock import CLOCK
+from node.membership.addresses import at_start
 from node.membership.auto_join import AutoJoin
-from node.membership.changes import Membership
-from node.membership.join_request import Introduction
-from node.membership.joining import Joining
-from node.membership.launch_watch import StartWatch
-from node.membership.leadership import Leadership
-from node.membership.leaving import Leaving
-from node.membership.removal_watch import Belonging
-from node.membership.self_drain import Aside
-from node.membership.services import MemberServices
+from node.membership.join_request import JoinRequest
+from node.membership.launch_watch import LaunchWatch
+from node.membership.removal_watch import RemovalWatch
 from node.peer.client import Peers
 from node.peer.newcomer import Newcomer
 from node.peer.protocol import RunProgress
 from node.raft.adapter import Raft
-from node.raft.errors import RaftError
 from node.raft.founding import Outlook
 from node.raft.ports import RaftRole
-from node.replication.applied import Reached
-from node.replication.proposer import Proposing
-from node.replication.state_machine import StateChange, StateMachine
-from node.runtime.broadcast import Broadcast
+from node.replication.state_machine import StateMachine
 from node.runtime.logs import flush
-from node.runtime.mailbox import Inbox
 from node.runtime.services import OnLoop
-from node.state.codec import BadEntry, pack_batch
-from node.state.entries import Entry, Join, MarkDown, Seed
+from node.state.codec import pack_batch
+from node.state.entries import Entry, Join, Seed
 from node.state.value import Result, Run, State
 from node.storage.disk_watch import DiskWatch, Running, space_of
 from node.storage.full_disk_wait import WaitForRoom
 from node.storage.reserve import Reserve
 from node.telemetry.lease_monitor import tell_of_lapses
 from node.telemetry.raft_watchdog import Stall, tell_of_stalls
-from node.telemetry.thread_lag import Lateness, Worst, start_delays, watch_loop
+from node.telemetry.thread_lag import Lateness, Worst, watch_loop
 from tasks.kinds import KindEntry
 
 _log = logging.getLogger("rota.member")
 
-VERDICT_S: Final = 2.0
 CLOSE_S: Final = 3.0
-"""How long the end waits for killed attempts. What hangs in the kernel by then is not waited for."""
+"""How long `close` waits for killed attempts. It does not wait for one that hangs in the kernel by then."""
+
+
+class _Clock:
+    """Implements `node.app.core_ports.Clock`."""
+
+    now_us = staticmethod(CLOCK.now_us)
+    boottime_s = staticmethod(boottime_s)
 
 
 class LocalMember:
     """One member, from `start` to `stop`, of `cluster`. Implements `node.http.node_port.Node`.
 
     It checks params by the kinds that are `installed` here, and takes on those that are `offered`.
-    When it cannot go on, `failed` is set to what went wrong; whoever serves it ends then.
+    When it cannot go on, `failed` is set to what went wrong; its caller ends it then.
     """
 
     def __init__(
@@ -106,46 +98,45 @@ class LocalMember:
         self.kinds = InstalledKinds(installed, config.access)
         configured, agreed = {seed.id: (seed.host, seed.raft_port) for seed in config.members}, folder.agreed()
         self.history = HistoryStore(folder.path / HISTORY, lambda error: self._on_loop.call(self._on_loop.fail, error))
-        self._changes = Inbox[StateChange](self._on_loop.call, self._on_loop.later, self._changed)
-        self._machine = StateMachine(self._on_change)
         self._reserve = Reserve(folder.path / "raft")
         start_id = secrets.token_hex(8)
+        # What is made before the core calls it from its threads, which are started after it.
+        self._machine = StateMachine(lambda change: self._core.on_change(change))  # noqa: PLW0108
         self._raft = self._begin_raft(at_start(config.node, configured, agreed), cluster, start_id)
-        self._proposing = Proposing(config.node, folder.session, self._raft.propose)
         self._heartbeat = self._begin_heartbeat(cluster, start_id)
-        self.lateness = Lateness(Worst(), self._raft.lateness, self._heartbeat.lateness, self._heartbeat.answers)
-        self.start_delay = start_delays()
-        self._stall = Stall(STILL_S)
-        self._looking = threading.Lock()
-        self._lease = self._stepping = NO_LEASE
         bounds = config.bounds.on(space_of(folder.path).total_bytes)
         self._runner = Runner(
             folder.path,
-            lambda event: self._conduct.on_event(event),  # noqa: PLW0108 - made below
+            lambda event: self._core.on_event(event),  # noqa: PLW0108
             AttemptLimits(log_bytes=bounds.log_bytes, umask=config.umask),
         )
-        self._start_watch = StartWatch(config.node, self.state, lambda why: self._life.aside.set("start", why))
-        self._conduct = Conduct(
-            config.node,
-            config.max_runs,
-            self._runner,
-            self.propose,
-            self._proposing.insist,
-            self.state,
-            self._live_lease,
-            self._order_of,
-            began_after=self.start_delay.observe,
-            aside=lambda: self._life.aside.why,
-            ability=self._start_watch,
+        self._updates = Updates(config.node, self.history, lambda: self._raft.role.ready)
+        self._placement_thread = PlacementThread()
+        self._launch_watch = LaunchWatch(config.node, self.state, lambda why: self._set_wrong("start", why))
+        self._core = Core(
+            CoreSettings(config.node, folder.session, config.max_runs, config.members, configured, agreed),
+            CorePorts(
+                self._raft,
+                self._machine,
+                self._runner,
+                self._heartbeat,
+                _Clock(),
+                self._on_loop,
+                self._placement_thread,
+                self._updates,
+                SystemRandom(),
+                self._join_of,
+                self._order_of,
+                lambda addresses: asyncio.to_thread(folder.keep_agreed, addresses),
+            ),
+            self._launch_watch,
         )
-        self._placing = Placing(self._on_placed)
+        self.lateness = Lateness(Worst(), self._raft.lateness, self._heartbeat.lateness, self._heartbeat.answers)
+        self.start_delay = self._updates.start_delay
+        self._stall = Stall(STILL_S)
         self.peers = Peers(config.secret, self.state, cluster, config.node)
-        self._life = self._begin_life(
-            Whereabouts(
-                config.node, configured, agreed, self.state, self._role, self._raft.relocate, folder.keep_agreed
-            )
-        )
-        self._admission = AutoJoin(
+        self._removal_watch = RemovalWatch(self._core, lambda: self._core.membership.joining.has_joined, self.peers)
+        self._auto_join = AutoJoin(
             seed,
             config.members,
             config.auto_join,
@@ -161,14 +152,10 @@ class LocalMember:
             config.bounds,
             self._reserve,
             self._working,
-            self._conduct.fail,
-            lambda why: self._life.aside.set("disk", why),
+            self._core.controller.fail,
+            lambda why: self._set_wrong("disk", why),
         )
-        self._shown: Ownership | None = None
-        self._broadcast: Broadcast[Update] = Broadcast()
-        self._reached = Reached(lambda: self.state().index)
         self._stopping = False
-        self._verdicts: dict[str, LivenessVerdict] = {}
 
     def _begin_raft(self, addresses: Mapping[str, tuple[str, int]], cluster: ClusterId, start_id: str) -> Raft:
         return Raft(
@@ -178,11 +165,11 @@ class LocalMember:
             self._config.secret,
             self._machine,
             pack_batch,
-            self._on_role,
+            lambda role: self._core.on_role(role),  # noqa: PLW0108
             bind_host=self._config.bind,
             on_failure=lambda error: self._on_loop.call(self._on_loop.fail, error),
             cluster=cluster,
-            wait_for_room=WaitForRoom(self._reserve.release, lambda: self._disk.wake()),  # noqa: PLW0108 - made later
+            wait_for_room=WaitForRoom(self._reserve.release, lambda: self._disk.wake()),  # noqa: PLW0108
             start_id=start_id,
         )
 
@@ -192,8 +179,8 @@ class LocalMember:
             self._config.bind,
             self._config.heartbeat_port,
             self._config.secret,
-            self._on_lease,
-            self._on_verdict,
+            lambda lease: self._core.on_lease(lease),  # noqa: PLW0108
+            lambda verdict: self._core.on_verdict(verdict),  # noqa: PLW0108
             _end_process,
             lambda: self._raft.turns,
             cluster,
@@ -201,32 +188,19 @@ class LocalMember:
             start_id=start_id,
         )
 
-    def _begin_life(self, whereabouts: Whereabouts) -> MemberServices:
-        me, state, role, propose = self._config.node, self.state, self._role, self.propose
-        joining = Joining(me, state, propose, self._join, self._runner.kill_all, self._on_incarnation)
-        return MemberServices(
-            Leadership(me, self._config.members, state, role, propose, lambda: self._raft.members),
-            joining,
-            Leaving(me, state, lambda: self._life.standing, joining.resign, self._conduct, propose),
-            Membership(me, self._raft, state, role, propose, self.wait_index),
-            whereabouts,
-            Belonging(me, state, role, joining, self.peers),
-            Aside(me, state, lambda: self._life.standing, propose, lambda: self._conduct.stir()),  # noqa: PLW0108
-        )
+    # -- start and end
 
-    # -- beginning and end
-
-    async def start(self, introduction: Introduction | None = None) -> None:
-        """Begin; with an `introduction`, in a cluster that may not know this member yet.
+    async def start(self, join_request: JoinRequest | None = None) -> None:
+        """Start; with a `join_request`, in a cluster that may not know this member yet.
 
         Raises what `Raft.start`, `Heartbeat.start` and `Runner.start` raise.
         """
         await self._runner.start()
         self._heartbeat.start()
+        self._core.start()
         services = {
-            "placing": self._placing.run(),
-            **self._life.services(),
-            "admission": self._admission.run(),
+            "removal-watch": self._removal_watch.run(),
+            "auto-join": self._auto_join.run(),
             "lapses": tell_of_lapses(lambda: self._stopping or self.lease_held, lambda: self.role.leader),
             "stalls": tell_of_stalls(self._stall, lambda: self._raft.turns),
             "lateness": watch_loop(self.lateness.loop),
@@ -234,31 +208,29 @@ class LocalMember:
             "retention": self._retention.run(),
             "bound": self._retention.bound(),
             "disk": self._disk.run(),
-            "starts": self._start_watch.run(),
+            "launch-watch": self._launch_watch.run(),
             "logs": self._disk.bound_logs(),
         }
         for name, service in services.items():
             self._on_loop.serve(name, service)
         await asyncio.to_thread(self._raft.start)  # it loads the state, however large
-        if introduction is not None:
-            self._on_loop.serve("introduction", introduction.enter())
+        if join_request is not None:
+            self._on_loop.serve("join-request", join_request.enter())
 
     async def stop(self) -> None:
-        """Stop in good order: hand over what runs, say so, and close."""
+        """Stop in good order: hand over what runs, have this member marked down, and close."""
         self._stopping = True
-        # They would take what is said here for somebody else's verdict, and join again.
-        self._on_loop.call_off("joining", "leaving", "aside")
         try:
-            await self._life.leaving.leave()
+            await self._core.leave()
         finally:
             await self.close()
 
     async def close(self) -> None:
         """Close everything, in whatever state it is."""
         self._stopping = True
-        self._broadcast.close()
+        self._updates.close()
         await self._on_loop.end()
-        await self._conduct.close()
+        await self._core.controller.close()
         for what, closing in (
             ("the attempts", self._runner.close(CLOSE_S)),
             ("the heartbeats", asyncio.to_thread(self._heartbeat.stop)),
@@ -267,90 +239,21 @@ class LocalMember:
         ):
             try:
                 await closing
-            except Exception:  # noqa: BLE001 - the rest is to be closed all the same
+            except Exception:  # noqa: BLE001 - the rest must be closed all the same
                 _log.exception("%s could not be closed in good order", what)
-        self._placing.close()
+        self._placement_thread.close()
         self._folder.close()
 
-    # -- what Raft tells, in its thread
+    # -- what the parts ask of one another
 
-    def _on_change(self, change: StateChange) -> None:
-        if change.touched is None:
-            self.history.jumped(change.after.index)
-        self.history.record(change.after.index, change.ended)
-        before, after = change.before, change.after
-        if after.members is not before.members or after.lead != before.lead or after.settings != before.settings:
-            self._look()
-        self._changes.put(change, rests=only_tasks(change) and not self._reached and not self._placing.asked)
+    def _set_wrong(self, what: str, why: str | None) -> None:
+        self._core.membership.self_drain.set(what, why)
 
-    def _on_role(self, role: RaftRole) -> None:
-        self._look()
-        self._on_loop.call(self._role_changed, role)
-
-    def _look(self) -> None:
-        """Show the heartbeats what they need to know. Called from Raft's thread and from the loop."""
-        with self._looking:
-            view = view_of(self._config.node, self._life.joining.incarnation, self._machine.state, self._raft.role)
-            self._heartbeat.look(view)
-
-    # -- what the heartbeats tell, in their thread
-
-    def _on_lease(self, lease: LeaseNow) -> None:
-        before, self._lease = self._lease, lease
-        self._runner.renew(lease.deadline_s)
-        if lease.period != before.period or lease.deadline_s < before.deadline_s:
-            self._on_loop.call(self._conduct.stir)
-
-    def _on_verdict(self, verdict: LivenessVerdict) -> None:
-        if verdict != self._verdicts.get(verdict.member):  # it comes again until the state shows it
-            self._verdicts[verdict.member] = verdict
-            _log.warning("%s is taken to be down: %s", verdict.member, verdict.reason)
-        down = MarkDown(now_us(), verdict.member, verdict.incarnation, verdict.reason, verdict.term)
-        try:
-            self._proposing.send(down, VERDICT_S)
-        except (RaftError, BadEntry) as error:
-            _log.warning("%s cannot be marked down now: %s", verdict.member, error)
-
-    # -- on the loop
-
-    def _changed(self, changes: list[StateChange]) -> None:
-        before, state = changes[0].before, changes[-1].after
-        self._reached.tell(state.index)
-        if self._raft.role.ready:  # not of what is applied again after a start
-            tell_of_failures(changes, self._config.node)
-        for change in changes:
-            self._placing.look(change)
-            self._broadcast.send(change)
-        if state.members is not before.members or state.lead != before.lead:
-            self._life.stir()
-
-    def _role_changed(self, role: RaftRole) -> None:
-        _log.debug("%s", role)
-        if role.ready:
-            self._placing.caught_up()
-        self._life.stir()
-
-    def _on_placed(self, state: State, ownership: Ownership, touched: frozenset[str] | None) -> None:
-        if ownership is not self._shown:
-            self._broadcast.send(Placed(self._shown, ownership))
-            self._shown = ownership
-        self._conduct.look(state, ownership, touched)
-
-    def _on_incarnation(self) -> None:
-        self._look()
-        self._conduct.stir()
-
-    def _join(self, at_us: int) -> Join:
-        member = self.state().members.get(self._config.node)
-        after = 0 if member is None else member.incarnation
+    def _join_of(self, after: int, at_us: int) -> Join:
         return join_of(self._config, self._seed, self._heartbeat.port, self._offered, after, at_us)
 
-    def _live_lease(self) -> LeaseView | None:
-        # What is launched in this step begins under this lease, whatever comes meanwhile.
-        lease = self._stepping = self._lease
-        if not lease.live(boottime_s()) or lease.incarnation != self._life.standing:
-            return None
-        return LeaseView(lease.incarnation, lease.period)
+    def _order_of(self, run: Run, deadline_s: float) -> Order:
+        return order_of(run, self._config, self._offered, deadline_s)
 
     def _working(self) -> Running:
         state = self.state()
@@ -359,40 +262,34 @@ class LocalMember:
                 scratch_folder(self._folder.path, run_id, attempt.token),
                 log_path(self._folder.path, run_id, state.runs[run_id].attempts[-1].attempt),
             )
-            for run_id, attempt in self._conduct.held.items()
+            for run_id, attempt in self._core.controller.held.items()
             if not attempt.ended and run_id in state.runs
         }
 
-    def _role(self) -> RaftRole:
-        return self._raft.role
-
-    def _order_of(self, run: Run) -> Order:
-        return order_of(run, self._config, self._offered, self._stepping.deadline_s)
-
     @property
     def failed(self) -> "asyncio.Future[Exception]":
-        """What went wrong, once it cannot go on."""
+        """Set to what went wrong, once this member cannot go on."""
         return self._on_loop.failed
 
     # -- what the routes ask
 
     @property
     def role(self) -> RaftRole:
-        """Where this member stands in Raft."""
+        """This member's role in Raft; not `ready` while it stops, or cannot do its work."""
         role = self._raft.role
-        if self._stall.lasts:  # what Raft knew when it last came round is old
+        if self._stall.lasts:  # Raft's thread stands still: its role is out of date
             return replace(role, ready=False, has_quorum=False)
-        return replace(role, ready=False) if self._stopping or self._conduct.failing else role
+        return replace(role, ready=False) if self._stopping or self._core.controller.failing else role
 
     @property
     def outlook(self) -> Outlook:
-        """What this node waits for while it is of no cluster; None once it is of one."""
-        return self._admission.outlook
+        """What this node waits for before it belongs to a cluster; None from then on."""
+        return self._auto_join.outlook
 
     @property
     def lease_held(self) -> bool:
-        """Whether work may run here now."""
-        return self._lease.live(boottime_s())
+        """Whether this member has a live lease."""
+        return self._core.lease_held
 
     def state(self) -> State:
         """The state as applied here."""
@@ -400,16 +297,15 @@ class LocalMember:
 
     def ownership(self) -> Ownership:
         """The latest placement."""
-        return self._placing.ownership
+        return self._core.placement.ownership
 
     async def placed(self, timeout_s: float) -> Ownership:
         """The placement of the present epoch."""
-        self._on_loop.guard(self._changes.deliver)
-        return await self._placing.placed(self.state().epoch, timeout_s)
+        return await self._core.placed(timeout_s)
 
     async def propose(self, entry: Entry, timeout_s: float) -> Result:
         """Commit an entry."""
-        return await self._proposing.propose(entry, timeout_s)
+        return await self._core.propose(entry, timeout_s)
 
     async def barrier(self, timeout_s: float) -> None:
         """Commit nothing."""
@@ -417,15 +313,15 @@ class LocalMember:
 
     async def wait_index(self, index: int, timeout_s: float) -> bool:
         """Wait until `index` is applied here."""
-        return await self._reached.wait(index, timeout_s)
+        return await self._core.wait_index(index, timeout_s)
 
     async def add_member(self, seed: Seed, timeout_s: float) -> Result:
         """Let a new member in."""
-        return await self._life.changes.add(seed, timeout_s)
+        return await self._core.membership.changes.add(seed, timeout_s)
 
     async def remove_member(self, member: str, timeout_s: float) -> Result:
         """Let a member go."""
-        return await self._life.changes.remove(member, timeout_s)
+        return await self._core.membership.changes.remove(member, timeout_s)
 
     async def leave_out(self, members: frozenset[str], timeout_s: float) -> str | None:
         """Have a cluster founded without these."""
@@ -433,20 +329,20 @@ class LocalMember:
 
     def progress(self, run_id: str) -> RunProgress | None:
         """How far an attempt on this member is."""
-        said = self._conduct.progress.get(run_id)
+        said = self._core.controller.progress.get(run_id)
         return None if said is None else RunProgress(said.done, said.total, said.unit)
 
     def waiting(self, task: str) -> str | None:
         """Why what is due has not begun."""
-        if task not in self._conduct.waiting:
+        if task not in self._core.controller.waiting:
             return None
-        if self._life.aside.why:
-            return f"{self._config.node} takes on nothing new: {self._life.aside.why}"
+        if why := self._core.standing_aside():
+            return f"{self._config.node} takes on nothing new: {why}"
         return f"{self._config.node} runs {self._config.max_runs} attempts already (ROTA_MAX_RUNS)"
 
     async def overdue(self) -> Overdue:
         """What is due and has not begun."""
-        return await self._conduct.overdue()
+        return await self._core.controller.overdue()
 
     def log_path(self, run_id: str, attempt: int) -> Path:
         """Where an attempt's log is kept here."""
@@ -454,11 +350,11 @@ class LocalMember:
 
     def changes(self) -> AsyncIterator[Update]:
         """What changes from now on."""
-        return self._broadcast.listen()
+        return self._updates.listen()
 
 
 def _end_process(error: BaseException) -> None:
-    """The heartbeats cannot go on: end at once, with every worker (their supervisors see the channel close)."""
-    _log.critical("the heartbeats of this node have failed, and without them it is no member", exc_info=error)
+    """The heartbeat thread has failed: end at once, with every worker (their supervisors see the channel close)."""
+    _log.critical("the heartbeat thread has failed, and without it this node is no member: exiting", exc_info=error)
     flush()
     os._exit(1)

@@ -20,7 +20,7 @@ _WORDS: Final = {"failed": "failed", "timed_out": "ran out of time", "orphaned":
 _log = logging.getLogger("rota.runs")
 
 
-def tell_of_failures(changes: list[StateChange], me: str) -> None:
+def log_failures(changes: list[StateChange], me: str) -> None:
     """Log what there is to be said of these changes on member `me`."""
     for change in changes:
         for level, task, what in failures(change, me):

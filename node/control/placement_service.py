@@ -1,9 +1,9 @@
-"""Keeps the placement up with the state, off the event loop, once for changes that arrive together."""
+"""Computes the placement of each new state, off the event loop, once for changes that arrive together."""
 
 import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, Protocol
 
 from node.duty.ownership import Ownership
 from node.replication.state_machine import StateChange
@@ -16,33 +16,58 @@ REST_S: Final = 1.0
 
 
 def rest_after(took_s: float) -> float:
-    """How long changes of tasks alone wait after a placement that took so long: nine times that, `REST_S` at most.
+    """How long changes of tasks alone wait after a placement that took `took_s`: nine times that, `REST_S` at most.
 
-    So while tasks are registered one by one, placing takes a tenth of the time, and not a placement of all for each.
+    So placing takes a tenth of the time while tasks are registered one by one.
     """
     return min(REST_S, REST_TIMES * took_s)
 
 
-class Placing:
+class PlacementWorker(Protocol):
+    """Computes placements off the event loop, one at a time."""
+
+    def follow(self, before: Ownership, state: State, touched: set[str] | None, /) -> "asyncio.Future[Ownership]":
+        """Compute the placement of `state`, where `touched` may differ since `before` (None: everything)."""
+
+
+class PlacementThread:
+    """Computes placements in a thread of its own: a failover does not wait for reads of logs and history."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "placing")
+
+    def follow(self, before: Ownership, state: State, touched: set[str] | None, /) -> "asyncio.Future[Ownership]":
+        """Compute the placement of `state`, where `touched` may differ since `before` (None: everything)."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, before.follow, state, touched)
+
+    def close(self) -> None:
+        """Let the thread end after its present placement."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+class PlacementService:
     """Computes the `Ownership` of the newest epoch. `on_placed(state, ownership, touched)` is called on the loop.
 
     It is called for every change of state; `touched` is what changed since the call before. The ownership is of the
-    state's epoch, but while changes of tasks alone are being placed, or wait for one another (`rest`): then it is the
-    one before. A change of members or of settings waits for its placement, and is told with it; a change of runs waits
-    for nothing. While somebody asks for the placement, nothing rests.
+    state's epoch, except while changes of tasks alone are being placed, or wait for one another (`rest`): then it is
+    the previous one. `on_placed` is called for a change of members or of settings when its placement is there, and for
+    a change of runs at once. While a caller waits in `placed`, nothing rests.
 
-    Until `caught_up` is called, nothing is placed and told but for somebody who asks: at the start of a member, most of
-    it would be out of date at once, and takes its time from Raft's thread, which applies the log.
+    Before `caught_up`, nothing is placed unless a caller waits in `placed`: at the start of a member most placements
+    would be out of date at once, and take processor time from Raft's thread, which applies the log.
     """
 
-    def __init__(self, on_placed: OnPlaced, rest: Callable[[float], float] = rest_after) -> None:
+    def __init__(
+        self, on_placed: OnPlaced, worker: PlacementWorker, rest: Callable[[float], float] = rest_after
+    ) -> None:
         self.ownership = Ownership.of(State())
         self._on_placed = on_placed
+        self._worker = worker
         self._rest = rest
         self._state = State()
         self._touched: set[str] | None = set()
         self._unplaced: set[str] | None = set()
-        """What changed since the latest placement was begun."""
+        """The tasks that changed since the latest placement was begun; None: everything."""
         self._under_way: asyncio.Future[Ownership] | None = None
         self._begun_s = 0.0
         self._asked = 0
@@ -50,30 +75,24 @@ class Placing:
         self._rests_until_s = 0.0
         self._dirty = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
-        # A thread of its own: a failover does not wait for those that read logs and history.
-        self._thread = ThreadPoolExecutor(1, "placing")
         self._placed = asyncio.Condition()
 
-    def look(self, change: StateChange) -> None:
-        """There is a new state."""
+    def observe(self, change: StateChange) -> None:
+        """Take over a new state."""
         self._state = change.after
         self._touched = _with(self._touched, change.touched)
         self._dirty.set()
 
     def caught_up(self) -> None:
-        """What had been committed when this member started is in the state. To be called on the loop."""
+        """The state has all that had been committed when this member started. Called on the loop."""
         if not self._caught_up:
             self._caught_up = True
             self._dirty.set()
 
     @property
     def asked(self) -> bool:
-        """Whether somebody waits for the placement. Any thread may ask."""
+        """Whether a caller waits in `placed`. Any thread may ask."""
         return self._asked > 0
-
-    def close(self) -> None:
-        """Let the thread end, when it is done with what it does."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -94,7 +113,7 @@ class Placing:
                 self._placed.notify_all()
 
     def _wake_in(self, wait_s: float) -> None:
-        """Look again in so long at the latest."""
+        """Have `run` go round in `wait_s` seconds at the latest."""
         loop = asyncio.get_running_loop()
         at_s = loop.time() + wait_s
         if self._alarm is None or self._alarm.when() > at_s:
@@ -103,7 +122,7 @@ class Placing:
             self._alarm = loop.call_at(at_s, self._dirty.set)
 
     async def _keep_up(self, state: State) -> None:
-        """Begin to place `state` if that is due, and take what has been placed; wait only for what may not wait."""
+        """Begin to place `state` if that is due, and take what has been placed. Waits only for urgent placements."""
         waits = self._unplaced is None or not _only_tasks(self.ownership.state, state)
         while self._under_way is not None or state.epoch != self.ownership.state.epoch or self._unplaced is None:
             if self._under_way is None:
@@ -117,10 +136,9 @@ class Placing:
             await self._take(self._under_way)
 
     def _begin(self, state: State, *, waits: bool) -> None:
-        loop = asyncio.get_running_loop()
-        self._begun_s = loop.time()
+        self._begun_s = asyncio.get_running_loop().time()
         touched, self._unplaced = self._unplaced, set()
-        self._under_way = loop.run_in_executor(self._thread, self.ownership.follow, state, touched)
+        self._under_way = self._worker.follow(self.ownership, state, touched)
         if not waits:
             self._under_way.add_done_callback(lambda _: self._dirty.set())
 
@@ -134,7 +152,7 @@ class Placing:
         return 0.0 if self._asked else self._rests_until_s - asyncio.get_running_loop().time()
 
     async def placed(self, epoch: int, timeout_s: float) -> Ownership:
-        """The ownership once it is of `epoch` or later; the latest there is when the time is over."""
+        """The ownership once it is of `epoch` or later; the latest one after `timeout_s`."""
 
         async def reached() -> None:
             async with self._placed:
@@ -153,7 +171,7 @@ class Placing:
 
 
 def only_tasks(change: StateChange) -> bool:
-    """Whether a change is of the definitions of tasks alone: then nobody needs to hear of it at once."""
+    """Whether a change is of the definitions of tasks alone: such a change is not urgent."""
     before, after = change.before, change.after
     return change.touched is not None and after.runs is before.runs and _only_tasks(before, after)
 

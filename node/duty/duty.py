@@ -73,7 +73,7 @@ class Duty:
         self.unreadable: dict[str, str] = {}
         """Tasks that never fall due here, because their schedule cannot be worked out on this machine, and why."""
 
-    def look(self, state: State, owners: Owners, touched: Collection[str] | None) -> None:
+    def observe(self, state: State, owners: Owners, touched: Collection[str] | None) -> None:
         """Take note of a new state and ownership. `touched`: the tasks that changed since the last look, they or
         their runs; None: all may have changed.
         """

@@ -1,28 +1,28 @@
-"""Where the members' Raft ports are: by the configuration, by what the members last agreed on, and by what is newer.
+"""The addresses of the members' Raft ports: by the configuration, or as the members last agreed on, whichever is newer.
 
-A member says where it is when it joins, and the state has it from then on. The configuration is newer than that only
+A member states its address when it joins, and the state has it from then on. The configuration is newer than that only
 if it has been changed since: then names or ports were changed on purpose, and the member has yet to join there.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from node.raft.ports import RaftRole
-from node.state.value import State
+from node.membership.member_port import MemberPort
 
 _log = logging.getLogger("rota.membership")
 
 Address = tuple[str, int]
 
 AGAIN_S: Final = 10.0
+"""Between two tries to write the addresses down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """Where a member is by the state, and where the configuration had it when that came to be known, if it did."""
+    """A member's address by the state, and the configured one at the time when that was learnt, if there was one."""
 
     at: Address
     configured: Address | None
@@ -33,7 +33,7 @@ class NoMember(Exception):
 
 
 def at_start(me: str, configured: Mapping[str, Address], agreed: Mapping[str, Agreed]) -> dict[str, Address]:
-    """Where to look for the members before any of them has been heard. Raises `NoMember`."""
+    """The members' addresses before any of them has answered. Raises `NoMember`."""
     if not agreed:
         return dict(configured)
     if me not in agreed:
@@ -53,37 +53,36 @@ def at_start(me: str, configured: Mapping[str, Address], agreed: Mapping[str, Ag
 def learnt(
     configured: Mapping[str, Address], agreed: Mapping[str, Agreed], now: Mapping[str, Address]
 ) -> dict[str, Agreed]:
-    """What is agreed on, by a state that has all that was committed before this node started."""
+    """The addresses agreed on, by a state that has all that was committed before this node started: `now`."""
     return {
         name: known if (known := agreed.get(name)) is not None and known.at == at else Agreed(at, configured.get(name))
         for name, at in now.items()
     }
 
 
-class Whereabouts:
-    """Keeps Raft, and the data folder, told where the members are. `agreed` is what the folder knew at the start."""
+class Addresses:
+    """Tells Raft (`relocate`) and the data folder (`keep`, which may raise OSError) each new address.
+
+    `agreed` is what the folder held at the start.
+    """
 
     def __init__(
         self,
-        me: str,
+        member: MemberPort,
         configured: Mapping[str, Address],
         agreed: Mapping[str, Agreed],
-        state: Callable[[], State],
-        role: Callable[[], RaftRole],
         relocate: Callable[[str, Address], None],
-        keep: Callable[[Mapping[str, Agreed]], None],
+        keep: Callable[[Mapping[str, Agreed]], Awaitable[None]],
     ) -> None:
-        self._me = me
+        self._port = member
         self._configured = configured
         self._agreed = dict(agreed)
-        self._state = state
-        self._role = role
         self._relocate = relocate
         self._keep = keep
         self._changed = asyncio.Event()
 
-    def stir(self) -> None:
-        """The members have changed, or this one has caught up."""
+    def wake(self) -> None:
+        """Check again: the members have changed, or this one has caught up."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -92,19 +91,19 @@ class Whereabouts:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            # While the log of before is replayed, addresses pass by that nobody is at any more.
-            if not self._role().ready:
+            # While the log is replayed after a start, the state has addresses that are no longer in use.
+            if not self._port.role().ready:
                 continue
-            members = self._state().members.values()
+            members = self._port.state().members.values()
             now = learnt(self._configured, self._agreed, {one.id: (one.host, one.raft_port) for one in members})
             for name, known in now.items():
-                if name != self._me and self._agreed.get(name) != known:
+                if name != self._port.me and self._agreed.get(name) != known:
                     self._relocate(name, known.at)
             self._agreed = now
             if now != kept:
                 try:
-                    await asyncio.to_thread(self._keep, now)
+                    await self._keep(now)
                     kept = now
                 except OSError as error:
-                    _log.error("cannot write down who the members are: %s; trying again", error)
+                    _log.error("cannot write down who the members are: %s; retrying in %g s", error, AGAIN_S)
                     asyncio.get_running_loop().call_later(AGAIN_S, self._changed.set)

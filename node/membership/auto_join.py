@@ -19,7 +19,7 @@ from node.state.entries import Seed
 
 _log = logging.getLogger("rota.membership")
 
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 PAUSE_S: Final = 1.0
 """Between two tries, at first; it doubles up to `PAUSE_S_MAX`. The cluster takes one change of members at a time, so of
 two newcomers one has to ask again."""
@@ -78,11 +78,11 @@ class AutoJoin:
                 if self._remedy and known:
                     self._remedy, pause_s = "", PAUSE_S
                     _log.info("%s has been let in", self._me.id)
-                await self._sleep(LOOK_S)
+                await self._sleep(POLL_S)
                 continue
             if not self._asks:
                 self._say(logging.WARNING, f"let it in with: {self._command(outlook)} (or set ROTA_AUTO_JOIN=1 here)")
-                await self._sleep(LOOK_S)
+                await self._sleep(POLL_S)
                 continue
             again_s = await self._ask(outlook, pause_s * uniform(0.75, 1.25))
             pause_s = min(2 * pause_s, PAUSE_S_MAX)

@@ -1,6 +1,6 @@
-"""Members come and go: in the state and in Raft, in the end in both, whatever happens in between.
+"""Adds and removes members: in the state, then in Raft.
 
-Who lets a member in or out does both. Should it die after the first half, the leader does the second.
+The member that is asked does both. If it dies after the first half, the leader does the second.
 """
 
 import asyncio
@@ -9,78 +9,72 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
-from node.control.controller import Propose
-from node.liveness.wall_clock import now_us
+from node.membership.member_port import MemberPort
 from node.raft.errors import ChangeRefused, RaftError
-from node.raft.ports import RaftRole
 from node.state.entries import AddMember, RemoveMember, Seed
-from node.state.value import Result, State
+from node.state.value import Result
 
 _log = logging.getLogger("rota.membership")
 
 PATIENCE_S: Final = 2.0
-"""How long the leader leaves the second half to who made the first; and between two tries."""
+"""How long the leader leaves the second half to the member that made the first; and between two tries."""
 
 CHANGE_S: Final = 5.0
-KNOCK_S: Final = 1.0
+PROBE_S: Final = 1.0
 
 Connect = Callable[[str, int], Awaitable[tuple[Any, Any]]]
 
 
 class RaftMembers(Protocol):
-    """What is needed of `node.raft.adapter.Raft`. `members`: who is one by the log."""
+    """What is needed of `node.raft.adapter.Raft`."""
 
-    members: frozenset[str]
+    @property
+    def members(self) -> frozenset[str]:
+        """The members by the log, as it is here."""
 
-    def add_member(self, member: str, address: tuple[str, int], timeout_s: float) -> "Future[None]":
-        """Make somebody a member."""
+    def add_member(self, member: str, address: tuple[str, int], timeout_s: float, /) -> "Future[None]":
+        """Add a member. The future may raise `ChangeRefused` and other `RaftError`s."""
 
-    def remove_member(self, member: str, timeout_s: float) -> "Future[None]":
-        """Make somebody no member."""
+    def remove_member(self, member: str, timeout_s: float, /) -> "Future[None]":
+        """Remove a member. The future may raise `ChangeRefused` and other `RaftError`s."""
 
     def hand_over(self) -> None:
-        """Let another member lead."""
+        """Have another member lead."""
 
 
-class Membership:
-    """Lets members in and out. `wait_index(index, timeout_s)` returns once that is applied here, or in time."""
+class MembershipChanges:
+    """Adds and removes members. `wait_index(index, timeout_s)` returns once `index` is applied here, or in time."""
 
     def __init__(
         self,
-        me: str,
+        member: MemberPort,
         raft: RaftMembers,
-        state: Callable[[], State],
-        role: Callable[[], RaftRole],
-        propose: Propose,
         wait_index: Callable[[int, float], Awaitable[bool]],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         connect: Connect = asyncio.open_connection,
     ) -> None:
-        self._me = me
+        self._port = member
         self._raft = raft
-        self._state = state
-        self._role = role
-        self._propose = propose
         self._wait_index = wait_index
         self._sleep = sleep
         self._connect = connect
         self._changed = asyncio.Event()
 
     async def add(self, seed: Seed, timeout_s: float) -> Result:
-        """Let a new member in: into the state, then into Raft. If Raft cannot take it now, the leader sees to it later.
+        """Add a member to the state, then to Raft. If Raft cannot take it now, the leader adds it there later.
 
-        To take it out of the state again could undo what somebody else who asked was told is done.
+        It is not taken out of the state again: another client may have asked for the same, and been answered `ok`.
         """
-        before = {*self._state().members} - {seed.id}
+        before = {*self._port.state().members} - {seed.id}
         if (fault := self._under_way(self._half_made - {seed.id})) is not None:
             return Result("busy", detail=fault)
         if len(before) == 1 and not await self._answers(seed):
             detail = f"{seed.id} does not answer, and without it there would be no majority of the two"
             return Result("busy", detail=f"{detail}. Start it first (with ROTA_JOIN it asks by itself)")
-        # It counts for the majority at once, and has no vote before it has caught up (`node.raft.membership`).
+        # A new member counts for the majority at once, and votes once it has caught up (`node.raft.membership`).
         if len(before) > 1 and (fault := self._without_majority({*before, seed.id})) is not None:
             return Result("busy", detail=f"{fault}. Bring back who is down, or remove it, first")
-        result = await self._propose(AddMember(now_us(), seed), timeout_s)
+        result = await self._port.propose(AddMember(self._port.now_us(), seed), timeout_s)
         if not result.ok and not (result.code == "exists" and self._awaited(seed)):
             return result
         try:
@@ -90,15 +84,15 @@ class Membership:
         return Result("ok", result.value)
 
     async def remove(self, member: str, timeout_s: float) -> Result:
-        """Let a member go: out of the state once it is down, then out of Raft."""
-        if member == self._me:
+        """Remove a member from the state once it is down, then from Raft."""
+        if member == self._port.me:
             return Result("self", detail=f"a member cannot remove itself: ask another one{self._for_example()}")
-        # Who is let in by half counts for no majority yet, and may not come to before this one has gone.
+        # A member that is in the state but not in Raft counts for no majority yet, so it does not block a removal.
         if (fault := self._under_way(self._half_made & self._raft.members - {member})) is not None:
             return Result("busy", detail=fault)
-        if (fault := self._without_majority({*self._state().members} - {member})) is not None:
+        if (fault := self._without_majority({*self._port.state().members} - {member})) is not None:
             return Result("busy", detail=fault)
-        result = await self._propose(RemoveMember(now_us(), member), timeout_s)
+        result = await self._port.propose(RemoveMember(self._port.now_us(), member), timeout_s)
         if not result.ok:
             return result
         if not await self._gone(member, timeout_s):
@@ -109,39 +103,39 @@ class Membership:
             return Result("busy", detail=str(error))
         return result
 
-    def stir(self) -> None:
-        """The members or the role have changed."""
+    def wake(self) -> None:
+        """Check again: the members or the role have changed."""
         self._changed.set()
 
     async def run(self) -> None:
-        """While this member leads, finish what others have begun. Serve until cancelled."""
+        """While this member leads, finish the changes that other members have begun. Serve until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
-            while self._unfinished() or self._leads_in_vain():
+            while self._unfinished() or self._leads_though_removed():
                 await self._sleep(PATIENCE_S)
-                if self._leads_in_vain():
+                if self._leads_though_removed():
                     self._raft.hand_over()
                 await self._finish(self._unfinished())
 
     @property
     def _half_made(self) -> frozenset[str]:
-        """The members of the state that are none of Raft's yet, or the other way round."""
-        return self._raft.members ^ frozenset(self._state().members) if self._raft.members else frozenset()
+        """The members that are in the state or in Raft, but not in both."""
+        return self._raft.members ^ frozenset(self._port.state().members) if self._raft.members else frozenset()
 
     def _under_way(self, others: frozenset[str]) -> str | None:
-        """Why nothing may be changed now: the changes of others are in one of the two only. None: it may.
+        """Why nothing may be changed now: `others` are in the state or in Raft only. None: it may.
 
-        Of two that were removed from the state alone, both still count for Raft's majority, and are about to end.
+        Two members that were removed from the state alone would both still count for Raft's majority while they end.
         """
         return f"the change of {', '.join(sorted(others))} is not finished: ask again in a moment" if others else None
 
     def _without_majority(self, members: set[str]) -> str | None:
-        """Why a cluster of these `members` could decide nothing; None if it could: those that are not down take part.
+        """Why a cluster of these `members` would have no quorum; None if it had one of members that are not down.
 
-        From a change that leaves no majority there is no way back.
+        A change that leaves no quorum cannot be undone.
         """
-        state = self._state()
+        state = self._port.state()
         takes_part = {name for name, member in state.members.items() if member.status != "down"}
         missing = sorted(members - takes_part)
         if 2 * len(members & takes_part) > len(members):
@@ -152,9 +146,9 @@ class Membership:
         )
 
     async def _answers(self, seed: Seed) -> bool:
-        """Whether somebody listens where a new member's Raft should be."""
+        """Whether a process listens at a new member's Raft address."""
         try:
-            async with asyncio.timeout(KNOCK_S):
+            async with asyncio.timeout(PROBE_S):
                 _, writer = await self._connect(seed.host, seed.raft_port)
         except (OSError, TimeoutError):
             return False
@@ -162,8 +156,8 @@ class Membership:
         return True
 
     def _awaited(self, seed: Seed) -> bool:
-        """Whether a member has been let in as `seed` already, and has not joined yet."""
-        member = self._state().members.get(seed.id)
+        """Whether a member has been added as `seed` already, and has not joined yet."""
+        member = self._port.state().members.get(seed.id)
         return (
             member is not None
             and member.reason == "new"
@@ -172,46 +166,46 @@ class Membership:
 
     def _for_example(self) -> str:
         """The address of another member's API, as `rota` takes it; empty where there is none that is up."""
-        members = self._state().members
+        members = self._port.state().members
         for name, one in sorted(members.items()):
-            if name != self._me and one.status == "up":
+            if name != self._port.me and one.status == "up":
                 host = f"[{one.host}]" if ":" in one.host else one.host
                 return f" (ROTA_URL=http://{host}:{one.http_port})"
         return ""
 
     async def _gone(self, member: str, timeout_s: float) -> bool:
-        """Wait until somebody is no member any more."""
+        """Wait until `member` is not in the state any more. Whether that was within `timeout_s`."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_s
-        while member in self._state().members and loop.time() < end_s:
-            await self._wait_index(self._state().index + 1, end_s - loop.time())
-        return member not in self._state().members
+        while member in self._port.state().members and loop.time() < end_s:
+            await self._wait_index(self._port.state().index + 1, end_s - loop.time())
+        return member not in self._port.state().members
 
     def _unfinished(self) -> list[str]:
-        """Who is a member in one of the two only; those to go first. Nobody, unless this member leads."""
-        role, state = self._role(), self._state()
-        leads = role.is_leader and role.ready and state.lead.member == self._me and state.lead.term == role.term
+        """The members in the state or in Raft only, those to be removed first; none, unless this member leads."""
+        role, state = self._port.role(), self._port.state()
+        leads = role.is_leader and role.ready and state.lead.member == self._port.me and state.lead.term == role.term
         if not leads or not self._raft.members:
             return []
         there, here = self._raft.members, frozenset(state.members)
-        return [*sorted(there - here - {self._me}), *sorted(here - there)]
+        return [*sorted(there - here - {self._port.me}), *sorted(here - there)]
 
-    def _leads_in_vain(self) -> bool:
-        """Whether this member leads, and is none any more: it grants no lease, and nobody else may remove it."""
-        state = self._state()
-        return self._role().is_leader and bool(state.cluster_id) and self._me not in state.members
+    def _leads_though_removed(self) -> bool:
+        """Whether this node is still Raft's leader after its removal: it grants no lease, and cannot be removed."""
+        state = self._port.state()
+        return self._port.role().is_leader and bool(state.cluster_id) and self._port.me not in state.members
 
     async def _finish(self, unfinished: list[str]) -> None:
-        """One change: Raft makes one at a time."""
+        """Make the first of these changes: Raft takes one at a time."""
         for name in unfinished[:1]:
-            member = self._state().members.get(name)
+            member = self._port.state().members.get(name)
             try:
                 if member is None:
-                    _log.warning("%s is a member for Raft only: removing it there", name)
+                    _log.warning("%s is a member of Raft only: removing it there", name)
                     change = self._raft.remove_member(name, CHANGE_S)
                 else:
-                    _log.warning("%s is no member for Raft yet: adding it there", name)
+                    _log.warning("%s is not a member of Raft yet: adding it there", name)
                     change = self._raft.add_member(name, (member.host, member.raft_port), CHANGE_S)
                 await asyncio.wrap_future(change)
             except RaftError as error:
-                _log.info("%s: %s", name, error)
+                _log.info("%s cannot be changed in Raft yet, retrying: %s", name, error)

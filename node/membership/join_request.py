@@ -50,7 +50,7 @@ def let_in_as(
     )
 
 
-class Introduction:
+class JoinRequest:
     """How `me` comes into the cluster at `url`. `cluster` signs with the members' secret, so that it is known at once
     whether the secrets are the same.
     """

@@ -1,7 +1,6 @@
-"""Being a member: joins at the start, and again, in a new incarnation, after having been marked down.
+"""Keeps this process a member: it joins at its start, and again, in a new incarnation, after it was marked down.
 
-Before it joins again, everything that still runs here is killed: the others may have taken it over
-(DESIGN.md, section 7).
+Before it joins again, every attempt that still runs here is killed: other members may have taken it over.
 """
 
 import asyncio
@@ -9,11 +8,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from node.control.controller import Propose
-from node.liveness.wall_clock import now_us
+from node.membership.member_port import MemberPort
 from node.raft.errors import RaftError
 from node.state.entries import Join
-from node.state.value import Member, State
+from node.state.value import Member
 
 _log = logging.getLogger("rota.joining")
 
@@ -26,38 +24,35 @@ PAUSE_S_MAX: Final = 10.0
 
 
 class Joining:
-    """Keeps this process a member. `incarnation` is the one it joined in, 0 before.
+    """Joins whenever this process is not the member's present incarnation.
 
-    `join` makes the entry, stamped with a time; `clear` kills what runs here and returns when it is gone; `became` is
-    called when this process is another incarnation than before, or none any more. Who is no member, or is being
-    removed, does not join.
+    `join` makes the entry, stamped with a time; `clear` kills every attempt here and returns when they are gone;
+    `became` is called when `incarnation` has changed. A node that is not a member, or that is being removed, does not
+    join.
     """
 
     def __init__(
         self,
-        me: str,
-        state: Callable[[], State],
-        propose: Propose,
+        member: MemberPort,
         join: Callable[[int], Join],
         clear: Callable[[], Awaitable[None]],
         became: Callable[[], None],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._me = me
-        self._state = state
-        self._propose = propose
+        self._port = member
         self._join = join
         self._clear = clear
         self._became = became
         self._sleep = sleep
         self._changed = asyncio.Event()
-        self._said: object = None
+        self._logged: object = None
         self.incarnation = 0
+        """The incarnation that this process joined in; 0 before, and after it has resigned."""
         self.has_joined = False
-        """Whether this process was a member once. It stays so when it resigns, or is removed."""
+        """Whether this process has ever joined; still true after it has resigned, or was removed."""
 
-    def stir(self) -> None:
-        """The state, or this member's readiness, has changed."""
+    def wake(self) -> None:
+        """Check again: the members or the role have changed."""
         self._changed.set()
 
     @property
@@ -67,15 +62,15 @@ class Joining:
         return member is not None and member.status != "down" and member.incarnation == self.incarnation > 0
 
     def resign(self) -> None:
-        """Be no incarnation any more: the others are being told that it is down, and may hear it late, or twice.
+        """Give up the incarnation: a `MarkDown` of it is about to be proposed, and may be applied late, or twice.
 
-        Who stays a member after all joins anew, and what was said of the one before is refused.
+        A member that stays after all joins in a new incarnation, so that a late `MarkDown` of the old one is refused.
         """
         self.incarnation = 0
         self._became()
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises what `clear` raises: to join then could let two attempts work at once."""
+        """Serve until cancelled. Raises what `clear` raises: two attempts could work at once if it joined then."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -86,19 +81,19 @@ class Joining:
                     await self._sleep(pause_s)
 
     def _member(self) -> Member | None:
-        return self._state().members.get(self._me)
+        return self._port.state().members.get(self._port.me)
 
     async def _try(self, member: Member, pause_s: float) -> float:
-        """Join, or see why not. How long to wait before the next try."""
+        """Try to join. How many seconds to wait before the next try."""
         if self.incarnation:
-            self._say("the others have this node as %s (%s): it ends what runs here and joins again", member)
+            self._log_marked(member)
         await self._clear()
         if self.standing:
             return PAUSE_S
         try:
-            result = await self._propose(self._join(now_us()), PROPOSE_S)
+            result = await self._port.propose(self._join(self._port.now_us()), PROPOSE_S)
         except RaftError as error:
-            _log.debug("cannot join yet: %s", error)
+            _log.debug("cannot join yet, retrying: %s", error)
             return PAUSE_S
         if result.ok:
             self.incarnation = result.value["incarnation"]
@@ -107,13 +102,16 @@ class Joining:
             self._became()
             return PAUSE_S
         if result.code == "incarnation":
-            return PAUSE_S  # a Join of before was applied after all, or the state here is behind
-        if self._said != (why := result.detail or result.code):
-            self._said = why
-            _log.error("may not join: %s; trying again", why)
+            return PAUSE_S  # an earlier Join was applied after all, or the state here is behind
+        if self._logged != (why := result.detail or result.code):
+            self._logged = why
+            _log.error("this node's join was refused: %s; retrying", why)
         return min(2 * pause_s, PAUSE_S_MAX)
 
-    def _say(self, what: str, member: Member) -> None:
-        if self._said != (now := (member.status, member.reason, member.incarnation)):
-            self._said = now
-            _log.warning(what, member.status, member.reason or f"in incarnation {member.incarnation}")
+    def _log_marked(self, member: Member) -> None:
+        if self._logged != (now := (member.status, member.reason, member.incarnation)):
+            self._logged = now
+            why = member.reason or f"in incarnation {member.incarnation}"
+            _log.warning(
+                "the cluster has this node as %s (%s): killing its attempts, joining again", member.status, why
+            )

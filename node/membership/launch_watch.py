@@ -1,7 +1,7 @@
-"""A member that cannot start attempts stands aside (`node.membership.self_drain`), so that others take what is due.
+"""Drains a member that cannot start attempts (`node.membership.self_drain`), so that other members do its work.
 
 Without descriptors, processes or memory each claim is given back, and claimed again by its owner, which is the same
-member: what is due would wait for as long as the want lasts. Where no other member is up it goes on trying.
+member: what is due would wait for as long as the shortage lasts. While no other member is up, it keeps trying.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ from node.state.value import State
 _log = logging.getLogger("rota.member")
 
 AFTER: Final = 2
-"""Attempts that could not be started, one after the other with none between that could, before it stands aside."""
+"""Attempts in a row that could not be started, after which the member drains itself."""
 
 REST_S: Final = 15.0
 REST_S_MAX: Final = 240.0
-"""How long it rests before it looks whether it can again: twice as long after each time in vain."""
+"""How long it waits before it checks again: twice as long after each check that fails."""
 
 PROCESS_S: Final = 1.0
 """How long a process that does nothing may take."""
 
 ENOUGH: Final = 16
-"""Descriptors that must be there before it comes back: four attempts' worth."""
+"""Free descriptors that end the shortage: those of four attempts."""
 
 
-def wanting() -> str | None:
-    """What there is too little of to start attempts here, None if there is enough. Starts a process; blocks."""
+def shortage() -> str | None:
+    """What is lacking to start attempts here; None if nothing is. Starts a process; blocks."""
     held: list[int] = []
     try:
         for _ in range(ENOUGH):
@@ -46,28 +46,28 @@ def wanting() -> str | None:
     except OSError as error:
         return error.strerror if scarce(error) else None
     except subprocess.TimeoutExpired:
-        return "a process does not come to its end within a second"
+        return f"a process did not end within {PROCESS_S:g} s"
     return None
 
 
-class StartWatch:
-    """Has member `me` stand aside while nothing can be started here.
+class LaunchWatch:
+    """Drains member `me` while no attempt can be started here.
 
-    `stand_aside` is told why, and None when it is over; `wanting` says what there is too little of.
+    `drain` is told why, and None when it is over; `shortage` says what is lacking.
     """
 
     def __init__(
         self,
         me: str,
         state: Callable[[], State],
-        stand_aside: Callable[[str | None], None],
-        wanting: Callable[[], str | None] = wanting,
+        drain: Callable[[str | None], None],
+        shortage: Callable[[], str | None] = shortage,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._me = me
         self._state = state
-        self._stand_aside = stand_aside
-        self._wanting = wanting
+        self._drain = drain
+        self._shortage = shortage
         self._sleep = sleep
         self._failed = asyncio.Event()
         self._failures = 0
@@ -75,13 +75,13 @@ class StartWatch:
         self._why = ""
 
     def cannot_start(self, why: str) -> None:
-        """An attempt could not be started, for want of something that this machine has too little of."""
+        """An attempt could not be started: this machine lacks something (`node.execution.launch_health.scarce`)."""
         self._failures += 1
         self._why = why
         self._failed.set()
 
     def started(self) -> None:
-        """An attempt works here."""
+        """An attempt has started here."""
         self._failures, self._rest_s = 0, REST_S
 
     async def run(self) -> None:
@@ -90,21 +90,21 @@ class StartWatch:
             await self._failed.wait()
             self._failed.clear()
             if self._failures >= AFTER and self._others_are_up():
-                self._stand_aside(f"attempts cannot be started here ({self._why})")
+                self._drain(f"attempts cannot be started here ({self._why})")
                 await self._rest()
 
     async def _rest(self) -> None:
-        """Until there is enough again, or no other member is left to take what is due."""
+        """Wait until nothing is lacking, or no other member is up."""
         why: str | None = self._why
         while why is not None:
             await self._sleep(self._rest_s)
             self._rest_s = min(2 * self._rest_s, REST_S_MAX)
-            why = await asyncio.to_thread(self._wanting) if self._others_are_up() else None
+            why = await asyncio.to_thread(self._shortage) if self._others_are_up() else None
             if why is not None:
-                _log.warning("attempts cannot be started here yet (%s): this node stays aside", why)
-        self._failures = AFTER - 1  # the next one that fails is enough
+                _log.warning("attempts cannot be started here yet (%s): this node stays drained", why)
+        self._failures = AFTER - 1  # one more failure drains it again
         self._failed.clear()
-        self._stand_aside(None)
+        self._drain(None)
 
     def _others_are_up(self) -> bool:
         return any(member.status == "up" for member in self._state().members.values() if member.id != self._me)

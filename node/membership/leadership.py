@@ -1,17 +1,15 @@
-"""What a leader owes the cluster on its election: to found it, if it is new, and to say that it leads."""
+"""What a member does on its election: it founds the cluster, if that is new, and commits that it leads."""
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Awaitable, Callable
+from random import Random
 from typing import Final
 
-from node.control.controller import Propose
-from node.liveness.wall_clock import now_us
+from node.membership.member_port import MemberPort
 from node.raft.errors import RaftError
-from node.raft.ports import RaftRole
 from node.state.entries import FoundCluster, Seed, TakeLead
-from node.state.value import RULES, State
+from node.state.value import RULES
 
 _log = logging.getLogger("rota.leadership")
 
@@ -24,31 +22,28 @@ PAUSE_S_MAX: Final = 2.0
 class Leadership:
     """Proposes `FoundCluster` and `TakeLead` whenever this member is elected. Runs on the event loop.
 
-    `seeds` are the members of a new cluster, as far as they are Raft's `members`: some may have been left out of the
-    founding by hand. Who leads and has been removed says nothing: it is about to hand over.
+    `seeds` are the members of a new cluster, as far as they are Raft's `voters`: some may have been left out of the
+    founding by hand. A leader that has been removed proposes nothing: it is about to hand over. `rng` draws the id of a
+    new cluster.
     """
 
     def __init__(
         self,
-        me: str,
+        member: MemberPort,
         seeds: tuple[Seed, ...],
-        state: Callable[[], State],
-        role: Callable[[], RaftRole],
-        propose: Propose,
-        members: Callable[[], frozenset[str]],
+        voters: Callable[[], frozenset[str]],
+        rng: Random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._me = me
+        self._port = member
         self._seeds = seeds
-        self._state = state
-        self._role = role
-        self._propose = propose
-        self._members = members
+        self._voters = voters
+        self._rng = rng
         self._sleep = sleep
         self._changed = asyncio.Event()
 
-    def stir(self) -> None:
-        """The role has changed."""
+    def wake(self) -> None:
+        """Check again: the role has changed."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -57,31 +52,32 @@ class Leadership:
             await self._changed.wait()
             self._changed.clear()
             pause_s = PAUSE_S
-            while self._owes():
-                if not await self._paid():
+            while self._unannounced():
+                if not await self._announce():
                     await self._sleep(pause_s)
                     pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
-    def _owes(self) -> bool:
-        role, state = self._role(), self._state()
+    def _unannounced(self) -> bool:
+        role, state, me = self._port.role(), self._port.state(), self._port.me
         if not role.is_leader:
             return False
         if not state.cluster_id:
             return True
-        return self._me in state.members and (state.lead.term != role.term or state.lead.member != self._me)
+        return me in state.members and (state.lead.term != role.term or state.lead.member != me)
 
-    async def _paid(self) -> bool:
-        term = self._role().term
+    async def _announce(self) -> bool:
+        port, term = self._port, self._port.role().term
         try:
-            if not self._state().cluster_id:
-                members = self._members()
-                seeds = tuple(seed for seed in self._seeds if seed.id in members)
-                await self._propose(FoundCluster(now_us(), secrets.token_hex(8), seeds), PROPOSE_S)
-            result = await self._propose(TakeLead(now_us(), self._me, term, RULES), PROPOSE_S)
+            if not port.state().cluster_id:
+                voters = self._voters()
+                seeds = tuple(seed for seed in self._seeds if seed.id in voters)
+                cluster_id = f"{self._rng.getrandbits(64):016x}"
+                await port.propose(FoundCluster(port.now_us(), cluster_id, seeds), PROPOSE_S)
+            result = await port.propose(TakeLead(port.now_us(), port.me, term, RULES), PROPOSE_S)
         except RaftError as error:
-            _log.debug("elected, and cannot say so yet: %s", error)
+            _log.debug("elected, and the lead cannot be committed yet, retrying: %s", error)
             return False
         if result.ok:
             _log.info("leading since term %d", term)
-        # Else, most likely, a later leader's word was applied first, and Raft will tell of it.
+        # Otherwise the lead of a later leader was probably applied first, and Raft will report it.
         return result.ok

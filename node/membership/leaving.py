@@ -1,114 +1,114 @@
-"""Leaving in good order: the others are told first, so that what falls due is theirs at once; then what runs is handed
-over, each run as soon as it has stopped; then they are told that this member is down.
+"""Leaves the cluster in good order: this member drains, so that other members own what falls due at once; it hands over
+its runs, each as soon as its attempt has stopped; then it is marked down.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
-from node.control.controller import Conduct, Propose
-from node.liveness.wall_clock import now_us
+from node.membership.member_port import MemberPort
 from node.raft.errors import RaftError
 from node.state.entries import Drain, MarkDown
-from node.state.value import State
 
 _log = logging.getLogger("rota.member")
 
 HAND_OVER_S: Final = 0.7
-"""How long attempts may take to leave off by themselves, so that what does not listen is with another member in less
-than a second, too. What it had not put into a checkpoint by then is done again there.
+"""How long attempts may take to stop by themselves: an attempt that does not stop is with another member in less than a
+second, too. The work since its last checkpoint is repeated there.
 """
 
 DYING_S: Final = 3.0
-"""How long what is killed then may take to be gone: it has a low priority, also when it dies."""
+"""How long killed attempts may take to be gone: their processes have a low priority, also when they end."""
 
-ASIDE_S: Final = 1.0
-SAY_S: Final = 2.0
+DRAIN_S: Final = 1.0
+MARK_DOWN_S: Final = 2.0
 AGAIN_S: Final = 1.0
 
 
+class RunHandover(Protocol):
+    """What is needed of `node.control.controller.Controller`."""
+
+    async def hand_over_all(self, patience_s: float, dying_s: float) -> bool:
+        """Begin nothing new, and hand over every run. Whether nothing works here any more."""
+
+    def go_on(self) -> None:
+        """Work again."""
+
+
 class Leaving:
-    """Leaves when the node stops, and when its member is being removed. `standing` gives the present incarnation of
-    this process, or None if it is not a member that is up or draining; `resign` makes it none, before others
-    are told.
-    """
+    """Leaves when the node stops, and when its member is being removed. `resign` gives up the incarnation."""
 
     def __init__(
         self,
-        me: str,
-        state: Callable[[], State],
-        standing: Callable[[], int | None],
+        member: MemberPort,
         resign: Callable[[], None],
-        conduct: Conduct,
-        propose: Propose,
+        controller: RunHandover,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._me = me
-        self._state = state
-        self._standing = standing
+        self._port = member
         self._resign = resign
         self._resigned = 0
-        self._conduct = conduct
-        self._propose = propose
+        self._controller = controller
         self._sleep = sleep
         self._changed = asyncio.Event()
 
     async def leave(self) -> None:
-        """Hand over what runs, and say that this member is down. In a few seconds, with or without a majority."""
-        _, clear = await asyncio.gather(self._stand_aside(), self._conduct.hand_over_all(HAND_OVER_S, DYING_S))
+        """Hand over the runs, and have this member marked down. Takes a few seconds, with or without a majority."""
+        _, clear = await asyncio.gather(self._drain(), self._controller.hand_over_all(HAND_OVER_S, DYING_S))
         if not clear:
-            # Others may begin where something still works: they have to wait until its lease is over.
-            _log.error("some attempts cannot be ended: the others are left to find out that this node is gone")
+            # Another member may take over a run whose attempt still works only when the lease is over.
+            _log.error("some attempts cannot be killed: this node is not marked down before its lease ends")
             return
-        if (incarnation := self._standing()) is not None:
+        if (incarnation := self._port.standing()) is not None:
             self._resign()
             self._resigned = incarnation
-        member = self._state().members.get(self._me)
+        member = self._port.state().members.get(self._port.me)
         if member is None or member.status == "down" or member.incarnation != self._resigned:
             return
         try:
-            result = await self._propose(MarkDown(now_us(), self._me, self._resigned, "stopped", 0), SAY_S)
+            down = MarkDown(self._port.now_us(), self._port.me, self._resigned, "stopped", 0)
+            result = await self._port.propose(down, MARK_DOWN_S)
         except RaftError as error:
-            _log.warning("the others do not know that this member is down: %s", error)
+            _log.warning("this member could not be marked down, the others will find it silent: %s", error)
         else:
             if not result.ok:
-                _log.warning("the others do not take this member's word that it is down: %s", result.detail)
+                _log.warning("marking this member down was refused: %s", result.detail)
 
-    async def _stand_aside(self) -> None:
-        """Be the owner of nothing from now on. Without it, what stops here would wait for what does not."""
-        member = self._state().members.get(self._me)
-        if member is None or member.status != "up" or self._standing() is None:
+    async def _drain(self) -> None:
+        """Own nothing from now on. Otherwise the runs that have stopped would come back to this member."""
+        member = self._port.state().members.get(self._port.me)
+        if member is None or member.status != "up" or self._port.standing() is None:
             return
         try:
-            await self._propose(Drain(now_us(), self._me, on=True, lasting=False), ASIDE_S)
+            await self._port.propose(Drain(self._port.now_us(), self._port.me, on=True, lasting=False), DRAIN_S)
         except RaftError as error:
-            _log.debug("the others have yet to find out that this member stops: %s", error)
+            _log.debug("this member could not be drained before it stops: %s", error)
 
-    def stir(self) -> None:
-        """The members have changed."""
+    def wake(self) -> None:
+        """Check again: the members have changed."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Leave when this member is to be removed; work again if it is undrained, or let in again once it has gone.
+        """Leave when this member is being removed; work again if it is undrained, or added again after its removal.
 
         Serve until cancelled.
         """
-        left_off = False
+        left = False
         while True:
             await self._changed.wait()
             self._changed.clear()
-            if self._to_go():
-                _log.warning("this node is being removed from the cluster: handing over what runs")
-                left_off = True
-            while self._to_go():
+            if self._being_removed():
+                _log.warning("this node is being removed from the cluster: handing over its runs")
+                left = True
+            while self._being_removed():
                 await self.leave()
                 await self._sleep(AGAIN_S)
-            if left_off and self._me in self._state().members:
-                _log.info("this node is a member that stays: it works again")
-                self._conduct.go_on()
-                left_off = False
+            if left and self._port.me in self._port.state().members:
+                _log.info("this node stays a member: it works again")
+                self._controller.go_on()
+                left = False
 
-    def _to_go(self) -> bool:
-        member = self._state().members.get(self._me)
+    def _being_removed(self) -> bool:
+        member = self._port.state().members.get(self._port.me)
         return member is not None and member.leaving

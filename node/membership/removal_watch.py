@@ -1,98 +1,95 @@
-"""Whether this node still belongs to its cluster: the others stop speaking to a member that they have removed."""
+"""Finds out that this node has been removed: the members of its cluster no longer connect to it then."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from node.membership.joining import Joining
+from node.membership.member_port import MemberPort
 from node.peer.protocol import PeerAway, Roster
-from node.raft.ports import RaftRole
 from node.state.value import State
 
 _log = logging.getLogger("rota.membership")
 
-LOOK_S: Final = 2.0
-ALONE_LOOKS: Final = 3
-"""So many looks without a leader, and the others are asked."""
+POLL_S: Final = 2.0
+POLLS_ALONE: Final = 3
+"""Polls without a leader after which the other members are asked."""
 
 FAREWELL_S: Final = 3.0
-"""How long a member that was removed goes on voting: until its removal from Raft is committed."""
+"""How long a removed member still votes: its removal from Raft has to be committed."""
 
 ASK_S: Final = 2.0
 
 
 class Removed(Exception):
-    """This node is no member of its cluster any more."""
+    """This node has been removed from its cluster."""
 
 
-class Roll(Protocol):
-    """Tells who belongs to the cluster: `node.peer.client.Peers`."""
+class RosterSource(Protocol):
+    """What is needed of `node.peer.client.Peers`."""
 
     async def roster(self, member: str, timeout_s: float) -> Roster:
         """The members, as another one knows them. Raises `PeerAway`."""
 
 
-class Belonging:
-    """Looks now and then."""
+class RemovalWatch:
+    """Polls the state, and the other members while there is no leader. `has_joined`: whether this process ever has."""
 
     def __init__(
         self,
-        me: str,
-        state: Callable[[], State],
-        role: Callable[[], RaftRole],
-        joining: Joining,
-        roll: Roll,
+        member: MemberPort,
+        has_joined: Callable[[], bool],
+        peers: RosterSource,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._me = me
-        self._state = state
-        self._role = role
-        self._joining = joining
-        self._roll = roll
+        self._port = member
+        self._has_joined = has_joined
+        self._peers = peers
         self._sleep = sleep
         self._alone = 0
-        self._said = False
+        self._logged = False
 
     async def run(self) -> None:
         """Serve until this node has been removed: raises `Removed`."""
         while True:
-            await self._sleep(LOOK_S)
+            await self._sleep(POLL_S)
             if await self._removed():
-                _log.warning("%s has been removed from the cluster", self._me)
+                _log.warning("%s has been removed from the cluster", self._port.me)
                 await self._sleep(FAREWELL_S)
-                raise Removed(f"{self._me} has been removed from the cluster, and its data folder is of no more use")
+                raise Removed(
+                    f"{self._port.me} has been removed from the cluster; its data folder cannot be used again"
+                )
 
     async def _removed(self) -> bool:
-        state, role = self._state(), self._role()
+        state, role = self._port.state(), self._port.role()
         if not state.cluster_id:
             return False
         self._alone = 0 if role.leader else self._alone + 1
-        if self._alone >= ALONE_LOOKS:
+        if self._alone >= POLLS_ALONE:
             self._alone = 0
-            return await self._others_say_so(state)
-        if self._me in state.members:
+            return await self._removed_by_peers(state)
+        if self._port.me in state.members:
             return False
-        joined = self._joining.has_joined  # not its incarnation: who is being removed has resigned by now
-        if not joined and role.ready and not self._said:
-            self._said = True
+        joined = self._has_joined()  # not its incarnation: a member that is being removed has resigned by now
+        if not joined and role.ready and not self._logged:
+            self._logged = True
             _log.error(
                 "this cluster has no member called %s; its members are %s. ROTA_MEMBERS must be the same on every node "
                 "of a first start; let another one in with: rota join",
-                self._me,
+                self._port.me,
                 ", ".join(sorted(state.members)),
             )
         return joined
 
-    async def _others_say_so(self, state: State) -> bool:
-        """Whether another member knows of the removal, or of one; what is known here is known to be no later."""
+    async def _removed_by_peers(self, state: State) -> bool:
+        """Whether another member, whose state is as new as the one here, has this node no longer."""
         for member in sorted(state.members):
-            if member == self._me:
+            if member == self._port.me:
                 continue
             try:
-                roster = await self._roll.roster(member, ASK_S)
+                roster = await self._peers.roster(member, ASK_S)
             except PeerAway:
                 continue
             if roster.index >= state.index and roster.cluster_id == state.cluster_id:
-                return all(seed.id != self._me for seed in roster.members)
+                return all(seed.id != self._port.me for seed in roster.members)
         return False

@@ -1,8 +1,7 @@
-"""Standing aside: this member takes on nothing new while something is wrong here, and tells the others why.
+"""Drains this member by its own decision while something is wrong on it, such as a full disk.
 
-They own its tasks meanwhile: it is `draining`, by its own word. What runs here goes on. Whoever finds out that
-something is wrong calls `set`, and again when it is over; each decides, with a margin, when that is, so that a member
-does not go back and forth.
+The other members own its tasks meanwhile; its runs go on. The watch that finds something wrong calls `set`, and again
+when it is over. It decides with a margin, so that the member does not go back and forth.
 """
 
 import asyncio
@@ -10,67 +9,55 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from node.control.controller import Propose
-from node.liveness.wall_clock import now_us
+from node.membership.member_port import MemberPort
 from node.raft.errors import RaftError
 from node.state.entries import StandAside
-from node.state.value import State
 
 _log = logging.getLogger("rota.member")
 
-SAY_S: Final = 2.0
+PROPOSE_S: Final = 2.0
 """How long one proposal may take."""
 
 AGAIN_S: Final = 1.0
-"""Between two proposals at least: a change of mind costs one entry a second at most."""
+"""Between two proposals at least: changes cost one entry a second at most."""
 
 
-class Aside:
-    """What is wrong on this member, by whom it was found; `run` tells the others.
-
-    `standing` gives the present incarnation of this process, or None if it is no member that is up or draining;
-    `stir` is called when what is wrong has changed.
-    """
+class SelfDrain:
+    """Holds what is wrong on this member; `run` commits it. `changed` is called when it has changed."""
 
     def __init__(
         self,
-        me: str,
-        state: Callable[[], State],
-        standing: Callable[[], int | None],
-        propose: Propose,
-        stir: Callable[[], None],
+        member: MemberPort,
+        changed: Callable[[], None],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._me = me
-        self._state = state
-        self._standing = standing
-        self._propose = propose
-        self._stir = stir
+        self._port = member
+        self._on_change = changed
         self._sleep = sleep
         self._wrong: dict[str, str] = {}
         self._changed = asyncio.Event()
 
     @property
     def why(self) -> str:
-        """What is wrong, for people; "" where nothing is."""
+        """What is wrong, for people; "" while nothing is."""
         return "; ".join(self._wrong[what] for what in sorted(self._wrong))
 
     def set(self, what: str, why: str | None) -> None:
-        """Of `what` (a word: "disk"), `why` is wrong from now on; None: nothing. The first `why` stays until then."""
+        """`why` is wrong with `what` (a word: "disk") until `set(what, None)`. The first `why` stays until then."""
         if why is None:
             if self._wrong.pop(what, None) is None:
                 return
-            _log.info("%s: nothing is wrong any more", what)
+            _log.info("%s: well again; this node takes on new work unless something else is wrong", what)
         elif what not in self._wrong:
             self._wrong[what] = why
             _log.error("this node takes on nothing new, and the others own its tasks: %s", why)
         else:
             return
-        self.stir()
-        self._stir()
+        self.wake()
+        self._on_change()
 
-    def stir(self) -> None:
-        """The members, or what is wrong here, have changed."""
+    def wake(self) -> None:
+        """Check again: the members, or what is wrong here, have changed."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -78,16 +65,17 @@ class Aside:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            while (incarnation := self._untold()) is not None:
+            while (incarnation := self._uncommitted()) is not None:
                 try:
-                    await self._propose(StandAside(now_us(), self._me, incarnation, self.why), SAY_S)
+                    entry = StandAside(self._port.now_us(), self._port.me, incarnation, self.why)
+                    await self._port.propose(entry, PROPOSE_S)
                 except RaftError as error:
-                    _log.debug("the others cannot be told yet that this node stands aside: %s", error)
+                    _log.debug("this node could not be drained yet, retrying: %s", error)
                 await self._sleep(AGAIN_S)
 
-    def _untold(self) -> int | None:
-        """The incarnation of which the others know something else than what is so; None: they know it."""
-        member, incarnation = self._state().members.get(self._me), self._standing()
+    def _uncommitted(self) -> int | None:
+        """The present incarnation, if the state does not have `why`; None if it has, or if there is no incarnation."""
+        member, incarnation = self._port.state().members.get(self._port.me), self._port.standing()
         if member is None or incarnation is None or member.aside == self.why[:255]:
             return None
         return incarnation

@@ -1,48 +1,45 @@
-"""What keeps a node a member, from being let in to being let go: begun, stirred and ended together."""
+"""The services that keep a node a member, from its first join to its removal: started and woken together."""
 
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from node.membership.addresses import Whereabouts
-from node.membership.changes import Membership
+from node.membership.addresses import Addresses
+from node.membership.changes import MembershipChanges
 from node.membership.joining import Joining
 from node.membership.leadership import Leadership
 from node.membership.leaving import Leaving
-from node.membership.removal_watch import Belonging
-from node.membership.self_drain import Aside
+from node.membership.self_drain import SelfDrain
 
 
 @dataclass(frozen=True, slots=True)
 class MemberServices:
-    """The services of one member's coming and going."""
+    """The membership services of one member."""
 
     leadership: Leadership
     joining: Joining
     leaving: Leaving
-    changes: Membership
-    whereabouts: Whereabouts
-    belonging: Belonging
-    aside: Aside
+    changes: MembershipChanges
+    addresses: Addresses
+    self_drain: SelfDrain
 
     def services(self) -> dict[str, Coroutine[Any, Any, None]]:
-        """What is to be run, by name, until it is cancelled."""
+        """The coroutines to run until they are cancelled, by name."""
         return {
             "leadership": self.leadership.run(),
             "joining": self.joining.run(),
             "leaving": self.leaving.run(),
             "changes": self.changes.run(),
-            "whereabouts": self.whereabouts.run(),
-            "belonging": self.belonging.run(),
-            "aside": self.aside.run(),
+            "addresses": self.addresses.run(),
+            "self-drain": self.self_drain.run(),
         }
 
-    def stir(self) -> None:
-        """The members or the role have changed."""
-        for service in (self.leadership, self.joining, self.leaving, self.changes, self.whereabouts, self.aside):
-            service.stir()
+    def wake(self) -> None:
+        """Have each service check again: the members or the role have changed."""
+        for service in (self.leadership, self.joining, self.leaving, self.changes, self.addresses, self.self_drain):
+            service.wake()
 
     @property
     def standing(self) -> int | None:
-        """The incarnation in which this process is a member that is not down; None if it is none."""
+        """The incarnation in which this process is a member that is up or draining; None if it is none."""
         return self.joining.incarnation if self.joining.standing else None

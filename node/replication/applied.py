@@ -1,28 +1,28 @@
-"""Those who wait until an entry of the log is applied on this member."""
+"""Waiting until an entry of the log is applied on this member."""
 
 import asyncio
 from collections.abc import Callable
 
 
-class Reached:
-    """Waits for an index. `index` tells how far this member is, at any time; all else is for the event loop."""
+class AppliedWaiters:
+    """Waits for indexes. `index` returns that of the last entry applied here; all else is for the event loop."""
 
     def __init__(self, index: Callable[[], int]) -> None:
         self._index = index
         self._waits: dict[asyncio.Future[None], int] = {}
 
     def __bool__(self) -> bool:
-        """Whether anybody waits. Any thread may ask."""
+        """Whether a caller waits. Any thread may ask."""
         return bool(self._waits)
 
-    def tell(self, index: int) -> None:
-        """It is applied up to there."""
+    def applied(self, index: int) -> None:
+        """Wake the callers that wait for `index` or an earlier one."""
         for wait, until in list(self._waits.items()):
             if until <= index and not wait.done():
                 wait.set_result(None)
 
     async def wait(self, index: int, timeout_s: float) -> bool:
-        """Wait until `index` is applied here: whether it was, in time."""
+        """Wait until `index` is applied here. Whether it was within `timeout_s`."""
         if self._index() >= index:
             return True
         wait = asyncio.get_running_loop().create_future()

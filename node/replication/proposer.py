@@ -1,4 +1,4 @@
-"""Entries out, results in: numbers a member's proposals, so that each can be retried safely."""
+"""Proposes a member's entries under numbered ids, so that each can be retried safely."""
 
 import asyncio
 import itertools
@@ -11,10 +11,10 @@ from node.raft.errors import NoQuorum, OutcomeUnknown, Overloaded, RaftStopped
 from node.state.entries import Entry, Proposal, ProposalId
 from node.state.value import Result
 
-_log = logging.getLogger("rota.proposing")
+_log = logging.getLogger("rota.proposer")
 
 IN_FLIGHT_MAX: Final = 256
-"""Half of the window of results that is remembered for each proposer (`node.state`): no retry can fall out of it."""
+"""Proposals under way at most: half of the window of results that is remembered for each proposer (`node.state`)."""
 
 TRY_S: Final = 5.0
 """How long one try of `insist` may take before its outcome counts as unknown."""
@@ -25,8 +25,8 @@ AGAIN_S: Final = 0.25
 Send = Callable[[Proposal, float], "Future[Result]"]
 
 
-class Proposing:
-    """Gives each entry its id and hands it to Raft. Any thread may use `send`; the rest is for the event loop."""
+class Proposer:
+    """Gives each entry its id and hands it to Raft by `send`. Any thread may call `send`; the rest is for the loop."""
 
     def __init__(
         self, member: str, session: int, send: Send, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -46,26 +46,26 @@ class Proposing:
         return self._begin(self._numbered(entry), timeout_s)
 
     async def propose(self, entry: Entry, timeout_s: float) -> Result:
-        """Propose an entry and wait for what became of it. Raises all that `send` does, after `timeout_s` at most."""
-        return await self._placed(self._numbered(entry), timeout_s)
+        """Propose an entry and wait for its result. Raises all that `send` does, after `timeout_s` at most."""
+        return await self._in_place(self._numbered(entry), timeout_s)
 
     async def insist(self, entry: Entry, worth: Callable[[], bool]) -> Result | None:
-        """Propose an entry until there is an answer; None once it is not `worth` it any more.
+        """Propose an entry until there is a result; None once `worth` returns False.
 
-        All tries bear one id: so the entry takes effect once, and not after what is proposed next (a checkpoint that
-        was under way for long must not come after a later one). Raises `EntryTooLarge` and `BadEntry`.
+        All tries bear one id: the entry takes effect once, and not after the next one (a checkpoint that was under way
+        for long must not come after a later one). Raises `EntryTooLarge` and `BadEntry`.
         """
         proposal = self._numbered(entry)
         while worth():
             try:
-                result = await self._placed(proposal, TRY_S)
+                result = await self._in_place(proposal, TRY_S)
                 if result.code != "stale":
                     return result
-                # So many others were answered meanwhile that this id is out of the window: it is dead, whatever
-                # copies of it are under way, and a new one can do no harm.
+                # The id has left the window of results: no copy of it that is under way can take effect any more, so
+                # the entry may be proposed under a new one.
                 proposal = self._numbered(entry)
             except (NoQuorum, OutcomeUnknown, Overloaded, RaftStopped) as error:
-                _log.debug("trying again to have %s committed: %s", type(entry).__name__, error)
+                _log.debug("%s is not committed yet, retrying: %s", type(entry).__name__, error)
             await self._sleep(AGAIN_S)
         return None
 
@@ -84,7 +84,7 @@ class Proposing:
         result = done.result()
         if result.code == "fault":
             _log.error(
-                "an entry could not be applied, which is a mistake in Rota: %s; the entry: %r",
+                "an entry could not be applied, which is a bug in Rota: %s; the entry: %r",
                 result.detail,
                 proposal.entry,
             )
@@ -93,13 +93,13 @@ class Proposing:
         elif (not self._known or result.value.get("forgotten")) and (
             session := result.value.get("session", 0)
         ) >= self._numbers[0]:
-            # The folder was lost, and with it the last session, which was named by a clock that was ahead of this one:
-            # without a later one nothing from here would be taken until that time has come. Or this member was
-            # removed and let in again, and so long after that its window was forgotten.
+            # The data folder was lost with the last session, which was numbered by a clock ahead of this one: without
+            # a later number every proposal of this member would be refused until that time has come. Or this member
+            # was removed and added again, after its window of results had been forgotten.
             self._numbers = session + 1, itertools.count(1)
 
-    async def _placed(self, proposal: Proposal, timeout_s: float) -> Result:
-        """Propose when there is a place. The wait for it counts: nobody's write is to be made long after it gave up."""
+    async def _in_place(self, proposal: Proposal, timeout_s: float) -> Result:
+        """Propose when fewer than `IN_FLIGHT_MAX` are under way. The wait counts, so that nothing is proposed late."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_s
         try:

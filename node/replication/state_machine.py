@@ -1,4 +1,4 @@
-"""The state machine that Raft drives: holds the present `State`, and tells what each entry did.
+"""The state machine that Raft drives: holds the present `State`, and reports what each entry did.
 
 `apply`, `capture` and `restore` are called in Raft's thread. The state is a value, so that any thread may
 read `state` at any time.
@@ -15,7 +15,7 @@ from node.state.value import EndedRun, Result, State
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """The state went from `before` to `after`. `touched` None: by a snapshot, anything may differ.
+    """The state went from `before` to `after`; `touched` are the tasks that may differ, None: all (a snapshot).
 
     `ended` holds runs that ended, each with the index of the entry that ended it.
     """

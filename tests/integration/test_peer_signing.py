@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from node.client import ApiProblem, Client
-from node.membership.join_request import Introduction
+from node.membership.join_request import JoinRequest
 from node.peer.client import Peers
 from node.peer.newcomer import Newcomer
 from node.peer.protocol import PeerAway
@@ -87,10 +87,10 @@ async def test_a_newcomer_asks_to_join_and_for_nothing_else() -> None:
             assert (await _say(served, await _signed(served, path, target=""))).status == 401
         me = Seed("node-9", "host-9", 7001, 8101)
         newcomer = Newcomer(Client((served.url(""),)), SECRET, me.id)
-        introduction = Introduction(me, served.url(""), newcomer)
-        members = await asyncio.to_thread(introduction.members)
+        join_request = JoinRequest(me, served.url(""), newcomer)
+        members = await asyncio.to_thread(join_request.members)
         assert [seed.id for seed in members] == ["node-1", "node-9"]
-        await introduction.enter()
+        await join_request.enter()
         assert "node-9" in served.cluster.machine.state.members
         stranger = Newcomer(Client((served.url(""),)), "another secret", me.id)
         with pytest.raises(ApiProblem) as refused:

@@ -177,12 +177,12 @@ class Supervisor:
         if deadline_s > self._life.deadline_s:
             self._life = life.renewed(self._life, deadline_s)
         if self._life.frozen:
-            self._stir(0.0)
+            self._wake(0.0)
 
     def stop(self, why: life.Why) -> None:
         """It should end."""
         self._life = life.told_to_stop(self._life, why, self._now_s())
-        self._stir(0.0)
+        self._wake(0.0)
 
     def checkpoint_done(self, code: str) -> None:
         """The worker may go on, or is fenced off."""
@@ -224,7 +224,7 @@ class Supervisor:
             self._resume()
             self._arm()
 
-    def _stir(self, after_s: float) -> None:
+    def _wake(self, after_s: float) -> None:
         """Turn in a while, as soon as the machine lets it."""
         if not self._begun:
             return
@@ -234,7 +234,7 @@ class Supervisor:
             self._world.at(at_s, lambda: self._turn(at_s))
 
     def _arm(self) -> None:
-        self._stir(max(0.0, self._world.when_s(self.member, life.wake_s(self._life)) - self._world.now_s))
+        self._wake(max(0.0, self._world.when_s(self.member, life.wake_s(self._life)) - self._world.now_s))
 
     def _turn(self, at_s: float) -> None:
         if self._dead or at_s != self._turn_at_s:

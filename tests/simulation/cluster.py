@@ -13,7 +13,6 @@ from tests.simulation.disk import Disk
 from tests.simulation.habits import Habits
 from tests.simulation.judge import Judge
 from tests.simulation.ledger import Ledger
-from tests.simulation.loop import Loop
 from tests.simulation.process import Process
 from tests.simulation.rules import Rules
 from tests.simulation.world import World
@@ -131,10 +130,6 @@ class Cluster:
         self.crash(name)
         if name in self.names:
             self.names.remove(name)
-
-    def now_us(self, _machine_us: int, _now_s: float) -> int:
-        """The wall clock that the process goes by whose event loop runs."""
-        return self.processes[Loop.current or ""].now_us()
 
     def adapter(self, name: str) -> Adapter:
         """A member's present process, as Raft knows it."""

@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from node.membership.addresses import Agreed
 from node.raft.founding import Bound, Told
 from node.raft.prevote import Standing
 
@@ -41,6 +42,8 @@ class Disk:
     bound: Bound | None = None
     told: Told | None = None
     cluster_id: str = ""
+    agreed: dict[str, Agreed] = field(default_factory=dict)
+    """The members' addresses, as last agreed on."""
     generation: int = 0
     """Counts truncations: what was being written before one is not what is there after it."""
 

@@ -50,11 +50,11 @@ class Healed:
             return
         for process in cluster.running:
             member = state.members[process.me]
-            if member.status != "up" or member.incarnation != process.joining.incarnation:
+            if member.status != "up" or member.incarnation != process.core.membership.joining.incarnation:
                 self._world.wrong(f"{process.me} has been well for long, and is {member.status} ({member.reason})")
-            elif not process.lease_held:
+            elif not process.core.lease_held:
                 self._world.wrong(f"{process.me} has been well for long, and has no lease")
-            elif not process.adapter.role.ready or process.conduct.failing:
+            elif not process.adapter.role.ready or process.core.controller.failing:
                 self._world.wrong(f"{process.me} has been well for long, and is not ready")
 
     def _waiting(self) -> None:
@@ -80,7 +80,7 @@ class Healed:
     def _run(self, state: State, run: Run, now_us: int) -> None:
         if run.state in HELD:
             assert run.node is not None
-            held = self._cluster.processes[run.node].conduct.held.get(run.run_id)
+            held = self._cluster.processes[run.node].core.controller.held.get(run.run_id)
             if (held is None or held.token != run.token) and run.attempts[-1].claimed_at_us < now_us - SOON_US:
                 self._world.wrong(f"{run.run_id} is held by {run.node} under token {run.token}, which does not run it")
         elif run.state == "orphaned" and run.due_us < now_us - SOON_US and run.task in state.tasks:
@@ -127,8 +127,10 @@ class Healed:
             self._world.wrong(f"they take {leaders} for their leader")
         owners = Ownership.of(cluster.ledger.state)
         for process in cluster.running:
-            if process.applied < last:
-                self._world.wrong(f"{process.me} has applied {process.applied} of {last} entries")
+            if process.applied_index < last:
+                self._world.wrong(f"{process.me} has applied {process.applied_index} of {last} entries")
             for task in cluster.ledger.state.tasks:
-                if process.ownership.owner(task) != owners.owner(task):
-                    self._world.wrong(f"{process.me} takes {process.ownership.owner(task)} for the owner of {task}")
+                if process.core.placement.ownership.owner(task) != owners.owner(task):
+                    self._world.wrong(
+                        f"{process.me} takes {process.core.placement.ownership.owner(task)} for the owner of {task}"
+                    )

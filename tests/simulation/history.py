@@ -4,10 +4,7 @@ import logging
 import random
 from collections import Counter
 from dataclasses import dataclass
-from types import SimpleNamespace
-from unittest import mock
 
-from node.liveness import wall_clock
 from tests.simulation.ambushes import Ambushes
 from tests.simulation.clients import Clients
 from tests.simulation.cluster import Cluster
@@ -53,9 +50,7 @@ def tell(plan: Plan, rules: Rules | None = None) -> Told:
     try:
         rules = rules or Rules()
         cluster = Cluster(world, rules, plan.members)
-        # One process has one wall clock; here the one whose event loop runs is asked for its own.
-        clocks = mock.patch.object(wall_clock.CLOCK, "_correction", SimpleNamespace(now_us=cluster.now_us))
-        with clocks, rules.without():
+        with rules.without():
             return _tell(plan, world, cluster)
     finally:
         log.removeHandler(complaints)

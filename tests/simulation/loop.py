@@ -4,21 +4,18 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from tests.simulation.world import World
+
+T = TypeVar("T")
 
 ROUNDS_MAX = 5_000
 """So many callbacks at one moment: the loop would be blocked."""
 
 
 class Loop:
-    """What asyncio's tasks, futures and timeouts ask of a loop, and no more; the lane "loop" of one process.
-
-    `current` names the member whose loop runs, for its wall clock.
-    """
-
-    current: str | None = None
+    """What asyncio's tasks, futures and timeouts ask of a loop, and no more; the lane "loop" of one process."""
 
     def __init__(self, world: World, me: str, on_error: Callable[[str], None]) -> None:
         self._world, self._me, self._on_error = world, me, on_error
@@ -28,6 +25,14 @@ class Loop:
         self._context = contextvars.Context()
         self._tasks: list[asyncio.Task[Any]] = []
         self._asyncs = cast(asyncio.AbstractEventLoop, self)
+
+    def entered(self, make: Callable[[], T]) -> T:
+        """Call something for which this is the running loop."""
+        asyncio._set_running_loop(self._asyncs)
+        try:
+            return make()
+        finally:
+            asyncio._set_running_loop(None)
 
     def time(self) -> float:
         return self._world.clock_s(self._me)
@@ -98,7 +103,6 @@ class Loop:
 
     def _turn(self) -> None:
         self._armed = False
-        Loop.current = self._me
         asyncio._set_running_loop(self._asyncs)
         try:
             ready, rounds = self._ready, 0
@@ -112,18 +116,15 @@ class Loop:
                     return
         finally:
             asyncio._set_running_loop(None)
-            Loop.current = None
 
     def bury(self) -> None:
         """The process is dead and the history over: close what was suspended, which has no effect any more."""
         self._dead = True
         self._ready.clear()
         asyncio._set_running_loop(self._asyncs)
-        Loop.current = self._me
         try:
             for task in self._tasks:
                 if not task.done():
                     task.get_coro().close()
         finally:
             asyncio._set_running_loop(None)
-            Loop.current = None

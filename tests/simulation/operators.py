@@ -55,7 +55,7 @@ class Operators:
         running = self._cluster.running
         if running:
             process = running[int(self._world.now_s) % len(running)]
-            process.spawn(self._asking(lambda: process.changes.remove(name, 4.0)))
+            process.spawn(self._asking(lambda: process.core.membership.changes.remove(name, 4.0)))
 
     def _taking_away(self, name: str) -> Callable[[], None]:
         def take_away() -> None:
@@ -94,7 +94,7 @@ class Operators:
         self.changing = name
         self._world.at(self._world.now_s + FAREWELL_S, self._changed)
         process = others[number % len(others)]
-        process.spawn(self._asking(lambda: process.changes.remove(name, 0.1)))
+        process.spawn(self._asking(lambda: process.core.membership.changes.remove(name, 0.1)))
         return True
 
     def keep(self, name: str, number: int) -> None:
@@ -179,7 +179,7 @@ class Operators:
             return
         if others:
             process = others[left % len(others)]
-            process.spawn(self._asking(lambda: process.changes.remove(name, 4.0)))
+            process.spawn(self._asking(lambda: process.core.membership.changes.remove(name, 4.0)))
         world.at(world.now_s + OPERATOR_S, lambda: self._removal(name, left - 1, then))
 
     def _join(self) -> None:
@@ -211,7 +211,7 @@ class Operators:
         others = [process for process in cluster.running if process.me in cluster.ledger.state.members]
         if others:
             process = others[tries % len(others)]
-            process.spawn(self._asking(lambda: process.changes.add(seed_of(name), 4.0)))
+            process.spawn(self._asking(lambda: process.core.membership.changes.add(seed_of(name), 4.0)))
         world.at(world.now_s + OPERATOR_S, lambda: self._letting_in(name, tries + 1))
 
     async def _asking(self, change: Callable[[], Awaitable[Result]]) -> None:

@@ -1,32 +1,26 @@
-"""One process of one member, from its start to its death: the real parts of a node, wired as `node.app.member` wires
-them.
+"""One process of one member, from its start to its death: the product's own core (`node.app.core`) on models.
 
-Three threads: Raft's, the heartbeat's and the event loop's, which may stand still together or alone. What a node is
-made of runs as it is (`Conduct`, `Proposing`, `Joining`, `Leaving`, `Leadership`, `Membership`, and the pure parts
-under them); only Raft, the sockets and the worker processes are models.
+Three threads: Raft's, the heartbeat's and the event loop's, which may stand still together or alone. Raft, the sockets,
+the worker processes, the clocks and the disk are models; all that decides is the product's. A process also shows the
+judge what passes through the ports.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from node.app.projections import view_of
-from node.control.controller import Conduct
+from node.app.core import Core
+from node.app.core_ports import CorePorts, CoreSettings
 from node.duty.ownership import Ownership
-from node.duty.step import LeaseView
-from node.execution.order import Event, Order
+from node.execution.order import Order
 from node.liveness.clocks import Correction
 from node.liveness.detector import LivenessVerdict
 from node.liveness.lease import NO_LEASE, LeaseNow
-from node.membership.changes import Membership
-from node.membership.joining import Joining
-from node.membership.leadership import Leadership
-from node.membership.leaving import Leaving
+from node.membership.addresses import Address, Agreed
 from node.raft.ports import RaftRole
-from node.replication.proposer import Proposing
 from node.replication.state_machine import StateChange
-from node.state.entries import Claim, Entry, Join, MarkDown, Proposal, ProposalId, Seed
+from node.runtime.services import OnLoop
+from node.state.entries import Claim, Entry, Join, Proposal, ProposalId, Seed
 from node.state.value import Result, Run, State
 from tests.simulation.adapter import Adapter
 from tests.simulation.beats import Beats
@@ -36,10 +30,13 @@ from tests.simulation.disk import Entry as LogEntry
 from tests.simulation.loop import Loop
 
 if TYPE_CHECKING:
+    import asyncio
+
     from tests.simulation.cluster import Cluster
 
-VERDICT_S = 2.0
 MAX_RUNS = 6
+DECIDED_BY = 3
+"""States by which a proposal may have been decided: the controller may be shown two newer ones before it leaves."""
 
 
 def seed_of(name: str) -> Seed:
@@ -48,36 +45,30 @@ def seed_of(name: str) -> Seed:
 
 
 class Process:
-    """One process. `session` as `node.app.data_dir` gives it."""
+    """One process. `session` as `node.app.data_dir` gives it.
+
+    Implements the ports `StateSource`, `Clock`, `PlacementWorker` and `CoreObserver` of `node.app.core_ports`.
+    """
 
     def __init__(self, cluster: "Cluster", me: str, disk: Disk, link: int) -> None:
         world = cluster.world
         self.me, self.disk, self.link = me, disk, link
         self.leaving_now = False
-        self._cluster, self._world = cluster, world
-        self._ledger = cluster.ledger
-        self.loop = Loop(world, me, lambda what: world.wrong(f"on {me}: {what}"))
-        disk.session = max(disk.session, world.wall_us(me)) + 1
-        self._index = 0
         self.state = State()
-        self._lease = self._stepping = NO_LEASE
+        self.applied_index = 0
+        self._cluster, self._world, self._ledger = cluster, world, cluster.ledger
+        self._decides_by: tuple[State, ...] = ()
         self._correction = Correction()
-        self._claimed_s: dict[tuple[str, int], float] = {}
+        self._lease = NO_LEASE
         self._lapsed_s = float("-inf")
+        disk.session = max(disk.session, world.wall_us(me)) + 1
+        self.loop = Loop(world, me, lambda what: world.wrong(f"on {me}: {what}"))
+        self._on_loop = self.loop.entered(OnLoop)
+        self._on_loop.failed.add_done_callback(lambda failed: world.wrong(f"{me} cannot go on: {failed.result()!r}"))
         self.adapter = Adapter(me, disk, world, cluster.habits, cluster.adapter, self, self._on_role)
-        self.adapter.on_propose = self._proposed
-        self.proposing = Proposing(me, disk.session, self._send)
-        self.runner = Runner(me, cluster.bench, self.loop, lambda event: self._on_event(event))
-        self.conduct = Conduct(
-            me,
-            MAX_RUNS,
-            self.runner,
-            self.propose,
-            self.proposing.insist,
-            lambda: self.state,
-            self._live_lease,
-            self._order_of,
-        )
+        self.adapter.on_propose = lambda proposal: cluster.spring("taken", self, proposal.entry)
+        self.raft = WatchedRaft(self, cluster, self.adapter)
+        self.runner = Runner(me, cluster.bench, self.loop, lambda event: self.core.on_event(event))
         rules = cluster.rules
         self.beats = Beats(
             me,
@@ -90,21 +81,28 @@ class Process:
             rules.lease,
             rules.detector,
         )
-        role, state = (lambda: self.adapter.role), (lambda: self.state)
-        self.joining = Joining(me, state, self.propose, self._join, self.runner.kill_all, self._on_incarnation)
-        self.leaving = Leaving(me, state, self._standing, self.joining.resign, self.conduct, self.propose)
-        seeds = tuple(seed_of(name) for name in disk.first_members)
-        self.leadership = Leadership(me, seeds, state, role, self.propose, lambda: self.adapter.members)
-        self.changes = Membership(me, self.adapter, state, role, self.propose, self._wait_index, connect=self._connect)
-        self.ownership = Ownership.of(State())
-        self._decides_by: tuple[State, ...] = ()
-        self._touched: frozenset[str] | None = None
-        self._placing = False
+        members = tuple(seed_of(name) for name in disk.first_members)
+        configured = {seed.id: (seed.host, seed.raft_port) for seed in members}
+        ports = CorePorts(
+            self.raft,
+            self,
+            self.runner,
+            self.beats,
+            self,
+            self._on_loop,
+            self,
+            self,
+            world.rng,
+            self._join_of,
+            self._order_of,
+            self._keep_addresses,
+        )
+        settings = CoreSettings(me, disk.session, MAX_RUNS, members, configured, disk.agreed)
+        self.core = Core(settings, ports, connect=self._connect)
 
     def start(self) -> None:
         """Begin."""
-        for service in (self.leadership.run(), self.joining.run(), self.leaving.run(), self.changes.run()):
-            self.spawn(service)
+        self.core.start()
         self.adapter.raft.start()
         self.beats.start()
 
@@ -117,7 +115,7 @@ class Process:
         self.leaving_now = True
 
         async def leave() -> None:
-            await self.leaving.leave()
+            await self.core.leave()
             await self.runner.kill_all()
             gone()
 
@@ -129,170 +127,149 @@ class Process:
         """An entry is committed."""
         line = self._ledger.take(self.me, index, entry)
         before, self.state = self.state, line.state
-        self._index = index
+        self.applied_index = index
         if before is not line.state:
-            self._on_change(StateChange(before, line.state, line.touched, line.ended))
+            self.core.on_change(StateChange(before, line.state, line.touched, line.ended))
         self._belong()
         return line.results
-
-    def _belong(self) -> None:
-        self.disk.cluster_id = self.disk.cluster_id or self.state.cluster_id
 
     def restore(self, index: int) -> None:
         """The state is that of a snapshot."""
         if index:
             before, self.state = self.state, self._ledger.state_at(index)
-            self._index = index
-            self._on_change(StateChange(before, self.state, None))
+            self.applied_index = index
+            self.core.on_change(StateChange(before, self.state, None))
             self._belong()
 
-    def _on_change(self, change: StateChange) -> None:
-        before, after = change.before, change.after
-        if after.members is not before.members or after.lead != before.lead or after.settings != before.settings:
-            self._look()
-        self.loop.call_soon_threadsafe(self._changed, change)
+    def _belong(self) -> None:
+        self.disk.cluster_id = self.disk.cluster_id or self.state.cluster_id
 
     def _on_role(self, role: RaftRole) -> None:
         if role.ready:
             self._cluster.judge.ready(self.me, self.disk.cluster_id)
-        self._look()
-        self.loop.call_soon_threadsafe(self._stir)
-
-    def _look(self) -> None:
-        self.beats.look(view_of(self.me, self.joining.incarnation, self.state, self.adapter.role))
-
-    def _send(self, proposal: Proposal, timeout_s: float) -> "Future[Result]":
-        self._cluster.judge.policies.decided(proposal, self._decides_by)
-        self._cluster.spring("said", self, proposal.entry)
-        future = self.adapter.propose(proposal, timeout_s)
-        future.add_done_callback(lambda done: self._told(proposal, done))
-        return future
-
-    def _told(self, proposal: Proposal, done: "Future[Result]") -> None:
-        if done.exception() is None:
-            self._cluster.judge.told(proposal.id, done.result())
-
-    def _proposed(self, proposal: Proposal) -> None:
-        self._cluster.spring("taken", self, proposal.entry)
+        self.core.on_role(role)
 
     # -- what the heartbeats tell, in their thread
 
     def _on_lease(self, lease: LeaseNow) -> None:
         before, self._lease = self._lease, lease
-        if not before.live(self._world.clock_s(self.me)):
+        if not before.live(self.boottime_s()):
             self._lapsed_s = self._world.now_s
-        self.runner.renew(lease.deadline_s)
-        if lease.period != before.period or lease.deadline_s < before.deadline_s:
-            self.loop.call_soon_threadsafe(self.conduct.stir)
+        self.core.on_lease(lease)
 
     def _on_verdict(self, verdict: LivenessVerdict) -> None:
         self._cluster.counts[verdict.reason] += 1
         self._world.tell(f"{self.me} takes {verdict.member} ({verdict.incarnation}) for {verdict.reason}")
-        at_us = self.now_us()
-        down = MarkDown(at_us, verdict.member, verdict.incarnation, verdict.reason, verdict.term)
-        self.proposing.send(down, VERDICT_S)
+        self.core.on_verdict(verdict)
 
-    # -- on the loop
-
-    def _changed(self, change: StateChange) -> None:
-        state = change.after
-        self._touched = None if self._touched is None or change.touched is None else self._touched | change.touched
-        if state.members is not change.before.members or state.lead != change.before.lead:
-            self._stir()
-        if not self._placing:
-            self._placing = True
-            rng = self._world.rng
-            self.loop.call_later(0.05 if rng.random() < 0.1 else 0.001, self._placed)
-
-    def _placed(self) -> None:
-        self._placing = False
-        state, touched = self.state, self._touched
-        self.ownership = self._ledger.ownership(self.me, state, self.ownership, touched)
-        self._touched = frozenset()
-        # A proposal is on its way a turn of the loop after it was decided on: a look at most has come between.
-        self._decides_by = (*self._decides_by[-1:], state)
-        self.conduct.look(state, self.ownership, touched)
-
-    def _stir(self) -> None:
-        if not self.leaving_now:
-            for service in (self.leadership, self.joining, self.leaving, self.changes):
-                service.stir()
-        else:
-            self.leadership.stir()
-
-    def _on_incarnation(self) -> None:
-        self._world.tell(f"{self.me} is incarnation {self.joining.incarnation}")
-        self._look()
-        self.conduct.stir()
-
-    def _on_event(self, event: Event) -> None:
-        self.conduct.on_event(event)
-
-    def _join(self, at_us: int) -> Join:
-        member = self.state.members.get(self.me)
-        labels, kinds = self._cluster.labels(self.me), ("command",)
-        after = 0 if member is None else member.incarnation
-        return Join(at_us, self.me, self.me, 1, 2, 3, labels, 1, kinds, after)
-
-    def _standing(self) -> int | None:
-        return self.joining.incarnation if self.joining.standing else None
-
-    def _live_lease(self) -> LeaseView | None:
-        lease = self._stepping = self._lease
-        if not lease.live(self._world.clock_s(self.me)) or lease.incarnation != self._standing():
-            return None
-        return LeaseView(lease.incarnation, lease.period)
-
-    def _order_of(self, run: Run) -> Order:
-        spec = run.spec
-        attempt = run.attempts[-1].attempt
-        if self._claimed_s.get((run.task, run.attempts[-1].claimed_at_us), float("-inf")) < self._lapsed_s:
-            self._world.wrong(f"{self.me} starts {run.run_id}, and its lease has lapsed since it claimed it")
-        params = {"continuous": True} if spec.continuous else {}
-        deadline_s = self._stepping.deadline_s
-        return Order(
-            run.run_id, run.task, spec.kind, "", params, attempt, run.token, run.fire_at_us, run.checkpoint,
-            spec.timeout_s, deadline_s,
-        )  # fmt: skip
-
-    async def propose(self, entry: Entry, timeout_s: float) -> Result:
-        """Commit an entry."""
-        if isinstance(entry, Claim):
-            self._claimed_s[entry.task, entry.at_us] = self._world.now_s
-        return await self.proposing.propose(entry, timeout_s)
-
-    async def _wait_index(self, index: int, timeout_s: float) -> bool:
-        end_s = self.loop.time() + timeout_s
-        while self.state.index < index and self.loop.time() < end_s:
-            waiter = self.loop.create_future()
-            self.loop.call_later(0.05, _set, waiter)
-            await waiter
-        return self.state.index >= index
-
-    async def _connect(self, host: str, _port: int) -> tuple[Any, Any]:
-        """A knock at a new member's Raft."""
-        if self._world.is_cut(self.me, host) or not self._world.machines[host].running:
-            raise ConnectionRefusedError
-        return None, _Closing()
+    # -- what the core observes and asks
 
     def now_us(self) -> int:
         """The wall clock that this process goes by."""
         return self._correction.now_us(self._world.wall_us(self.me), self._world.clock_s(self.me))
 
-    @property
-    def lease_held(self) -> bool:
-        """Whether work may run here now."""
-        return self._lease.live(self._world.clock_s(self.me))
+    def boottime_s(self) -> float:
+        """The machine's CLOCK_BOOTTIME."""
+        return self._world.clock_s(self.me)
+
+    def follow(self, before: Ownership, state: State, touched: set[str] | None) -> "asyncio.Future[Ownership]":
+        """A placement is computed; now and then that takes long."""
+        changed = None if touched is None else frozenset(touched)
+        placed, future = self._ledger.ownership(self.me, state, before, changed), self.loop.create_future()
+        wait_s = 0.05 if self._world.rng.random() < 0.1 else 0.001
+        self.loop.call_later(wait_s, lambda: None if future.done() else future.set_result(placed))
+        return future
+
+    def applied(self, change: StateChange) -> None:
+        """The ledger knows it."""
+
+    def delivered(self, changes: list[StateChange]) -> None:
+        """Nobody here follows updates."""
+
+    def placed(self, state: State, ownership: Ownership) -> None:
+        """The controller decides by this from now on."""
+        self._decides_by = (*self._decides_by, state)[-DECIDED_BY:]
+
+    def joined(self, incarnation: int) -> None:
+        """This process is another incarnation."""
+        self._world.tell(f"{self.me} is incarnation {incarnation}")
+
+    def began_after(self, delay_s: float) -> None:
+        """There are no metrics here."""
+
+    def proposes(self, proposal: Proposal) -> None:
+        """Something is about to be said: by what its proposer may have seen is it judged."""
+        self._cluster.judge.policies.decided(proposal, self._decides_by)
+
+    def _join_of(self, after: int, at_us: int) -> Join:
+        return Join(at_us, self.me, self.me, 1, 2, 3, self._cluster.labels(self.me), 1, ("command",), after)
+
+    def _order_of(self, run: Run, deadline_s: float) -> Order:
+        spec = run.spec
+        attempt = run.attempts[-1].attempt
+        if self.raft.claimed_s.get((run.task, run.attempts[-1].claimed_at_us), float("-inf")) < self._lapsed_s:
+            self._world.wrong(f"{self.me} starts {run.run_id}, and its lease has lapsed since it claimed it")
+        params = {"continuous": True} if spec.continuous else {}
+        return Order(
+            run.run_id, run.task, spec.kind, "", params, attempt, run.token, run.fire_at_us, run.checkpoint,
+            spec.timeout_s, deadline_s,
+        )  # fmt: skip
+
+    async def _keep_addresses(self, agreed: Mapping[str, Agreed]) -> None:
+        self.disk.agreed = dict(agreed)
+
+    async def _connect(self, host: str, _port: int) -> tuple[Any, Any]:
+        """A new member's Raft is probed."""
+        if self._world.is_cut(self.me, host) or not self._world.machines[host].running:
+            raise ConnectionRefusedError
+        return None, _Closing()
+
+    async def propose(self, entry: Entry, timeout_s: float) -> Result:
+        """Commit an entry, as a client that asks this member."""
+        return await self.core.propose(entry, timeout_s)
+
+
+class WatchedRaft:
+    """The adapter, as the core has it: the judge sees each proposal and its result. Implements `CoreRaft`.
+
+    `claimed_s` has the world's time of each claim, by its task and its stamp.
+    """
+
+    def __init__(self, process: Process, cluster: "Cluster", adapter: Adapter) -> None:
+        self.claimed_s: dict[tuple[str, int], float] = {}
+        self._process, self._cluster, self._adapter = process, cluster, adapter
+        self.add_member, self.remove_member = adapter.add_member, adapter.remove_member
+        self.hand_over = adapter.hand_over
 
     @property
-    def applied(self) -> int:
-        """The index of the last entry applied."""
-        return self._index
+    def role(self) -> RaftRole:
+        """This member's role."""
+        return self._adapter.role
 
+    @property
+    def members(self) -> frozenset[str]:
+        """The members by the log."""
+        return self._adapter.members
 
-def _set(waiter: "asyncio.Future[None]") -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+    def propose(self, proposal: Proposal, timeout_s: float) -> "Future[Result]":
+        """Have an entry committed; what lay in wait for such an entry strikes first."""
+        entry = proposal.entry
+        if isinstance(entry, Claim):
+            self.claimed_s[entry.task, entry.at_us] = self._cluster.world.now_s
+        self._process.proposes(proposal)
+        self._cluster.spring("said", self._process, entry)
+        future = self._adapter.propose(proposal, timeout_s)
+        future.add_done_callback(lambda done: self._answered(proposal, done))
+        return future
+
+    def relocate(self, member: str, address: Address) -> None:
+        """Members are found by name here, and never move."""
+        if address != (member, 1):
+            self._cluster.world.wrong(f"{self._process.me} connects to {member} at {address}")
+
+    def _answered(self, proposal: Proposal, done: "Future[Result]") -> None:
+        if done.exception() is None:
+            self._cluster.judge.told(proposal.id, done.result())
 
 
 class _Closing:

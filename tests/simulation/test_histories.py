@@ -44,7 +44,7 @@ ENOUGH: dict[str, float] = {
     "Checkpoint refused": 0.1,
     "MarkDown refused": 0.05,
     "Claim refused": 0.5,
-    "Change": 0.1,
+    "ChangeSettings": 0.1,
     "TakeLead": 3,
     "disks lost": 0.05,
     "grown by list": 0.1,

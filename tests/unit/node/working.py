@@ -1,17 +1,17 @@
-"""A member's conduct over the real `apply`, with attempts that do what a test says."""
+"""A member's controller over the real `apply`, with attempts that do what a test says."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from node.control.controller import Conduct
+from node.control.controller import Controller
 from node.duty.step import LeaseView
 from node.execution.order import AttemptEnded, AttemptStarted, CheckpointAsked, Order
 from node.liveness.wall_clock import now_us
 from node.raft.errors import EntryTooLarge
-from node.replication.proposer import Proposing
+from node.replication.proposer import Proposer
 from node.state.entries import AttemptEnd, Entry, Proposal, ProposalId, Start
-from node.state.value import Result, Run
+from node.state.value import Result, Run, State
 from tests.unit.node.duty.given import Owners
 from tests.unit.node.loop import Naps, until
 from tests.unit.node.state.given import History, cluster
@@ -62,7 +62,7 @@ class Ability:
 
 
 class Work:
-    """Member `a` of a cluster of two, which owns every task, at its work.
+    """Member `a` of a cluster of two, which owns every task, at its work. Implements `ControllerPort`.
 
     Of the entries in `trouble` (by class), the next proposals fail so; those in `slow` wait for `answer`.
     """
@@ -75,32 +75,44 @@ class Work:
         self.lease: LeaseView | None = LeaseView(1, 1)
         self.owners = Owners()
         self.wrong = ""
+        self.delays_s: list[float] = []
         self.entries: list[Entry] = []
         self.ids: list[ProposalId] = []
         self.trouble: dict[type[Any], list[Exception]] = {}
         self.slow: set[type[Any]] = set()
         self.waiting: list[tuple[Proposal, Future[Result]]] = []
         self.too_large: Callable[[Entry], bool] = lambda _entry: False
-        proposing = Proposing("a", 1, self._send, self.naps)
-        self.conduct = Conduct(
-            "a",
-            max_runs,
-            self.runner,
-            proposing.propose,
-            proposing.insist,
-            lambda: self.history.state,
-            lambda: self.lease,
-            _order_of,
-            self.naps,
-            aside=lambda: self.wrong,
-            ability=self.ability,
-        )
-        self.conduct.look(self.history.state, self.owners, None)
+        proposer = Proposer("a", 1, self._send, self.naps)
+        self.propose, self.insist = proposer.propose, proposer.insist
+        self.controller = Controller("a", max_runs, self, self.runner, self.ability, self.naps)
+        self.controller.observe(self.history.state, self.owners, None)
+
+    # -- the member, as its controller sees it
+
+    def state(self) -> State:
+        return self.history.state
+
+    def now_us(self) -> int:
+        return now_us()
+
+    def live_lease(self) -> LeaseView | None:
+        return self.lease
+
+    def order_of(self, run: Run) -> Order:
+        return Order(run.run_id, run.task, "command", "", {}, 1, run.token, run.fire_at_us, run.checkpoint, None, 0.0)
+
+    def standing_aside(self) -> str:
+        return self.wrong
+
+    def began_after(self, delay_s: float) -> None:
+        self.delays_s.append(delay_s)
+
+    # -- what happens
 
     def enter(self, entry: Entry) -> Result:
         """An entry of anybody's is applied."""
         result = self.history.do(entry)
-        self.conduct.look(self.history.state, self.owners, self.history.last.touched)
+        self.controller.observe(self.history.state, self.owners, self.history.last.touched)
         return result
 
     def answer(self) -> None:
@@ -129,13 +141,13 @@ class Work:
         return self.history.state.runs[order.run_id]
 
     def starts(self, order: Order) -> None:
-        self.conduct.on_event(AttemptStarted(order.run_id, order.token))
+        self.controller.on_event(AttemptStarted(order.run_id, order.token))
 
     def asks(self, order: Order, data: bytes, sequence: int = 1) -> None:
-        self.conduct.on_event(CheckpointAsked(order.run_id, order.token, sequence, data))
+        self.controller.on_event(CheckpointAsked(order.run_id, order.token, sequence, data))
 
     def ends(self, order: Order, end: AttemptEnd = "succeeded", **more: Any) -> None:
-        self.conduct.on_event(AttemptEnded(order.run_id, order.token, end, **more))
+        self.controller.on_event(AttemptEnded(order.run_id, order.token, end, **more))
 
     def of(self, kind: type[Any]) -> list[Any]:
         """The entries of one class that were proposed."""
@@ -156,10 +168,6 @@ class Work:
         else:
             future.set_result(self.enter(entry))
         return future
-
-
-def _order_of(run: Run) -> Order:
-    return Order(run.run_id, run.task, "command", "", {}, 1, run.token, run.fire_at_us, run.checkpoint, None, 0.0)
 
 
 def ended(work: Work) -> list[str]:

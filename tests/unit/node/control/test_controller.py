@@ -18,7 +18,7 @@ from tests.unit.node.working import Work, ended
 
 
 def failing(work: Work) -> bool:
-    return work.conduct.failing
+    return work.controller.failing
 
 
 def test_a_run_is_claimed_launched_once_and_its_outcome_committed() -> None:
@@ -28,7 +28,7 @@ def test_a_run_is_claimed_launched_once_and_its_outcome_committed() -> None:
         work.starts(order)
         await until(lambda: work.run(order).state == "running")
         work.ends(order, result={"rows": 3}, log_truncated=True)
-        await until(lambda: not work.conduct.held)
+        await until(lambda: not work.controller.held)
         assert ended(work) == ["succeeded"]
         assert work.history.ended[0].result == {"rows": 3}
         assert work.history.ended[0].run.attempts[-1].log_truncated
@@ -47,7 +47,7 @@ def test_nothing_is_claimed_without_a_lease_and_as_soon_as_there_is_one() -> Non
         await turns()
         assert work.entries == []
         work.lease = LeaseView(1, 2)
-        work.conduct.stir()
+        work.controller.wake()
         await until(lambda: work.runner.launched)
 
     serving(scenario())
@@ -61,7 +61,7 @@ def test_nothing_is_claimed_while_the_member_stands_aside() -> None:
         await turns()
         assert work.of(Claim) == []
         work.wrong = ""
-        work.conduct.stir()
+        work.controller.wake()
         await until(lambda: work.runner.launched)
 
     serving(scenario())
@@ -91,10 +91,10 @@ def test_no_more_attempts_than_there_is_room_for_and_the_others_say_that_they_wa
         order = await work.launch("one")
         work.due("two")
         await turns()
-        assert list(work.conduct.waiting) == ["two"]
+        assert list(work.controller.waiting) == ["two"]
         work.ends(order)
         await until(lambda: len(work.runner.launched) == 2)
-        assert work.conduct.waiting == {}
+        assert work.controller.waiting == {}
 
     serving(scenario())
 
@@ -154,7 +154,7 @@ def test_what_was_taken_over_is_killed_and_its_words_are_not_committed() -> None
         order = await work.launch()
         work.enter(MarkDown(now_us(), "a", 1, "silent", 0))
         work.history.back("a")
-        work.conduct.look(work.history.state, work.owners, None)
+        work.controller.observe(work.history.state, work.owners, None)
         work.lease = LeaseView(2, 2)
         await until(lambda: ("kill", order.token) in work.runner.told)
         work.asks(order, b"old")
@@ -175,9 +175,9 @@ def test_an_end_waits_for_a_majority_and_keeps_its_place_until_then() -> None:
         work.trouble = {Finish: [NoQuorum()]}
         work.ends(order)
         await until(lambda: work.naps.asked)
-        assert work.conduct.held[order.run_id].ended
+        assert work.controller.held[order.run_id].ended
         work.naps.wake()
-        await until(lambda: not work.conduct.held)
+        await until(lambda: not work.controller.held)
         assert ended(work) == ["succeeded"]
 
     serving(scenario())
@@ -193,7 +193,7 @@ def test_an_end_is_let_be_when_the_run_is_somebody_elses_meanwhile() -> None:
         work.lease = None
         work.enter(MarkDown(now_us(), "a", 1, "silent", 0))
         work.naps.wake()
-        await until(lambda: not work.conduct.held)
+        await until(lambda: not work.controller.held)
         assert len(work.of(Finish)) == 1
 
     serving(scenario())
@@ -245,11 +245,11 @@ def test_progress_is_known_while_the_attempt_runs_and_of_the_present_one_only() 
         work = Work()
         order = await work.launch()
         for token in (order.token + 7, order.token):
-            work.conduct.on_event(Progressed(order.run_id, token, float(token), None, "rows"))
-        assert work.conduct.progress[order.run_id].token == order.token
+            work.controller.on_event(Progressed(order.run_id, token, float(token), None, "rows"))
+        assert work.controller.progress[order.run_id].token == order.token
         work.ends(order)
-        await until(lambda: not work.conduct.held)
-        assert work.conduct.progress == {}
+        await until(lambda: not work.controller.held)
+        assert work.controller.progress == {}
 
     serving(scenario())
 
@@ -260,24 +260,24 @@ def test_a_step_that_fails_is_said_once_and_tried_again(
     async def scenario() -> None:
         work = Work()
         await turns()
-        step = work.conduct._duty.step
+        step = work.controller._duty.step
 
         def broken(*_: object) -> None:
             raise ZeroDivisionError
 
-        monkeypatch.setattr(work.conduct._duty, "step", broken)
-        with caplog.at_level(logging.ERROR, "rota.conduct"):
+        monkeypatch.setattr(work.controller._duty, "step", broken)
+        with caplog.at_level(logging.ERROR, "rota.controller"):
             for _ in range(3):
-                work.conduct.stir()
+                work.controller.wake()
                 await turns(3)
         assert failing(work)
-        assert work.conduct._timer is not None
+        assert work.controller._timer is not None
         assert len(caplog.records) == 1
-        monkeypatch.setattr(work.conduct._duty, "step", step)
+        monkeypatch.setattr(work.controller._duty, "step", step)
         work.due()
         await until(lambda: work.runner.launched)
         assert not failing(work)
-        await work.conduct.close()
+        await work.controller.close()
 
     assert AFTER_FAULT_S > 0
     serving(scenario())
@@ -295,22 +295,22 @@ def test_a_task_that_cannot_be_decided_on_is_said_once_and_the_others_are_done(
         row = state.tasks["wrong"]
         spoilt = replace(row, spec_packed=row.spec_packed.replace(b"\xa4skip", b"\xa4what"))
         work.history.state = replace(state, tasks=state.tasks.set("wrong", spoilt))
-        with caplog.at_level(logging.ERROR, "rota.conduct"):
-            work.conduct.look(work.history.state, work.owners, None)
+        with caplog.at_level(logging.ERROR, "rota.controller"):
+            work.controller.observe(work.history.state, work.owners, None)
             await until(lambda: len(work.runner.launched) == 2)
             assert {order.task for order in work.runner.launched} == {"before", "zebra"}
             for _ in range(2):
-                work.conduct.look(work.history.state, work.owners, frozenset({"wrong"}))
+                work.controller.observe(work.history.state, work.owners, frozenset({"wrong"}))
                 await turns(3)
                 assert failing(work), "it owns what it does not do"
         [record] = caplog.records
-        assert record.getMessage() == "wrong cannot be decided on, which is a mistake in Rota"
+        assert record.getMessage() == "wrong: its next step cannot be decided, which is a bug in Rota"
         assert record.exc_info
         work.history.state = replace(work.history.state, tasks=work.history.state.tasks.set("wrong", row))
-        work.conduct.look(work.history.state, work.owners, frozenset({"wrong"}))
+        work.controller.observe(work.history.state, work.owners, frozenset({"wrong"}))
         await until(lambda: len(work.runner.launched) == 3)
         assert not failing(work)
-        await work.conduct.close()
+        await work.controller.close()
 
     serving(scenario())
 
@@ -324,7 +324,7 @@ def test_an_attempt_whose_words_cannot_be_taken_is_killed(caplog: pytest.LogCapt
         await until(lambda: work.runner.told)
         assert work.runner.told == [("kill", order.token)]
         work.ends(order, "handed_over")
-        await until(lambda: not work.conduct.held)
+        await until(lambda: not work.controller.held)
 
     serving(scenario())
 
@@ -337,9 +337,9 @@ def test_a_task_whose_time_zone_is_not_known_here_is_said_once(caplog: pytest.Lo
         packed = row.spec_packed.replace(b"\xa3UTC", b"\xa3XYZ")
         tasks = work.history.state.tasks.set("far", replace(row, spec_packed=packed))
         work.history.state = replace(work.history.state, tasks=tasks)
-        with caplog.at_level(logging.ERROR, "rota.conduct"):
+        with caplog.at_level(logging.ERROR, "rota.controller"):
             for _ in range(2):
-                work.conduct.look(work.history.state, work.owners, frozenset({"far"}))
+                work.controller.observe(work.history.state, work.owners, frozenset({"far"}))
         assert [record.getMessage() for record in caplog.records if "far" in record.getMessage()] == [
             "far never falls due on this member: 'XYZ' is not a time zone of the IANA database, such as Europe/Paris "
             "or UTC; install a newer tzdata here"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from node.control.failure_log import failures, tell_of_failures
+from node.control.failure_log import failures, log_failures
 from node.replication.state_machine import StateChange
 from node.runtime.log_repeats import EACH, Repeats
 from node.state.entries import Began, Cancel, Entry, Finish, MarkDown, TakeLead
@@ -126,4 +126,4 @@ def fail(history: History, task: str, due_us: int) -> None:
     history.must(Finish(due_us, run.run_id, run.token, "failed", error="exit code 1", retry=False))
     applied = history.last
     ended = tuple((1, one) for one in applied.ended)
-    tell_of_failures([StateChange(before, applied.state, applied.touched, ended)], "a")
+    log_failures([StateChange(before, applied.state, applied.touched, ended)], "a")

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
-from node.control.placement_service import REST_S, Placing, only_tasks, rest_after
+from node.control.placement_service import REST_S, PlacementService, PlacementThread, only_tasks, rest_after
 from node.duty.ownership import Ownership
 from node.replication.state_machine import StateChange
 from node.state.entries import Drain, Entry, Put, PutTasks, Start
@@ -18,19 +18,19 @@ LONG_S = 3600.0
 
 
 class Watched:
-    """A placing that rests for so long after each placement, and what it tells."""
+    """A placement that rests for so long after each placement, and what it tells."""
 
     def __init__(self, rest_s: float) -> None:
         self.told: asyncio.Queue[Call] = asyncio.Queue()
-        self.placing = Placing(lambda *call: self.told.put_nowait(call), lambda _: rest_s)
-        self.placing.caught_up()
+        self.placement = PlacementService(lambda *call: self.told.put_nowait(call), PlacementThread(), lambda _: rest_s)
+        self.placement.caught_up()
         self.history: History = cluster("a", "b")
-        self.placing.look(StateChange(State(), self.history.state, None))
+        self.placement.observe(StateChange(State(), self.history.state, None))
 
     def enter(self, entry: Entry, touched: str) -> None:
         before = self.history.state
         self.history.must(entry)
-        self.placing.look(StateChange(before, self.history.state, frozenset({touched} if touched else ())))
+        self.placement.observe(StateChange(before, self.history.state, frozenset({touched} if touched else ())))
 
     def put(self, name: str) -> None:
         self.enter(PutTasks(NOW_US, (Put(packed(name)),)), name)
@@ -39,7 +39,7 @@ class Watched:
 def serving(scenario: Callable[[Watched], Coroutine[Any, Any, None]], rest_s: float = LONG_S) -> None:
     async def run() -> None:
         watched = Watched(rest_s)
-        service = asyncio.create_task(watched.placing.run())
+        service = asyncio.create_task(watched.placement.run())
         try:
             state, ownership, touched = await watched.told.get()
             assert touched is None
@@ -66,24 +66,24 @@ def test_a_registration_is_told_soon_and_placed_after_the_rest() -> None:
 def test_before_a_member_has_caught_up_it_places_for_those_who_ask_alone() -> None:
     async def scenario() -> None:
         told: list[Call] = []
-        placing = Placing(lambda *call: told.append(call))
-        service = asyncio.create_task(placing.run())
+        placement = PlacementService(lambda *call: told.append(call), PlacementThread())
+        service = asyncio.create_task(placement.run())
         history = cluster("a", "b")
-        placing.look(StateChange(State(), history.state, None))
+        placement.observe(StateChange(State(), history.state, None))
         for number in range(3):
             before = history.state
             history.put(f"t-{number}")
-            placing.look(StateChange(before, history.state, frozenset({f"t-{number}"})))
+            placement.observe(StateChange(before, history.state, frozenset({f"t-{number}"})))
             await turns()
             assert told == []
-        assert (await placing.placed(history.state.epoch, 5)).owner("t-2") is not None
+        assert (await placement.placed(history.state.epoch, 5)).owner("t-2") is not None
         assert len(told) == 1
         before = history.state
         history.put("later")
-        placing.look(StateChange(before, history.state, frozenset({"later"})))
+        placement.observe(StateChange(before, history.state, frozenset({"later"})))
         await turns()
         assert len(told) == 1
-        placing.caught_up()
+        placement.caught_up()
         await until(lambda: len(told) == 2)
         assert told[1][2] == frozenset({"later"}), "what was not told is told then"
         service.cancel()
@@ -97,7 +97,7 @@ def test_what_was_registered_meanwhile_is_placed_as_soon_as_somebody_asks() -> N
         for name in ("one", "two"):
             watched.put(name)
             await watched.told.get()
-        ownership = await watched.placing.placed(watched.history.state.epoch, 2)
+        ownership = await watched.placement.placed(watched.history.state.epoch, 2)
         assert {ownership.owner("one"), ownership.owner("two")} <= {"a", "b"}
 
     serving(scenario)
@@ -158,7 +158,7 @@ def test_what_becomes_of_runs_is_told_while_tasks_are_placed() -> None:
     """A claim that is committed does not wait until all tasks have been placed anew over somebody's registration."""
 
     async def scenario(watched: Watched) -> None:
-        slow = watched.placing.ownership = Slow(watched.placing.ownership)
+        slow = watched.placement.ownership = Slow(watched.placement.ownership)
         watched.put("one")
         await watched.told.get()
         assert await asyncio.to_thread(slow.begun.wait, 5)
@@ -176,7 +176,7 @@ def test_what_becomes_of_runs_is_told_while_tasks_are_placed() -> None:
 
 def test_a_change_of_members_waits_for_its_placement_also_while_tasks_are_placed() -> None:
     async def scenario(watched: Watched) -> None:
-        slow = watched.placing.ownership = Slow(watched.placing.ownership)
+        slow = watched.placement.ownership = Slow(watched.placement.ownership)
         watched.put("one")
         await watched.told.get()
         watched.enter(Drain(NOW_US, "a", on=True), "")

@@ -71,7 +71,7 @@ def world(*parts: TaskRow | Run, members: str = "abc") -> State:
 
 def duty(state: State, owners: Owners | None = None, me: str = "a") -> Duty:
     made = Duty(me)
-    made.look(state, owners or Owners(), None)
+    made.observe(state, owners or Owners(), None)
     return made
 
 

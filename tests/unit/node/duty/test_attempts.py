@@ -27,7 +27,7 @@ def claimed_here(claimed_at_us: int = NOW, answer: Result | None = None) -> tupl
         attempts=(Attempt(1, "a", 1, 7, "claimed", claimed_at_us),),
     )
     state = world(ROW, held)
-    one.look(state, Owners(), {"t"})
+    one.observe(state, Owners(), {"t"})
     one.answered(claim, answer, NOW)
     return one, state, held
 
@@ -66,7 +66,7 @@ def test_of_two_claims_of_one_run_the_accepted_one_is_told_by_its_time() -> None
     held = replace(waiting, state="claimed", node="a", incarnation=1, token=7)
     for at_us, launched in ((NOW + S, True), (NOW, False)):
         attempts = (Attempt(1, "a", 1, 7, "claimed", at_us),)
-        one.look(world(ROW, replace(held, attempts=attempts, token=at_us)), Owners(), {"t"})
+        one.observe(world(ROW, replace(held, attempts=attempts, token=at_us)), Owners(), {"t"})
         one.answered(second, Result("held" if at_us == NOW else "ok"), NOW + S)
         step = one.step(NOW + 2 * S, LeaseView(1, 2), {}, 8)
         assert [type(order) for order in step.orders] == ([Launch] if launched else [])
@@ -82,7 +82,7 @@ def test_what_another_incarnation_claimed_is_left_to_the_join_that_orphans_it() 
 def test_a_claim_of_a_run_that_is_being_cancelled_is_finished_and_not_launched() -> None:
     one, state, held = claimed_here(answer=Result("ok"))
     state = replace(state, runs=state.runs.set("t~1", replace(held, cancelling="asked")))
-    one.look(state, Owners(), {"t"})
+    one.observe(state, Owners(), {"t"})
     step = one.step(NOW, LEASE, {}, 8)
     assert (step.entries, step.orders) == ((Finish(NOW, "t~1", 7, "cancelled"),), ())
 
@@ -139,10 +139,10 @@ def test_continuous_runs_are_handed_over_to_their_owner_two_at_a_time() -> None:
     assert one.step(NOW, LEASE, HELD, 4).orders == (HandOver("p~1", 1), HandOver("q~1", 1))
     assert one.step(NOW, LEASE, HELD, 4).orders == ()
     # p is between two members: it counts until it is claimed, and then makes room for the next.
-    one.look(world(*CONTINUOUS, run(CONTINUOUS[0], "waiting"), *runs[1:]), owners, {"p"})
+    one.observe(world(*CONTINUOUS, run(CONTINUOUS[0], "waiting"), *runs[1:]), owners, {"p"})
     held = {run_id: attempt for run_id, attempt in HELD.items() if run_id != "p~1"}
     assert one.step(NOW, LEASE, held, 5).orders == ()
-    one.look(world(*CONTINUOUS, run(CONTINUOUS[0], "running", node="b"), *runs[1:]), owners, {"p"})
+    one.observe(world(*CONTINUOUS, run(CONTINUOUS[0], "running", node="b"), *runs[1:]), owners, {"p"})
     assert one.step(NOW, LEASE, held, 5).orders == (HandOver("r~1", 1),)
 
 
@@ -155,7 +155,7 @@ def test_nothing_is_handed_over_while_a_failover_waits() -> None:
     owners = Owners({"p": "b", "lost": "c"})
     one = duty(world(CONTINUOUS[0], lost, *runs), owners)
     assert one.step(NOW, LEASE, ONE, 4).orders == ()
-    one.look(world(CONTINUOUS[0], lost, *runs), Owners({"p": "b", "lost": None}), ())
+    one.observe(world(CONTINUOUS[0], lost, *runs), Owners({"p": "b", "lost": None}), ())
     assert one.step(NOW, LEASE, ONE, 4).orders == (HandOver("p~1", 1),), "a run that nobody may take up holds up no one"
 
 

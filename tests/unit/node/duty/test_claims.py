@@ -59,7 +59,7 @@ def test_the_tasks_of_others_and_of_nobody_are_left_to_them_until_ownership_chan
     state = world(*(task(name, since_us=NOW - 10 * S, schedule=EVERY) for name in "tuv"))
     one = duty(state, Owners({"t": "b", "u": None}))
     assert [entry.task for entry in one.step(NOW, LEASE, {}, 8).entries if isinstance(entry, Claim)] == ["v"]
-    one.look(state, Owners({"v": "b"}), ())
+    one.observe(state, Owners({"v": "b"}), ())
     assert {entry.task for entry in one.step(NOW, LEASE, {}, 8).entries if isinstance(entry, Claim)} == {"t", "u"}
 
 
@@ -86,7 +86,7 @@ def test_after_an_answer_the_task_is_decided_on_again() -> None:
     (passed,) = one.step(NOW, LEASE, {}, 8).entries
     assert passed == SkipOccurrences(NOW, "t", "missed", (NOW - 20 * S, NOW - 10 * S), 2)
     after = world(task("t", since_us=NOW - 30 * S, through_us=NOW - 10 * S, schedule=EVERY))
-    one.look(after, Owners(), {"t"})
+    one.observe(after, Owners(), {"t"})
     assert one.step(NOW, LEASE, {}, 8).entries == (), "one decision about a schedule at a time"
     one.answered(passed, Result("ok"), NOW)
     assert one.step(NOW, LEASE, {}, 8).entries == (Claim(NOW, "t", NOW, "a", 1),)
@@ -97,7 +97,7 @@ def test_an_answer_that_comes_before_the_state_it_speaks_of_repeats_nothing() ->
     (passed,) = one.step(NOW, LEASE, {}, 8).entries
     one.answered(passed, Result("ok"), NOW)
     assert one.step(NOW, LEASE, {}, 8).entries == ()
-    one.look(world(task("t", since_us=NOW - 20 * S, through_us=NOW - 10 * S, schedule=EVERY)), Owners(), {"t"})
+    one.observe(world(task("t", since_us=NOW - 20 * S, through_us=NOW - 10 * S, schedule=EVERY)), Owners(), {"t"})
     assert one.step(NOW, LEASE, {}, 8).entries == (Claim(NOW, "t", NOW, "a", 1),)
 
 
@@ -235,7 +235,7 @@ def test_a_continuous_task_rests_after_a_failure_before_it_begins_again() -> Non
 
 def test_a_task_that_is_deleted_is_no_longer_decided_on() -> None:
     one = duty(world(task("t", since_us=NOW - 10 * S, schedule=EVERY)))
-    one.look(world(), Owners(), {"t"})
+    one.observe(world(), Owners(), {"t"})
     assert one.step(NOW, LEASE, {}, 8) == first_step(world())
 
 

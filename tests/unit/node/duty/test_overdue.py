@@ -39,7 +39,7 @@ def test_what_has_begun_or_is_not_to_begin_is_not() -> None:
         world(replace(row, paused=True)),
         world(),
     ):
-        one.look(known, Owners(), frozenset("t"))
+        one.observe(known, Owners(), frozenset("t"))
         assert _overdue(one, NOW + 2 * MIN) == Overdue()
 
 
@@ -66,7 +66,7 @@ def _told(state: State) -> Overdue:
 def test_very_many_at_once_take_no_work_each() -> None:
     many = 2 * EXACT_MAX
     one = Duty("a")
-    one.look(world(*(task(f"t-{number}", schedule=EVERY) for number in range(many))), Owners({}, me="b"), None)
+    one.observe(world(*(task(f"t-{number}", schedule=EVERY) for number in range(many))), Owners({}, me="b"), None)
     while one.step(NOW, LEASE, {}, 8).wake_us == NOW:
         pass
     assert one.take_due(NOW + MIN + 3 * S, 10) == 10

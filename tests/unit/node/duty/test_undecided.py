@@ -64,7 +64,7 @@ def test_it_is_tried_again_after_a_moment_and_after_the_next() -> None:
 def test_it_is_tried_at_once_when_it_has_changed_though_nothing_of_it_is_due() -> None:
     one = duty(spoilt(SLIP))
     one.step(NOW, LEASE, {}, 100)
-    one.look(world(task("x", since_us=NOW, schedule=EVERY)), Owners(), {"x"})
+    one.observe(world(task("x", since_us=NOW, schedule=EVERY)), Owners(), {"x"})
     step = one.step(NOW, LEASE, {}, 100)
     assert (undecided(step), step.wake_us) == ([], NOW + 10 * S)
 
@@ -77,7 +77,7 @@ def test_it_is_tried_at_once_when_it_has_changed_though_nothing_of_it_is_due() -
 def test_it_does_not_count_any_more_when_it_is_not_this_members(state: State, owners: Owners) -> None:
     one: Duty = duty(spoilt(SLIP))
     assert undecided(one.step(NOW, LEASE, {}, 100)) == ["x"]
-    one.look(state, owners, {"x"})
+    one.observe(state, owners, {"x"})
     assert undecided(one.step(NOW, LEASE, {}, 100)) == []
 
 
@@ -87,7 +87,7 @@ def test_a_member_that_drains_decides_on_none() -> None:
     assert undecided(one.step(NOW, LEASE, {}, 100)) == ["x"]
     assert undecided(one.step(NOW, None, {}, 100)) == ["x"], "a lapse says nothing of it"
     draining = replace(state, members=state.members.set("a", replace(state.members["a"], status="draining")))
-    one.look(draining, Owners(), ())
+    one.observe(draining, Owners(), ())
     assert undecided(one.step(AGAIN, LEASE, {}, 100)) == []
-    one.look(state, Owners(), ())
+    one.observe(state, Owners(), ())
     assert undecided(one.step(AGAIN, LEASE, {}, 100)) == ["x"]

@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
-from node.membership.addresses import Address, Agreed, NoMember, Whereabouts, at_start, learnt
+from node.membership.addresses import Address, Addresses, Agreed, NoMember, at_start, learnt
 from node.raft.ports import RaftRole
 from node.state.value import State
 from tests.unit.node.loop import serving, turns, until
+from tests.unit.node.membership.fake_member import FakeMember
 from tests.unit.node.state.given import History, cluster
 
 OLD, NEW, NEWER = ("h", 1), ("h", 2), ("h", 3)
@@ -58,30 +59,29 @@ class Node:
         self.moved: dict[str, Address] = {}
         self.kept: list[dict[str, Agreed]] = []
         configured = {"a": ("a.example", 7001), "b": ("b.example", 7001)}
-        self.whereabouts = Whereabouts(
-            "a", configured, agreed, lambda: self.state, lambda: self.role, self.moved.__setitem__, self._keep
-        )
+        member = FakeMember("a", lambda: self.state, role=lambda: self.role)
+        self.addresses = Addresses(member, configured, agreed, self.moved.__setitem__, self._keep)
 
-    def _keep(self, agreed: object) -> None:
+    async def _keep(self, agreed: object) -> None:
         self.kept.append(agreed)  # type: ignore[arg-type]
 
     def ready(self) -> None:
         self.role = RaftRole(1, "b", False, True, True)
-        self.whereabouts.stir()
+        self.addresses.wake()
 
 
 def test_addresses_that_pass_by_in_a_replay_are_neither_dialled_nor_written_down() -> None:
     async def scenario() -> None:
         node = Node(cluster("a", "b"), {})
-        service = asyncio.create_task(node.whereabouts.run())
-        node.whereabouts.stir()
+        service = asyncio.create_task(node.addresses.run())
+        node.addresses.wake()
         await turns()
         assert (node.moved, node.kept) == ({}, [])
         node.ready()
         await until(lambda: node.kept)
         assert node.moved == {"b": ("b.example", 7001)}
         assert sorted(node.kept[0]) == ["a", "b"]
-        node.whereabouts.stir()
+        node.addresses.wake()
         await turns()
         assert len(node.kept) == 1
         service.cancel()
@@ -95,7 +95,7 @@ def test_what_is_as_it_was_agreed_on_moves_nobody() -> None:
     async def scenario() -> None:
         at = ("b.example", 7001)
         node = Node(cluster("a", "b"), {"a": Agreed(("a.example", 7001), None), "b": Agreed(at, ("b.example", 1))})
-        service = asyncio.create_task(node.whereabouts.run())
+        service = asyncio.create_task(node.addresses.run())
         node.ready()
         await turns()
         assert (node.moved, node.kept) == ({}, [])

@@ -3,12 +3,13 @@
 import asyncio
 from concurrent.futures import Future
 
-from node.membership.changes import Membership
+from node.membership.changes import MembershipChanges
 from node.raft.errors import ChangeRefused
 from node.raft.ports import RaftRole
 from node.state.entries import AddMember, Entry, MarkDown, RemoveMember, Seed, TakeLead
 from node.state.value import Result
 from tests.unit.node.loop import Naps, serving, turns, until
+from tests.unit.node.membership.fake_member import FakeMember
 from tests.unit.node.state.given import NOW_US, cluster, seed
 
 
@@ -49,12 +50,9 @@ class Here:
         self.raft = Raft(*members)
         self.role = RaftRole(1, "a", True, True, True)
         self.naps = Naps(held=True)
-        self.membership = Membership(
-            "a",
+        self.membership = MembershipChanges(
+            FakeMember("a", lambda: self.history.state, self._propose, lambda: self.role),
             self.raft,
-            lambda: self.history.state,
-            lambda: self.role,
-            self._propose,
             self._wait,
             self.naps,
             self._connect,
@@ -199,7 +197,7 @@ def test_the_leader_finishes_what_others_have_begun_after_leaving_them_time() ->
         here.history.must(RemoveMember(NOW_US, "b"))
         here.history.must(AddMember(NOW_US, D))
         service = asyncio.create_task(here.membership.run())
-        here.membership.stir()
+        here.membership.wake()
         await until(lambda: here.naps.asked)
         assert here.raft.members == {"a", "b", "c"}
         here.naps.held = False
@@ -221,7 +219,7 @@ def test_only_who_leads_finishes_it() -> None:
             here.role = role
             here.history.must(AddMember(NOW_US, D))
             service = asyncio.create_task(here.membership.run())
-            here.membership.stir()
+            here.membership.wake()
             await turns()
             assert here.naps.asked == []
             service.cancel()
@@ -283,7 +281,7 @@ def test_a_leader_that_is_no_member_any_more_lets_another_lead() -> None:
         here.history.must(RemoveMember(NOW_US, "a"))
         here.naps.held = False
         service = asyncio.create_task(here.membership.run())
-        here.membership.stir()
+        here.membership.wake()
         await until(lambda: here.raft.yielded)
         assert "a" in here.raft.members
         service.cancel()

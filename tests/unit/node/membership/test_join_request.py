@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from node.client import ApiProblem, Unreachable
-from node.membership.join_request import Introduction, NotLetIn, let_in_as
+from node.membership.join_request import JoinRequest, NotLetIn, let_in_as
 from node.state.entries import Seed
 from tests.unit.node.loop import Naps, serving
 
@@ -45,19 +45,19 @@ class Cluster:
 
 def came(cluster: Cluster, tries: int = 5) -> tuple[Seed, ...]:
     """Whom a newcomer takes for the members at its start; then it asks to be one."""
-    introduction = Introduction(ME, "http://c", cluster)
-    members = introduction.members(lambda _: None, tries)
-    serving(introduction.enter(Naps(), tries))
+    join_request = JoinRequest(ME, "http://c", cluster)
+    members = join_request.members(lambda _: None, tries)
+    serving(join_request.enter(Naps(), tries))
     return members
 
 
 def test_one_that_is_no_member_yet_starts_as_if_it_were_and_is_added_once_it_runs() -> None:
     """In a cluster of one it is needed for the majority that takes it in."""
     cluster = Cluster(*OTHERS)
-    introduction = Introduction(ME, "http://c", cluster)
-    assert introduction.members(lambda _: None) == (*OTHERS, ME)
+    join_request = JoinRequest(ME, "http://c", cluster)
+    assert join_request.members(lambda _: None) == (*OTHERS, ME)
     assert cluster.posted == 0
-    serving(introduction.enter(Naps()))
+    serving(join_request.enter(Naps()))
     assert (cluster.posted, cluster.members) == (1, (*OTHERS, ME))
 
 

@@ -9,12 +9,13 @@ import pytest
 
 from node.execution.leftovers import LeftoversRemain
 from node.membership.joining import PAUSE_S, PAUSE_S_MAX, Joining
-from node.membership.removal_watch import Belonging, Removed
+from node.membership.removal_watch import RemovalWatch, Removed
 from node.raft.errors import NoQuorum
 from node.raft.ports import RaftRole
 from node.state.entries import AddMember, Drain, Entry, Join, MarkDown, RemoveMember
 from node.state.value import Result
 from tests.unit.node.loop import Naps, serving, turns, until
+from tests.unit.node.membership.fake_member import FakeMember
 from tests.unit.node.state.given import NOW_US, History, cluster, joining, seed
 
 
@@ -27,9 +28,9 @@ class Newcomer:
         self.answers: list[Result | Exception] = []
         self.naps = Naps()
         self.cannot_clear: Exception | None = None
-        self.joining = Joining(
-            "b", lambda: self.history.state, self._propose, self._join, self._clear, self._became, self.naps
-        )
+        self.role = RaftRole(1, "a", False, True, True)
+        self.member = FakeMember("b", lambda: self.history.state, self._propose, lambda: self.role)
+        self.joining = Joining(self.member, self._join, self._clear, self._became, self.naps)
 
     def added(self) -> "Newcomer":
         self.history.must(AddMember(NOW_US, seed("b")))
@@ -37,7 +38,7 @@ class Newcomer:
 
     def enter(self, entry: Entry) -> None:
         self.history.must(entry)
-        self.joining.stir()
+        self.joining.wake()
 
     @property
     def incarnation(self) -> int:
@@ -67,7 +68,7 @@ class Newcomer:
 def served(newcomer: Newcomer, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         service = asyncio.create_task(newcomer.joining.run())
-        newcomer.joining.stir()
+        newcomer.joining.wake()
         try:
             await scenario()
         finally:
@@ -83,7 +84,7 @@ def test_a_member_joins_as_soon_as_it_is_one_and_not_before() -> None:
     async def scenario() -> None:
         await turns()
         assert newcomer.did == []  # each refusal would be an entry in the log
-        newcomer.added().joining.stir()
+        newcomer.added().joining.wake()
         await until(lambda: newcomer.joining.standing)
         assert newcomer.did == ["clear", "Join", "became 1"]
 
@@ -138,7 +139,7 @@ def test_where_something_cannot_be_ended_the_node_must_end_and_does_not_join() -
             await newcomer.joining.run()
         assert newcomer.did == ["clear"]
 
-    newcomer.joining.stir()
+    newcomer.joining.wake()
     serving(scenario())
 
 
@@ -153,7 +154,9 @@ def test_no_majority_is_tried_again_soon_and_a_refusal_ever_more_seldom_and_said
             await until(lambda: newcomer.joining.standing)
         assert newcomer.naps.asked[:4] == [PAUSE_S] * 3 + [2 * PAUSE_S]
         assert newcomer.naps.asked[-1] == PAUSE_S_MAX
-        assert [record.getMessage() for record in caplog.records] == ["may not join: a capacity is more; trying again"]
+        assert [record.getMessage() for record in caplog.records] == [
+            "this node's join was refused: a capacity is more; retrying"
+        ]
 
     served(newcomer, scenario)
 
@@ -176,16 +179,15 @@ def test_one_that_is_being_removed_or_has_been_does_not_join_again() -> None:
 def test_one_that_resigned_and_was_removed_knows_that_it_has_been_removed(caplog: pytest.LogCaptureFixture) -> None:
     """It resigns before it says that it is down, and that is what removes it."""
     newcomer = Newcomer().added()
-    role = RaftRole(1, "a", False, True, True)
 
     async def scenario() -> None:
         await until(lambda: newcomer.joining.standing)
         newcomer.enter(RemoveMember(NOW_US, "b"))
         newcomer.joining.resign()
         newcomer.enter(MarkDown(NOW_US, "b", 1, "stopped", 0))
-        roll: Any = None  # nobody is asked: it knows by itself
-        belonging = Belonging("b", lambda: newcomer.history.state, lambda: role, newcomer.joining, roll, newcomer.naps)
-        service = asyncio.create_task(belonging.run())
+        peers: Any = None  # none is asked: it finds its removal in its own state
+        watch = RemovalWatch(newcomer.member, lambda: newcomer.joining.has_joined, peers, newcomer.naps)
+        service = asyncio.create_task(watch.run())
         await turns()
         service.cancel()
         [outcome] = await asyncio.gather(service, return_exceptions=True)

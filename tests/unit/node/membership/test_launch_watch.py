@@ -5,7 +5,7 @@ import resource
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from node.membership.launch_watch import AFTER, REST_S, REST_S_MAX, StartWatch, wanting
+from node.membership.launch_watch import AFTER, REST_S, REST_S_MAX, LaunchWatch, shortage
 from node.state.entries import MarkDown
 from tests.unit.node.loop import Naps, serving, turns, until
 from tests.unit.node.state.given import NOW_US, cluster
@@ -19,13 +19,13 @@ class Node:
         self.naps = Naps(held=True)
         self.wants: str | None = "Too many open files"
         self.told: list[str | None] = []
-        self.watch = StartWatch("b", lambda: self.history.state, self._stand_aside, lambda: self.wants, self.naps)
+        self.watch = LaunchWatch("b", lambda: self.history.state, self._drain, lambda: self.wants, self.naps)
 
     @property
     def aside(self) -> str | None:
         return self.told[-1] if self.told else None
 
-    def _stand_aside(self, why: str | None) -> None:
+    def _drain(self, why: str | None) -> None:
         self.told.append(why)
 
     def fail(self, times: int = AFTER) -> None:
@@ -117,10 +117,10 @@ def test_where_nobody_else_is_up_it_goes_on_trying() -> None:
 
 
 def test_want_of_descriptors_is_seen() -> None:
-    assert wanting() is None
+    assert shortage() is None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (8, hard))
     try:
-        assert wanting() == "Too many open files"
+        assert shortage() == "Too many open files"
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

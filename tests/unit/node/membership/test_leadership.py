@@ -1,6 +1,7 @@
 """What a leader says on its election: DESIGN.md, section 7, "its own `lead` entry"."""
 
 import asyncio
+from random import Random
 
 from node.membership.leadership import PAUSE_S, PAUSE_S_MAX, Leadership
 from node.raft.errors import NoQuorum
@@ -8,6 +9,7 @@ from node.raft.ports import RaftRole
 from node.state.entries import Entry
 from node.state.value import RULES, Lead, Result
 from tests.unit.node.loop import Naps, serving, turns, until
+from tests.unit.node.membership.fake_member import FakeMember
 from tests.unit.node.state.given import History, cluster, seed
 
 
@@ -21,12 +23,10 @@ class Elected:
         self.answers: list[Result | Exception] = []
         self.naps = Naps()
         self.leadership = Leadership(
-            "a",
+            FakeMember("a", lambda: self.history.state, self._propose, lambda: self.role),
             (seed("a"), seed("b"), seed("c")),
-            lambda: self.history.state,
-            lambda: self.role,
-            self._propose,
             lambda: frozenset({"a", "b"}),  # c was left out
+            Random(1),
             self.naps,
         )
 
@@ -41,10 +41,10 @@ class Elected:
 
     async def serve(self) -> None:
         service = asyncio.create_task(self.leadership.run())
-        self.leadership.stir()
+        self.leadership.wake()
         if self.role.is_leader:
-            await until(lambda: self.said or not self.leadership._owes())
-            await until(lambda: not self.leadership._owes())
+            await until(lambda: self.said or not self.leadership._unannounced())
+            await until(lambda: not self.leadership._unannounced())
         await turns()
         service.cancel()
         await asyncio.gather(service, return_exceptions=True)

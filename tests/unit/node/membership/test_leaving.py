@@ -9,11 +9,12 @@ from node.raft.errors import NoQuorum
 from node.state.entries import AddMember, Drain, Entry, MarkDown, RemoveMember
 from node.state.value import Result
 from tests.unit.node.loop import Naps, serving, turns, until
+from tests.unit.node.membership.fake_member import FakeMember
 from tests.unit.node.state.given import NOW_US, cluster, seed
 
 
-class Conduct:
-    """Leaves off, or cannot."""
+class Runs:
+    """Are handed over, or cannot be."""
 
     def __init__(self) -> None:
         self.did: list[str] = []
@@ -32,23 +33,16 @@ class Node:
 
     def __init__(self) -> None:
         self.history = cluster("a", "b")
-        self.conduct = Conduct()
+        self.controller = Runs()
         self.trouble: list[Exception] = []
         self.said: list[MarkDown] = []
         self.naps = Naps()
         self.resigned = False
-        self.leaving = Leaving(
-            "b",
-            lambda: self.history.state,
-            self._standing,
-            self._resign,
-            self.conduct,  # type: ignore[arg-type]
-            self._propose,
-            self.naps,
-        )
+        member = FakeMember("b", lambda: self.history.state, self._propose, standing=self._standing)
+        self.leaving = Leaving(member, self._resign, self.controller, self.naps)
 
     def _resign(self) -> None:
-        self.conduct.did.append("resign")
+        self.controller.did.append("resign")
         self.resigned = True
 
     def _standing(self) -> int | None:
@@ -57,7 +51,7 @@ class Node:
 
     async def _propose(self, entry: Entry, timeout_s: float) -> Result:
         if isinstance(entry, Drain):
-            self.conduct.did.append("stand aside")
+            self.controller.did.append("drain")
             return self.history.do(entry)
         assert isinstance(entry, MarkDown)
         self.said.append(entry)
@@ -67,7 +61,7 @@ class Node:
 
     def enter(self, entry: Entry) -> None:
         self.history.must(entry)
-        self.leaving.stir()
+        self.leaving.wake()
 
 
 def served(node: Node, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -85,7 +79,7 @@ def served(node: Node, scenario: Callable[[], Coroutine[Any, Any, None]]) -> Non
 def test_who_stops_stands_aside_hands_over_and_then_says_that_it_is_down() -> None:
     node = Node()
     serving(node.leaving.leave())
-    assert node.conduct.did == ["stand aside", "hand over", "resign"], "what it says may come late: it is that no more"
+    assert node.controller.did == ["drain", "hand over", "resign"], "a late MarkDown must find no incarnation"
     member = node.history.state.members["b"]
     assert (member.status, member.reason) == ("down", "stopped")
     node.history.back("b")
@@ -96,7 +90,7 @@ def test_one_that_was_drained_is_so_still_when_it_is_back() -> None:
     node = Node()
     node.history.must(Drain(NOW_US, "b", on=True))
     serving(node.leaving.leave())
-    assert node.conduct.did == ["hand over", "resign"]
+    assert node.controller.did == ["hand over", "resign"]
     node.history.back("b")
     assert node.history.state.members["b"].status == "draining"
 
@@ -104,10 +98,10 @@ def test_one_that_was_drained_is_so_still_when_it_is_back() -> None:
 def test_who_cannot_end_what_runs_says_nothing() -> None:
     """The others then wait until its lease is over (invariant 4)."""
     node = Node()
-    node.conduct.clear = False
+    node.controller.clear = False
     serving(node.leaving.leave())
     assert node.said == []
-    assert "resign" not in node.conduct.did
+    assert "resign" not in node.controller.did
 
 
 def test_without_a_majority_it_stops_all_the_same() -> None:
@@ -133,14 +127,14 @@ def test_a_member_that_is_being_removed_leaves_and_tries_until_it_is_known() -> 
         await until(lambda: "b" not in node.history.state.members)
         await turns()
         assert len(node.said) == 2
-        assert "go on" not in node.conduct.did
+        assert "go on" not in node.controller.did
 
     served(node, scenario)
 
 
 def test_one_that_is_undrained_before_it_has_gone_goes_on() -> None:
     node = Node()
-    node.conduct.clear = False
+    node.controller.clear = False
     node.naps.held = True
 
     async def scenario() -> None:
@@ -148,7 +142,7 @@ def test_one_that_is_undrained_before_it_has_gone_goes_on() -> None:
         await until(lambda: node.naps.asked)
         node.enter(Drain(NOW_US, "b", on=False))
         node.naps.wake()
-        await until(lambda: node.conduct.did[-1] == "go on")
+        await until(lambda: node.controller.did[-1] == "go on")
         assert node.history.state.members["b"].status == "up"
 
     served(node, scenario)
@@ -162,9 +156,9 @@ def test_one_that_was_removed_and_is_let_in_again_works_again() -> None:
         node.enter(RemoveMember(NOW_US, "b"))
         await until(lambda: "b" not in node.history.state.members)
         await turns()
-        assert "go on" not in node.conduct.did
+        assert "go on" not in node.controller.did
         node.enter(AddMember(NOW_US, seed("b")))
-        await until(lambda: node.conduct.did[-1] == "go on")
+        await until(lambda: node.controller.did[-1] == "go on")
 
     served(node, scenario)
 
@@ -175,6 +169,6 @@ def test_a_member_that_stays_is_left_alone() -> None:
     async def scenario() -> None:
         node.enter(Drain(NOW_US, "b", on=True))
         await turns()
-        assert node.conduct.did == []
+        assert node.controller.did == []
 
     served(node, scenario)

@@ -5,13 +5,13 @@ import logging
 
 import pytest
 
-from node.membership.joining import Joining
-from node.membership.removal_watch import ALONE_LOOKS, FAREWELL_S, Belonging, Removed
+from node.membership.removal_watch import FAREWELL_S, POLLS_ALONE, RemovalWatch, Removed
 from node.peer.protocol import PeerAway, Roster, roster_of
 from node.raft.ports import RaftRole
 from node.state.entries import MarkDown, RemoveMember
 from node.state.value import State
 from tests.unit.node.loop import Naps, serving, turns
+from tests.unit.node.membership.fake_member import FakeMember
 from tests.unit.node.state.given import NOW_US, cluster
 
 
@@ -25,9 +25,8 @@ class Cut:
         self.answer: Roster | None = None
         self.asked = 0
         self.naps = Naps()
-        joining = Joining.__new__(Joining)
-        joining.incarnation, joining.has_joined = 0, has_joined  # who is being removed has resigned
-        self.belonging = Belonging("b", lambda: self.known, lambda: self.role, joining, self, self.naps)
+        member = FakeMember("b", lambda: self.known, role=lambda: self.role)
+        self.watch = RemovalWatch(member, lambda: has_joined, self, self.naps)
 
     async def roster(self, member: str, timeout_s: float) -> Roster:
         self.asked += 1
@@ -41,7 +40,7 @@ class Cut:
         return self.history.state
 
     async def removed(self) -> bool:
-        service = asyncio.create_task(self.belonging.run())
+        service = asyncio.create_task(self.watch.run())
         await turns(100)
         service.cancel()
         return isinstance((await asyncio.gather(service, return_exceptions=True))[0], Removed)
@@ -63,7 +62,7 @@ def test_one_that_hears_nobody_asks_the_others_whether_it_still_belongs() -> Non
         cut.answer = roster_of(cut.remove())
         assert await cut.removed()
         assert cut.asked == 1
-        assert len(cut.naps.asked) == ALONE_LOOKS + 1
+        assert len(cut.naps.asked) == POLLS_ALONE + 1
 
     serving(scenario())
 

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from node.membership.self_drain import Aside
+from node.membership.self_drain import SelfDrain
 from node.raft.errors import NoQuorum
 from node.state.entries import Drain, Entry
 from node.state.value import Member, Result
 from tests.unit.node.loop import Naps, serving, turns, until
+from tests.unit.node.membership.fake_member import FakeMember
 from tests.unit.node.state.given import NOW_US, cluster
 
 
@@ -19,8 +20,9 @@ class Node:
         self.naps = Naps()
         self.said: list[Entry] = []
         self.trouble: list[Exception] = []
-        self.stirred = 0
-        self.aside = Aside("b", lambda: self.history.state, self._standing, self._propose, self._stir, self.naps)
+        self.woken = 0
+        member = FakeMember("b", lambda: self.history.state, self._propose, standing=self._standing)
+        self.self_drain = SelfDrain(member, self._wake, self.naps)
 
     @property
     def member(self) -> Member:
@@ -29,8 +31,8 @@ class Node:
     def _standing(self) -> int | None:
         return self.member.incarnation if self.member.status != "down" else None
 
-    def _stir(self) -> None:
-        self.stirred += 1
+    def _wake(self) -> None:
+        self.woken += 1
 
     async def _propose(self, entry: Entry, _timeout_s: float) -> Result:
         self.said.append(entry)
@@ -42,7 +44,7 @@ class Node:
 def served(scenario: Callable[[Node], Coroutine[None, None, None]]) -> None:
     async def run() -> None:
         node = Node()
-        service = asyncio.get_running_loop().create_task(node.aside.run())
+        service = asyncio.get_running_loop().create_task(node.self_drain.run())
         await scenario(node)
         service.cancel()
 
@@ -51,17 +53,17 @@ def served(scenario: Callable[[Node], Coroutine[None, None, None]]) -> None:
 
 def test_the_others_are_told_what_is_wrong_and_when_it_is_over() -> None:
     async def scenario(node: Node) -> None:
-        node.aside.set("disk", "no room")
+        node.self_drain.set("disk", "no room")
         await until(lambda: node.member.aside == "no room")
-        assert (node.member.status, node.stirred) == ("draining", 1)
-        node.aside.set("disk", "no room at all")
-        node.aside.set("start", "no processes left")
+        assert (node.member.status, node.woken) == ("draining", 1)
+        node.self_drain.set("disk", "no room at all")
+        node.self_drain.set("start", "no processes left")
         await until(lambda: node.member.aside == "no room; no processes left")
-        node.aside.set("disk", None)
+        node.self_drain.set("disk", None)
         await until(lambda: node.member.aside == "no processes left")
-        node.aside.set("start", None)
+        node.self_drain.set("start", None)
         await until(lambda: node.member.status == "up")
-        assert node.aside.why == ""
+        assert node.self_drain.why == ""
         assert len(node.said) == 4
 
     served(scenario)
@@ -70,11 +72,11 @@ def test_the_others_are_told_what_is_wrong_and_when_it_is_over() -> None:
 def test_it_is_said_again_where_it_could_not_be_and_after_a_join() -> None:
     async def scenario(node: Node) -> None:
         node.trouble = [NoQuorum("none")]
-        node.aside.set("disk", "no room")
+        node.self_drain.set("disk", "no room")
         await until(lambda: node.member.aside)
         assert len(node.said) == 2
         node.history.back("b")
-        node.aside.stir()
+        node.self_drain.wake()
         await until(lambda: node.member.aside)
 
     served(scenario)
@@ -83,9 +85,9 @@ def test_it_is_said_again_where_it_could_not_be_and_after_a_join() -> None:
 def test_whoever_is_drained_stays_so() -> None:
     async def scenario(node: Node) -> None:
         node.history.must(Drain(NOW_US, "b", on=True))
-        node.aside.set("disk", "no room")
+        node.self_drain.set("disk", "no room")
         await until(lambda: node.member.aside)
-        node.aside.set("disk", None)
+        node.self_drain.set("disk", None)
         await until(lambda: not node.member.aside)
         assert node.member.status == "draining"
         await turns()

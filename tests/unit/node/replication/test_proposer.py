@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from node.raft.errors import EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded
-from node.replication.proposer import AGAIN_S, IN_FLIGHT_MAX, Proposing
+from node.replication.proposer import AGAIN_S, IN_FLIGHT_MAX, Proposer
 from node.state.entries import Entry, Pause, Proposal, ProposalId
 from node.state.value import Result
 from tests.unit.node.loop import Naps, serving, turns
@@ -47,9 +47,9 @@ class Log:
 def test_each_proposal_has_an_id_of_its_own() -> None:
     async def scenario() -> None:
         log = Log(OK)
-        proposing = Proposing("a", 7, log.send)
-        await proposing.propose(ENTRY, 1)
-        await proposing.propose(ENTRY, 1)
+        proposer = Proposer("a", 7, log.send)
+        await proposer.propose(ENTRY, 1)
+        await proposer.propose(ENTRY, 1)
         assert [proposal.id for proposal in log.sent] == [ProposalId("a", 7, 1), ProposalId("a", 7, 2)]
 
     serving(scenario())
@@ -60,7 +60,7 @@ def test_insisting_tries_again_under_one_id_until_there_is_an_answer() -> None:
 
     async def scenario() -> None:
         log, naps = Log(OutcomeUnknown(), NoQuorum(), Overloaded(), OK), Naps()
-        assert await Proposing("a", 7, log.send, naps).insist(ENTRY, lambda: True) == OK
+        assert await Proposer("a", 7, log.send, naps).insist(ENTRY, lambda: True) == OK
         assert log.sequences == [1, 1, 1, 1]
         assert naps.asked == [AGAIN_S] * 3
 
@@ -70,7 +70,7 @@ def test_insisting_tries_again_under_one_id_until_there_is_an_answer() -> None:
 def test_insisting_goes_on_under_a_new_id_once_the_old_one_is_out_of_the_window() -> None:
     async def scenario() -> None:
         log = Log(OutcomeUnknown(), Result("stale"), OK)
-        assert await Proposing("a", 7, log.send, Naps()).insist(ENTRY, lambda: True) == OK
+        assert await Proposer("a", 7, log.send, Naps()).insist(ENTRY, lambda: True) == OK
         assert log.sequences == [1, 1, 2]
 
     serving(scenario())
@@ -80,7 +80,7 @@ def test_insisting_ends_when_it_is_not_worth_it_any_more() -> None:
     async def scenario() -> None:
         worth = [True, True, False]
         log = Log(NoQuorum())
-        assert await Proposing("a", 7, log.send, Naps()).insist(ENTRY, lambda: worth.pop(0)) is None
+        assert await Proposer("a", 7, log.send, Naps()).insist(ENTRY, lambda: worth.pop(0)) is None
         assert len(log.sent) == 2
 
     serving(scenario())
@@ -88,10 +88,10 @@ def test_insisting_ends_when_it_is_not_worth_it_any_more() -> None:
 
 def test_a_refusal_and_an_entry_that_is_too_large_end_the_insisting() -> None:
     async def scenario() -> None:
-        fenced = Proposing("a", 7, Log(Result("fenced")).send)
+        fenced = Proposer("a", 7, Log(Result("fenced")).send)
         assert await fenced.insist(ENTRY, lambda: True) == Result("fenced")
         with pytest.raises(EntryTooLarge):
-            await Proposing("a", 7, Log(EntryTooLarge()).send).insist(ENTRY, lambda: True)
+            await Proposer("a", 7, Log(EntryTooLarge()).send).insist(ENTRY, lambda: True)
 
     serving(scenario())
 
@@ -101,25 +101,25 @@ def test_so_many_are_under_way_at_once_and_the_next_does_not_wait_for_longer_tha
 
     async def scenario() -> None:
         log = Log()
-        proposing = Proposing("a", 7, log.send)
-        first = [asyncio.ensure_future(proposing.propose(ENTRY, 60)) for _ in range(IN_FLIGHT_MAX)]
+        proposer = Proposer("a", 7, log.send)
+        first = [asyncio.ensure_future(proposer.propose(ENTRY, 60)) for _ in range(IN_FLIGHT_MAX)]
         await turns()
         with pytest.raises(Overloaded):
-            await proposing.propose(ENTRY, 0)
+            await proposer.propose(ENTRY, 0)
         assert len(log.sent) == IN_FLIGHT_MAX
         for future in log.open:
             future.set_result(OK)
         assert await asyncio.gather(*first) == [OK] * IN_FLIGHT_MAX
         log.answers = [OK]
-        assert await proposing.propose(ENTRY, 1) == OK
+        assert await proposer.propose(ENTRY, 1) == OK
 
     serving(scenario())
 
 
 def test_a_fault_in_apply_is_said_loudly(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        with caplog.at_level(logging.ERROR, "rota.proposing"):
-            await Proposing("a", 7, Log(Result("fault", detail="Pause failed")).send).propose(ENTRY, 1)
+        with caplog.at_level(logging.ERROR, "rota.proposer"):
+            await Proposer("a", 7, Log(Result("fault", detail="Pause failed")).send).propose(ENTRY, 1)
         assert "Pause failed" in caplog.text
 
     serving(scenario())
@@ -130,12 +130,12 @@ def test_a_session_that_was_never_known_gives_way_to_a_later_one() -> None:
 
     async def scenario() -> None:
         log = Log(Result("stale", {"session": 3_600}), OK, Result("stale", {"session": 9_000}))
-        proposing = Proposing("a", 7, log.send)
-        assert (await proposing.propose(ENTRY, 1)).code == "stale"
-        assert (await proposing.propose(ENTRY, 1)).ok
+        proposer = Proposer("a", 7, log.send)
+        assert (await proposer.propose(ENTRY, 1)).code == "stale"
+        assert (await proposer.propose(ENTRY, 1)).ok
         # One that was known and is superseded has been followed by another process, and stays behind it.
-        await proposing.propose(ENTRY, 1)
-        await proposing.propose(ENTRY, 1)
+        await proposer.propose(ENTRY, 1)
+        await proposer.propose(ENTRY, 1)
         ids = [proposal.id for proposal in log.sent]
         assert [(one.session, one.sequence) for one in ids] == [(7, 1), (3_601, 1), (3_601, 2), (3_601, 3)]
 
@@ -148,11 +148,11 @@ def test_a_session_that_was_forgotten_gives_way_to_a_later_one_though_it_was_kno
     async def scenario() -> None:
         gone = Result("stale", {"session": 40, "forgotten": True})
         log = Log(OK, gone, OK, gone)
-        proposing = Proposing("a", 7, log.send)
+        proposer = Proposer("a", 7, log.send)
         for _ in range(4):
-            await proposing.propose(ENTRY, 1)
+            await proposer.propose(ENTRY, 1)
         # What else was under way in the old session is answered so too: that ends nothing of the new one.
-        await proposing.propose(ENTRY, 1)
+        await proposer.propose(ENTRY, 1)
         ids = [proposal.id for proposal in log.sent]
         assert [(one.session, one.sequence) for one in ids] == [(7, 1), (7, 2), (41, 1), (41, 2), (41, 3)]
 

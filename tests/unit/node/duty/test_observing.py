@@ -26,7 +26,7 @@ def claimed(one: Duty, steps: int) -> tuple[set[str], int]:
 
 def test_a_step_looks_at_so_many_and_asks_for_the_next_one() -> None:
     one = Duty("a")
-    one.look(many(), Owners(), None)
+    one.observe(many(), Owners(), None)
     # Seen in `look`, and again at the beginning of the step; the rest is not known to be due yet.
     first, at_once = claimed(one, 1)
     assert 0 < len(first) <= 2 * LOOKS_A_STEP
@@ -37,7 +37,7 @@ def test_a_step_looks_at_so_many_and_asks_for_the_next_one() -> None:
 
 def test_it_is_looked_at_without_a_lease_too() -> None:
     one = Duty("a")
-    one.look(many(), Owners(), None)
+    one.observe(many(), Owners(), None)
     steps = 1
     while one.step(NOW, None, {}, 8).wake_us == NOW:
         steps += 1
@@ -47,9 +47,9 @@ def test_it_is_looked_at_without_a_lease_too() -> None:
 
 def test_what_changes_meanwhile_is_looked_at_as_it_is_then() -> None:
     one = Duty("a")
-    one.look(many(), Owners(), None)
+    one.observe(many(), Owners(), None)
     later = many(since_us=NOW)
-    one.look(later, Owners(), frozenset(later.tasks))
+    one.observe(later, Owners(), frozenset(later.tasks))
     claims, _ = claimed(one, 20)
     assert claims == set(), "what is not due any more was claimed"
     assert one.step(NOW + 10 * S, LEASE, {}, 8).entries
@@ -57,6 +57,6 @@ def test_what_changes_meanwhile_is_looked_at_as_it_is_then() -> None:
 
 def test_a_task_that_is_gone_is_not_claimed() -> None:
     one = Duty("a")
-    one.look(many(5), Owners(), None)
-    one.look(many(3), Owners(), None)
+    one.observe(many(5), Owners(), None)
+    one.observe(many(3), Owners(), None)
     assert claimed(one, 5)[0] == {"t-0", "t-1", "t-2"}

@@ -1,0 +1,235 @@
+"""A member's core: all that decides and acts, wired on ports (`node.app.core_ports`).
+
+The node runs it on sockets, processes and clocks (`node.app.member`), the simulation on models of them.
+
+Three threads meet here. Raft's calls `on_change` and `on_role`: they show the heartbeats what they need to know, and
+leave the rest to the event loop. The heartbeats' calls `on_lease` and `on_verdict`: leases go straight to the
+supervisors, and verdicts on other members straight to Raft, so that a busy loop delays neither.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from node.app.core_ports import CorePorts, CoreSettings
+from node.app.projections import view_of
+from node.control.controller import Controller
+from node.control.placement_service import PlacementService, only_tasks
+from node.duty.ownership import Ownership
+from node.duty.step import LeaseView
+from node.execution.launch_health import Ability
+from node.execution.order import Event, Order
+from node.liveness.detector import LivenessVerdict
+from node.liveness.lease import NO_LEASE, LeaseNow
+from node.membership.addresses import Addresses
+from node.membership.changes import Connect, MembershipChanges
+from node.membership.joining import Joining
+from node.membership.leadership import Leadership
+from node.membership.leaving import Leaving
+from node.membership.self_drain import SelfDrain
+from node.membership.services import MemberServices
+from node.raft.errors import RaftError
+from node.raft.ports import RaftRole
+from node.replication.applied import AppliedWaiters
+from node.replication.proposer import Proposer
+from node.replication.state_machine import StateChange
+from node.runtime.mailbox import Inbox
+from node.state.codec import BadEntry
+from node.state.entries import Entry, Join, MarkDown
+from node.state.value import Result, Run, State
+
+_log = logging.getLogger("rota.member")
+
+VERDICT_S: Final = 2.0
+"""How long one proposal to mark a member down may take; the verdict comes again every second."""
+
+
+class Core:
+    """One member's core, from `start` to `leave`.
+
+    Implements `node.control.controller_port.ControllerPort` and `node.membership.member_port.MemberPort`. `ability` is
+    told whether attempts can be started on this machine; `connect` probes a new member's Raft.
+    """
+
+    def __init__(
+        self,
+        settings: CoreSettings,
+        ports: CorePorts,
+        ability: Ability | None = None,
+        connect: Connect = asyncio.open_connection,
+    ) -> None:
+        self.me = settings.me
+        self._ports = ports
+        self._proposer = Proposer(self.me, settings.session, ports.raft.propose)
+        self.controller = Controller(self.me, settings.max_runs, self, ports.runner, ability)
+        self.placement = PlacementService(self._on_placed, ports.placement)
+        self.membership = self._membership(settings, connect)
+        self._waiters = AppliedWaiters(lambda: self.state().index)
+        self._changes = Inbox[StateChange](ports.loop.call, ports.loop.later, self._deliver)
+        self._showing = threading.Lock()
+        self._lease = self._stepping = NO_LEASE
+        self._verdicts: dict[str, LivenessVerdict] = {}
+
+    def _membership(self, settings: CoreSettings, connect: Connect) -> MemberServices:
+        ports = self._ports
+        joining = Joining(self, self._join, ports.runner.kill_all, self._on_incarnation)
+        return MemberServices(
+            Leadership(self, settings.first_members, lambda: ports.raft.members, ports.rng),
+            joining,
+            Leaving(self, joining.resign, self.controller),
+            MembershipChanges(self, ports.raft, self.wait_index, connect=connect),
+            Addresses(self, settings.configured, settings.agreed, ports.raft.relocate, ports.keep_addresses),
+            SelfDrain(self, self.controller.wake),
+        )
+
+    # -- start and end
+
+    def start(self) -> None:
+        """Start the services. Called on the loop, before Raft and the heartbeats are started."""
+        for name, service in {"placement": self.placement.run(), **self.membership.services()}.items():
+            self._ports.loop.serve(name, service)
+
+    async def leave(self) -> None:
+        """Hand over what runs, and have this member marked down."""
+        # They would take this node's own word for the verdict of another member, and join again.
+        self._ports.loop.call_off("joining", "leaving", "self-drain")
+        await self.membership.leaving.leave()
+
+    # -- called in Raft's thread
+
+    def on_change(self, change: StateChange) -> None:
+        """The state has changed."""
+        self._ports.observer.applied(change)
+        before, after = change.before, change.after
+        if after.members is not before.members or after.lead != before.lead or after.settings != before.settings:
+            self._show_heartbeats()
+        self._changes.put(change, rests=only_tasks(change) and not self._waiters and not self.placement.asked)
+
+    def on_role(self, role: RaftRole) -> None:
+        """This member's role has changed."""
+        self._show_heartbeats()
+        self._ports.loop.call(self._take_role, role)
+
+    def _show_heartbeats(self) -> None:
+        """Show the heartbeats what this member knows. Called in Raft's thread and on the loop."""
+        with self._showing:
+            view = view_of(self.me, self.membership.joining.incarnation, self.state(), self.role())
+            self._ports.heartbeat.look(view)
+
+    # -- called in the heartbeats' thread
+
+    def on_lease(self, lease: LeaseNow) -> None:
+        """This member's lease was renewed, or has changed."""
+        before, self._lease = self._lease, lease
+        self._ports.runner.renew(lease.deadline_s)
+        if lease.period != before.period or lease.deadline_s < before.deadline_s:
+            self._ports.loop.call(self.controller.wake)
+
+    def on_verdict(self, verdict: LivenessVerdict) -> None:
+        """This member leads and finds another one down. Comes again until the state shows it."""
+        if verdict != self._verdicts.get(verdict.member):
+            self._verdicts[verdict.member] = verdict
+            _log.warning("%s is taken to be down: %s", verdict.member, verdict.reason)
+        down = MarkDown(self.now_us(), verdict.member, verdict.incarnation, verdict.reason, verdict.term)
+        try:
+            self._proposer.send(down, VERDICT_S)
+        except (RaftError, BadEntry) as error:
+            _log.warning("%s cannot be marked down now, retrying: %s", verdict.member, error)
+
+    # -- called on the loop
+
+    def on_event(self, event: Event) -> None:
+        """The runner reports an event of an attempt."""
+        self.controller.on_event(event)
+
+    def _deliver(self, changes: list[StateChange]) -> None:
+        before, state = changes[0].before, changes[-1].after
+        self._waiters.applied(state.index)
+        for change in changes:
+            self.placement.observe(change)
+        self._ports.observer.delivered(changes)
+        if state.members is not before.members or state.lead != before.lead:
+            self.membership.wake()
+
+    def _take_role(self, role: RaftRole) -> None:
+        _log.debug("%s", role)
+        if role.ready:
+            self.placement.caught_up()
+        self.membership.wake()
+
+    def _on_placed(self, state: State, ownership: Ownership, touched: frozenset[str] | None) -> None:
+        self._ports.observer.placed(state, ownership)
+        self.controller.observe(state, ownership, touched)
+
+    def _on_incarnation(self) -> None:
+        self._ports.observer.joined(self.membership.joining.incarnation)
+        self._show_heartbeats()
+        self.controller.wake()
+
+    def _join(self, at_us: int) -> Join:
+        member = self.state().members.get(self.me)
+        return self._ports.join_of(0 if member is None else member.incarnation, at_us)
+
+    # -- what the controller and the membership services need
+
+    def state(self) -> State:
+        """The state as applied here."""
+        return self._ports.machine.state
+
+    def role(self) -> RaftRole:
+        """This member's role in Raft."""
+        return self._ports.raft.role
+
+    def now_us(self) -> int:
+        """The wall clock, in microseconds since the epoch."""
+        return self._ports.clock.now_us()
+
+    def standing(self) -> int | None:
+        """The incarnation in which this process is a member that is up or draining; None if it is none."""
+        return self.membership.standing
+
+    def standing_aside(self) -> str:
+        """Why nothing new may be claimed here; "" where it may."""
+        return self.membership.self_drain.why
+
+    def live_lease(self) -> LeaseView | None:
+        """The live lease of this process's incarnation; None while there is none."""
+        # What is launched in this step begins under this lease, even if another one comes meanwhile.
+        lease = self._stepping = self._lease
+        if not lease.live(self._ports.clock.boottime_s()) or lease.incarnation != self.standing():
+            return None
+        return LeaseView(lease.incarnation, lease.period)
+
+    def order_of(self, run: Run) -> Order:
+        """What the runner is told of a claimed run, under the lease that `live_lease` returned last."""
+        return self._ports.order_of(run, self._stepping.deadline_s)
+
+    def began_after(self, delay_s: float) -> None:
+        """An attempt has begun, so many seconds after its run was due."""
+        self._ports.observer.began_after(delay_s)
+
+    async def propose(self, entry: Entry, timeout_s: float) -> Result:
+        """Commit an entry. Raises `RaftError` and `BadEntry`."""
+        return await self._proposer.propose(entry, timeout_s)
+
+    async def insist(self, entry: Entry, worth: Callable[[], bool]) -> Result | None:
+        """Propose an entry until there is a result; None once `worth` returns False."""
+        return await self._proposer.insist(entry, worth)
+
+    # -- what is asked of a member
+
+    @property
+    def lease_held(self) -> bool:
+        """Whether this member has a live lease."""
+        return self._lease.live(self._ports.clock.boottime_s())
+
+    async def placed(self, timeout_s: float) -> Ownership:
+        """The placement of the present epoch; the latest one after `timeout_s`."""
+        self._ports.loop.guard(self._changes.deliver)
+        return await self.placement.placed(self.state().epoch, timeout_s)
+
+    async def wait_index(self, index: int, timeout_s: float) -> bool:
+        """Wait until `index` is applied here. Whether it was within `timeout_s`."""
+        return await self._waiters.wait(index, timeout_s)

@@ -1,0 +1,147 @@
+"""What a member's core stands on, as Protocols: the node implements them with sockets, processes and clocks, the
+simulation with models.
+
+A port has the methods that the core calls and no others, so that a model of it is small.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Protocol
+
+from node.control.controller_port import RunnerPort
+from node.control.placement_service import PlacementWorker
+from node.duty.ownership import Ownership
+from node.execution.order import Order
+from node.liveness.view import View
+from node.membership.addresses import Address, Agreed
+from node.membership.changes import RaftMembers
+from node.raft.ports import RaftRole
+from node.replication.state_machine import StateChange
+from node.state.entries import Join, Proposal, Seed
+from node.state.value import Result, Run, State
+
+
+class CoreRaft(RaftMembers, Protocol):
+    """Raft, as `node.raft.adapter.Raft` has it. It calls `Core.on_role` in its thread."""
+
+    @property
+    def role(self) -> RaftRole:
+        """This member's role."""
+
+    def propose(self, proposal: Proposal, timeout_s: float, /) -> "Future[Result]":
+        """Have an entry committed and applied here. Raises `RaftError`, as does the future."""
+
+    def relocate(self, member: str, address: Address, /) -> None:
+        """Connect to a member at another address from now on."""
+
+
+class StateSource(Protocol):
+    """The state machine that Raft drives. It calls `Core.on_change` in Raft's thread."""
+
+    @property
+    def state(self) -> State:
+        """The newest state."""
+
+
+class CoreRunner(RunnerPort, Protocol):
+    """Attempts, as `node.execution.runner.Runner` has them. It calls `Core.on_event` on the event loop."""
+
+    def renew(self, deadline_s: float, /) -> None:
+        """The lease lasts until `deadline_s` on CLOCK_BOOTTIME. Any thread."""
+
+    async def kill_all(self) -> None:
+        """Kill every attempt, and wait until they are gone."""
+
+
+class HeartbeatPort(Protocol):
+    """The heartbeat thread. It calls `Core.on_lease` and `Core.on_verdict`."""
+
+    def look(self, view: View, /) -> None:
+        """Take over what this member knows now; it holds when this returns. Any thread."""
+
+
+class Clock(Protocol):
+    """The clocks. Any thread may read them."""
+
+    def now_us(self) -> int:
+        """The wall clock that entries are stamped with, in microseconds since the epoch."""
+
+    def boottime_s(self) -> float:
+        """CLOCK_BOOTTIME, which leases are measured by, in seconds."""
+
+
+class LoopPort(Protocol):
+    """The event loop, as `node.runtime.services.OnLoop` has it. What a call or a service raises ends the node."""
+
+    def call(self, call: Callable[..., None], /, *args: Any) -> None:
+        """Have something called on the loop. Any thread."""
+
+    def later(self, wait_s: float, call: Callable[[], None], /) -> None:
+        """Have something called on the loop, from the loop."""
+
+    def guard(self, call: Callable[..., None], /, *args: Any) -> None:
+        """Call something now, from the loop."""
+
+    def serve(self, name: str, service: Coroutine[Any, Any, None], /) -> None:
+        """Run a service until it is called off."""
+
+    def call_off(self, *names: str) -> None:
+        """Cancel these services."""
+
+
+class CoreObserver(Protocol):
+    """Is shown what a core does: the node's history and live updates, or the simulation's judge."""
+
+    def applied(self, change: StateChange, /) -> None:
+        """The state has changed. Called in Raft's thread, before anything else hears of it."""
+
+    def delivered(self, changes: list[StateChange], /) -> None:
+        """These changes have come to the event loop."""
+
+    def placed(self, state: State, ownership: Ownership, /) -> None:
+        """The controller is about to decide by this state and this placement."""
+
+    def joined(self, incarnation: int, /) -> None:
+        """This process is the member's `incarnation` now; 0: none any more."""
+
+    def began_after(self, delay_s: float, /) -> None:
+        """An attempt has begun, so many seconds after its run was due."""
+
+
+@dataclass(frozen=True)
+class CorePorts:
+    """All of them. `join_of(after, at_us)` makes this member's Join, where its incarnation before was `after`.
+
+    `order_of(run, deadline_s)` is what the runner is told of a claimed run, under a lease until `deadline_s`.
+    `keep_addresses` writes down the members' addresses for the next start; it may raise OSError.
+    """
+
+    raft: CoreRaft
+    machine: StateSource
+    runner: CoreRunner
+    heartbeat: HeartbeatPort
+    clock: Clock
+    loop: LoopPort
+    placement: PlacementWorker
+    observer: CoreObserver
+    rng: Random
+    join_of: Callable[[int, int], Join]
+    order_of: Callable[[Run, float], Order]
+    keep_addresses: Callable[[Mapping[str, Agreed]], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class CoreSettings:
+    """What a core is told at its start. `session` numbers its process; `first_members` are those of a new cluster.
+
+    `configured` and `agreed` are the members' addresses by the configuration, and as last agreed on.
+    """
+
+    me: str
+    session: int
+    max_runs: int
+    first_members: tuple[Seed, ...]
+    configured: Mapping[str, Address] = field(default_factory=dict)
+    agreed: Mapping[str, Agreed] = field(default_factory=dict)

@@ -1,0 +1,68 @@
+"""What a member's core does, passed on to the rest of the node: the history, live updates, the log and the metrics."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
+
+from node.control.failure_log import log_failures
+from node.duty.ownership import Ownership
+from node.http.node_port import Placed, Update
+from node.replication.state_machine import StateChange
+from node.runtime.broadcast import Broadcast
+from node.state.value import EndedRun, State
+from node.telemetry.thread_lag import start_delays
+
+
+class HistoryWriter(Protocol):
+    """What is needed of `node.history.store.HistoryStore`. Called in Raft's thread."""
+
+    def record(self, index: int, ended: tuple[tuple[int, EndedRun], ...], /) -> None:
+        """Keep the runs that ended in the entries up to `index`."""
+
+    def jumped(self, index: int, /) -> None:
+        """The state is that of a snapshot at `index`: the runs that ended before are not known here."""
+
+
+class Updates:
+    """Implements `node.app.core_ports.CoreObserver`. `ready`: whether this member has caught up."""
+
+    def __init__(self, me: str, history: HistoryWriter, ready: Callable[[], bool]) -> None:
+        self._me = me
+        self._history = history
+        self._ready = ready
+        self._broadcast: Broadcast[Update] = Broadcast()
+        self._placement: Ownership | None = None
+        self.start_delay = start_delays()
+
+    def listen(self) -> AsyncIterator[Update]:
+        """The updates from this call on, until `close`."""
+        return self._broadcast.listen()
+
+    def close(self) -> None:
+        """End what every listener reads."""
+        self._broadcast.close()
+
+    def applied(self, change: StateChange, /) -> None:
+        """Write down what ended. Called in Raft's thread."""
+        if change.touched is None:
+            self._history.jumped(change.after.index)
+        self._history.record(change.after.index, change.ended)
+
+    def delivered(self, changes: list[StateChange], /) -> None:
+        """Log failures, and pass the changes on."""
+        if self._ready():  # before that, the log of an earlier start is applied again
+            log_failures(changes, self._me)
+        for change in changes:
+            self._broadcast.send(change)
+
+    def placed(self, state: State, ownership: Ownership, /) -> None:
+        """Pass a new placement on."""
+        if ownership is not self._placement:
+            self._broadcast.send(Placed(self._placement, ownership))
+            self._placement = ownership
+
+    def joined(self, incarnation: int, /) -> None:
+        """The state tells listeners as much."""
+
+    def began_after(self, delay_s: float, /) -> None:
+        """Count a start."""
+        self.start_delay.observe(delay_s)

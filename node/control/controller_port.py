@@ -1,0 +1,61 @@
+"""What the controller needs of the member that it works for, and of the runner that it gives orders to."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from node.duty.step import LeaseView
+from node.execution.order import Order
+from node.state.entries import Entry
+from node.state.value import Result, Run, State
+
+Propose = Callable[[Entry, float], Awaitable[Result]]
+
+
+class ControllerPort(Protocol):
+    """A member, as its controller sees it. Called on the event loop."""
+
+    def state(self) -> State:
+        """The newest state."""
+
+    def now_us(self) -> int:
+        """The wall clock, in microseconds since the epoch."""
+
+    def live_lease(self) -> LeaseView | None:
+        """The live lease of this process's incarnation; None while there is none."""
+
+    def order_of(self, run: Run, /) -> Order:
+        """What the runner is told of a claimed run, under the lease that `live_lease` returned last."""
+
+    def standing_aside(self) -> str:
+        """Why nothing new may be claimed; "" where it may."""
+
+    def began_after(self, delay_s: float, /) -> None:
+        """An attempt has begun, so many seconds after its run was due."""
+
+    async def propose(self, entry: Entry, timeout_s: float, /) -> Result:
+        """Commit an entry. Raises `RaftError` and `BadEntry`."""
+
+    async def insist(self, entry: Entry, worth: Callable[[], bool], /) -> Result | None:
+        """As `Proposer.insist`."""
+
+
+class RunnerPort(Protocol):
+    """What is needed of `node.execution.runner.Runner`."""
+
+    def launch(self, what: Order, /) -> None:
+        """Make an attempt."""
+
+    def cancel(self, run_id: str, token: int, /) -> None:
+        """Ask it to stop."""
+
+    def hand_over(self, run_id: str, token: int, /) -> None:
+        """Ask it to stop where another member can go on."""
+
+    def kill(self, run_id: str, token: int, /) -> None:
+        """End it now."""
+
+    def fail(self, run_id: str, token: int, error: str, /) -> None:
+        """End it now, as a failure."""
+
+    def checkpoint_done(self, run_id: str, token: int, sequence: int, code: str, /) -> None:
+        """Answer a checkpoint."""

@@ -1,0 +1,27 @@
+"""A member as its membership services see it, of what a test says."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from node.raft.ports import RaftRole
+from node.state.entries import Entry
+from node.state.value import Result, State
+from tests.unit.node.state.given import NOW_US
+
+
+async def _nothing(_entry: Entry, _timeout_s: float) -> Result:
+    raise AssertionError("nothing is to be proposed")
+
+
+@dataclass
+class FakeMember:
+    """Implements `node.membership.member_port.MemberPort`."""
+
+    me: str
+    state: Callable[[], State]
+    propose: Callable[[Entry, float], Awaitable[Result]] = _nothing
+    role: Callable[[], RaftRole] = RaftRole
+    standing: Callable[[], int | None] = lambda: None
+
+    def now_us(self) -> int:
+        return NOW_US
