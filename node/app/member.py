@@ -328,9 +328,12 @@ class LocalMember:
         return await asyncio.wait_for(asyncio.wrap_future(self._raft.leave_out(members)), timeout_s)
 
     def progress(self, run_id: str) -> RunProgress | None:
-        """How far an attempt on this member is."""
-        said = self._core.controller.progress.get(run_id)
-        return None if said is None else RunProgress(said.done, said.total, said.unit)
+        """How far an attempt on this member is, and since when it is frozen; None where nothing is known of it."""
+        controller = self._core.controller
+        said, frozen_since_us = controller.progress.get(run_id), controller.frozen_since_us.get(run_id)
+        if said is None:
+            return None if frozen_since_us is None else RunProgress(frozen_since_us=frozen_since_us)
+        return RunProgress(said.done, said.total, said.unit, frozen_since_us)
 
     def waiting(self, task: str) -> str | None:
         """Why what is due has not begun."""

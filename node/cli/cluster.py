@@ -116,7 +116,8 @@ def _picture(cluster: dict[str, Any], runs: list[dict[str, Any]]) -> Group:
         )
     table = Table("RUN", "STATE", "NODE", "TRY", "PROGRESS", box=None, pad_edge=False, header_style="bold")
     for run in runs:
-        table.add_row(run["run_id"], run["state"], run["node"] or "-", str(run["attempt"] or "-"), _progress(run))
+        state = "frozen" if run.get("frozen_since") else run["state"]
+        table.add_row(run["run_id"], state, run["node"] or "-", str(run["attempt"] or "-"), _progress(run))
     return Group(head, "", members, "", table)
 
 

@@ -93,10 +93,11 @@ def _watched(api: Api, run_id: str, index: str) -> dict[str, Any]:
                 "GET", path("v1", "runs", run_id), query=query, headers={"Rota-Index": index}
             ).json
             done = run["progress"] or {}
+            state = "frozen (its node has no lease)" if run.get("frozen_since") else run["state"]
             where = f" on {run['node']}" if run["node"] else ""
             progress.update(
                 bar,
-                description=f"{run['state']}{where}",
+                description=f"{state}{where}",
                 completed=done.get("done", 0),
                 total=done.get("total"),
                 far=progress_text(**done) if done else "",

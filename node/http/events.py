@@ -84,8 +84,10 @@ def _runs(change: StateChange) -> Iterator[Event]:
 
 
 def _short(run: dict[str, Any]) -> dict[str, Any]:
-    """A run without what is long (its attempts, its checkpoint) and what is not known here (its progress)."""
-    return {name: value for name, value in run.items() if name not in ("attempts", "checkpoint", "progress")}
+    """A run without what is long (its attempts, its checkpoint) and what only its member knows (its progress)."""
+    return {
+        name: value for name, value in run.items() if name not in ("attempts", "checkpoint", "progress", "frozen_since")
+    }
 
 
 def _owners(placed: Placed) -> Iterator[Event]:

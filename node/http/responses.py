@@ -295,6 +295,9 @@ class RunView(TypedDict):
 
     What is skipped or missed one after another for one reason is told as one, of `count` occurrences from `fire_at` to
     `last_fire_at`; `blocked_by` is the run that was active meanwhile. Of any other run, `count` is 1.
+
+    `progress` and `frozen_since` are asked of the member that runs it, and null where that does not answer. A run is
+    frozen while its member has no lease: it goes on when the lease is back, or is taken over by another member.
     """
 
     run_id: str
@@ -310,6 +313,7 @@ class RunView(TypedDict):
     started_at: Time | None
     finished_at: Time | None
     progress: ProgressView | None
+    frozen_since: Time | None
     checkpoint: Any
     result: dict[str, Any] | None
     error: str | None

@@ -153,8 +153,10 @@ def overdue(state: State, task: str, now_us: int) -> bool:
 
 
 def progress_view(progress: RunProgress | None) -> ProgressView | None:
-    """How far an attempt is."""
-    return None if progress is None else {"done": progress.done, "total": progress.total, "unit": progress.unit}
+    """How far an attempt is; None while it has not said so."""
+    if progress is None or progress.done is None:
+        return None
+    return {"done": progress.done, "total": progress.total, "unit": progress.unit}
 
 
 def run_view(run: Run, ended: EndedRun | None = None, progress: RunProgress | None = None) -> RunView:
@@ -175,6 +177,7 @@ def run_view(run: Run, ended: EndedRun | None = None, progress: RunProgress | No
         "started_at": rfc3339_or_none(latest.started_at_us) if latest else None,
         "finished_at": rfc3339(ended.finished_at_us) if ended else None,
         "progress": progress_view(progress),
+        "frozen_since": rfc3339_or_none(progress.frozen_since_us) if progress else None,
         "checkpoint": checkpoint_view(run.checkpoint),
         "result": ended.result if ended else None,
         "error": ended.error if ended else latest.error if latest else None,

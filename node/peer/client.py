@@ -56,11 +56,17 @@ class Peers:
     async def progress(
         self, member: str, runs: Sequence[str], tasks: Sequence[str], timeout_s: float
     ) -> tuple[dict[str, RunProgress], dict[str, str]]:
-        """How far the attempts at `runs` are, and why `tasks` wait; what is not known there is left out."""
+        """How far the attempts at `runs` are, and why `tasks` wait; what is not known there is left out.
+
+        A member of an earlier version does not say what is frozen.
+        """
         answer = await self._json("POST", member, "/peer/progress", timeout_s, {"runs": runs, "tasks": tasks})
         try:
-            return {run: RunProgress(**said) for run, said in answer["progress"].items()}, dict(answer["waiting"])
-        except (KeyError, TypeError, AttributeError) as error:
+            known = {run: RunProgress(**said) for run, said in answer["progress"].items()}
+            for run, since_us in answer.get("frozen", {}).items():
+                known[run] = known.get(run, RunProgress())._replace(frozen_since_us=int(since_us))
+            return known, dict(answer["waiting"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PeerAway(member, "its answer does not make sense") from error
 
     async def schema(self, member: str, kind: str, timeout_s: float) -> dict[str, Any]:

@@ -51,11 +51,16 @@ def read_roster(answer: Any) -> Roster:
 
 
 class RunProgress(NamedTuple):
-    """How far a running attempt is, by what it last said. `total` None: it cannot tell."""
+    """What the member that runs an attempt knows of it: how far it is by its last word, and since when it is frozen.
 
-    done: float
-    total: float | None
-    unit: str
+    `done` None: it has not said how far it is; `total` None: it cannot tell. An attempt is frozen while its member has
+    no lease.
+    """
+
+    done: float | None = None
+    total: float | None = None
+    unit: str = ""
+    frozen_since_us: int | None = None
 
 
 def url_of(host: str, port: int) -> str:

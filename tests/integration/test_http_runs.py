@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from node.duty.overdue import Overdue
+from node.http.times import rfc3339
 from node.peer.client import Peers
 from node.peer.portions import Gap
 from node.peer.protocol import PeerAway, RunProgress
@@ -127,6 +128,24 @@ async def test_progress_is_asked_of_the_member_that_runs() -> None:
         await served.stop("node-2")
         away = await served.get(f"/v1/runs/{run_id}")
         assert (away.status, away.json["progress"], away.json["node"]) == (200, None, "node-2")
+
+
+@on_loop
+async def test_a_run_that_is_frozen_for_want_of_a_lease_says_since_when() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        await served.put_task("a")
+        run_id = await _start(served)
+        _claim(served, run_id, "node-2")
+        since_us = served.cluster.now_us
+        assert (await served.get(f"/v1/runs/{run_id}")).json["frozen_since"] is None
+        for said, progress in (
+            (RunProgress(frozen_since_us=since_us), None),
+            (RunProgress(3.0, 10.0, "rows", since_us), {"done": 3, "total": 10, "unit": "rows"}),
+        ):
+            served.nodes["node-2"].said[run_id] = said
+            for node in ("node-1", "node-2"):
+                run = (await served.get(f"/v1/runs/{run_id}", node=node)).json
+                assert (run["frozen_since"], run["progress"]) == (rfc3339(since_us), progress)
 
 
 @on_loop

@@ -25,6 +25,8 @@ class PeerProgressView(TypedDict):
     """What is known here of runs and tasks."""
 
     progress: dict[str, ProgressView]
+    frozen: dict[str, int]
+    """Since when, in microseconds since the epoch."""
     waiting: dict[str, str]
 
 
@@ -62,11 +64,13 @@ class PeerCheckView(TypedDict):
 async def progress(call: Call) -> web.Response:
     """How far the attempts that run here are, and why what this member owns waits."""
     given = await call.model(PeerProgressBody)
-    said = {run: progress_view(call.node.progress(run)) for run in given.runs}
+    known = {run: said for run in given.runs if (said := call.node.progress(run)) is not None}
+    views = {run: progress_view(said) for run, said in known.items()}
     waiting = {task: call.node.waiting(task) for task in given.tasks}
     return call.answer(
         {
-            "progress": {run: view for run, view in said.items() if view is not None},
+            "progress": {run: view for run, view in views.items() if view is not None},
+            "frozen": {run: said.frozen_since_us for run, said in known.items() if said.frozen_since_us is not None},
             "waiting": {task: why for task, why in waiting.items() if why is not None},
         }
     )

@@ -9,7 +9,7 @@ import pytest
 from node.control.attempt_reporter import NOT_STARTED_S
 from node.control.controller import AFTER_FAULT_S
 from node.duty.step import LeaseView
-from node.execution.order import Progressed
+from node.execution.order import AttemptFrozen, AttemptThawed, Progressed
 from node.liveness.wall_clock import now_us
 from node.raft.errors import NoQuorum, OutcomeUnknown
 from node.state.entries import Began, Cancel, Checkpoint, Claim, Finish, MarkDown, Start
@@ -250,6 +250,26 @@ def test_progress_is_known_while_the_attempt_runs_and_of_the_present_one_only() 
         work.ends(order)
         await until(lambda: not work.controller.held)
         assert work.controller.progress == {}
+
+    serving(scenario())
+
+
+def test_a_frozen_attempt_is_known_to_be_until_it_is_thawed_or_ends() -> None:
+    async def scenario() -> None:
+        work = Work()
+        order = await work.launch()
+        before_us = now_us()
+        work.controller.on_event(AttemptFrozen(order.run_id, order.token + 7))
+        assert work.controller.frozen_since_us == {}
+        work.controller.on_event(AttemptFrozen(order.run_id, order.token))
+        assert before_us <= work.controller.frozen_since_us[order.run_id] <= now_us()
+        work.controller.on_event(AttemptThawed(order.run_id, order.token))
+        assert work.controller.frozen_since_us == {}
+        work.controller.on_event(AttemptFrozen(order.run_id, order.token))
+        work.ends(order)
+        await until(lambda: not work.controller.held)
+        assert work.controller.frozen_since_us == {}
+        assert [type(entry) for entry in work.entries] == [Claim, Finish], "nothing of it is replicated"
 
     serving(scenario())
 

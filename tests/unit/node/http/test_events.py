@@ -39,7 +39,7 @@ def test_a_run_is_told_at_each_step_and_without_what_is_long() -> None:
     run_id, token = world.running("a")
     [(name, data)] = _told(before, world)
     assert (name, data["run_id"], data["state"], data["node"]) == ("run", run_id, "running", "node-1")
-    assert not {"attempts", "checkpoint", "progress"} & data.keys()
+    assert not {"attempts", "checkpoint", "progress", "frozen_since"} & data.keys()
     before = world.state
     world.do(Finish(NOW_US, run_id, token, "succeeded"))
     assert [(name, data["state"]) for name, data in _told(before, world)] == [("run", "succeeded")]
