@@ -100,7 +100,7 @@ class LocalMember:
         self.history = HistoryStore(folder.path / HISTORY, lambda error: self._on_loop.call(self._on_loop.fail, error))
         self._reserve = Reserve(folder.path / "raft")
         start_id = secrets.token_hex(8)
-        # What is made before the core calls it from its threads, which are started after it.
+        # The parts below are made before the core and call it later: from threads that are started after it.
         self._machine = StateMachine(lambda change: self._core.on_change(change))  # noqa: PLW0108
         self._raft = self._begin_raft(at_start(config.node, configured, agreed), cluster, start_id)
         self._heartbeat = self._begin_heartbeat(cluster, start_id)
@@ -116,18 +116,18 @@ class LocalMember:
         self._core = Core(
             CoreSettings(config.node, folder.session, config.max_runs, config.members, configured, agreed),
             CorePorts(
-                self._raft,
-                self._machine,
-                self._runner,
-                self._heartbeat,
-                _Clock(),
-                self._on_loop,
-                self._placement_thread,
-                self._updates,
-                SystemRandom(),
-                self._join_of,
-                self._order_of,
-                lambda addresses: asyncio.to_thread(folder.keep_agreed, addresses),
+                raft=self._raft,
+                machine=self._machine,
+                runner=self._runner,
+                heartbeat=self._heartbeat,
+                clock=_Clock(),
+                loop=self._on_loop,
+                placement=self._placement_thread,
+                observer=self._updates,
+                rng=SystemRandom(),
+                join_of=self._join_of,
+                order_of=self._order_of,
+                keep_addresses=lambda addresses: asyncio.to_thread(folder.keep_agreed, addresses),
             ),
             self._launch_watch,
         )

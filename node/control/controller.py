@@ -297,13 +297,13 @@ class Controller:
             self._held.pop(run_id, None)
             self._reporters.pop(run_id, None)
             self.progress.pop(run_id, None)
-            self.frozen_since_us.pop(run_id, None)
             if not self._held:
                 self._idle.set()
             self.wake()
 
     def _ended(self, reporter: AttemptReporter) -> None:
         self._held[reporter.run_id] = LocalAttempt(reporter.token, ended=True)
+        self.frozen_since_us.pop(reporter.run_id, None)
         self.wake()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":

@@ -1,8 +1,8 @@
-"""Says in the log that an attempt has failed, was lost, or ran out of time, and whether it is tried again. Pure.
+"""Logs each attempt that has failed, was lost, or ran out of time, and whether its run is tried again.
 
-One line for each (of the first 50 of a task within 30 s; those that follow are counted), on one node: where it ran;
-what was lost with its member is told by the member that leads, which decided so. What succeeds, is cancelled or is
-given back says nothing.
+One line for each (of the first 50 of a task within 30 s; those that follow are counted), on one node: the member on
+which it ran, or, where it was lost with that member, the leader. Attempts that succeed, are cancelled or are given back
+are not logged.
 """
 
 import logging
@@ -13,7 +13,7 @@ from node.replication.state_machine import StateChange
 from node.state.value import Attempt, EndedRun, Run
 
 ERROR_CHARS_MAX: Final = 400
-"""Of an attempt's error so much is told; the run and its log have the rest."""
+"""Characters of an attempt's error in the line; the run and its log have the rest."""
 
 _WORDS: Final = {"failed": "failed", "timed_out": "ran out of time", "orphaned": "was lost"}
 
@@ -21,18 +21,16 @@ _log = logging.getLogger("rota.runs")
 
 
 def log_failures(changes: list[StateChange], me: str) -> None:
-    """Log what there is to be said of these changes on member `me`."""
+    """Log the failures in these changes that member `me` has to log."""
     for change in changes:
         for level, task, what in failures(change, me):
-            # Lines are alike by their text before its values (`node.runtime.log_repeats`): those of one task are, so
-            # that one that fails all the time neither fills the disk nor hides another's failures.
+            # `node.runtime.log_repeats` counts lines with the same text before its values: here those of one task, so
+            # that a task that fails all the time neither fills the disk nor hides the failures of another.
             _log.log(level, f"{task}: attempt %s", what)
 
 
 def failures(change: StateChange, me: str) -> Iterator[tuple[int, str, str]]:
-    """What member `me` is to say of a change: the level (ERROR where the run has ended with it), the task, and what
-    became of which attempt.
-    """
+    """The failures in a change that member `me` has to log: level (ERROR where the run has ended), task, text. Pure."""
     before, after = change.before, change.after
     if change.touched is None or (after.runs is before.runs and not change.ended):
         return

@@ -1,1 +1,1 @@
-"""State and now in, what this member should do out. Pure."""
+"""The control loop's decisions: state and time in, entries and orders out. Pure."""

@@ -1,4 +1,4 @@
-"""When each task is next worth a look: a heap that costs nothing while nothing is due."""
+"""When each task must be decided on next: a heap that costs nothing while nothing is due."""
 
 import heapq
 import sys
@@ -9,7 +9,7 @@ from tasks.policy import rest_s
 from tasks.schedule import next_due_us
 
 UNCLAIMED: Final = frozenset({"waiting", "orphaned"})
-"""A run in one of these belongs to nobody, and is there to be claimed."""
+"""No member holds a run in one of these states: it can be claimed."""
 
 
 class Agenda:
@@ -20,7 +20,7 @@ class Agenda:
         self._heap: list[tuple[int, str]] = []
 
     def put(self, task: str, at_us: int | None) -> None:
-        """Look at `task` at `at_us`, and not at the time that was set before; None: not until it is put again."""
+        """Set the time of `task` to `at_us`, in place of an earlier setting; None: remove it."""
         if at_us is None:
             self._times.pop(task, None)
         elif self._times.get(task) != at_us:
@@ -31,11 +31,11 @@ class Agenda:
                 heapq.heapify(self._heap)
 
     def hasten(self, task: str, at_us: int) -> None:
-        """Look at `task` at `at_us`, unless an earlier time is set."""
+        """Set the time of `task` to `at_us`, unless it is earlier already."""
         self.put(task, min(at_us, self._times.get(task, at_us)))
 
     def due(self, now_us: int, most: int = sys.maxsize) -> list[tuple[int, str]]:
-        """The tasks whose time has come, `most` of them, each after that time; they are taken off."""
+        """Remove and return the tasks whose time has come, `most` at most, each after its time."""
         tasks: list[tuple[int, str]] = []
         while len(tasks) < most and (at_us := self.next_us()) is not None and at_us <= now_us:
             tasks.append(heapq.heappop(self._heap))
@@ -50,11 +50,11 @@ class Agenda:
 
 
 def first_look_us(state: State, task: str) -> int | None:
-    """When something of `task` is due: an occurrence, or a run that belongs to nobody. None: nothing ever is."""
+    """When something of `task` is due: an occurrence, or a run that no member holds. None: nothing ever is."""
     row = state.tasks.get(task)
     if row is None:
         return None
-    # Whether a run that nobody holds has to wait yet depends on what time it is: the look says when to look again.
+    # Whether a run that no member holds must still wait depends on the time: the decision gives the next time.
     times = [0 for run in (state.runs[one] for one in state.runs_of.get(task, ())) if run.state in UNCLAIMED]
     if (next_us := next_occurrence_us(row, row.through_us)) is not None:
         times.append(next_us)
@@ -68,7 +68,7 @@ def next_occurrence_us(row: TaskRow, after_us: int) -> int | None:
         return None
     due_us = next_due_us(spec.schedule, row.since_us, after_us)
     if due_us is not None and spec.continuous:
-        # `since_us` is but the occurrence's name: it is due at once (0), or, after a failure, some time later.
+        # `since_us` only names the occurrence: it is due at once (0), or some time after a failure.
         wait_s = rest_s(spec.retry, row.last.state if row.last else None)
         return due_us + round(wait_s * 1_000_000) if wait_s else 0
     return due_us

@@ -1,4 +1,4 @@
-"""The attempts that this member holds in the state, beside those that run here: what brings the two together."""
+"""Compares the attempts that this member holds in the state with those that run here, and orders what is missing."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -10,9 +10,9 @@ from node.state.value import Run, State
 from tasks.run import HELD
 
 VANISHED_US: Final = 30_000_000
-"""An attempt that was launched and is not here any more is given up for failed after so long.
+"""An attempt that was launched and is gone without an end counts as failed after this time.
 
-Whoever runs it says how it ended; this is for the case that it does not, so that no run is held for ever.
+The runner reports every end; this is for the case that it does not, so that no run is held for ever.
 """
 
 
@@ -20,7 +20,7 @@ Told = CancelWork | HandOver | KillAttempt
 
 
 class Attempts:
-    """Remembers which tokens were launched and what they were told: each order is given once."""
+    """Remembers which tokens were launched and which orders they were given: each order is given once."""
 
     def __init__(self, me: str, flight: Flight) -> None:
         self._me = me
@@ -30,9 +30,9 @@ class Attempts:
         self._missing: dict[int, int] = {}
 
     def local(self, state: State, held: Held) -> list[Told]:
-        """Orders to what runs here: kill what has been taken over, cancel what is to be cancelled.
+        """Orders to the attempts here: kill one that has been taken over, cancel one whose run is being cancelled.
 
-        They need no lease: to stop is always right.
+        They need no lease: stopping is always safe.
         """
         orders: list[Told] = []
         for run_id, attempt in held.items():
@@ -48,10 +48,10 @@ class Attempts:
     def missing(
         self, state: State, mine: Iterable[str], held: Held, lease: LeaseView, now_us: int
     ) -> tuple[list[Launch], list[Entry]]:
-        """What to do with the runs that this member holds and that do not run here.
+        """Orders and entries for the runs that this member holds and that do not run here.
 
-        Launch those whose claim was made in this lease period; give the others back unstarted, since in between
-        the run may have been another's (section 6).
+        Those that were claimed in this lease period are launched. The others are given back unstarted: another member
+        may have held the run in between.
         """
         orders: list[Launch] = []
         entries: list[Entry] = []
@@ -77,7 +77,7 @@ class Attempts:
         return orders, [entry for entry in entries if self._flight.free(key_of(entry), now_us)]
 
     def hand_over(self, state: State, run_ids: Iterable[str], held: Held, at_a_time: int) -> list[Told]:
-        """Orders to those of `run_ids` that run here, once each, so that `at_a_time` at most are under way here."""
+        """Orders to hand over those of `run_ids` that run here, once each; at most `at_a_time` are under way here."""
         under_way = sum(isinstance(order, HandOver) for order in self._told)
         orders: list[Told] = []
         for run_id in run_ids:
@@ -91,11 +91,11 @@ class Attempts:
         return orders
 
     def clock_put_back(self) -> None:
-        """What is missing counts as missing from now on."""
+        """Attempts that are missing count as missing from now on."""
         self._missing.clear()
 
     def wake_us(self, now_us: int) -> int | None:
-        """When the next attempt that vanished is given up."""
+        """When the next missing attempt counts as failed."""
         times = (since_us + VANISHED_US for since_us in self._missing.values())
         return min((time for time in times if time > now_us), default=None)
 

@@ -1,4 +1,4 @@
-"""What one task needs of its owner now: occurrences to claim, to queue or to pass over, runs to take up."""
+"""What the owner of one task must do now: claim, queue or skip occurrences, and claim runs that no member holds."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from tasks.run import HELD
 from tasks.schedule import occurrences
 
 WINDOW: Final = 1000
-"""So many due occurrences of a task are decided on at once, the oldest; the others follow in the next entry."""
+"""Due occurrences of a task that are decided on at once, the oldest first; the others follow in the next entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A claim that would be right now, if there is a place for it. `failover`: another member's loss waits on it.
+    """A claim that is allowed now, if there is room. `failover`: its run was lost with another member.
 
-    `queue_us`: what has no place by then is to be queued, or it would count as late (`catch_up: skip`).
+    `queue_us`: an occurrence without room by then must be queued, or it would count as late (`catch_up: skip`).
     """
 
     claim: Claim
@@ -32,7 +32,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a task needs: `entries` as soon as may be, `wishes` as places allow, and another look at `look_us`."""
+    """What a task needs: `entries` now, `wishes` as there is room, and another decision at `look_us`."""
 
     entries: tuple[Entry, ...] = ()
     wishes: tuple[Wish, ...] = ()
@@ -40,8 +40,9 @@ class Needs:
 
 
 def needs(state: State, task: str, me: Member, now_us: int) -> Needs:
-    """What `me`, the owner of `task`, is to propose for it at `now_us`. The next look is due when time alone
-    changes the answer; a change of the task or of its runs changes it too.
+    """What `me`, the owner of `task`, should propose for it at `now_us`.
+
+    `look_us` is when time alone changes the answer; a change of the task or of its runs changes it too.
     """
     row = state.tasks.get(task)
     if row is None:
@@ -54,7 +55,7 @@ def needs(state: State, task: str, me: Member, now_us: int) -> Needs:
     room = not active or row.spec.overlap != "allow" or no_room(state, row, active) is None
     entries, claim_us, look_us = _schedule(row, task, active, now_us, round(late_s * 1_000_000), room=room)
     if any(isinstance(entry, Cancel) for entry in entries):
-        wishes = []  # what is being replaced is not taken up any more
+        wishes = []  # a run that is being replaced is not claimed again
     if claim_us is not None:
         claim = Claim(now_us, task, claim_us, me.id, me.incarnation)
         skips = row.spec.catch_up == "skip" and not row.spec.continuous
@@ -68,7 +69,7 @@ def needs(state: State, task: str, me: Member, now_us: int) -> Needs:
 def _claimable(row: TaskRow, active: list[Run]) -> Iterator[Run]:
     """The runs of a task that may be claimed when they are due: all that wait, or the first of the queue.
 
-    A run that waits for its retry keeps its place: those behind it wait for it.
+    A run that waits for its retry keeps its place in the queue.
     """
     free = [run for run in active if run.state in UNCLAIMED and run.cancelling is None]
     if row.spec.overlap == "allow":
@@ -88,7 +89,7 @@ def _wish(run: Run, me: Member, now_us: int) -> Wish:
 def _schedule(
     row: TaskRow, task: str, active: list[Run], now_us: int, lateness_us: int, *, room: bool
 ) -> tuple[list[Entry], int | None, int | None]:
-    """What the schedule asks for: entries, the occurrence to claim, and when to look again."""
+    """What the schedule asks for: entries, the occurrence to claim, and when to decide again."""
     next_us = next_occurrence_us(row, row.through_us)
     if next_us is None:
         return [], None, None
@@ -96,7 +97,7 @@ def _schedule(
         return [], None, next_us
     spec = row.spec
     if spec.continuous:
-        # Not to be skipped or missed: it is due until it is claimed.
+        # It is never skipped or missed: it is due until it is claimed.
         return [], (None if active else row.since_us), None
     due_us, following_us = _due(row, now_us)
     verdict = settle(
@@ -109,23 +110,24 @@ def _schedule(
         late_us=0 if _makes_room(row, active, now_us - lateness_us) else now_us - lateness_us,
     )
     if verdict.claim is not None and not verdict.replace and not room:
-        # The state holds as much of this task as it may: what is due now is passed over, as beside any other run.
+        # The state holds as many runs of this task as it may: the occurrence is skipped, as beside an active run.
         verdict = DuePlan(skipped=(verdict.claim,))
     return _entries(verdict, task, active, now_us), _claim_us(verdict, active), following_us
 
 
 def _makes_room(row: TaskRow, active: list[Run], since_us: int) -> bool:
-    """Whether an occurrence has had to wait for the end of what it replaces, which may take its time to end."""
+    """Whether an occurrence has had to wait for the end of the run that it replaces."""
     if row.spec.overlap != "replace":
         return False
     if active:
         return any(run.cancelling is not None for run in active)
-    return row.last is not None and row.last.finished_at_us >= since_us  # as it was asked to, or before it had heard
+    return row.last is not None and row.last.finished_at_us >= since_us  # because of the cancellation, or before it
 
 
 def _due(row: TaskRow, now_us: int) -> tuple[list[int], int | None]:
-    """The occurrences that are due, `WINDOW` at most, and the one that follows them. No more are worked out: a cron
-    line's take their time.
+    """The occurrences that are due, `WINDOW` at most, and the one that follows them.
+
+    No more are computed: those of a cron line take processor time.
     """
     due_us: list[int] = []
     for fire_at_us in occurrences(row.spec.schedule, row.since_us, row.through_us):

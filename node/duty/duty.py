@@ -1,4 +1,4 @@
-"""What this member should do now. Pure: state, time, lease and local attempts in; entries and orders out."""
+"""Decides what this member does now. Pure: state, time, lease and local attempts in; entries and orders out."""
 
 import heapq
 import sys
@@ -21,29 +21,29 @@ from node.state.waiting import due_us
 from tasks.schedule import unreadable
 
 TASKS_A_STEP: Final = 32
-"""So many tasks are decided on in one step, so that it takes milliseconds; the others follow in the next.
+"""Tasks that are decided on in one step, so that it takes milliseconds; the others follow in the next.
 
-Where several threads compute on a busy machine, the loop gets a tenth of the time, and a step takes ten times as long.
+On a busy machine with several threads at work the loop gets a tenth of the time, and a step takes ten times as long.
 """
 
-LOOKS_A_STEP: Final = 32
-"""So many tasks are looked at in one step, where very many have changed: all of them, when a member starts. One with a
-cron line that no task before it has takes as long as twenty others."""
+SCHEDULED_A_STEP: Final = 32
+"""Changed tasks whose next due time is computed in one step. When a member starts, all of them have changed. A task
+with a cron line that no task before it has takes as long as twenty others."""
 
 PUT_BACK_US: Final = 1_000_000
-"""A clock that goes back by less puts nothing off for long."""
+"""A clock that is set back by less delays nothing for long."""
 
 UNDECIDED_US: Final = 1_000_000
-"""Until a task is tried again that could not be decided on."""
+"""Until the next try after a task could not be decided on."""
 
 
 class Duty:
-    """One member's duty. The caller keeps to this:
+    """One member's duty. The caller must:
 
-    - `look` with every new state, soon: an answer may come before the state that it speaks of;
-    - every entry of a step is proposed, and its outcome brought to `answered`;
-    - every `Launch` is in `held` at the next step, and stays there until its `Finish` is answered;
-    - a step whenever something changed (state, ownership, lease, held, room, an answer), and at `wake_us`.
+    - call `observe` with every new state, soon: a result may come before the state that has its effect;
+    - propose every entry of a step, and pass its outcome to `answered`;
+    - have every `Launch` in `held` at the next step, until its `Finish` is answered;
+    - call `step` whenever something has changed (state, ownership, lease, held, room, an outcome), and at `wake_us`.
     """
 
     def __init__(self, me: str) -> None:
@@ -55,39 +55,40 @@ class Duty:
         self._index = RunIndex(me)
         self._flight = Flight()
         self._attempts = Attempts(me, self._flight)
-        # Dicts for sets: what is done must not depend on how strings hash.
+        # Dicts as ordered sets: the decisions must not depend on how strings hash.
         self._ready: dict[str, None] = {}
         """Tasks to be decided on in the next step."""
         self._unseen: deque[Iterator[str]] = deque()
-        """Tasks that have changed, and are still to be looked at."""
+        """Tasks that have changed, and whose next due time is not computed yet."""
         self._others: dict[str, None] = {}
-        """Tasks with something due that another member owns: looked at again when ownership changes."""
+        """Tasks with something due that another member owns: decided on again when ownership changes."""
         self._starved: dict[str, tuple[Wish, ...]] = {}
-        """Tasks of mine whose claims wait for a place."""
+        """Own tasks whose claims wait for room."""
         self._undecided: dict[str, Exception] = {}
-        """Tasks of mine that could not be decided on, the last time that was tried."""
+        """Own tasks whose last decision failed."""
         self._late = Late()
         self._waiting: tuple[WaitsForRoom, ...] | None = ()
         self._hand_overs: tuple[list[str], int] | None = None
-        """The runs to be handed over, and until when that holds if nothing changes."""
+        """The runs to hand over, and until when that holds if nothing changes."""
         self.unreadable: dict[str, str] = {}
-        """Tasks that never fall due here, because their schedule cannot be worked out on this machine, and why."""
+        """Tasks that never fall due here, because their schedule cannot be computed on this machine, and why."""
 
     def observe(self, state: State, owners: Owners, touched: Collection[str] | None) -> None:
-        """Take note of a new state and ownership. `touched`: the tasks that changed since the last look, they or
-        their runs; None: all may have changed.
+        """Take over a new state and ownership.
+
+        `touched`: the tasks that have changed since the call before, or whose runs have; None: all may have.
         """
         self._state = state
         self._flight.saw(touched)
         if touched is None:
-            self._begin_anew()
+            self._start_over()
         else:
             self._index.feed(state, touched)
             for task in touched:
                 self._forget(task)
             self._unseen.append(iter(touched))
         if self._unseen:
-            self._look_at_some()
+            self._schedule_some()
         if owners is not self._owners:
             self._owners = owners
             self._ready |= self._others
@@ -95,8 +96,8 @@ class Duty:
             self._others.clear()
         self._hand_overs = None
 
-    def _begin_anew(self) -> None:
-        """Nothing that was known of a task need hold any more."""
+    def _start_over(self) -> None:
+        """Compute everything again: any task may have changed."""
         self._index = RunIndex(self._me)
         self._index.feed(self._state, self._state.runs_of)
         self._agenda = Agenda()
@@ -104,7 +105,7 @@ class Duty:
             known.clear()
         self._late.clear()
         self._waiting = None
-        # The state is a value: it can be gone through as slowly as need be. What changes meanwhile is named again.
+        # The state is a value, so it can be gone through slowly. Tasks that change meanwhile are named again.
         self._unseen.clear()
         self._unseen.extend((iter(self._state.tasks), iter(self._state.runs_of)))
 
@@ -114,11 +115,11 @@ class Duty:
         self._late.forget(task)
         self._starve(task, ())
 
-    def _look_at_some(self) -> None:
-        """When is something of them due? Of `LOOKS_A_STEP` tasks at the most, so that it takes milliseconds."""
+    def _schedule_some(self) -> None:
+        """Compute the next due time of `SCHEDULED_A_STEP` changed tasks at most, so that it takes milliseconds."""
         tasks: list[str] = []
-        while self._unseen and len(tasks) < LOOKS_A_STEP:
-            more = list(islice(self._unseen[0], LOOKS_A_STEP - len(tasks)))
+        while self._unseen and len(tasks) < SCHEDULED_A_STEP:
+            more = list(islice(self._unseen[0], SCHEDULED_A_STEP - len(tasks)))
             tasks += more
             if not more:
                 self._unseen.popleft()
@@ -128,9 +129,9 @@ class Duty:
             try:
                 why = None if row is None else unreadable(row.timing.schedule)
                 look_us = first_look_us(self._state, task)
-            except Exception:  # noqa: BLE001 - a mistake in Rota, which the decision will show
+            except Exception:  # noqa: BLE001 - a bug in Rota, which the decision will show
                 why, look_us = None, 0
-            # One that could not be decided on counts as such until it can be.
+            # A task whose decision failed stays undecided until a decision succeeds.
             self._agenda.put(task, 0 if task in self._undecided else look_us)
             if why is not None:
                 self.unreadable[task] = why
@@ -138,19 +139,19 @@ class Duty:
                 self.unreadable.pop(task, None)
 
     def answered(self, entry: Entry, result: Result | None, now_us: int) -> None:
-        """The outcome of an entry that a step gave; None: unknown, it may or may not be applied yet."""
+        """Take the outcome of an entry of a step; None: unknown, it may still be applied."""
         again = self._flight.answered(entry, result, now_us)
         if again is not None:
             self._agenda.hasten(*again)
 
     def step(self, now_us: int, lease: LeaseView | None, held: Held, room: int) -> Step:
-        """What to do at `now_us`. `lease` is the live one, or None; `room` the places left free by `held`."""
+        """What to do at `now_us`. `lease` is the live one, or None; `room`: how many more attempts may run here."""
         if now_us < self._latest_us - PUT_BACK_US:
             self._clock_put_back()
             self._latest_us = now_us
         self._latest_us = max(self._latest_us, now_us)
         if self._unseen:
-            self._look_at_some()
+            self._schedule_some()
         orders: list[Order] = [*self._attempts.local(self._state, held)]
         if lease is None:
             undecided = tuple(self._undecided.items())
@@ -174,10 +175,10 @@ class Duty:
         return self._closing(orders, entries, lease, now_us, wake_us)
 
     def _clock_put_back(self) -> None:
-        """What was to be done again a moment later, by a clock that was ahead, is not put off until it gets there."""
+        """Forget the times set by a clock that was ahead: nothing waits until the clock is there again."""
         self._flight.rested()
         self._attempts.clock_put_back()
-        self._begin_anew()
+        self._start_over()
         self._hand_overs = None
 
     def _closing(
@@ -205,27 +206,27 @@ class Duty:
             assert self._owners is not None
             orphaned = self._index.orphaned
             found = hand_overs(self._state, self._owners, self._index.continuous, orphaned, now_us)
-            # The end of a grace makes a failover of a run that is orphaned.
+            # When its grace ends, an orphaned run becomes a failover.
             graces_us = (due_us(self._state.runs[run_id], now_us) for run_id in orphaned)
             self._hand_overs = found, min((end_us for end_us in graces_us if end_us > now_us), default=sys.maxsize)
         return self._hand_overs[0]
 
     def overdue(self, now_us: int) -> Overdue:
-        """What of all tasks is due and has not begun, of those that `take_due` has taken."""
+        """What is due and has not begun, of the tasks that `take_due` has taken."""
         return self._late.overdue(now_us)
 
     def take_due(self, now_us: int, most: int = sys.maxsize) -> int:
-        """The tasks whose time has come, `most` of them, are to be decided on in the next step. How many they are."""
+        """Have the next step decide on the tasks whose time has come, `most` at most. How many they are."""
         due = self._agenda.due(now_us, most)
         self._late.come(self._state, due)
         self._ready.update((task, None) for _, task in due)
         return len(due)
 
     def _claims(self, me: Member, now_us: int, free: int) -> list[Entry]:
-        """Decide on the tasks whose time has come: entries, and as many claims as there are free places."""
+        """Decide on the tasks whose time has come: entries, and claims for the `free` places."""
         self.take_due(now_us)
         if free > 0 and self._starved:
-            # The longest waiting, as many as could be served, compete with what has just come due.
+            # The longest waiting, as many as could run now, compete with those that have just come due.
             longest = heapq.nsmallest(free, self._starved, key=lambda task: _rank(self._starved[task][0]))
             self._ready.update(dict.fromkeys(longest))
         entries: list[Entry] = []
@@ -234,7 +235,7 @@ class Duty:
             self._starve(task, ())
             try:
                 found = needs(self._state, task, me, now_us)
-            except Exception as error:  # noqa: BLE001 - one mistake in Rota must not keep the other tasks from being done
+            except Exception as error:  # noqa: BLE001 - one bug in Rota must not stop the other tasks
                 self._undecided[task] = error
                 self._agenda.put(task, now_us + UNDECIDED_US)
                 continue
@@ -255,7 +256,7 @@ class Duty:
         return entries
 
     def _mine(self, count: int) -> list[str]:
-        """Take up to `count` tasks of mine off the ready ones; those of others are put aside."""
+        """Take up to `count` own tasks off the ready ones; those of other members are put aside."""
         assert self._owners is not None
         tasks: list[str] = []
         while self._ready and len(tasks) < count:

@@ -1,4 +1,4 @@
-"""What has been proposed and not yet answered, and in which lease period each claim was made."""
+"""The proposals under way, and the lease period in which each claim was made."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from node.state.entries import Claim, Entry
 from node.state.value import Result, Run
 
 PAUSE_US: Final = 250_000
-"""So long nothing is proposed again for a task or a run after a refusal, an unknown outcome, or an acceptance
-whose effect has not been seen."""
+"""Until the next proposal for a task or a run after a refusal, an unknown outcome, or an acceptance whose effect has
+not been observed."""
 
 _CLAIMS_REMEMBERED: Final = 10_000
 
@@ -52,11 +52,11 @@ class Flight:
 
     @property
     def claims(self) -> int:
-        """How many claims are under way: each may need a place."""
+        """How many claims are under way: each may need room."""
         return self._claims
 
     def free(self, key: Key, now_us: int) -> bool:
-        """Whether something may be proposed about it now."""
+        """Whether an entry may be proposed about `key` now."""
         if (rest := self._resting.get(key)) is not None:
             if now_us < rest.until_us:
                 return False
@@ -64,7 +64,7 @@ class Flight:
         return key not in self._under_way
 
     def proposed(self, entry: Entry, task: str, period: int) -> None:
-        """An entry about `task` sets out, in this lease period."""
+        """An entry about `task` is proposed, in this lease period."""
         self._under_way[key_of(entry)] = _UnderWay(entry, task)
         if isinstance(entry, Claim):
             self._claims += 1
@@ -74,7 +74,7 @@ class Flight:
                 del self._periods[next(iter(self._periods))]
 
     def saw(self, tasks: Collection[str] | None) -> None:
-        """A state was looked at in which these tasks (None: all) have changed: perhaps by what is under way."""
+        """A state was observed in which these tasks (None: all) have changed, perhaps by a proposal under way."""
         for under_way in self._under_way.values():
             under_way.seen = under_way.seen or tasks is None or under_way.task in tasks
         if any(rest.settled for rest in self._resting.values()):
@@ -85,10 +85,10 @@ class Flight:
             }
 
     def answered(self, entry: Entry, result: Result | None, now_us: int) -> tuple[str, int] | None:
-        """Its outcome: a result, or None where it is unknown (it may yet be applied).
+        """Take the outcome of an entry: a result, or None where it is unknown (it may still be applied).
 
-        Returns the task, and when to decide on it again: now if the state that is known has changed since; else
-        after a pause, unless the change comes before. None: the entry was not under way.
+        Returns the task, and when to decide on it again: now if its change has been observed; otherwise after a pause,
+        or when the change is observed. None: the entry was not under way.
         """
         key = key_of(entry)
         under_way = self._under_way.get(key)
@@ -108,8 +108,8 @@ class Flight:
     def period_of(self, run: Run) -> int | None:
         """The lease period in which the claim was proposed that holds `run`; None if that was not here.
 
-        The claim is known by its time, which the attempt bears: of a claim whose outcome stayed unknown and
-        one proposed again after a lapse, it tells which was accepted.
+        The claim is identified by its time, which the attempt has: a claim whose outcome stayed unknown differs by it
+        from one that was proposed again after a lapse.
         """
         if not run.attempts:
             return None
@@ -118,16 +118,16 @@ class Flight:
         return self._periods.get((run.task, None, at_us)) if known is None else known
 
     def rested(self) -> None:
-        """Nothing rests any more: the clock by which it did has been put back."""
+        """End all pauses: the clock by which they were set has been put back."""
         self._resting.clear()
 
     def rests_until_us(self, key: Key) -> int | None:
-        """When something may be proposed about it again after a refusal; None if it does not rest."""
+        """When the pause of `key` ends; None if it has none."""
         rest = self._resting.get(key)
         return None if rest is None else rest.until_us
 
     def wake_us(self, now_us: int) -> int | None:
-        """When the next rest is over."""
+        """When the next pause ends."""
         if self._resting:
             self._resting = {key: rest for key, rest in self._resting.items() if rest.until_us > now_us}
         return min((rest.until_us for rest in self._resting.values()), default=None)

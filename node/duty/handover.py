@@ -1,4 +1,4 @@
-"""Which continuous runs are to change hands (DESIGN.md, section 6): a few at a time, and after every failover."""
+"""Which continuous runs to hand over to their tasks' owners: a few at a time, and only when no failover waits."""
 
 from collections.abc import Collection
 from typing import Final
@@ -16,8 +16,8 @@ def hand_overs(
 ) -> list[str]:
     """The runs that their holders should now hand over to the owner of their task, `AT_A_TIME` at most.
 
-    Every member finds the same ones from the same state, and those that were handed over and not yet claimed
-    count too: so it is `AT_A_TIME` in the whole cluster, but for moments in which members' states differ.
+    Every member computes the same runs from the same state, and runs that were handed over and not yet claimed count
+    too: so there are `AT_A_TIME` in the whole cluster, except while members' states differ.
     """
     if any(_wanted(state, owners, run_id, now_us) for run_id in orphaned):
         return []
@@ -28,7 +28,7 @@ def hand_overs(
 
 
 def _wanted(state: State, owners: Owners, run_id: str, now_us: int) -> bool:
-    """Whether a run that nobody holds could be claimed by somebody now."""
+    """Whether a run that no member holds could be claimed now."""
     run = state.runs[run_id]
     return due_us(run, now_us) <= now_us and owners.owner(run.task) is not None
 

@@ -1,4 +1,4 @@
-"""The few runs that every step asks for, kept apart from the many that it does not."""
+"""Indexes of the few runs that every step needs."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from tasks.run import HELD
 
 
 class RunIndex:
-    """Active runs by what they matter for. Fed with the tasks that changed; each set holds run ids."""
+    """Active runs by the use that a step has for them; each set holds run ids."""
 
     def __init__(self, me: str) -> None:
         self._me = me
@@ -19,7 +19,7 @@ class RunIndex:
         """Of continuous tasks, held or waiting."""
 
     def feed(self, state: State, tasks: Iterable[str]) -> None:
-        """Take note of what became of the runs of `tasks`."""
+        """Update the runs of `tasks`, which have changed."""
         for task in tasks:
             for run_id in self._ids.pop(task, ()):
                 self._forget(run_id)

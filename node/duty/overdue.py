@@ -1,4 +1,4 @@
-"""What is due and has not begun, of all tasks, whoever owns them: what an alarm is raised for. Pure."""
+"""What is due and has not begun, of all tasks of all owners: the figure to alert on. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,11 +8,11 @@ from node.state.value import Run, State
 from tasks.run import HELD
 
 OVERDUE_US: Final = 1_000_000
-"""What has been due for less is on its way: its claim takes a few milliseconds, a failover about a second."""
+"""Due for less than this is not overdue: a claim takes a few milliseconds, a failover about a second."""
 
 EXACT_MAX: Final = 256
-"""Of more tasks than these whose time has come together, the time is taken that they were to be looked at, which takes
-no work: they are due, most likely, and those that are not are forgotten when they change.
+"""Where the time of more tasks than these comes together, the time that was set for each is taken, without computing it
+again: nearly all of them are due, and the others are forgotten when they change.
 """
 
 
@@ -25,18 +25,18 @@ class Overdue:
 
 
 class Late:
-    """Remembers since when something of a task is due. Fed with tasks as their time comes, and as they change."""
+    """Remembers since when something of a task is due. Updated as the time of tasks comes, and as they change."""
 
     def __init__(self) -> None:
         self._since_us: dict[str, int] = {}
 
     def come(self, state: State, tasks: list[tuple[int, str]]) -> None:
-        """The time of these tasks has come: each with that for which it was to be looked at (0: at once)."""
+        """The time of these tasks has come: each with the time that was set for it (0: at once)."""
         exact = len(tasks) <= EXACT_MAX
         for at_us, task in tasks:
             try:
                 since_us = unbegun_since_us(state, task) if exact or not at_us else at_us
-            except Exception:  # noqa: BLE001 - a mistake in Rota, which the decision on this task will show
+            except Exception:  # noqa: BLE001 - a bug in Rota, which the decision on this task will show
                 since_us = at_us or None
             if since_us is not None:
                 self._since_us.setdefault(task, since_us)
@@ -46,7 +46,7 @@ class Late:
         self._since_us.pop(task, None)
 
     def clear(self) -> None:
-        """Nothing that was known need hold any more."""
+        """Forget everything."""
         self._since_us.clear()
 
     def overdue(self, now_us: int) -> Overdue:
@@ -56,10 +56,9 @@ class Late:
 
 
 def unbegun_since_us(state: State, task: str) -> int | None:
-    """Since when, or from when on, something of `task` is due that nobody has begun; None: nothing is.
+    """Since when, or from when on, something of `task` is due that has not begun; None: nothing is.
 
-    What waits for its turn behind another run of its task is not due before that has ended, and an attempt that is to
-    be tried again not before its time.
+    A run that waits behind another run of its task is not due before that has ended, nor a retry before its time.
     """
     row = state.tasks.get(task)
     if row is None:

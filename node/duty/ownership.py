@@ -1,7 +1,7 @@
-"""Who owns what, for one state: the placement computed once, and then asked.
+"""The owner of each task, for one state: the placement is computed once, and then asked.
 
-A value like the state that it comes from, to be made off the event loop and read from any thread. What it takes
-from the tasks is kept from one epoch to the next, so that a member's death costs the placement alone.
+A value like the state that it comes from: it is made off the event loop and read from any thread. What is derived from
+the tasks is kept from one epoch to the next, so that after a member's death only the placement is computed.
 """
 
 from collections.abc import Collection
@@ -63,7 +63,7 @@ class Ownership:
         return Ownership(state, roll, columns, state.seats())
 
     def without(self, members: Collection[str]) -> "Ownership":
-        """The ownership as it would be, were these members down. Names of no members change nothing."""
+        """The ownership as it would be if these members were down. Unknown names change nothing."""
         slots = tuple(replace(slot, status="down") if slot.member in members else slot for slot in self._slots)
         return Ownership(self.state, self._roll, self._columns, slots)
 
@@ -72,13 +72,13 @@ class Ownership:
         return self._member(self._owners.get(task))
 
     def first(self, count: int) -> list[str]:
-        """The names of so many tasks, of those that were registered first."""
+        """The names of the first `count` tasks that were registered."""
         return list(islice(self._roll, count))
 
     def explain(self, task: str) -> list[Reason]:
-        """Why it is that one: pin, incumbent and succession up to the owner, each with a verdict.
+        """Why the task has this owner: pin, incumbent and succession up to the owner, each with a verdict.
 
-        This and what follows raise `KeyError` for a task that is not known.
+        This and the methods below raise `KeyError` for a task that is not known.
         """
         return because(self._slots, self._roll[task].placing, self._owners[task])
 
@@ -95,7 +95,7 @@ class Ownership:
         return load_of(self._placement, self._slots)
 
     def moves_to(self, after: "Ownership") -> list[Move]:
-        """The tasks whose owner is another in `after`, a preview of this ownership or what this is a preview of.
+        """The tasks whose owner is another in `after`; one of the two must be a preview of the other.
 
         Raises `ValueError` if `after` is of other tasks.
         """
@@ -128,7 +128,7 @@ def _updated(roll: _Roll, state: State, touched: Collection[str]) -> _Roll:
             updated[name] = entry  # keeps its place
         else:
             updated.pop(name, None)
-    # Registration numbers only grow: what is new comes after all that stands.
+    # Registration numbers only grow: a new task comes after all others.
     fresh = [entry for name, entry in changed.items() if entry is not None and name not in updated]
     updated.update((entry.placing.name, entry) for entry in sorted(fresh, key=itemgetter(0)))
     return updated

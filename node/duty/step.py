@@ -1,4 +1,4 @@
-"""What a duty is given and what it answers with: plain values."""
+"""The inputs and outputs of a duty's step: plain values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from node.state.value import Run
 
 
 class Owners(Protocol):
-    """Who owns what, as computed from some recent state."""
+    """The owners of tasks, as computed from some recent state."""
 
     def owner(self, task: str, /) -> str | None:
-        """The member that is to do `task`; None if none may, or if the task is not known."""
+        """The member that owns `task`; None if no member may run it, or if the task is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ Order = Launch | CancelWork | HandOver | KillAttempt
 
 @dataclass(frozen=True, slots=True)
 class WaitsForRoom:
-    """Due, owned by this member, and without a place to run. `run_id` None: an occurrence not yet claimed."""
+    """Due, owned by this member, and without room to run. `run_id` None: an occurrence not yet claimed."""
 
     task: str
     run_id: str | None
@@ -82,8 +82,8 @@ class WaitsForRoom:
 class Step:
     """What to do now: entries to propose (each to be answered), orders to the runner, and when to step again.
 
-    `wake_us` None: when something changes. `undecided`: tasks of mine that could not be decided on, which is a mistake
-    in Rota, and what was raised; they are tried again and again.
+    `wake_us` None: when something changes. `undecided`: own tasks whose decision failed, which is a bug in Rota, and
+    what was raised; their decisions are retried.
     """
 
     entries: tuple[Entry, ...] = ()

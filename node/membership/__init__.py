@@ -1,1 +1,1 @@
-"""A member's coming and going: let in, joined, marked down and back, drained, removed, and the lead among them."""
+"""A member's life in its cluster: added, joined, marked down and back, drained, removed; and which member leads."""

@@ -1,16 +1,16 @@
-"""A node whose ROTA_MEMBERS names a running cluster that does not know it asks to be let in (ROTA_AUTO_JOIN), or says
-which command lets it in.
+"""A node that is not a member of the running cluster in its ROTA_MEMBERS asks to be added (ROTA_AUTO_JOIN), or logs the
+command that adds it.
 
-Only the newcomer has a setting. Whoever holds the members' secret can let a member in anyway, so a switch on the other
-side would protect nothing. What keeps a node from coming in by mistake is that it is off unless set: a data folder that
-was lost makes no newcomer of a member (the cluster knows it), and one that was removed finds that in its folder.
+Only the new node has a setting. Any holder of the members' secret can add a member anyway, so a switch on the other
+side would protect nothing. The setting is off by default, so that no node joins by mistake: a member that lost its data
+folder is still known to the cluster, and a removed member finds its removal in its folder.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
-from random import uniform
+from random import Random, SystemRandom
 from typing import Any, Final, Protocol
 
 from node.client import ApiProblem, Unreachable
@@ -21,12 +21,12 @@ _log = logging.getLogger("rota.membership")
 
 POLL_S: Final = 0.5
 PAUSE_S: Final = 1.0
-"""Between two tries, at first; it doubles up to `PAUSE_S_MAX`. The cluster takes one change of members at a time, so of
-two newcomers one has to ask again."""
+"""Between two tries, at first; it doubles up to `PAUSE_S_MAX`. The cluster takes one change of members at a time, so
+one of two new nodes has to ask again."""
 
 PAUSE_S_MAX: Final = 10.0
 REFUSED_S: Final = 60.0
-"""Between two tries, after an answer that stays the same until somebody changes a setting."""
+"""Between two tries, after an answer that stays the same until a setting is changed."""
 
 _FINAL: Final = (400, 401, 403, 404, 413, 415, 421, 422)
 
@@ -39,10 +39,10 @@ class JoinTarget(Protocol):
 
 
 class AutoJoin:
-    """How the node `me` comes into the cluster that its list, `listed`, names.
+    """Has the node `me` added to the cluster that its list, `listed`, names.
 
     `asks`: whether it asks by itself. `outlook` tells what this node waits for (`node.raft.founding`). `cluster` makes
-    a client for the APIs at some URLs, which signs with the members' secret.
+    a client for the APIs at some URLs, which signs with the members' secret. `rng` spreads the tries of several nodes.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class AutoJoin:
         outlook: Callable[[], Outlook],
         cluster: Callable[[list[str]], JoinTarget],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        rng: Random | None = None,
     ) -> None:
         self._me = me
         self._listed = listed
@@ -60,11 +61,12 @@ class AutoJoin:
         self._outlook = outlook
         self._cluster = cluster
         self._sleep = sleep
+        self._rng = rng or SystemRandom()
         self._remedy = ""
 
     @property
     def outlook(self) -> Outlook:
-        """What this node waits for, and what is done about it, or is to be done."""
+        """What this node waits for, with what it does about it, or what an operator has to do."""
         outlook = self._outlook()
         return replace(outlook, remedy=self._remedy) if isinstance(outlook, ClusterElsewhere) else outlook
 
@@ -77,22 +79,22 @@ class AutoJoin:
                 known = outlook is None or (isinstance(outlook, ClusterElsewhere) and outlook.knows_me)
                 if self._remedy and known:
                     self._remedy, pause_s = "", PAUSE_S
-                    _log.info("%s has been let in", self._me.id)
+                    _log.info("%s has been added to the cluster", self._me.id)
                 await self._sleep(POLL_S)
                 continue
             if not self._asks:
                 self._say(logging.WARNING, f"let it in with: {self._command(outlook)} (or set ROTA_AUTO_JOIN=1 here)")
                 await self._sleep(POLL_S)
                 continue
-            again_s = await self._ask(outlook, pause_s * uniform(0.75, 1.25))
+            again_s = await self._ask(outlook, pause_s * self._rng.uniform(0.75, 1.25))
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
             await self._sleep(again_s)
 
     async def _ask(self, outlook: ClusterElsewhere, pause_s: float) -> float:
-        """Ask once. How long to wait before the next look, in seconds."""
+        """Ask once. How many seconds to wait before the next poll."""
         urls = [_url(seed) for seed in self._reached(outlook)]
         if not urls:
-            self._say(logging.WARNING, f"ROTA_MEMBERS says where none of its members is: {self._command(outlook)}")
+            self._say(logging.WARNING, f"ROTA_MEMBERS has the address of none of its members: {self._command(outlook)}")
             return REFUSED_S
         self._say(logging.INFO, "it asks to be let in (ROTA_AUTO_JOIN)")
         try:

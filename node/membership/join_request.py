@@ -1,4 +1,4 @@
-"""A new node asks a running cluster to let it in (ROTA_JOIN): who the members are, and to be one of them."""
+"""A new node asks a running cluster for its members, and to be added to them (ROTA_JOIN)."""
 
 import asyncio
 import logging
@@ -16,11 +16,11 @@ PAUSE_S: Final = 0.5
 TRIES: Final = 120
 
 _FINAL: Final = (400, 401, 404, 413, 415, 421, 422)
-"""Answers that stay the same when one asks again."""
+"""Statuses of answers that a retry does not change."""
 
 
 class NotLetIn(Exception):
-    """The cluster does not take this node. The message says why, and what to do."""
+    """The cluster does not add this node. The message says why, and what to do."""
 
 
 class ClusterApi(Protocol):
@@ -36,7 +36,7 @@ class ClusterApi(Protocol):
 def let_in_as(
     node: str, url: str, cluster: ClusterApi, sleep: Callable[[float], None] = time.sleep, tries: int = TRIES
 ) -> Seed:
-    """Where `node` is to be, by the members of the cluster at `url`: they let it in before it was started.
+    """The address of `node` by the members of the cluster at `url`, which added it before it was started.
 
     Raises `NotLetIn`.
     """
@@ -51,28 +51,26 @@ def let_in_as(
 
 
 class JoinRequest:
-    """How `me` comes into the cluster at `url`. `cluster` signs with the members' secret, so that it is known at once
-    whether the secrets are the same.
-    """
+    """Asks the cluster at `url` to add `me`. `cluster` signs with the members' secret: a wrong secret shows at once."""
 
     def __init__(self, me: Seed, url: str, cluster: ClusterApi) -> None:
         self._me = me
         self._url = url
         self._cluster = cluster
         self.cluster_id = ""
-        """Which cluster it is, once its `members` are known."""
+        """The cluster's id, once `members` has returned."""
 
     def members(self, sleep: Callable[[float], None] = time.sleep, tries: int = TRIES) -> tuple[Seed, ...]:
-        """The members there are, and `me`. Raises `NotLetIn`."""
+        """The members of the cluster, and `me`. Blocks. Raises `NotLetIn`."""
         roster = _founded(self._me.id, self._url, self._cluster, sleep, tries)
         self.cluster_id = roster.cluster_id
         return roster.members if self._among(roster) else (*roster.members, self._me)
 
     async def enter(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, tries: int = TRIES) -> None:
-        """Ask to be a member. Raises `NotLetIn`.
+        """Ask to be added. Raises `NotLetIn`.
 
-        To be called when this node's Raft listens: where it is needed for a majority from then on (the second member
-        of two), the others could decide nothing until it takes part.
+        Called when this node's Raft listens: where it is needed for a majority from then on (the second member of two),
+        the cluster has no quorum until it takes part.
         """
         why = ""
         for _ in range(tries):
@@ -80,7 +78,7 @@ class JoinRequest:
                 await asyncio.to_thread(self._ask)
                 return
             except (ApiProblem, Unreachable) as error:
-                why = str(error)  # a change is under way, or its outcome is unknown: look again
+                why = str(error)  # a change is under way, or its outcome is unknown: retry
             await sleep(PAUSE_S)
         raise _not_in_time(self._me.id, self._url, why)
 
@@ -100,7 +98,7 @@ class JoinRequest:
             raise
 
     def _among(self, roster: Roster) -> bool:
-        """Whether `me` is a member. Raises `NotLetIn` where somebody else is in its place."""
+        """Whether `me` is a member. Raises `NotLetIn` where another node has its name or its address."""
         me = self._me
         for one in roster.members:
             if one.id == me.id and one != me:
@@ -114,7 +112,7 @@ class JoinRequest:
 
 
 def _founded(node: str, url: str, cluster: ClusterApi, sleep: Callable[[float], None], tries: int) -> Roster:
-    """The members of a cluster that there is. Raises `NotLetIn` if it is not there in time for `node`."""
+    """The members of a cluster that has been founded. Raises `NotLetIn` if it is not within `tries`."""
     why = ""
     for turn in range(tries):
         try:

@@ -76,7 +76,7 @@ class Leaving:
                 _log.warning("marking this member down was refused: %s", result.detail)
 
     async def _drain(self) -> None:
-        """Own nothing from now on. Otherwise the runs that have stopped would come back to this member."""
+        """Own nothing from now on. Otherwise a run that has stopped here would wait for those that have not."""
         member = self._port.state().members.get(self._port.me)
         if member is None or member.status != "up" or self._port.standing() is None:
             return

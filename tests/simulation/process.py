@@ -84,18 +84,18 @@ class Process:
         members = tuple(seed_of(name) for name in disk.first_members)
         configured = {seed.id: (seed.host, seed.raft_port) for seed in members}
         ports = CorePorts(
-            self.raft,
-            self,
-            self.runner,
-            self.beats,
-            self,
-            self._on_loop,
-            self,
-            self,
-            world.rng,
-            self._join_of,
-            self._order_of,
-            self._keep_addresses,
+            raft=self.raft,
+            machine=self,
+            runner=self.runner,
+            heartbeat=self.beats,
+            clock=self,
+            loop=self._on_loop,
+            placement=self,
+            observer=self,
+            rng=world.rng,
+            join_of=self._join_of,
+            order_of=self._order_of,
+            keep_addresses=self._keep_addresses,
         )
         settings = CoreSettings(me, disk.session, MAX_RUNS, members, configured, disk.agreed)
         self.core = Core(settings, ports, connect=self._connect)

@@ -50,8 +50,19 @@ class Ports(Runner):
 
     def core(self) -> Core:
         ports = CorePorts(
-            self, self, self, self, self, self, self, self, Random(1), self._join, self._order, self._keep
-        )  # fmt: skip
+            raft=self,
+            machine=self,
+            runner=self,
+            heartbeat=self,
+            clock=self,
+            loop=self,
+            placement=self,
+            observer=self,
+            rng=Random(1),
+            join_of=self._join,
+            order_of=self._order,
+            keep_addresses=self._keep,
+        )
         return Core(CoreSettings("a", 1, 4, ()), ports)
 
     # Raft

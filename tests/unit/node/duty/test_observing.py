@@ -1,12 +1,12 @@
 """All tasks have changed, or very many: they are looked at a few at a time, and none is left out."""
 
-from node.duty.duty import LOOKS_A_STEP, Duty
+from node.duty.duty import SCHEDULED_A_STEP, Duty
 from node.state.entries import Claim
 from node.state.value import State
 from tests.unit.node.duty.given import LEASE, NOW, Owners, S, task, world
 
 EVERY = {"every_s": 10}
-MANY = 3 * LOOKS_A_STEP + 1
+MANY = 3 * SCHEDULED_A_STEP + 1
 
 
 def many(count: int = MANY, since_us: int = NOW - 10 * S) -> State:
@@ -29,7 +29,7 @@ def test_a_step_looks_at_so_many_and_asks_for_the_next_one() -> None:
     one.observe(many(), Owners(), None)
     # Seen in `look`, and again at the beginning of the step; the rest is not known to be due yet.
     first, at_once = claimed(one, 1)
-    assert 0 < len(first) <= 2 * LOOKS_A_STEP
+    assert 0 < len(first) <= 2 * SCHEDULED_A_STEP
     assert at_once == 1
     rest, _ = claimed(one, 20)
     assert len(first | rest) == MANY
@@ -41,7 +41,7 @@ def test_it_is_looked_at_without_a_lease_too() -> None:
     steps = 1
     while one.step(NOW, None, {}, 8).wake_us == NOW:
         steps += 1
-    assert MANY // LOOKS_A_STEP <= steps <= MANY // LOOKS_A_STEP + 2
+    assert MANY // SCHEDULED_A_STEP <= steps <= MANY // SCHEDULED_A_STEP + 2
     assert claimed(one, 10)[0] == set(many().tasks)
 
 

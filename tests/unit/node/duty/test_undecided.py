@@ -1,4 +1,4 @@
-"""A task that cannot be decided on, which is a mistake in Rota, keeps no other from being done."""
+"""A task that cannot be decided on, which is a bug in Rota, keeps no other from being done."""
 
 from collections.abc import Iterable
 from dataclasses import replace

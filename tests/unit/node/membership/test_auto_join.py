@@ -63,7 +63,7 @@ def test_it_asks_the_members_that_have_been_heard_until_it_is_let_in(caplog: pyt
     )
     assert "the change of node-5 is not finished" in newcomer.shown[1]
     assert caplog.text.count("the change of node-5 is not finished") == 1
-    assert caplog.text.count("node-4 has been let in") == 1
+    assert caplog.text.count("node-4 has been added to the cluster") == 1
 
 
 def test_it_says_the_one_command_that_is_lacking_and_goes_on_once_that_was_given(
