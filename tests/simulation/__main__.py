@@ -20,7 +20,7 @@ from tests.simulation.rules import Rules
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--histories", type=int, default=0, help="so many, from --first on")
+    parser.add_argument("--histories", type=int, default=0, help="how many, from --first on")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", help="only these of the seed's faults, by their places")

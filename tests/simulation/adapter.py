@@ -122,7 +122,7 @@ class Adapter:
         self._woken = False
         self.members = frozenset(self.raft.disk.members)
         now_s = self._world.clock_s(self.me)
-        self._look(now_s)
+        self._update_role(now_s)
         self._send(now_s)
         for waiting, error in self._proposals.expire(now_s):
             waiting.future.set_exception(error)
@@ -130,7 +130,7 @@ class Adapter:
         if self._changes:
             self._step_changes(now_s)
 
-    def _look(self, now_s: float) -> None:
+    def _update_role(self, now_s: float) -> None:
         raft, before = self.raft, self.role
         quorum = raft.has_quorum
         leader = self.me if raft.leading else raft.leader if quorum else None
@@ -159,7 +159,7 @@ class Adapter:
         self._world.send(self.me, leader, "raft", lambda: self._peer(leader).asked(packed, proposals))
 
     def asked(self, packed: bytes, proposals: list[Proposal]) -> None:
-        """Proposals have come to whom their proposer takes for the leader."""
+        """Proposals have come to the member that their proposer takes for the leader."""
         if self.raft.put(Entry(0, "proposals", packed)):
             for proposal in proposals:
                 self.on_propose(proposal)

@@ -22,7 +22,7 @@ CHANGED_S: Final = 8.0
 """A change of the settings is in force by then (`node.liveness.timeouts`)."""
 
 WORD_S: Final = 0.05
-"""So long after the first message of a word, the same word may still be on its way out."""
+"""After the first message of a proposal, others of the same proposal may follow for this long."""
 
 
 class Ambushes:
@@ -43,7 +43,7 @@ class Ambushes:
         self._cluster.traps["taken", Claim] = strike
 
     def old_leader(self, fault: Fault) -> None:
-        """Who leads is cut off together with another member, and grants it leases for as long as it may, which is
+        """The leader is cut off together with another member, and grants it leases for as long as it may, which is
         long: the others have had the next leader by then.
         """
 
@@ -127,7 +127,7 @@ class Ambushes:
         self._cluster.traps[moment, MarkDown] = strike
 
     def _once(self, word: type[Entry], strike: Trap) -> None:
-        """At the next such word of somebody who does not lead: a leader's own is not under way."""
+        """At the next such proposal of a member that does not lead: a leader's own is not under way."""
 
         def said(process: Process) -> None:
             if process.adapter.raft.leading:

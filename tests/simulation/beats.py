@@ -13,7 +13,7 @@ from node.liveness.view import Peer, View
 from tests.simulation.world import World
 
 KNOCK_S = 1.0
-"""How long a knock that nobody answers waits."""
+"""How long a probe waits that is not answered."""
 
 TURN_S = 0.001
 """Between two turns at least."""

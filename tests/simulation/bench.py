@@ -22,7 +22,7 @@ from tests.simulation.world import World
 
 LIMITS = AttemptLimits(stop_s=2.0, hand_over_s=3.0)
 LAG_S = 0.2
-"""So late may a supervisor be with what is due, under load; and so long may a killed process take to be gone."""
+"""How late a supervisor may act under load; and how long a killed process may take to be gone."""
 
 LATE_SHARE = 0.15
 LENGTHS_S = (0.3, 1.0, 2.5, 6.0, 15.0)

@@ -26,7 +26,7 @@ TRIES = 3
 
 
 class Clients:
-    """The tasks of a history, and those who change them."""
+    """The tasks of a history, and the clients that change them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._rng = cluster, cluster.world.rng

@@ -24,7 +24,7 @@ Trap = Callable[[Process], None]
 class Cluster:
     """All of it. `names` are the members that there are or are to be; `processes` the latest process of each.
 
-    `waiting` are nodes that run with a longer list than the members', and are let in by nobody.
+    `waiting` are nodes that run with a longer list than the members', and are added by no member.
     """
 
     def __init__(self, world: World, rules: Rules, members: int) -> None:
@@ -108,7 +108,7 @@ class Cluster:
         return True
 
     def counts_on(self, name: str) -> bool:
-        """Whether Raft does, as a member knows it, or whom a member counts on: who is down may come back and lead."""
+        """Whether a voter's Raft has it as a member, or that of another such member, which may come back and lead."""
         known, votes = set(self.ledger.state.members), self.voters()
         while more := {one for other in known.intersection(votes) for one in self.disks[other].members} - known:
             known |= more
@@ -156,6 +156,6 @@ class Cluster:
 
     @property
     def leader(self) -> str | None:
-        """Who leads in the latest term, as far as is known."""
+        """The leader of the latest term, as far as is known."""
         leading = [process for process in self.running if process.adapter.raft.leading]
         return max(leading, key=lambda process: process.disk.term).me if leading else None

@@ -65,7 +65,7 @@ class Disk:
         return self.log[index - self.base - 1]
 
     def after(self, index: int, most: int) -> list[Entry]:
-        """The entries that follow `index`, so many at most."""
+        """The entries that follow `index`, as many at most."""
         return self.log[index - self.base : index - self.base + most]
 
     @property

@@ -25,6 +25,7 @@ class Faults:
             cluster.start(name)
         for process in cluster.running:
             process.adapter.raft.slow_disk(0.0, 0.0)
+            process.has_wrong("disk", None)
 
     # -- the network
 
@@ -55,7 +56,7 @@ class Faults:
             self._world.cut(other, name, fault.for_s)
 
     def cut_leader(self, fault: Fault) -> None:
-        """Who leads is cut off: from all, or one way."""
+        """The leader is cut off: from all, or one way."""
         leader = self._cluster.leader
         if leader is None:
             return
@@ -71,7 +72,7 @@ class Faults:
         self._slow(self._name(fault.who), fault)
 
     def slow_leader(self, fault: Fault) -> None:
-        """The same of who leads."""
+        """The same of the leader."""
         if (leader := self._cluster.leader) is not None:
             self._slow(leader, fault)
 
@@ -93,11 +94,11 @@ class Faults:
                 self._world.slow_down(other, name, lane, by_s, fault.for_s)
 
     def isolate(self, name: str, for_s: float) -> None:
-        """A member reaches nobody."""
+        """A member reaches no other."""
         self.cut_off({name}, for_s)
 
     def cut_off(self, names: set[str], for_s: float) -> None:
-        """Some members reach one another, and nobody else."""
+        """Some members reach one another, and no others."""
         if self._healed:
             return
         for one in sorted(names):
@@ -113,7 +114,7 @@ class Faults:
         self._world.stop(self._name(fault.who), LANES, fault.for_s)
 
     def pause_leader(self, fault: Fault) -> None:
-        """The same of who leads."""
+        """The same of the leader."""
         if (leader := self._cluster.leader) is not None:
             self._world.stop(leader, LANES, fault.for_s)
 
@@ -126,7 +127,7 @@ class Faults:
         self.fell(self._name(fault.who), fault.for_s)
 
     def crash_leader(self, fault: Fault) -> None:
-        """The same of who leads."""
+        """The same of the leader."""
         if (leader := self._cluster.leader) is not None:
             self.fell(leader, fault.for_s)
 
@@ -173,8 +174,17 @@ class Faults:
             self._world.at(back_s, lambda: self._cluster.start(process.me))
 
     def slow_disk(self, fault: Fault) -> None:
-        """A disk takes its time to make things durable."""
-        self._cluster.processes[self._name(fault.who)].adapter.raft.slow_disk(fault.for_s, 1.5 * fault.much)
+        """A disk takes its time to make things durable; or it is full, too, and its member drains itself."""
+        name = self._name(fault.who)
+        process = self._cluster.processes[name]
+        process.adapter.raft.slow_disk(fault.for_s, 1.5 * fault.much)
+        if self._world.machines[name].running and fault.other % 2:
+            process.has_wrong("disk", "no room")
+            self._world.at(self._world.now_s + fault.for_s, lambda: self._has_room(process))
+
+    def _has_room(self, process: Process) -> None:
+        if process in self._cluster.running:
+            process.has_wrong("disk", None)
 
     def clock(self, fault: Fault) -> None:
         """A wall clock is wrong for a while: by an hour, or by a little."""
@@ -195,7 +205,7 @@ class Faults:
         if self._world.machines[name].running:
             self._cluster.processes[name].adapter.raft.rise()
 
-    # -- who
+    # -- choosing members
 
     def _name(self, number: int) -> str:
         names = self._cluster.names

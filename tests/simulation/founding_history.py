@@ -3,7 +3,7 @@
 Nodes are started again with other lists, shorter ones too; lose their folders; are told by hand to found without
 others; what they say arrives late, or never. An election is modelled by what it must have: members that are all bound
 to one founding as the candidate knows, and votes of a majority of them, each kept on its disk. A cluster that was so
-elected is told of by those who voted; the others may hear of it late.
+elected is reported by its voters; the others may hear of it late.
 
 What must hold: of all foundings that came to a cluster, no two have a folder in common.
 """

@@ -7,7 +7,7 @@ from tests.simulation.world import World
 
 
 class Above(Protocol):
-    """Who is told, in Raft's thread, what has been decided."""
+    """What Raft calls, in its thread, with what has been decided."""
 
     def applied(self, index: int, entry: Entry) -> None:
         """An entry is committed."""

@@ -12,12 +12,12 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.process import MAX_RUNS
 
 SOON_US = 3_000_000
-"""In a cluster that is well, what is due is dealt with within so long."""
+"""In a cluster that is well, what is due is dealt with in this time."""
 
 DRY_S = 120.0
 
 LAST_WORD_S = 3.0
-"""A word of before the healing may come at the very end; the operators look every second for who is drained by it."""
+"""A drain from before the healing may be applied at the very end; the operators undo it within a second."""
 
 
 class Healed:
@@ -27,7 +27,7 @@ class Healed:
         self._cluster, self._clients, self._world = cluster, clients, cluster.world
 
     def judge(self) -> None:
-        """Everybody is well; nothing is left lying; and with nothing new, all that is there comes to its end."""
+        """Every member is well; nothing is left undone; and with nothing new, every run comes to its end."""
         self._drain_nobody()
         self._members()
         self._waiting()
@@ -58,17 +58,17 @@ class Healed:
                 self._world.wrong(f"{process.me} has been well for long, and is not ready")
 
     def _waiting(self) -> None:
-        """Whoever was let in by nobody knows of the cluster, and is not ready."""
+        """A node that was added by no member knows of the cluster, and is not ready."""
         for name in self._cluster.waiting:
             adapter, cluster_id = self._cluster.processes[name].adapter, self._cluster.ledger.state.cluster_id
             outlook = adapter.raft.outlook
             if adapter.role.ready or not isinstance(outlook, ClusterElsewhere) or outlook.cluster_id != cluster_id:
-                self._world.wrong(f"{name} was let in by nobody, and does not wait for {cluster_id}: {outlook}")
+                self._world.wrong(f"{name} was added by no member, and does not wait for {cluster_id}: {outlook}")
 
     def _nothing_is_stuck(self) -> None:
         state, now_us = self._cluster.ledger.state, self._world.true_us
         owners = Ownership.of(state)
-        # Who has no room left comes to it when something has ended; that it does, `_runs_dry` shows.
+        # A member without room claims when one of its runs has ended; `_runs_dry` checks that it does.
         held = Counter(run.node for run in state.runs.values() if run.state in HELD)
         able = {name for name in state.tasks if (owner := owners.owner(name)) and held[owner] < MAX_RUNS}
         for run in state.runs.values():
@@ -84,7 +84,7 @@ class Healed:
             if (held is None or held.token != run.token) and run.attempts[-1].claimed_at_us < now_us - SOON_US:
                 self._world.wrong(f"{run.run_id} is held by {run.node} under token {run.token}, which does not run it")
         elif run.state == "orphaned" and run.due_us < now_us - SOON_US and run.task in state.tasks:
-            self._world.wrong(f"nobody takes up {run.run_id}, orphaned")
+            self._world.wrong(f"no member claims {run.run_id}, orphaned")
 
     def _task(self, state: State, name: str, row: TaskRow, now_us: int) -> None:
         active = [state.runs[one] for one in state.runs_of.get(name, ())]
@@ -96,13 +96,13 @@ class Healed:
             waits_us = max(first.due_us, first.created_at_us, *lost_us)
             if waits_us < now_us - SOON_US:
                 self._world.wrong(
-                    f"nobody claims {first.run_id}, {first.state}, due {(now_us - waits_us) / 1e6:.1f} s ago"
+                    f"no member claims {first.run_id}, {first.state}, due {(now_us - waits_us) / 1e6:.1f} s ago"
                 )
         if row.paused or not spec.enabled or active or lately:
             return
         due_us = next(occurrences(spec.schedule, row.since_us, row.through_us), None)
         if due_us is not None and due_us < now_us - SOON_US - (2_000_000 if spec.continuous else 0):
-            self._world.wrong(f"nobody deals with {name}, due {(now_us - due_us) / 1e6:.1f} s ago")
+            self._world.wrong(f"no member deals with {name}, due {(now_us - due_us) / 1e6:.1f} s ago")
 
     def _runs_dry(self) -> None:
         """With nothing new, every run comes to its end; a continuous one may go on."""

@@ -168,7 +168,7 @@ class Judge:
             self._world.wrong(f"{after.id} goes from incarnation {before.incarnation} to {after.incarnation}")
 
     def _seats(self, slots: tuple[str | None, ...], after: State) -> None:
-        """Slots are never renumbered; who comes takes the lowest vacant one."""
+        """Slots are never renumbered; a new member takes the lowest vacant one."""
         if len(after.slots) < len(slots):
             self._world.wrong(f"there were {len(slots)} slots, and now there are {len(after.slots)}")
         for slot, member in enumerate(after.slots):

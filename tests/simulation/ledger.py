@@ -61,7 +61,7 @@ class Ledger:
         return line
 
     def ownership(self, me: str, state: State, before: Ownership, touched: frozenset[str] | None) -> Ownership:
-        """The placement of a state as a member computes it; whoever comes to it must find the same (invariant 5)."""
+        """The placement of a state as a member computes it; every member must find the same (invariant 5)."""
         mine = before.follow(state, touched)
         known = self._owners.setdefault(state.epoch, mine)
         if mine is not before and mine is not known:

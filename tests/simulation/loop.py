@@ -11,7 +11,7 @@ from tests.simulation.world import World
 T = TypeVar("T")
 
 ROUNDS_MAX = 5_000
-"""So many callbacks at one moment: the loop would be blocked."""
+"""Callbacks at one moment that would block a real loop."""
 
 
 class Loop:

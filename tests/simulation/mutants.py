@@ -93,7 +93,7 @@ def never_freezes(life: AttemptLife, now_s: float) -> tuple[AttemptLife, list[Ac
 
 
 def any_leadership(draft: Draft, entry: entries.MarkDown) -> Result:
-    """Whoever has led may mark down."""
+    """A member that has led before may mark down."""
     return members.mark_down(draft, replace(entry, term=draft.lead.term))
 
 
@@ -151,7 +151,7 @@ def nothing_is_lost(draft: Draft, member: str, at_us: int) -> None:
 
 
 def beside_the_vacant(draft: Draft, entry: entries.AddMember) -> Result:
-    """Who comes takes a new slot, though one is vacant."""
+    """A new member takes a new slot, though one is vacant."""
     slot = len(draft.slots)
     draft.slots = (*draft.slots, entry.seed.id)
     draft.put_member(Member(entry.seed.id, slot, entry.seed.host, 1, 2, since_us=entry.at_us))
@@ -160,7 +160,7 @@ def beside_the_vacant(draft: Draft, entry: entries.AddMember) -> Result:
 
 
 def closing_ranks(draft: Draft, member: Member) -> None:
-    """Who comes after a member that goes moves up."""
+    """When a member goes, those in later slots move up."""
     draft.members = draft.members.delete(member.id)
     draft.slots = tuple(one for one in draft.slots if one != member.id)
     draft.placing_changed = True
@@ -230,7 +230,7 @@ def founded_by_majority() -> Iterator[None]:
 
 
 def keeps_its_list(_disk: Disk, _members: tuple[str, ...]) -> None:
-    """Whoever begins with an empty log takes its own list for the members with which the cluster's log begins."""
+    """A member that begins with an empty log takes its own list for the members with which the cluster's log begins."""
 
 
 class Always:

@@ -1,4 +1,4 @@
-"""Those who run a cluster: members drain, leave, are replaced and come, while it is in trouble."""
+"""The operators of a cluster: members drain, leave, are replaced and come, while it is in trouble."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -35,7 +35,7 @@ class Operators:
         self._healed = True
 
     def watch(self) -> None:
-        """Who is no member any more is taken away after a while, however it came to go."""
+        """A node that is no member any more is taken away after a while, however it came to go."""
         members = self._cluster.ledger.state.members
         for name, member in members.items():
             if self._healed and member.drained:
@@ -51,7 +51,7 @@ class Operators:
         self._world.at(self._world.now_s + OPERATOR_S, self.watch)
 
     def _send_away(self, name: str) -> None:
-        """A word of before has let somebody in who had gone again: it is removed once more."""
+        """A late AddMember has added a node that had gone: it is removed once more."""
         running = self._cluster.running
         if running:
             process = running[int(self._world.now_s) % len(running)]
@@ -132,7 +132,7 @@ class Operators:
             self._join()
 
     def grow(self, fault: Fault) -> None:
-        """One node or two are started whose list names the members and themselves; nobody lets them in."""
+        """One node or two are started whose list names the members and themselves; no member adds them."""
         cluster = self._cluster
         if self._healed or cluster.waiting:
             return
@@ -146,7 +146,7 @@ class Operators:
 
     @property
     def settled(self) -> bool:
-        """Whether nobody comes or goes, or is being put up again: two at once may leave no majority of disks.
+        """Whether no member comes or goes, or gets a new disk: two at once may leave no majority of disks.
 
         Nor do two members, where one of three has gone and its successor has not come yet, if one of them is lost.
         """
@@ -155,7 +155,7 @@ class Operators:
         return self.changing is None and stay and self._cluster.all_remember
 
     def _may_go(self, least: int) -> bool:
-        """Whether operators may remove somebody, of so many members at least."""
+        """Whether operators may remove a member: there are `least` at least."""
         return self.settled and len(self._cluster.ledger.state.members) >= least
 
     def _remove(self, name: str, then: Callable[[], None]) -> None:
@@ -166,7 +166,7 @@ class Operators:
         self._removal(name, TRIES, then)
 
     def _removal(self, name: str, left: int, then: Callable[[], None]) -> None:
-        """Ask one member after another to remove it, until it is gone; whoever is impatient keeps it."""
+        """Ask one member after another to remove it, until it is gone; after `left` tries it is kept."""
         cluster, world = self._cluster, self._world
         if name in cluster.names and cluster.ledger.state.members and name not in cluster.ledger.state.members:
             self.changing = None
@@ -183,7 +183,7 @@ class Operators:
         world.at(world.now_s + OPERATOR_S, lambda: self._removal(name, left - 1, then))
 
     def _join(self) -> None:
-        """Who comes counts for the majority at once, and votes once it has caught up: so all others must be able to."""
+        """A new member counts for the majority before it votes: so all others must be able to vote."""
         cluster = self._cluster
         if self._healed:
             return

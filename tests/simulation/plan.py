@@ -33,7 +33,7 @@ class Fault:
 class Plan:
     """A history's cluster and what is to befall it, in the order of time.
 
-    `first_s`: when each member is first started; `wrong_lists`: those whose list names somebody that there is not,
+    `first_s`: when each member is first started; `wrong_lists`: those whose list names a node that does not exist,
     until it is mended.
     """
 

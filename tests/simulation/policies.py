@@ -1,6 +1,6 @@
 """What becomes of due occurrences and of runs, held against what their tasks' policies say (DESIGN.md, section 8).
 
-Who proposes has seen a state that may be a moment old: it is asked by that one whether the proposal was right.
+A proposer has seen a state that may be a moment old: the proposal is judged by that state.
 """
 
 from itertools import islice, takewhile
@@ -14,7 +14,7 @@ from tasks.schedule import occurrences
 from tests.simulation.world import World
 
 LOOKED = 4000
-"""So many due occurrences are looked at, more than a clock that is an hour off makes due here."""
+"""Due occurrences that are looked at: more than a clock that is an hour off makes due here."""
 
 Settling = Claim | Enqueue | SkipOccurrences
 
@@ -49,11 +49,11 @@ class Policies:
         if isinstance(entry, Cancel) and entry.why == "replaced":
             return [fault_of_replacing(state, entry) for state in seen]
         if isinstance(entry, Settling) and getattr(entry, "run_id", None) is None:
-            return [fault_of(state, entry) for state in seen] or ["nobody has proposed it"]
+            return [fault_of(state, entry) for state in seen] or ["no member has proposed it"]
         return []
 
     def _let_go(self, then: Run, now: Run) -> None:
-        """A run that was held is left to whoever takes it next: it must have another attempt."""
+        """A run that was held is free to be claimed: it must have another attempt."""
         spec = now.spec
         if now.state == "orphaned":
             if spec.failover.resume == "abandon" or now.orphanings >= spec.failover.max:
@@ -70,7 +70,7 @@ class Policies:
         if ended.state == "abandoned" and spec.failover.resume != "abandon" and run.orphanings < spec.failover.max:
             self._world.wrong(f"{run.run_id} is abandoned after {run.orphanings} of {spec.failover.max} losses")
         if ended.state == "cancelled" and run.cancelling is None and run.attempts[-1].state != "cancelled":
-            self._world.wrong(f"{run.run_id} is cancelled, and nobody asked for it")
+            self._world.wrong(f"{run.run_id} is cancelled, and no client asked for it")
         if ended.state == "failed" and run.failures < spec.retry.attempts and run.attempts[-1].error != "it failed":
             self._world.wrong(
                 f"{run.run_id} has failed for good after {run.failures} of {spec.retry.attempts} attempts"

@@ -23,7 +23,7 @@ from tests.simulation.shrink import report
 
 WORKERS = 2
 SEARCHED = 300
-"""So many seeds are searched for one that shows a mutation, if the known one does not any more."""
+"""Seeds that are searched for one that shows a mutation, if the known one does not any more."""
 
 
 @dataclass(frozen=True)

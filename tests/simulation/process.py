@@ -110,6 +110,10 @@ class Process:
         """Have something done on the loop."""
         self.loop.create_task(work)
 
+    def has_wrong(self, what: str, why: str | None) -> None:
+        """A watch of this node finds something wrong, or well again (None)."""
+        self.loop.call_soon(self.core.membership.self_drain.set, what, why)
+
     def stop(self, gone: Callable[[], None]) -> None:
         """Stop in good order; `gone` is called when the process may end."""
         self.leaving_now = True
@@ -184,7 +188,7 @@ class Process:
         """The ledger knows it."""
 
     def delivered(self, changes: list[StateChange]) -> None:
-        """Nobody here follows updates."""
+        """There are no listeners here."""
 
     def placed(self, state: State, ownership: Ownership) -> None:
         """The controller decides by this from now on."""

@@ -102,12 +102,12 @@ class Raft:
         self._disk_slow_until_s, self._disk_slow_s = self._world.now_s + for_s, by_s
 
     def rise(self) -> None:
-        """Begin an election now, whoever leads: told to by a leader that hands over, or because it may happen."""
+        """Begin an election now, though there may be a leader: it hands over, or a timeout was too short."""
         if self.me in self.disk.members and self.disk.voter and not self.leading:
             self._campaign()
 
     def yield_lead(self) -> None:
-        """Hand the lead over to who is furthest."""
+        """Hand the lead over to the member with the longest log."""
         others = [name for name in self._others() if self._match.get(name, 0) >= self.commit]
         if self.leading and others:
             self._send(max(others, key=lambda name: self._match[name]), lambda to: to.rise())
@@ -128,7 +128,7 @@ class Raft:
         elif self._world.now_s >= self._deadline_s:
             self._ask()
         if self._recovery.is_time(self._world.now_s):
-            # One that comes knows who let it in, also while its log is at a time when they were no members yet.
+            # A new member knows the members that added it, also while its log is at a time before they were members.
             life, known = self.disk.life, dict.fromkeys((*self.disk.first_members, *self.disk.members))
             for name in known:
                 if name != self.me:
@@ -184,7 +184,7 @@ class Raft:
         """RequestVote."""
         disk = self.disk
         if disk.voter and not self._habits.prevote:
-            self._see(term)  # else who cannot be elected would keep those apart who can
+            self._see(term)  # otherwise a member that cannot be elected would block those that can
         if not self._may_vote(theirs, founding):
             return
         self._see(term)

@@ -8,7 +8,7 @@ TRIES = 80
 
 
 def shortened(plan: Plan, rules: Rules | None = None, tries: int = TRIES) -> tuple[Told, list[int]]:
-    """The shortest that was found within so many tries, and which of the plan's faults it has (Zeller's ddmin)."""
+    """The shortest that was found within `tries`, and which of the plan's faults it has (Zeller's ddmin)."""
     kept = list(range(len(plan.faults)))
     told = tell(plan, rules)
     part = len(kept) // 2

@@ -52,7 +52,7 @@ ENOUGH: dict[str, float] = {
     "blackouts": 0.05,
     "clocks moved": 0.2,
 }
-"""So much of each a history has on average at least: histories in which little happens prove little."""
+"""What a history has of each on average, at least: histories in which little happens prove little."""
 
 
 @pytest.mark.alone

@@ -42,7 +42,7 @@ class Machine:
 
 
 class World:
-    """Machines and the links between them. `now_s` is the time that nobody in it can see.
+    """Machines and the links between them. `now_s` is the true time, which no process can read.
 
     `violation` is what is wrong with this history, once something is; the world stands still then.
     """
