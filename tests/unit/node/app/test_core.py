@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from random import Random
@@ -33,39 +33,14 @@ FOUNDED = cluster("a", "b").state
 BOOT_S = 1000.0
 
 
-class Ports(Runner):
-    """All ports of member `a`: each notes what it is told. `full`: Raft takes no proposal."""
+class Raft:
+    """Remembers what is proposed. `full`: it takes no proposal."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.did: list[str] = []
-        self.state = FOUNDED
         self.role = RaftRole(1, "a", True, True, True)
         self.members = frozenset({"a", "b"})
         self.proposed: list[Proposal] = []
         self.full = False
-        self.renewed: list[float] = []
-        self.shown: list[View] = []
-        self.calls: list[Callable[[], None]] = []
-
-    def core(self) -> Core:
-        ports = CorePorts(
-            raft=self,
-            machine=self,
-            runner=self,
-            heartbeat=self,
-            clock=self,
-            loop=self,
-            placement=self,
-            observer=self,
-            rng=Random(1),
-            join_of=self._join,
-            order_of=self._order,
-            keep_addresses=self._keep,
-        )
-        return Core(CoreSettings("a", 1, 4, ()), ports)
-
-    # Raft
 
     def propose(self, proposal: Proposal, _timeout_s: float) -> "Future[Result]":
         if self.full:
@@ -84,6 +59,36 @@ class Ports(Runner):
 
     def relocate(self, member: str, address: Address) -> None:
         raise NotImplementedError
+
+
+class Ports(Runner):
+    """All other ports of member `a`: each notes what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raft = Raft()
+        self.did: list[str] = []
+        self.state = FOUNDED
+        self.renewed: list[float] = []
+        self.shown: list[View] = []
+        self.calls: list[Callable[[], None]] = []
+
+    def core(self) -> Core:
+        ports = CorePorts(
+            raft=self.raft,
+            machine=self,
+            runner=self,
+            heartbeat=self,
+            clock=self,
+            loop=self,
+            placement=self,
+            observer=self,
+            rng=Random(1),
+            join_of=self._join,
+            order_of=self._order,
+            keep_addresses=self._keep,
+        )
+        return Core(CoreSettings("a", 1, 4, ()), ports)
 
     # the runner, the heartbeats and the clocks
 
@@ -149,7 +154,7 @@ class Ports(Runner):
     def _order(self, run: Run, deadline_s: float) -> Order:
         raise NotImplementedError
 
-    async def _keep(self, _agreed: dict[str, Agreed] | Any) -> None:
+    async def _keep(self, _agreed: Mapping[str, Agreed]) -> None:
         raise NotImplementedError
 
 
@@ -195,15 +200,15 @@ def test_a_verdict_that_cannot_be_proposed_now_does_not_end_the_heartbeats(caplo
     """It comes again every second; what is raised in their thread ends the node."""
     ports = Ports()
     core, verdict = ports.core(), LivenessVerdict("b", 1, "silent", 3)
-    ports.full = True
+    ports.raft.full = True
     with caplog.at_level(logging.WARNING, "rota.member"):
         for _ in range(2):
             core.on_verdict(verdict)
     said = [record.getMessage() for record in caplog.records]
     assert said.count("b is taken to be down: silent") == 1
-    ports.full = False
+    ports.raft.full = False
     core.on_verdict(verdict)
-    assert [proposal.entry for proposal in ports.proposed] == [MarkDown(NOW_US, "b", 1, "silent", 3)]
+    assert [proposal.entry for proposal in ports.raft.proposed] == [MarkDown(NOW_US, "b", 1, "silent", 3)]
 
 
 @pytest.mark.parametrize(

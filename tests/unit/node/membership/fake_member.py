@@ -1,7 +1,8 @@
 """A member as its membership services see it, of what a test says."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from node.raft.ports import RaftRole
 from node.state.entries import Entry
@@ -19,7 +20,7 @@ class FakeMember:
 
     me: str
     state: Callable[[], State]
-    propose: Callable[[Entry, float], Awaitable[Result]] = _nothing
+    propose: Callable[[Entry, float], Coroutine[Any, Any, Result]] = _nothing
     role: Callable[[], RaftRole] = RaftRole
     standing: Callable[[], int | None] = lambda: None
 

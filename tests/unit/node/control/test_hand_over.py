@@ -17,7 +17,7 @@ def test_leaving_off_asks_what_runs_to_stop_and_begins_nothing_new() -> None:
     async def scenario() -> None:
         work = Work()
         order = await work.launch()
-        leaving = asyncio.ensure_future(work.conduct.hand_over_all(1, 1))
+        leaving = asyncio.ensure_future(work.controller.hand_over_all(1, 1))
         await until(lambda: work.runner.told)
         assert work.runner.told == [("hand over", order.token)]
         work.due("next")
@@ -36,7 +36,7 @@ def test_what_does_not_leave_off_is_killed_and_if_that_fails_it_is_said() -> Non
     async def scenario() -> None:
         work = Work()
         order = await work.launch()
-        assert not await work.conduct.hand_over_all(0, 0)
+        assert not await work.controller.hand_over_all(0, 0)
         assert work.runner.told == [("hand over", order.token), ("kill", order.token)]
 
     serving(scenario())
@@ -49,7 +49,7 @@ def test_what_has_ended_and_cannot_be_committed_works_no_more() -> None:
         work.trouble = {Finish: [NoQuorum()] * 100}
         work.ends(order)
         await until(lambda: work.naps.asked)
-        assert await work.conduct.hand_over_all(0, 0)
+        assert await work.controller.hand_over_all(0, 0)
 
     serving(scenario())
 
@@ -63,7 +63,7 @@ def test_a_claim_that_is_accepted_while_leaving_off_is_given_back() -> None:
         run_id = work.due()
         await until(lambda: work.waiting)
         work.slow.clear()
-        leaving = asyncio.ensure_future(work.conduct.hand_over_all(1, 1))
+        leaving = asyncio.ensure_future(work.controller.hand_over_all(1, 1))
         await turns()
         work.answer()
         assert await leaving
@@ -83,9 +83,9 @@ def test_work_that_fails_of_being_stopped_with_the_node_goes_on_elsewhere(end: s
     async def scenario() -> None:
         work = Work()
         order = await work.launch(retry={"attempts": 1})
-        await work.conduct.hand_over_all(0, 0)
+        await work.controller.hand_over_all(0, 0)
         work.ends(order, end, retry=retry)  # type: ignore[arg-type]
-        await until(lambda: not work.conduct.held)
+        await until(lambda: not work.controller.held)
         assert state == (work.run(order).state if order.run_id in work.history.state.runs else ended(work)[0])
 
     serving(scenario())
@@ -94,11 +94,11 @@ def test_work_that_fails_of_being_stopped_with_the_node_goes_on_elsewhere(end: s
 def test_a_member_that_is_to_stay_after_all_goes_on() -> None:
     async def scenario() -> None:
         work = Work()
-        assert await work.conduct.hand_over_all(0, 0)
+        assert await work.controller.hand_over_all(0, 0)
         work.due()
         await turns()
         assert work.entries == []
-        work.conduct.go_on()
+        work.controller.go_on()
         await until(lambda: work.runner.launched)
 
     serving(scenario())
