@@ -65,6 +65,7 @@ class Work:
     """Member `a` of a cluster of two, which owns every task, at its work. Implements `ControllerPort`.
 
     Of the entries in `trouble` (by class), the next proposals fail so; those in `slow` wait for `answer`.
+    While there is a `fault`, each step raises it.
     """
 
     def __init__(self, max_runs: int = 4, naps: Naps | None = None) -> None:
@@ -75,6 +76,7 @@ class Work:
         self.lease: LeaseView | None = LeaseView(1, 1)
         self.owners = Owners()
         self.wrong = ""
+        self.fault: Exception | None = None
         self.delays_s: list[float] = []
         self.entries: list[Entry] = []
         self.ids: list[ProposalId] = []
@@ -96,6 +98,8 @@ class Work:
         return now_us()
 
     def live_lease(self) -> LeaseView | None:
+        if self.fault is not None:
+            raise self.fault
         return self.lease
 
     def order_of(self, run: Run) -> Order:
