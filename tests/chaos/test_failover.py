@@ -149,10 +149,12 @@ def test_a_frozen_run_is_thawed_where_the_cluster_comes_back_in_time(cluster: Cl
         cluster.pause(name)
     wait_for("the worker is frozen", lambda: process_state(kept.worker) == "T")
     assert cluster.get("/v1/cluster", owner, fresh=False)["quorum"] is False
+    wait_for("the run says so", lambda: cluster.run_of(kept.run_id, owner, fresh=False)["frozen_since"])
     for name in (leader, other):
         cluster.resume(name)
     beats = len(kept.notes.read("beat"))
     wait_for("the worker goes on", lambda: len(kept.notes.read("beat")) > beats)
+    wait_for("every node says so", lambda: cluster.run_of(kept.run_id, other)["frozen_since"] is None)
     kept.notes.let_go()
     run = cluster.wait_for_run(kept.run_id)
     assert (run["state"], run["attempt"]) == ("succeeded", 1)
