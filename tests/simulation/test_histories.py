@@ -45,6 +45,7 @@ ENOUGH: dict[str, float] = {
     "MarkDown refused": 0.05,
     "Claim refused": 0.5,
     "ChangeSettings": 0.1,
+    "StandAside": 0.05,
     "TakeLead": 3,
     "disks lost": 0.05,
     "grown by list": 0.1,
