@@ -18,6 +18,7 @@ from typing import Final
 from node.app.config import Config
 from node.app.data_dir import DataDir
 from node.app.projections import join_of, order_of, view_of
+from node.app.raft_owner import MemberRaftOwner
 from node.client import Client
 from node.control.controller import Conduct
 from node.control.failure_log import tell_of_failures
@@ -55,7 +56,7 @@ from node.peer.protocol import RunProgress
 from node.raft.adapter import Raft
 from node.raft.errors import RaftError
 from node.raft.founding import Outlook
-from node.raft.ports import RaftRole
+from node.raft.ports import RaftRole, RaftSettings
 from node.replication.applied import Reached
 from node.replication.proposer import Proposing
 from node.replication.state_machine import StateChange, StateMachine
@@ -63,7 +64,7 @@ from node.runtime.broadcast import Broadcast
 from node.runtime.logs import flush
 from node.runtime.mailbox import Inbox
 from node.runtime.services import OnLoop
-from node.state.codec import BadEntry, pack_batch
+from node.state.codec import BadEntry
 from node.state.entries import Entry, Join, MarkDown, Seed
 from node.state.value import Result, Run, State
 from node.storage.disk_watch import DiskWatch, Running, space_of
@@ -171,20 +172,21 @@ class LocalMember:
         self._verdicts: dict[str, LivenessVerdict] = {}
 
     def _begin_raft(self, addresses: Mapping[str, tuple[str, int]], cluster: ClusterId, start_id: str) -> Raft:
-        return Raft(
-            self._config.node,
+        config = self._config
+        settings = RaftSettings(
+            config.node,
             addresses,
             self._folder.path / "raft",
-            self._config.secret,
-            self._machine,
-            pack_batch,
-            self._on_role,
-            bind_host=self._config.bind,
-            on_failure=lambda error: self._on_loop.call(self._on_loop.fail, error),
-            cluster=cluster,
-            wait_for_room=WaitForRoom(self._reserve.release, lambda: self._disk.wake()),  # noqa: PLW0108 - made later
+            config.secret,
+            bind_host=config.bind,
             start_id=start_id,
         )
+        owner = MemberRaftOwner(
+            self._on_role,
+            on_failure=lambda error: self._on_loop.call(self._on_loop.fail, error),
+            room=WaitForRoom(self._reserve.release, lambda: self._disk.wake()),  # noqa: PLW0108 - made later
+        )
+        return Raft(settings, self._machine, owner, cluster)
 
     def _begin_heartbeat(self, cluster: ClusterId, start_id: str) -> Heartbeat:
         return Heartbeat(

@@ -4,8 +4,8 @@ import random
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from node.raft.founding import Bound, Told
 from node.raft.prevote import Standing
+from node.raft.statement import Binding, KnownCluster
 
 
 class Entry(NamedTuple):
@@ -38,8 +38,8 @@ class Disk:
     durable: int = 0
     session: int = 0
     life: int = 0
-    bound: Bound | None = None
-    told: Told | None = None
+    bound: Binding | None = None
+    told: KnownCluster | None = None
     cluster_id: str = ""
     generation: int = 0
     """Counts truncations: what was being written before one is not what is there after it."""
