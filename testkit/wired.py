@@ -1,5 +1,5 @@
-"""Members of a Raft cluster in one thread: the product's own consensus, intake, transport, journal and snapshots, with
-a clock that stands still unless it is told, and links that a test cuts, delays and empties.
+"""Members of a Raft cluster in one thread: the product's own consensus, transport, journal and snapshots, with a clock
+that stands still unless it is advanced, and links that a test cuts, delays and empties.
 
 Only sockets are left out: a `Wire` stands for the library's TcpConnection. Messages are packed and checked on the way,
 as they are between processes; what a member sent before it died can still arrive, until the two are connected anew.
@@ -11,7 +11,7 @@ import random
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,20 +21,14 @@ import pysyncobj.syncobj
 import pysyncobj.transport
 from pysyncobj.tcp_connection import CONNECTION_STATE
 
-import node.raft.amnesia_recovery
-import node.raft.consensus
-import node.raft.duplicate_starts
-import node.raft.elections
-import node.raft.founding_inquiry
-import node.raft.inbound
-import node.raft.log_store
-import node.raft.transport
 from node.identity.cluster_id import ClusterId
 from node.raft import messages
-from node.raft.addresses import Book
-from node.raft.consensus import Consensus, configuration
+from node.raft.addresses import AddressBook
+from node.raft.consensus import Consensus, ConsensusMember
+from node.raft.environment import Environment
 from node.raft.journal import SqliteJournal
-from node.raft.log_store import open_folder
+from node.raft.library_settings import configuration
+from node.raft.log_store import Making, open_folder
 from node.raft.ports import RaftTiming
 from node.raft.transport import Transport
 from node.runtime.dns import Resolver
@@ -80,26 +74,26 @@ class WiredTransport(Transport):
     def _createServer(self) -> None:  # noqa: N802 - the library's names, here and below
         self._server = SimpleNamespace(attend=lambda: None, unbind=lambda: None)
         self._ready = True
-        self.namesakes.claim.settled, self.namesakes.claim.alone = True, False
+        self.duplicate_starts.claim.settled, self.duplicate_starts.claim.alone = True, False
 
     def _connectIfNecessary(self) -> None:  # noqa: N802
-        """The world connects."""
+        """The world connects members."""
 
     def _shouldConnect(self, node: object) -> bool:  # noqa: N802
         return False
 
 
 class NoCalls:
-    """Nobody is called: in this world those who know one another are connected."""
+    """A `SingleCallsPort` that calls no node: in this world members that know one another are connected."""
 
     def __init__(self, *_: object) -> None:
-        """Of whom and for whom does not matter."""
+        """The arguments of `SingleCalls` are not used."""
 
     def ask(self, *_: object) -> None:
-        """Not asked."""
+        """No call."""
 
     def soon(self, _node: object) -> None:
-        """Not even soon."""
+        """No call."""
 
     def hang_up(self, _node: object) -> None:
         """Nothing is open."""
@@ -108,7 +102,7 @@ class NoCalls:
         """Nothing is open."""
 
     def called(self) -> list[Any]:
-        """Nobody."""
+        """None."""
         return []
 
     def begun_s(self, _node: object) -> float:
@@ -119,47 +113,45 @@ class NoCalls:
         """Never."""
         return float("-inf")
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Nothing is open."""
 
 
 class Wired:
-    """A member that runs. `applied` is what its machine has been given, in order."""
+    """A member that runs. `applied`: the entries that were applied here, in order; it is its own `EntryApplier`."""
 
     def __init__(self, world: "World", me: str, cluster: Iterable[str], timing: RaftTiming) -> None:
         self.me = me
         self.applied: list[bytes] = []
         self.terms: list[int] = []
-        addresses = dict.fromkeys({*cluster, me}, ("127.0.0.1", 1))
-        book = Book(addresses, Resolver())
-        folder = open_folder(world.folder / me, me, [book.text(name) for name in addresses])
-        conf = configuration(timing, "", "127.0.0.1:1", folder.journal)
-        conf.password = None
-        self.consensus = Consensus(
-            me,
-            folder,
-            book,
-            timing,
-            conf,
-            ClusterId(),
-            self._apply,
-            self._capture,
-            self._restore,
-            self.terms.append,
-        )
-        self.transport: WiredTransport = self.consensus.transport
         self._world = world
+        addresses = dict.fromkeys({*cluster, me}, ("127.0.0.1", 1))
+        book = AddressBook(addresses, Resolver())
+        texts = [book.text(name) for name in addresses]
+        store = open_folder(world.folder / me, me, texts, making=world.making)
+        conf = configuration(timing, "", "127.0.0.1:1", store.journal)
+        conf.password = None
+        member = ConsensusMember(me, book, timing, ClusterId())
+        self.consensus = Consensus(member, store, conf, self, world.environment)
+        self.transport = self.consensus.transport
 
-    def _apply(self, data: bytes) -> None:
+    # -- `EntryApplier`
+
+    def apply(self, data: bytes) -> None:
         self.applied.append(data)
         self._world.on_apply(self)
 
-    def _capture(self) -> Callable[[], Iterator[bytes]]:
+    def capture(self) -> Callable[[], Iterator[bytes]]:
         applied = list(self.applied)
         return lambda: iter([pickle.dumps(applied)])
 
-    def _restore(self, pieces: Iterable[bytes]) -> None:
+    def restore(self, pieces: Iterable[bytes]) -> None:
         self.applied = [entry for piece in pieces for entry in pickle.loads(piece)]
+
+    def term_began(self, term: int) -> None:
+        self.terms.append(term)
+
+    # -- what a test does with it
 
     def take(self, sender: str, message: Message) -> None:
         """A message arrives."""
@@ -180,7 +172,7 @@ class Wired:
         return [message for message in self.wire_to(member).sent if message["type"] == kind]
 
     def tick(self) -> None:
-        """Let it do what is due."""
+        """One turn: do what is due."""
         self.consensus.tick(0.0)
         writer = self.consensus.snapshots._writer
         if writer is not None:
@@ -188,7 +180,7 @@ class Wired:
 
 
 class World:
-    """The members by name, the links between them, and the clock."""
+    """The members by name, the links between them, and what they take from outside: clock, chance, connections."""
 
     def __init__(self, folder: Path, members: Iterable[str], timing: RaftTiming | None = None, seed: int = 0) -> None:
         self.folder = folder
@@ -196,45 +188,29 @@ class World:
         self.timing = timing or RaftTiming()
         self.rng = random.Random(seed)
         self.now_s = 1_000.0
+        self.environment = Environment(self._now, self.rng, WiredTransport, NoCalls)
+        self.making = Making(QuickJournal, lambda: int(self.now_s * 1e9))
         self.running: dict[str, Wired] = {}
         self.links: dict[tuple[str, str], deque[Message]] = {}
         self.on_apply: Callable[[Wired], None] = lambda _member: None
 
     @contextmanager
     def clock(self) -> Iterator[None]:
-        """The modules under test read this world's clock, and their chances from its seed."""
-        with mock.patch.multiple("time", time_ns=lambda: int(self.now_s * 1e9)):
-            patches: list[Any] = [
-                mock.patch("os.fsync"),
-                mock.patch.object(pysyncobj.syncobj, "monotonicTime", self._now),
-                mock.patch.object(pysyncobj.syncobj, "random", self.rng),
-                mock.patch.object(pysyncobj.transport, "monotonicTime", self._now),
-                mock.patch.object(node.raft.elections, "random", self.rng),
-                mock.patch.object(node.raft.consensus, "Transport", WiredTransport),
-                mock.patch.object(node.raft.founding_inquiry, "Calls", NoCalls),
-                mock.patch.object(node.raft.duplicate_starts, "Calls", NoCalls),
-                mock.patch.object(node.raft.log_store, "SqliteJournal", QuickJournal),
-            ]
-            raft = node.raft
-            modules = (
-                raft.consensus,
-                raft.elections,
-                raft.founding_inquiry,
-                raft.inbound,
-                raft.duplicate_starts,
-                raft.amnesia_recovery,
-                raft.transport,
-            )
-            patches += [mock.patch.object(module, "monotonic", self._now) for module in modules]
-            for patch in patches:
-                patch.start()
+        """The library goes by this world's clock and randomness, too; at the end all members are killed.
+
+        The library offers no way to give it a clock, so the names in its modules are patched: here, and nowhere else.
+        `os.fsync` is left out for speed alone: nothing here loses power.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(pysyncobj.syncobj, "monotonicTime", self._now))
+            stack.enter_context(mock.patch.object(pysyncobj.transport, "monotonicTime", self._now))
+            stack.enter_context(mock.patch.object(pysyncobj.syncobj, "random", self.rng))
+            stack.enter_context(mock.patch("os.fsync"))
             try:
                 yield
             finally:
                 for name in list(self.running):
                     self.crash(name)
-                for patch in patches:
-                    patch.stop()
 
     def _now(self) -> float:
         return self.now_s
@@ -242,20 +218,20 @@ class World:
     # -- verbs
 
     def start(self, *names: str) -> None:
-        """Start these members, or all; connected to nobody yet."""
+        """Start these members, or all, without connections."""
         for name in names or self.names:
             self.running[name] = Wired(self, name, self.names, self.timing)
 
     def found(self, cluster_id: str) -> None:
-        """All that run are of a cluster from now on."""
+        """All that run belong to a cluster from now on."""
         for member in self.running.values():
-            member.consensus.belong_to(cluster_id)
+            member.consensus.join_cluster(cluster_id)
 
     def crash(self, name: str) -> None:
-        """Kill it: what it had not written is gone, what it had sent is still on its way."""
+        """Kill it: what it had not written is lost, what it had sent is still under way."""
         member = self.running.pop(name)
         member.consensus.journal._db.close()
-        member.consensus.journal._witness.close()
+        member.consensus.journal._flush_counter.close()
         notifier = member.consensus._SyncObj__pipeNotifier
         for end in (notifier._PipeNotifier__pipeR, notifier._PipeNotifier__pipeW):
             os.close(end)
@@ -264,7 +240,7 @@ class World:
                 queue.clear()
 
     def connect(self, one: str, other: str) -> None:
-        """Connect two anew: what was under way between them is lost."""
+        """Connect two anew: messages under way between them are lost."""
         for here, there in ((one, other), (other, one)):
             if here in self.running:
                 self._disconnect(self.running[here], there)
@@ -274,7 +250,7 @@ class World:
         for here, there in ((one, other), (other, one)):
             transport = self.running[here].transport
             theirs = self.running[there].consensus.cluster.known
-            known = transport._nodeAddrToNode.get(there) or transport._unlisted(there, theirs)
+            known = transport.listed(there) or transport.accept_unlisted(there, theirs)
             if known is not None:
                 wire = transport._connections[known] = Wire(self, here, there)
                 transport._clusters[wire] = theirs
@@ -302,19 +278,19 @@ class World:
                 self.connect(one, other)
 
     def connected(self, one: str, other: str) -> bool:
-        """Whether `one` thinks so."""
+        """Whether `one` has a connection with `other`."""
         member = self.running.get(one)
         if member is None:
             return False
         return member.transport._connections.get(member.transport._nodeAddrToNode.get(other)) is not None
 
     def post(self, here: str, there: str, message: Message) -> None:
-        """Put a message on its way."""
+        """Send a message over a link."""
         if (here, there) in self.links:
             self.links[here, there].append(messages.unpack(messages.pack(message)))
 
     def deliver(self, here: str, there: str) -> bool:
-        """Let the next message on a link arrive; False if there was none."""
+        """Let the next message on a link arrive. Returns whether there was one."""
         queue = self.links.get((here, there))
         if not queue or there not in self.running:
             return False
@@ -324,7 +300,7 @@ class World:
         return True
 
     def run(self, seconds: float, step_s: float = 0.01, *, paused: Iterable[str] = ()) -> None:
-        """Let time pass for all but those that are paused: everything is delivered at once."""
+        """Let time pass for all members but the paused ones: every message is delivered at once."""
         still = set(paused)
         for _ in range(round(seconds / step_s)):
             self.now_s += step_s
@@ -334,15 +310,15 @@ class World:
                 pass
 
     def until(self, condition: Callable[[], Any], seconds: float = 20.0, *, paused: Iterable[str] = ()) -> Any:
-        """Let time pass until something is so."""
+        """Let time pass until `condition` returns something true; returns that."""
         for _ in range(round(seconds / 0.01)):
             if found := condition():
                 return found
             self.run(0.01, paused=paused)
-        raise AssertionError(f"not within {seconds} s of this world's time")
+        raise AssertionError(f"not within {seconds} s of simulated time")
 
     def agree(self, data: bytes, *, of: Iterable[str] = ()) -> None:
-        """Have an entry proposed, and applied by these members, or all that run."""
+        """Propose an entry, and wait until these members, or all that run, have applied it."""
         names = list(of)
         self.until(self.leader).consensus.put(data)
         self.until(lambda: all(self.running[name].applied[-1:] == [data] for name in names or self.running))

@@ -48,8 +48,8 @@ _DISK: Final = (
 )
 
 _DAMAGE: Final = (
-    r"node\.raft\.folder: .* kept as ",
-    r"node\.raft\.recovery: \S+ has caught up with the others, and votes again",
+    r"node\.raft\.log_store: .* kept as ",
+    r"node\.raft\.amnesia_recovery: \S+ has caught up with the others, and votes again",
     r"rota\.history: \S+ is damaged \(.*\): kept as ",
     r"rota: this node cannot go on: \S+ is damaged \(.*\), and is kept as ",
     # It read what is damaged just then.

@@ -19,6 +19,7 @@ from node.app.core import Core
 from node.app.core_ports import CorePorts, CoreSettings
 from node.app.data_dir import DataDir
 from node.app.projections import join_of, order_of
+from node.app.raft_owner import MemberRaftOwner
 from node.app.updates import Updates
 from node.client import Client
 from node.control.placement_service import PlacementThread
@@ -45,11 +46,10 @@ from node.peer.newcomer import Newcomer
 from node.peer.protocol import RunProgress
 from node.raft.adapter import Raft
 from node.raft.founding import Outlook
-from node.raft.ports import RaftRole
+from node.raft.ports import RaftRole, RaftSettings
 from node.replication.state_machine import StateMachine
 from node.runtime.logs import flush
 from node.runtime.services import OnLoop
-from node.state.codec import pack_batch
 from node.state.entries import Entry, Join, Seed
 from node.state.value import Result, Run, State
 from node.storage.disk_watch import DiskWatch, Running, space_of
@@ -158,20 +158,21 @@ class LocalMember:
         self._stopping = False
 
     def _begin_raft(self, addresses: Mapping[str, tuple[str, int]], cluster: ClusterId, start_id: str) -> Raft:
-        return Raft(
-            self._config.node,
+        config = self._config
+        settings = RaftSettings(
+            config.node,
             addresses,
             self._folder.path / "raft",
-            self._config.secret,
-            self._machine,
-            pack_batch,
-            lambda role: self._core.on_role(role),  # noqa: PLW0108
-            bind_host=self._config.bind,
-            on_failure=lambda error: self._on_loop.call(self._on_loop.fail, error),
-            cluster=cluster,
-            wait_for_room=WaitForRoom(self._reserve.release, lambda: self._disk.wake()),  # noqa: PLW0108
+            config.secret,
+            bind_host=config.bind,
             start_id=start_id,
         )
+        owner = MemberRaftOwner(
+            lambda role: self._core.on_role(role),  # noqa: PLW0108 - made later
+            on_failure=lambda error: self._on_loop.call(self._on_loop.fail, error),
+            room=WaitForRoom(self._reserve.release, lambda: self._disk.wake()),  # noqa: PLW0108 - made later
+        )
+        return Raft(settings, self._machine, owner, cluster)
 
     def _begin_heartbeat(self, cluster: ClusterId, start_id: str) -> Heartbeat:
         return Heartbeat(

@@ -1,5 +1,6 @@
 """Raft: the one package that imports PySyncObj. `adapter.Raft` is what the node uses.
 
-What section 11 of the design found in the library is mended where its messages come in (`intake`, `trimming`), where
-its log is kept (`journal`, `folder`, `snapshots`) and before it elects (`prevote`).
+What the library does wrong is corrected where its messages arrive (`inbound`, `append_filter`), where its log is kept
+(`journal`, `log_store`, `snapshots`), before it elects (`prevote`, `elections`) and in place of its own methods
+(`overrides`). docs/explanation/raft.md says what that is, and which test fails without each correction.
 """

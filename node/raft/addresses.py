@@ -1,26 +1,26 @@
-"""Where the members are, and how the library sees them: by their ids, so that their addresses may change."""
+"""The members' addresses, and how the library sees members: by their ids, so that their addresses may change."""
 
 from pysyncobj import node as library
 
 from node.runtime.dns import Resolver
 
 
-class Book:
-    """The members' addresses, by id. What the configuration says goes before what the log remembers."""
+class AddressBook:
+    """The members' addresses, by id. The configuration goes before the log."""
 
     def __init__(self, addresses: dict[str, tuple[str, int]], resolver: Resolver) -> None:
         self._addresses = dict(addresses)
         self.resolver = resolver
 
     def put(self, member: str, address: tuple[str, int]) -> None:
-        """A member is somewhere else now."""
+        """Reach a member at another address from now on."""
         self._addresses[member] = address
 
     def __getitem__(self, member: str) -> tuple[str, int]:
         return self._addresses[member]
 
     def node(self, text: str) -> "MemberNode":
-        """The library's node for "id" or "id host port", as the log writes it."""
+        """The library's node for "id" or "id host port", as the log writes a member."""
         member, *rest = text.split(" ")
         if rest and member not in self._addresses:
             self._addresses[member] = (rest[0], int(rest[1]))
@@ -35,13 +35,13 @@ class Book:
 class MemberNode(library.TCPNode):  # type: ignore[misc]  # the library ships no types
     """A member as the library sees it. Its id is the member's, so that its address may change."""
 
-    def __init__(self, member: str, book: Book) -> None:
+    def __init__(self, member: str, book: AddressBook) -> None:
         library.Node.__init__(self, member)
         self._book = book
 
     @property
     def address(self) -> str:
-        """What a connection says first, and what decides who dials whom: the id."""
+        """The library's name for the member, which also decides which of two members dials: the id."""
         return str(self.id)
 
     @property
@@ -56,7 +56,7 @@ class MemberNode(library.TCPNode):  # type: ignore[misc]  # the library ships no
 
     @property
     def ip(self) -> str | None:
-        """The address to dial now, if known."""
+        """The IP address to dial now; None while the host is not resolved."""
         return self._book.resolver.address(self.host)
 
     def __repr__(self) -> str:

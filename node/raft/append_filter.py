@@ -1,7 +1,7 @@
-"""What of an append_entries message is new: truncate on conflict only (Ongaro and Ousterhout 2014, section 5.3).
+"""Which entries of an append_entries message are new: truncate on conflict only (Ongaro and Ousterhout 2014, 5.3).
 
 PySyncObj 0.3.17 deletes everything after prevLogIdx, matching or not, so that a message that was overtaken, or
-sent twice, removes entries that have been acknowledged. Its receiver is given only what `trim` leaves.
+sent twice, removes entries that have been acknowledged. The library is given only what `trim` leaves.
 """
 
 from collections.abc import Sequence
@@ -9,27 +9,27 @@ from dataclasses import dataclass
 from typing import Protocol
 
 Entry = tuple[bytes, int, int]
-"""As the library has them: (command, index, term)."""
+"""As the library represents entries: (command, index, term)."""
 
 
 class Log(Protocol):
-    """A log that is never empty; it begins at `first_index`, and that entry is committed."""
+    """A log that is never empty. Its first entry is committed."""
 
     @property
     def first_index(self) -> int:
-        """The index of the first entry there."""
+        """The index of the first entry."""
 
     @property
     def last_index(self) -> int:
-        """The index of the last entry there."""
+        """The index of the last entry."""
 
     def term_at(self, index: int) -> int:
-        """The term of the entry at an index between the two."""
+        """The term of the entry at an index, from `first_index` to `last_index`."""
 
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """Entries to be added after (`prev_index`, `prev_term`); what the log holds after that is in conflict with them."""
+    """Entries to be added after (`prev_index`, `prev_term`). What the log holds after that conflicts with them."""
 
     prev_index: int
     prev_term: int
@@ -38,24 +38,24 @@ class New:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Nothing new: the log is the leader's, up to `index` at least."""
+    """Nothing new: the log equals the leader's up to `index` at least."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """What precedes the entries is not there, or is of another term: the leader has to go back."""
+    """The entry before these is missing, or of another term: the leader has to send earlier ones."""
 
 
 class CommittedConflict(Exception):
-    """The leader's entries contradict committed ones. It must never happen; nothing may be changed then."""
+    """The leader's entries contradict committed ones, which must never happen. The log must not be changed then."""
 
 
 def trim(
     log: Log, commit_index: int, prev_index: int, prev_term: int, entries: Sequence[Entry]
 ) -> New | Known | Unmatched:
-    """What of `entries`, which follow (`prev_index`, `prev_term`) in the leader's log, is new to `log`.
+    """Which of `entries`, which follow (`prev_index`, `prev_term`) in the leader's log, are new to `log`.
 
     Raises CommittedConflict where they contradict an entry at or below `commit_index`.
     """
@@ -81,6 +81,6 @@ def trim(
         _, prev_index, prev_term = entries[known - 1]
     if prev_index < commit_index and prev_index < log.last_index:
         raise CommittedConflict(
-            f"entry {prev_index + 1} is committed here up to {commit_index}, and the leader has another in its place"
+            f"the leader has another entry {prev_index + 1} than this log, which is committed up to {commit_index}"
         )
     return New(prev_index, prev_term, entries[known:])

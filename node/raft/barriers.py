@@ -1,4 +1,7 @@
-"""Barriers: a no-op of one's own, committed and applied here, so that what is read next is no older than the call."""
+"""Barriers: a no-op of this member, committed and applied here, so that a read after it is no older than the call.
+
+PySyncObj has no read index.
+"""
 
 import os
 from concurrent.futures import Future
@@ -16,7 +19,7 @@ class _Barrier:
 
 
 class Barriers:
-    """All that wait share one no-op at a time. Not thread-safe; decides only, and is told the time."""
+    """The barriers that callers wait for. They share one no-op at a time. Not safe for threads; told the time."""
 
     def __init__(self, resend_s: float) -> None:
         self._resend_s = resend_s
@@ -28,14 +31,14 @@ class Barriers:
         self._sent_s = 0.0
 
     def add(self, deadline_s: float) -> "Future[None]":
-        """Wait for a barrier from now on."""
+        """A new barrier; the future is fulfilled once its no-op is applied."""
         barrier = _Barrier(deadline_s)
         barrier.future.set_running_or_notify_cancel()
         self._waiting.append(barrier)
         return barrier.future
 
     def take(self, now_s: float) -> bytes | None:
-        """The no-op to propose now, if any: the bytes that `applied` is told."""
+        """The no-op to propose now, if any: the bytes that `applied` gets."""
         if self._under_way or not self._waiting:
             return None
         self._under_way, self._waiting = self._waiting, []
@@ -46,20 +49,20 @@ class Barriers:
         return self._mark
 
     def applied(self, mark: bytes) -> "list[Future[None]]":
-        """A no-op, anybody's, was applied here. Returns what is fulfilled by it."""
+        """A no-op of any member was applied here. Returns the futures that it fulfils."""
         if mark != self._mark:
             return []
         reached, self._under_way = self._under_way, []
         return [barrier.future for barrier in reached]
 
     def send_again(self, now_s: float, all_of_them: bool) -> None:
-        """Let the next no-op count for those whose own was sent long ago, or before the leader changed."""
+        """Propose another no-op where the last one was sent long ago, or, with `all_of_them`, whenever it was sent."""
         if all_of_them or now_s - self._sent_s > self._resend_s:
             self._waiting = self._under_way + self._waiting
             self._under_way = []
 
     def expire(self, now_s: float) -> "list[tuple[Future[None], Exception]]":
-        """Those whose deadline has passed."""
+        """The barriers whose deadline has passed, each with its error."""
         over = [each for each in self._under_way + self._waiting if each.deadline_s <= now_s]
         if over:
             self._under_way = [each for each in self._under_way if each.deadline_s > now_s]
@@ -67,7 +70,7 @@ class Barriers:
         return [(each.future, verdict(each.sent)) for each in over]
 
     def give_up(self) -> "list[Future[None]]":
-        """All of them; none is left."""
+        """All barriers; none is left."""
         left = [each.future for each in self._under_way + self._waiting]
         self._under_way, self._waiting = [], []
         return left

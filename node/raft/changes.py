@@ -1,4 +1,4 @@
-"""Changes of membership under way: one at a time, asked for again until they are in the log and committed."""
+"""Changes of membership under way: one at a time, proposed again until they are in the log and committed."""
 
 from collections import deque
 from concurrent.futures import Future
@@ -18,7 +18,7 @@ _UNANSWERED_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class MembershipChange:
-    """One asked for. `text` is the member as "id host port"."""
+    """A change that a caller waits for. text: the member, as "id host port" where it is added."""
 
     what: Literal["add", "rem"]
     member: str
@@ -31,17 +31,17 @@ class MembershipChange:
 
 
 class Changes:
-    """The changes asked for here, oldest first. Used in Raft's thread."""
+    """The changes that callers on this member wait for, oldest first. Used in Raft's thread, except for `add`."""
 
     def __init__(self) -> None:
         self._queue: deque[MembershipChange] = deque()
 
     def add(self, change: MembershipChange) -> None:
-        """Take one."""
+        """Take a change."""
         self._queue.append(change)
 
     def step(self, consensus: Consensus, now_s: float) -> None:
-        """Ask for the oldest again if it is time, and drop what is over."""
+        """Propose the oldest again if it is time, and drop what is over."""
         while self._queue:
             change = self._queue[0]
             if not change.future.done() and change.deadline_s > now_s:
@@ -71,7 +71,7 @@ class Changes:
             consensus.change(membership.pack(change.what, change.text), answer)
 
     def give_up(self) -> "list[Future[None]]":
-        """All of them; none is left."""
+        """All futures that are not done; none is left."""
         left = [change.future for change in self._queue if not change.future.done()]
         self._queue.clear()
         return left
@@ -80,7 +80,7 @@ class Changes:
 def _refused(change: MembershipChange) -> Exception:
     if change.denied:
         return ChangeRefused(
-            f"the change of {change.member} was not taken: another one may be under way, or a member that is "
-            "needed for it has not heard of the last one; try again"
+            f"the leader refused the change of {change.member}: another one may be under way, or a member that is "
+            "needed for it does not have the last one yet; try again"
         )
     return verdict(change.sent)

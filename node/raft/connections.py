@@ -1,9 +1,9 @@
 # ruff: noqa: N802 - the library's names
-"""The library's connections, mended: nobody keeps Raft's thread or fills its memory by sending.
+"""The library's connections, with limits: no sender can occupy Raft's thread or fill its memory.
 
-The library reads a connection until it is empty, which somebody who sends fast enough never lets it be, and copies all
-that is there for each piece that comes. It believes any length that a message says it has, and unpickles what is in it:
-here each message is a length, and what `EncryptedChannel` sealed of what `messages` packed. What is replaced is called
+The library reads a connection until it is empty, which a fast sender never lets it be, and copies all that has arrived
+for each piece that arrives. It trusts the length in front of a message, and unpickles the message: here a message is a
+length, and then what `EncryptedChannel` sealed of what `messages` packed. The replaced methods are called
 `_TcpConnection__...`, Python's mangled names of the library's private parts.
 """
 
@@ -25,11 +25,11 @@ from node.raft.encryption import NONCE_BYTES, EncryptedChannel, NotSealed, Seal
 from node.raft.messages import BadMessage, Message
 
 HANDSHAKE_BYTES: Final = 1024
-"""The largest message of somebody who has not said who it is. Two names of 128 with all around them take under 400."""
+"""The largest message of a caller that is not known yet. Two names of 128 with all around them take under 400."""
 
 READ_BYTES: Final = 1 << 20
-"""About so much is read before others have their turn. What is left makes the poller come back at once: it tells what
-is there, not what has come."""
+"""About this much is read before other connections have their turn. The poller is level-triggered: it reports the rest
+at once."""
 
 _NEVER_S: Final = float("-inf")
 _LENGTH: Final = struct.Struct("i")
@@ -37,12 +37,12 @@ _EVERYTHING: Final = POLL_EVENT_TYPE.READ | POLL_EVENT_TYPE.WRITE | POLL_EVENT_T
 
 
 class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships no types
-    """Differences: reads so much at a time, no message over `limit_bytes`; sends what is left over as soon as it can.
+    """Reads READ_BYTES at a time, and no message over `limit_bytes`; sends what is left over as soon as it can.
 
-    `refused_s`: when the last dial began that was answered with "connection refused"; -inf while none was.
-    `limit_bytes` is HANDSHAKE_BYTES until its owner knows who the other side is. The dialler `greet`s; `on_greeted` is
-    called once messages can be sent. `on_bad` gets what is sealed as it should, and is no message of this version:
-    without it, the connection ends there, as it does with all that is not sealed so.
+    refused_s: when the last dial began that was answered with "connection refused"; -inf while none was. limit_bytes:
+    HANDSHAKE_BYTES until the owner knows which member is at the other end. The dialler calls `greet`; `on_greeted` is
+    called once messages can be sent. on_bad: gets what decrypts, and is no message of this version; without it, that
+    ends the connection, as does anything that does not decrypt.
     """
 
     encryptor: Seal
@@ -74,7 +74,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
             return ""
 
     def connect(self, host: str | None, port: int) -> bool:
-        """Begin to dial. The library raises if there is no file descriptor left: it is tried again later."""
+        """Begin to dial; returns whether it did. (Without a file descriptor left, the library raises.)"""
         self._dialled_s = monotonic()
         try:
             return bool(super().connect(host, port))
@@ -82,7 +82,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
             return False
 
     def disconnect(self) -> None:
-        """Close it, and forget what was on its way."""
+        """Close it, and drop what has arrived in part."""
         self.limit_bytes = HANDSHAKE_BYTES
         self.on_bad = None
         self._channel = None
@@ -90,7 +90,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
         super().disconnect()
 
     def _TcpConnection__processConnection(self, descriptor: int, event: int) -> None:
-        """Something has happened to the socket. The library does not keep why a dial has failed."""
+        """Take an event of the socket. The library does not keep why a dial has failed."""
         dials = descriptor == self.fileno() and self.state == CONNECTION_STATE.CONNECTING
         error = self._TcpConnection__socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if dials else 0
         if error == errno.ECONNREFUSED:
@@ -101,12 +101,12 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
         super()._TcpConnection__processConnection(descriptor, event)
 
     def greet(self) -> None:
-        """Send this side's nonce: the first thing that is sent."""
+        """Send this side's nonce, which comes first."""
         self._channel = self.encryptor.channel(os.urandom(NONCE_BYTES), dialled=self._dialled)
         self._write(self._channel.greeting())
 
     def send(self, message: Message) -> None:
-        """Send a message. The library keeps what does not go at once until it is given another one."""
+        """Send a message. (The library would keep what cannot be sent at once until the next message.)"""
         if self._channel is not None and self._channel.ready:
             self._write(self._channel.seal(messages.pack(message)))
 
@@ -136,7 +136,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
         self._TcpConnection__lastReadTime = monotonic()
 
     def _TcpConnection__processParseMessage(self) -> Message | None:
-        """The next message, None if it is not all there. Whoever sends anything else is hung up on."""
+        """The next message; None if it has not arrived whole. Anything else ends the connection."""
         while (data := self._next()) is not None:
             if self._channel is None or not self._channel.ready:
                 self._agree(data)
@@ -171,7 +171,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
         return data
 
     def _agree(self, greeting: bytes) -> None:
-        """The other side's greeting has come. Whoever was called answers with its own."""
+        """Take the other side's greeting. The side that was called answers with its own."""
         try:
             if self._channel is None:
                 self._channel = self.encryptor.channel(os.urandom(NONCE_BYTES), dialled=False)
@@ -185,6 +185,6 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
             self.on_greeted()
 
 
-def mend_dialled() -> None:
-    """Have the library dial with these. `Listener` makes those of callers."""
+def replace_dialled_connections() -> None:
+    """Let the library dial with these. `Callers` makes those of callers."""
     transport.TcpConnection = PeerConnection

@@ -1,180 +1,133 @@
-# ruff: noqa: N802, N803 - the library's names
-"""PySyncObj's consensus, with what it lacks put in through the names that its source uses for its private parts.
+"""One member's part in the consensus: PySyncObj's core, and the parts of Rota around it, put together."""
 
-`_SyncObj__...` are those private parts (Python's mangled names). The library offers no other way to bring a
-journal and a serializer of one's own, or to apply bytes as they are. A unit test notices if a version of the
-library has not got them.
-"""
-
-import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from pysyncobj import SyncObj, SyncObjConf, syncobj
-from pysyncobj.journal import Journal
-from pysyncobj.monotonic import monotonic
+from pysyncobj import SyncObjConf
 from pysyncobj.node import Node
 
 from node.identity.cluster_id import ClusterId
-from node.raft import membership, snapshot
-from node.raft.addresses import Book
-from node.raft.amnesia_recovery import Recovery
+from node.raft import membership
+from node.raft.addresses import AddressBook
+from node.raft.amnesia_recovery import AmnesiaRecovery
+from node.raft.core import SingleCallsPort
 from node.raft.elections import Elections
-from node.raft.encryption import mend_encryptor
-from node.raft.errors import Broken
-from node.raft.founding_inquiry import Inquiry
-from node.raft.inbound import Intake
+from node.raft.environment import Environment
+from node.raft.founding_inquiry import FoundingInquiry
+from node.raft.inbound import Inbound
 from node.raft.log_store import CLUSTER_ID, LogStore
-from node.raft.messages import COMMAND_BYTES
-from node.raft.ports import RaftTiming
+from node.raft.messages import Message
+from node.raft.overrides import MendedSyncObj
+from node.raft.ports import EntryApplier, RaftTiming
 from node.raft.prevote import Standing
-from node.raft.snapshots import Capture, Snapshots
+from node.raft.snapshots import Snapshots
 from node.raft.transport import Transport
-
-logger = logging.getLogger(__name__)
-
-BATCH_BYTES = COMMAND_BYTES
-"""Entries beyond this take a path in the library that pickles them and cuts them wrongly; ours stay under 1 MiB."""
-
-APPLIED_AT_ONCE = 64
-APPLIED_BYTES = 128 << 10
-"""So many committed entries, and about so many bytes of them, are applied before messages are looked at again. After a
-start there are thousands, and this thread answers nobody meanwhile."""
 
 APART = 0.5
 """The members compact one by one: the log of the last may grow beyond the limit by nearly this share of it."""
 
 _FOLLOWER, _CANDIDATE = 0, 1
 
-_NEVER = 1 << 62  # `tick` says when
 
-_create_journal = syncobj.createJournal
+@dataclass(frozen=True, slots=True)
+class ConsensusMember:
+    """Which member this is. cluster: the one to which it belongs, if it is known already; learnt here otherwise."""
 
-
-def _our_journal(journal: object) -> object:
-    """Lets `SyncObjConf.journalFile` be a journal."""
-    return journal if isinstance(journal, Journal) else _create_journal(journal)
-
-
-syncobj.createJournal = _our_journal
-mend_encryptor()
+    me: str
+    book: AddressBook
+    timing: RaftTiming
+    cluster: ClusterId
+    start_id: str = ""
 
 
-def configuration(timing: RaftTiming, secret: str, bind: str, journal: Journal) -> SyncObjConf:
-    """The library's settings. `bind` is "host:port"."""
-    return SyncObjConf(
-        password=secret,
-        autoTick=False,
-        bindAddress=bind,
-        maxBindRetries=1,
-        journalFile=journal,
-        raftMinTimeout=timing.election_min_s,
-        raftMaxTimeout=timing.election_max_s,
-        appendEntriesPeriod=timing.heartbeat_s,
-        appendEntriesUseBatch=False,
-        appendEntriesBatchSizeBytes=BATCH_BYTES,
-        leaderFallbackTimeout=timing.fallback_s,
-        connectionTimeout=timing.silent_s,
-        connectionRetryTime=timing.redial_s,
-        dynamicMembershipChange=True,
-        logCompactionMinEntries=_NEVER,
-        logCompactionMinTime=_NEVER,
-        sendBufferSize=256 << 10,
-        recvBufferSize=256 << 10,
-    )
+class Consensus(MendedSyncObj):
+    """One member's part in the consensus. Used in one thread, once it is made."""
 
-
-class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
-    """One member's part in the consensus. All of it is used in one thread, once it is made."""
-
-    _SyncObj__raftCommitIndex: int
+    elections: Elections
+    transport: Transport
 
     def __init__(
         self,
-        me: str,
-        folder: LogStore,
-        book: Book,
-        timing: RaftTiming,
+        member: ConsensusMember,
+        store: LogStore,
         conf: SyncObjConf,
-        cluster: ClusterId,
-        apply: Callable[[bytes], None],
-        capture: Capture,
-        restore: Callable[[Iterator[bytes]], None],
-        on_term: Callable[[int], None] = lambda _term: None,
-        start_id: str = "",
+        applier: EntryApplier,
+        environment: Environment | None = None,
     ) -> None:
-        self.me = me
-        self.start_id = start_id
-        self._on_term = on_term
-        self.timing = timing
-        self.journal = folder.journal
-        self.cluster = cluster
-        self.snapshots = Snapshots(folder.snapshot, capture, self._cluster_at, self._cut_at)
-        self.snapshots.header = folder.header
+        self.me, self.start_id = member.me, member.start_id
+        self.timing, self.cluster, self.book = member.timing, member.cluster, member.book
+        self._environment = environment or Environment()
+        self.clock, self.rng = self._environment.clock, self._environment.rng
+        self.applier = applier
+        self.journal = store.journal
+        self.snapshots = Snapshots(store.snapshot, applier.capture, self._cluster_at, self._cut_at)
+        self.snapshots.header = store.header
         self.behind = False
         self.elections = Elections(self)
-        self.recovery = Recovery(self, folder.journal, self._SyncObj__setCurrentTerm)
-        self.inquiry = Inquiry(self, folder.journal)
-        self.intake = Intake(self)
-        self.transport: Transport
-        self.book = book
-        self._apply = apply
-        self._restore = restore
-        self._first_cluster = tuple(folder.journal.note("cluster").split("\n"))
-        others = {book.node(member) for member in folder.cluster} - {book.node(me)}
-        super().__init__(book.node(me), others, conf, nodeClass=book.node, transportClass=Transport)
+        self.recovery = AmnesiaRecovery(self, store.journal, self._SyncObj__setCurrentTerm)
+        self.inquiry = FoundingInquiry(self, store.journal)
+        self.inbound = Inbound(self)
+        self._first_cluster = tuple(store.journal.note("cluster").split("\n"))
+        book = member.book
+        others = {book.node(text) for text in store.cluster} - {book.node(self.me)}
+        super().__init__(
+            book.node(self.me), others, conf, nodeClass=book.node, transportClass=self._environment.transport
+        )
         self.transport = self._SyncObj__transport
         self.snapshots.room = self.transport.has_room
         self._SyncObj__serializer = self.snapshots
         self.journal.leads = lambda: self.is_leader
-        if folder.header is not None:
+        if store.header is not None:
             self._SyncObj__loadDumpFile(clearJournal=False)
         self.journal.flush()
 
-    # -- what the adapter and the intake ask
+    def single_calls(
+        self, on_answer: Callable[[Node, Any, Message], None], on_end: Callable[[Node], None] = lambda _node: None
+    ) -> SingleCallsPort:
+        """Connections that carry one question; the arguments are those of `single_call.SingleCalls`."""
+        return self._environment.single_calls(self, on_answer, on_end)
+
+    # -- what the adapter and the parts ask
 
     @property
     def is_leader(self) -> bool:
-        """Whether the library says so."""
+        """Whether the library says that this member leads."""
         return bool(self._isLeader())
 
     @property
     def is_candidate(self) -> bool:
-        """Whether this member has asked for votes, and has not heard what came of it."""
+        """Whether this member has asked for votes, and the election is still open."""
         return bool(self._SyncObj__raftState == _CANDIDATE)
 
     def hears_leader(self) -> bool:
-        """Whether this member leads, or has heard who leads a moment ago."""
-        heard_lately = monotonic() - self.intake.leader_heard_s < self.timing.quorum_s
+        """Whether this member leads, or has heard the leader within `timing.quorum_s`."""
+        heard_lately = self.clock() - self.inbound.leader_heard_s < self.timing.quorum_s
         return self.is_leader or (heard_lately and self.leader_node() is not None)
 
     def is_settled(self) -> bool:
-        """Whether this start of the member may take part in elections (`claim`)."""
-        return self.transport.namesakes.settled
+        """Whether this start of the member may take part in elections (`start_claim`)."""
+        return self.transport.duplicate_starts.settled
 
     def fence(self) -> int:
-        """The latest term in which another start of this member may have voted (`claim`)."""
-        return self.transport.namesakes.claim.fence
+        """The latest term in which another start of this member may have voted (`start_claim`)."""
+        return self.transport.duplicate_starts.claim.fence
 
     def leader_node(self) -> Node | None:
         """The leader that was heard last in this term."""
         node: Node | None = self._getLeader()
         return node
 
-    def members(self) -> set[str]:
-        """The ids of all members, by the log as it is here."""
-        return {node.id for node in self._SyncObj__otherNodes} | {self.me}
-
     def standing(self) -> Standing:
-        """How far the log is."""
+        """How far the log reaches."""
         return Standing(self.journal[-1][2], self.journal[-1][1])
 
     @property
     def applied_in_term(self) -> bool:
         """Whether an entry of the present term is applied: then all that was committed before it is, too.
 
-        But not while something waits for its turn to be applied, which was committed when this member started.
+        False while committed entries wait to be applied, as after a start.
         """
         index: int = self.raftLastApplied
         term: int = self.raftCurrentTerm
@@ -184,8 +137,8 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         """Whether this member has given its vote in a term."""
         return bool(self.raftCurrentTerm == term and self._SyncObj__votedForNodeId is not None)
 
-    def belong_to(self, cluster_id: str) -> None:
-        """Be of a cluster from now on, unless this member is of one. With the next flush of the journal, for good."""
+    def join_cluster(self, cluster_id: str) -> None:
+        """Belong to a cluster from now on, unless this member belongs to one. Durable with the journal's next flush."""
         if cluster_id and not self.cluster.known:
             self.cluster.known = cluster_id
             self.journal.set_note(CLUSTER_ID, cluster_id)
@@ -193,12 +146,12 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
 
     def agreed_members(self) -> list[str]:
         """The members by what is known to be committed: "id host port" each."""
-        if self._changing:
+        if self.is_changing:
             return list(self._cluster_at(self.raftCommitIndex))
         return sorted(self.book.text(member) for member in self.members())
 
     def begin_with(self, cluster: Iterable[str]) -> None:
-        """Nothing is in the log here: it begins with these members ("id host port" each). With the next flush."""
+        """Let the log, which is empty, begin with these members ("id host port" each). Durable with the next flush."""
         first = tuple(sorted(cluster))
         if first == self._first_cluster:
             return
@@ -217,35 +170,25 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         if node in known:
             known[node] = max(known[node], index)
 
-    def _SyncObj__setCurrentTerm(self, term: int, voted: str | None) -> None:
-        """Term and vote are kept, and a new term told, before anything is sent in it.
-
-        The heartbeats must not answer in a term that this member has left with its vote (DESIGN.md, section 7).
-        """
-        before = self.raftCurrentTerm
-        super()._SyncObj__setCurrentTerm(term, voted)
-        if term != before:
-            self._on_term(term)
-
-    def adopt(self, term: int) -> None:
-        """A later term is known: follow, and vote for nobody yet."""
+    def adopt_term(self, term: int) -> None:
+        """Follow in a later term, without a vote in it yet."""
         self._SyncObj__setCurrentTerm(term, None)
         self._SyncObj__setState(_FOLLOWER)
         self._SyncObj__raftLeader = None
 
-    def lost(self, node: Node) -> None:
-        """A member's connection has ended. If it was the leader, it may be dead: ask for an election soon."""
+    def connection_lost(self, node: Node) -> None:
+        """Note that a member's connection has ended. If it was the leader, it may be dead: ask for an election soon."""
         if node == self.leader_node() and not self.is_leader:
-            self.intake.leader_heard_s = float("-inf")
+            self.inbound.leader_heard_s = float("-inf")
             self.elections.hasten()
 
-    def tell_all(self, message: dict[str, Any]) -> None:
+    def send_to_all(self, message: Message) -> None:
         """Send a message to all other members."""
         for node in self._SyncObj__otherNodes:
             self.transport.send(node, message)
 
     def put(self, data: bytes) -> None:
-        """Propose an entry; whether it gets anywhere shows when it is applied."""
+        """Propose an entry. Whether it is committed shows when it is applied."""
         self._applyCommand(membership.REGULAR + data, None)
 
     def change(self, packed: bytes, answer: Callable[[Any, int], None]) -> None:
@@ -253,21 +196,18 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         self._applyCommand(packed, answer, membership.MEMBERSHIP)
 
     def is_committed(self, there: bool, member: str) -> bool:
-        """Whether the log has made somebody a member (or not one), and all changes in it are committed."""
-        return bool(not self._changing and self.applied_in_term and (member in self.members()) == there)
+        """Whether `member` is one by the log (or is not, if not `there`), and all changes in the log are committed."""
+        return bool(not self.is_changing and self.applied_in_term and (member in self.members()) == there)
 
-    @property
-    def _changing(self) -> bool:
-        """Whether a change of membership is in the log that is not committed yet, as far as is known here."""
-        return membership.changes(self.journal.after(self.raftCommitIndex))
+    # -- one turn
 
     def wake(self) -> None:
         """End the present tick's waiting. May be called from any thread."""
         self._SyncObj__pipeNotifier.notify()
 
     def tick(self, wait_s: float) -> None:
-        """Do what is due, then wait for messages for so long at most."""
-        self.transport.namesakes.step()
+        """Do what is due, then wait for messages, at most `wait_s`."""
+        self.transport.duplicate_starts.step()
         self.inquiry.step()
         self.recovery.step()
         self.elections.step()
@@ -276,7 +216,7 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
             self.forceLogCompaction()
 
     def _log_is_long(self) -> bool:
-        """Whether the log is to be compacted. Each member has its own measure, so that they do it one by one.
+        """Whether the log is due for compaction. Each member has its own limit, so that they compact one by one.
 
         While committed entries wait to be applied, as after a start, the log may be twice as long: a snapshot of what
         is applied by then would take the time from them, and be followed by another.
@@ -289,6 +229,17 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         members = sorted(self.members())
         return filled > 1.0 + APART * members.index(self.me) / len(members)
 
+    def _cut_at(self, index: int) -> int:
+        """The entry with which the log begins after a snapshot: some more are kept for members a little behind."""
+        return self.journal.reaching_back(index, self.timing.log_entries // 5, self.timing.log_bytes // 4)
+
+    def _cluster_at(self, index: int) -> tuple[str, ...]:
+        """The members by the log up to an index, for a snapshot: "id host port" each."""
+        header = self.snapshots.header
+        entries = [entry for entry in self.journal.after(header.index if header else 0) if entry[1] <= index]
+        known = membership.after(header.cluster if header else self._first_cluster, entries)
+        return tuple(self.book.text(member.split(" ", 1)[0]) for member in known)
+
     def close(self) -> None:
         """Close all connections and files."""
         self.inquiry.close()
@@ -299,108 +250,3 @@ class Consensus(SyncObj):  # type: ignore[misc]  # the library ships no types
         self._poller.unsubscribe(notifier._PipeNotifier__pipeR)
         os.close(notifier._PipeNotifier__pipeR)
         os.close(notifier._PipeNotifier__pipeW)
-
-    # -- put in the place of the library's own
-
-    @property
-    def _SyncObj__raftElectionDeadline(self) -> float:
-        return self.elections.deadline_s
-
-    @_SyncObj__raftElectionDeadline.setter
-    def _SyncObj__raftElectionDeadline(self, deadline_s: float) -> None:
-        """What puts the deadline off ends a handing over, too: the library would heed no heartbeat, and stand later."""
-        self.elections.deadline_s = deadline_s
-        self._SyncObj__transferInProgress = False
-
-    def _SyncObj__doApplyCommand(self, command: bytes) -> None:
-        """Apply entries as bytes. Changes of membership count from the moment they are in the log, not from here."""
-        if command[:1] == membership.REGULAR:
-            self._apply(command[1:])
-
-    def _SyncObj__parseChangeClusterRequest(self, command: bytes) -> list[str] | None:
-        """The change of membership in a command; None if it is of another kind. The library unpickles it.
-
-        Raises UnreadableChange: only for what is in the log already. `messages` lets no such thing in.
-        """
-        return list(membership.unpack(command)) if command[0] == membership.MEMBERSHIP else None
-
-    def _SyncObj__applyLogEntries(self) -> bool:
-        """As leader, tell the others what is committed before applying it here: one of them may be waited for.
-
-        The library applies all of it at once; here `behind` says that some is left to the next tick. Returns whether
-        the others have yet to be told.
-        """
-        committed: int = self.raftCommitIndex
-        told = self.is_leader and committed > self.raftLastApplied
-        if told:
-            self._SyncObj__sendAppendEntries()
-        self._SyncObj__raftCommitIndex = min(committed, self._portion_end())
-        try:
-            applied = bool(SyncObj._SyncObj__applyLogEntries(self))
-        finally:
-            self._SyncObj__raftCommitIndex = committed
-        self.behind = self.raftLastApplied < committed
-        return applied and not told
-
-    def _portion_end(self) -> int:
-        """The index of the last entry that is applied in this tick, if it is committed."""
-        index: int = self.raftLastApplied
-        first, size = index + 1 - self.journal.first_index, 0
-        for command, *_ in self.journal[first : first + APPLIED_AT_ONCE]:
-            index, size = index + 1, size + len(command)
-            if size >= APPLIED_BYTES:
-                break
-        return index
-
-    def _SyncObj__changeCluster(self, request: list[str]) -> bool:
-        """Take a change as leader. One that is to go itself hands over first: the next one will remove it.
-
-        The majorities of two configurations have a member in common only if they differ by one. So a change waits until
-        the one before is committed; and until an entry of this term is, which the library sees to: before that, a
-        change of an earlier leader may count elsewhere (Ongaro's correction of 2015 to section 4.1 of his thesis).
-        """
-        if request[0] == "rem" and self.book.node(request[1]).id == self.me:
-            self.transferLeadership()
-            return False
-        if self._changing or not self._may_follow(request):
-            return False
-        return bool(SyncObj._SyncObj__changeCluster(self, request))
-
-    def _may_follow(self, request: list[str]) -> bool:
-        """Whether enough of the members know one another, by what they have acknowledged, for this change."""
-        before, other = self.members(), {self.book.node(request[1]).id}
-        after = before | other if request[0] == "add" else before - other
-        known = membership.latest(self.journal[:], self.journal.first_index)
-        matched = self._SyncObj__raftMatchIndex
-        knowing = {node.id for node in self._SyncObj__otherNodes if matched.get(node, 0) >= known}
-        return membership.may_follow(before, after, knowing | {self.me})
-
-    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:
-        """Load the snapshot in place. The library's own takes a damaged one for an empty one."""
-        header = self.snapshots.header
-        assert header is not None
-        try:
-            self._restore(snapshot.pieces(self.snapshots.place))
-        except Exception as error:
-            raise Broken(
-                f"the snapshot {self.snapshots.place} is whole, and holds no state that can be read ({error}): "
-                "is it of another version of Rota?"
-            ) from error
-        if clearJournal:
-            self.journal.replace([header.prev, header.last])
-            others = {self.book.node(member) for member in header.cluster} - {self.book.node(self.me)}
-            self._SyncObj__updateClusterConfiguration(others)
-            self._SyncObj__raftElectionDeadline = monotonic() + self.timing.election_max_s
-        self._SyncObj__raftLastApplied = header.index
-        self._SyncObj__raftCommitIndex = max(self._SyncObj__raftCommitIndex, header.index)
-
-    def _cut_at(self, index: int) -> int:
-        """The entry that the log is to begin with after a snapshot: some more are kept for members a little behind."""
-        return self.journal.reaching_back(index, self.timing.log_entries // 5, self.timing.log_bytes // 4)
-
-    def _cluster_at(self, index: int) -> tuple[str, ...]:
-        """The members by the log up to an index, for a snapshot: "id host port" each."""
-        header = self.snapshots.header
-        entries = [entry for entry in self.journal.after(header.index if header else 0) if entry[1] <= index]
-        known = membership.after(header.cluster if header else self._first_cluster, entries)
-        return tuple(self.book.text(member.split(" ", 1)[0]) for member in known)

@@ -1,11 +1,11 @@
-"""One start of each member: whoever calls while another start of it is connected waits until that one answers.
+"""One start of each member: a caller under the name of a connected member waits until that one answers.
 
 A member that was restarted, or whose machine vanished, may look connected for a while. So the start that was there
-first is asked whether it lives (a probe). If it answers, the newcomer is told who is there, and ends (`claim`); if its
-connection ends, or it says nothing for PROBE_S, the newcomer takes its place.
+first is asked whether it is alive (a probe). If it answers, the newcomer is told so, and ends (`start_claim`); if its
+connection ends, or it does not answer within PROBE_S, the newcomer takes its place.
 
-Of two members the one with the greater id dials, and the other would never call. So that it is told, too, that another
-start has its name, it calls on a connection that carries nothing else: an inquiry.
+Of two members the one with the greater id dials, and the other would never call. So that it, too, learns of another
+start with its name, it calls on a connection that carries nothing else: an inquiry.
 """
 
 import logging
@@ -14,100 +14,106 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
 
 from node.raft.connections import PeerConnection
 from node.raft.core import Core, TransportPort
 from node.raft.errors import NameTaken
 from node.raft.messages import Message
-from node.raft.single_call import Calls
-from node.raft.start_claim import PATIENCE_S, Namesake, StartClaim
+from node.raft.start_claim import PATIENCE_S, OtherStart, StartClaim
 
 PROBE_S: Final = 3.0
 AGAIN_S: Final = 0.2
 PING_S: Final = 1.0
 LATER_S: Final = 1.0
-"""Between two inquiries of the same member, once this start is settled."""
+"""The pause between two inquiries of the same member, once this start is settled."""
 
-TOLD_MAX: Final = 64
+LOGGED_MAX: Final = 64
+"""At most this many warnings are remembered as logged; then the memory is cleared."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Newcomer:
-    """A start that waits. `rivals`: the connections of the starts that were there before, which have been probed."""
+    """A start that waits. `rivals`: the connections of the starts that were there before, which have been probed.
+
+    again: checks once more whether it can be admitted.
+    """
 
     node: Node
     connection: Any
     where: str
     again: Callable[[], None]
-    """See once more whether it can be let in."""
     since_s: float
     number: int
     rivals: list[Any]
     gone: bool = False
 
 
-class Namesakes:
+class DuplicateStarts:
     """What is known of the starts of all members. Used in Raft's thread."""
 
     def __init__(self, consensus: Core, transport: TransportPort, start: str) -> None:
-        self.claim = StartClaim(start, monotonic())
+        self.claim = StartClaim(start, consensus.clock(), consensus.timing.settle_s)
         self._consensus, self._transport = consensus, transport
         self._starts: dict[Any, tuple[Node, str, str]] = {}
-        """By connection: of which member, which start of it, and where that is. Callers' inquiries are among them."""
+        """By connection: the member, which start of it, and its address. Callers' inquiries are among them."""
         self._inquirers: set[Any] = set()
         self._newcomers: list[_Newcomer] = []
         self._number = 0
         self._begun = False
-        self._calls = Calls(consensus, self._heard, self._inquiry_ended)
+        self._calls = consensus.single_calls(self._heard, self._inquiry_ended)
         """This member's own inquiries."""
         self._pinged_s: dict[Node, float] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     # -- the starts of others
 
     def enter(
-        self, node: Node, connection: Any, start: str, where: str, let_in: Callable[[], None], *, asks: bool = False
+        self, node: Node, connection: Any, start: str, where: str, admit: Callable[[], None], *, asks: bool = False
     ) -> None:
-        """A start of a member has come. `let_in` is called at once, or when the start that was there is gone.
+        """Take a start of a member. `admit` is called at once, or when the start that was there is gone.
 
-        `asks`: on an inquiry. A start that is found where the member is known to be goes before one that only asks.
+        `asks`: it came on an inquiry. A start that is found at the member's known address goes before one that only
+        asks.
         """
 
-        def admit() -> None:
+        def note_and_admit() -> None:
             self._starts[connection] = (node, start, where)
             if asks:
                 self._inquirers.add(connection)
             else:
-                # It is back, and is asked at once: were the last one that has let this start in to go now, this start
-                # would have to settle anew, and could not vote for a second.
+                # The member is back, and is asked at once: were the last member that has admitted this start to go now,
+                # this start would have to settle anew, and could not vote for a second.
                 self._calls.soon(node)
-            let_in()
+            admit()
 
         if not asks:
-            for one in [one for one in self._others(node, start) if one in self._inquirers]:
-                self._forget(one)
-                one.send({"type": "taken", "start": start, "where": where, "led": False, "settled": False})
+            for other in [other for other in self._others(node, start) if other in self._inquirers]:
+                self._forget(other)
+                other.send({"type": "taken", "start": start, "where": where, "led": False, "settled": False})
         rivals = self._others(node, start)
         if not rivals:
-            admit()
+            note_and_admit()
             return
         self._number += 1
-        again = partial(self.enter, node, connection, start, where, let_in, asks=asks)
-        newcomer = _Newcomer(node, connection, where, again, monotonic(), self._number, rivals)
+        again = partial(self.enter, node, connection, start, where, admit, asks=asks)
+        newcomer = _Newcomer(node, connection, where, again, self._consensus.clock(), self._number, rivals)
         self._newcomers.append(newcomer)
         for rival in rivals:
             rival.send({"type": "probe", "number": newcomer.number, "where": where})
 
     def _others(self, node: Node, start: str) -> list[Any]:
         """The connections of other starts of a member."""
-        return [one for one, (whose, its, _) in self._starts.items() if whose == node and its != start]
+        return [
+            connection
+            for connection, (member, its_start, _) in self._starts.items()
+            if member == node and its_start != start
+        ]
 
     def differs(self, node: Node, start: str) -> bool:
-        """Whether another start of that member is there: this one is to be told so, and not only hung up on."""
+        """Whether another start of that member is connected: then this one is told so before it is disconnected."""
         return bool(self._others(node, start))
 
     def waits(self, connection: Any) -> bool:
@@ -115,35 +121,35 @@ class Namesakes:
         return any(newcomer.connection is connection and not newcomer.gone for newcomer in self._newcomers)
 
     def answered(self, connection: Any, message: Message) -> None:
-        """The start on a connection lives: whoever waits for its place is refused."""
+        """The start on a connection is alive: refuse the newcomer that waits for its place."""
         node, start, there = self._starts.get(connection, (None, "", ""))
         for newcomer in [one for one in self._newcomers if one.number == message["number"] and one.node == node]:
             self._newcomers.remove(newcomer)
-            self._tell(
+            self._warn_once(
                 f"refused: another process, at {newcomer.where}, calls itself {newcomer.node.id}, which runs at "
                 f"{there} and answers. Each node needs a name and a data folder of its own (ROTA_NODE, ROTA_DATA)",
             )
             if not newcomer.gone:
-                said = {"led": message["led"], "settled": message["settled"]}
-                newcomer.connection.send({"type": "taken", "start": start, "where": there, **said})
+                claims = {"led": message["led"], "settled": message["settled"]}
+                newcomer.connection.send({"type": "taken", "start": start, "where": there, **claims})
 
     def probed(self, connection: Any, message: Message) -> None:
-        """A member asks whether this start lives, because another one has come."""
-        said = self.claim.answer(self._consensus.hears_leader(), monotonic())
-        if said is not None:  # else it ends, and its connections with it: then the other one is let in
-            led, settled = said
+        """A member asks whether this start is alive, because another one has come."""
+        answer = self.claim.answer(self._consensus.hears_leader(), self._consensus.clock())
+        if answer is not None:  # else it ends, and its connections with it: then the other start is admitted
+            led, settled = answer
             connection.send({"type": "probe_answer", "number": message["number"], "led": led, "settled": settled})
-        self._tell(
+        self._warn_once(
             f"another process, at {message['where']}, calls itself {self._consensus.me}, as this one does: the members "
-            "that this one is connected with refuse it"
+            "with which this one is connected refuse it"
         )
 
-    def _tell(self, what: str) -> None:
-        if what not in self._told:
-            if len(self._told) >= TOLD_MAX:
-                self._told.clear()
-            self._told.add(what)
-            logger.warning("%s", what)
+    def _warn_once(self, text: str) -> None:
+        if text not in self._logged:
+            if len(self._logged) >= LOGGED_MAX:
+                self._logged.clear()
+            self._logged.add(text)
+            logger.warning("%s", text)
 
     def ended(self, connection: Any) -> None:
         """A connection is closed."""
@@ -169,13 +175,13 @@ class Namesakes:
         return self.claim.settled and not self.claim.ends
 
     def connected(self, node: Node, term: int) -> None:
-        """A member that this one has dialled, and whose term is this, lets it in."""
-        self._let_in_by(node, term)
+        """A member that this one has dialled, and whose current term is given, has admitted it."""
+        self._admitted_by(node, term)
 
-    def _let_in_by(self, node: Node, term: int) -> None:
+    def _admitted_by(self, node: Node, term: int) -> None:
         first = not self.claim.held
-        self.claim.let_in(node.id, term, monotonic())
-        if first:  # from now on it counts where a port refuses: whoever is dead is not waited for (`claim`)
+        self.claim.admitted(node.id, term, self._consensus.clock())
+        if first:  # from now on a refused call counts: a dead member is not waited for (`start_claim`)
             for other in self._transport.others():
                 self._calls.soon(other)
                 self._transport.dial_soon(other)
@@ -183,31 +189,31 @@ class Namesakes:
     def parted(self, node: Node) -> None:
         """A member is not connected any more."""
         if self._calls.under_way(node) is None:
-            self.claim.parted(node.id, monotonic())
+            self.claim.parted(node.id, self._consensus.clock())
 
     def taken(self, node: Node, message: Message) -> None:
         """A member says that another start has this one's name."""
-        namesake = Namesake(message["start"], message["where"], message["led"], message["settled"])
-        self.claim.refused(node.id, namesake, monotonic())
+        other = OtherStart(message["start"], message["where"], message["led"], message["settled"])
+        self.claim.refused(node.id, other, self._consensus.clock())
 
     def step(self) -> None:
-        """Ask who has not let this start in. Raises NameTaken."""
-        now = monotonic()
-        if not self._begun:  # loading what is in the folder may have taken long
-            self._begun, self.claim.begun_s = True, now
-        for newcomer in [one for one in self._newcomers if now - one.since_s > PROBE_S]:
+        """Ask the members that have not admitted this start. Raises NameTaken."""
+        now_s = self._consensus.clock()
+        if not self._begun:  # loading the data folder may have taken long
+            self._begun, self.claim.begun_s = True, now_s
+        for newcomer in [one for one in self._newcomers if now_s - one.since_s > PROBE_S]:
             for rival in list(newcomer.rivals):
-                rival.disconnect()  # it answers nobody, and `ended` lets the newcomer in
-        self._ask(now)
+                rival.disconnect()  # it has not answered, and `ended` admits the newcomer
+        self._ask(now_s)
         others = self._transport.others()
         reached = {node.id for node in others if self._transport.reached(node) or self._greeted(node)}
         refused_s = {node.id: max(self._transport.refused_s(node), self._calls.refused_s(node)) for node in others}
-        self.claim.look({node.id for node in others}, reached, now, refused_s)
-        namesake = self.claim.lost_to(self._consensus.hears_leader(), now)
-        if namesake is not None:
+        self.claim.observe({node.id for node in others}, reached, now_s, refused_s)
+        other = self.claim.lost_to(self._consensus.hears_leader(), now_s)
+        if other is not None:
             raise NameTaken(
-                f"another process runs as {self._consensus.me}, at {namesake.where}, and was there first. Give this "
-                "one a name (ROTA_NODE) and an empty data folder (ROTA_DATA) of its own, or stop the other one before"
+                f"another process runs as {self._consensus.me}, at {other.where}, and was there first. Give this one "
+                "a name (ROTA_NODE) and an empty data folder (ROTA_DATA) of its own, or stop the other one first"
             )
 
     def _greeted(self, node: Node) -> bool:
@@ -215,7 +221,7 @@ class Namesakes:
         return connection is not None and connection.ready
 
     def _ask(self, now_s: float) -> None:
-        """Inquire of those who would dial this one: they may have dialled another start of it."""
+        """Inquire of the members that would dial this one: they may have dialled another start of it."""
         for node in self._transport.others():
             self._attend(node, now_s)
             if self.claim.asks(node.id) and not self._transport.dials(node):
@@ -226,7 +232,7 @@ class Namesakes:
                 self._calls.hang_up(node)
 
     def _attend(self, node: Node, now_s: float) -> None:
-        """See to an inquiry: over once the member has dialled; kept alive until then; given up if nothing is heard."""
+        """End an inquiry once the member has dialled, or has not answered in time; keep it alive until then."""
         connection = self._calls.under_way(node)
         if connection is None:
             return
@@ -241,13 +247,13 @@ class Namesakes:
             connection.send({"type": "ping"})
 
     def _heard(self, node: Node, connection: PeerConnection, message: Message) -> None:
-        """What comes on an inquiry."""
+        """Take what arrives on an inquiry."""
         kind = message["type"]
         if kind == "cluster":
             if message["member"] != node.id or not self._transport.is_ours(node, message["id"]):
                 connection.disconnect()
             else:
-                self._let_in_by(node, message["term"])
+                self._admitted_by(node, message["term"])
         elif kind == "taken":
             self.taken(node, message)
             connection.disconnect()
@@ -256,8 +262,8 @@ class Namesakes:
 
     def _inquiry_ended(self, node: Node) -> None:
         if not self._transport.reached(node):
-            self.claim.parted(node.id, monotonic())
+            self.claim.parted(node.id, self._consensus.clock())
 
     def close(self) -> None:
         """End all inquiries."""
-        self._calls.end()
+        self._calls.close()

@@ -1,24 +1,24 @@
-"""What can go wrong, by name. Each message tells the reader what to do."""
+"""The errors of Raft. Each message tells the reader what to do."""
 
 
 class RaftError(Exception):
-    """Any of the below."""
+    """Any error of this module."""
 
 
 class NoQuorum(RaftError):
-    """Nothing was proposed: no leader with a majority was there until the deadline. It is safe to try again."""
+    """Nothing was proposed: there was no leader with a majority until the deadline. It is safe to try again."""
 
 
 class OutcomeUnknown(RaftError):
-    """It was proposed, and may be committed yet. To try again is safe under the same proposal id only."""
+    """The entry was proposed, and may still be committed. To try again is safe under the same proposal id only."""
 
 
 class EntryTooLarge(RaftError):
-    """The proposal is larger than one Raft entry may be (`Timing.entry_bytes`). Split it."""
+    """The proposal is larger than one Raft entry may be (`RaftTiming.entry_bytes`). Split it."""
 
 
 class Overloaded(RaftError):
-    """Nothing was proposed: too many proposals wait already. Try again later."""
+    """Nothing was proposed: too many proposals wait. Try again later."""
 
 
 class RaftStopped(RaftError):
@@ -30,29 +30,29 @@ class ChangeRefused(RaftError):
 
 
 class DamagedData(RaftError):
-    """What is in the data folder cannot be trusted. `what` names the file, and what is wrong with it."""
+    """The data folder is damaged. `what` names the file, and what is wrong with it."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
             f"{what}. There is no other member to catch up from: put back a copy of the data folder, or move it away "
-            "and begin anew (RECOVERY.md)"
+            "and start with an empty one (RECOVERY.md)"
         )
         self.what = what
 
 
 class CannotOpen(RaftError):
-    """The data folder cannot be used now, and nothing is wrong with what is in it."""
+    """The data folder cannot be used now; it is not damaged."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}: see to the room on its disk, and to its permissions")
+        super().__init__(f"{what}: check the room on its disk, and its permissions")
 
 
 class UnreadableChange(RaftError):
-    """A change of membership in the log is of no form that this version knows."""
+    """A change of membership in the log has a form that this version does not know."""
 
 
 class ForeignData(RaftError):
-    """The data folder is another member's."""
+    """The data folder belongs to another member."""
 
 
 class MajorityLost(RaftError):
@@ -64,7 +64,7 @@ class PortInUse(RaftError):
 
 
 class OtherCluster(RaftError):
-    """The data folder is that of a member of another cluster than this one is to join."""
+    """The data folder belongs to a member of another cluster than the one to join."""
 
 
 class NameTaken(RaftError):
@@ -72,7 +72,7 @@ class NameTaken(RaftError):
 
 
 class Broken(RaftError):
-    """This member cannot go on: its cause says why. After it, nothing may be acknowledged or applied here."""
+    """This member cannot go on; the cause says why. After it, nothing may be acknowledged or applied here."""
 
 
 class LogStoreInUse(RaftError):

@@ -1,8 +1,8 @@
-"""How many times the journal has been flushed, kept beside it: so that a journal that lost its end is found out.
+"""How many times the journal has been flushed, in a file beside it: so that a journal that lost its end is detected.
 
-A log cut off between two writes, an older copy and an empty file all look like a whole journal; only a second place
+A log cut off between two writes, an older copy and an empty file all look like an intact journal; only a second file
 can tell. It is written after each flush and not synced: it may lag after a power cut, and is never ahead of what
-the disk has been made to keep. Its being there also says that this member has had a journal before.
+is on the disk. That the file exists also says that this member has had a journal before.
 """
 
 import os
@@ -18,10 +18,10 @@ _CRC = struct.Struct("<I")
 SIZE_BYTES = _NUMBER.size + _CRC.size
 
 
-class Witness:
-    """The file at `path`. `flushes` is what it says; None if it is not there, or cannot be read.
+class FlushCounter:
+    """The file at `path`. flushes: the number in it; None if the file does not exist, or cannot be read.
 
-    `begun`: it was there. Raises `OSError`.
+    begun: whether it existed. Raises `OSError`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,7 +33,7 @@ class Witness:
             self.flushes = _read(path.read_bytes())
 
     def write(self, flushes: int) -> None:
-        """Note the number of a flush that is on the disk. Raises `OSError`."""
+        """Keep the number of a flush that is on the disk. Raises `OSError`."""
         if self._file is None:
             self._begin()
         assert self._file is not None

@@ -1,132 +1,43 @@
-"""Who founds a cluster, and when (pure). DESIGN.md, section 7: once, by all.
+"""Which nodes found a cluster, and when: once, and all of a list together (pure; docs/explanation/raft.md).
 
-A node without anything (no log, no vote, no cluster that it was ever told of) tells every member of its list how it
-stands, and asks the same of them. When all of them have answered that they have nothing, and have the same list, it
-binds itself to that founding, on its disk. A founding is this list and the data folders of its members (their lives),
-so a folder that is lost and begun again is no part of it. When all have bound themselves, the first election may be
-held, among them and by majority, as any other.
+A node that has nothing (no log, no vote, and no news of any cluster) sends its statement to every node of its list, and
+asks for theirs. When all of them have answered that they have nothing, and have the same list, it binds itself to that
+founding, on its disk. A founding is this list and the data folders of its members (their lives), so a folder that is
+lost and begun again is no part of it. When all have bound themselves, the first election may be held, among them and by
+majority, as any other.
 
 There is one cluster, because a folder is bound to one founding only, and an election needs a founding to which all are
-bound: two foundings that have a folder in common cannot both come that far. A list that is changed meanwhile, a disk
-that is lost while the others are away, do not matter; that all lists and folders are others does.
+bound: two foundings that have a folder in common cannot both come that far. That holds if a list is changed meanwhile,
+and if a disk is lost while the others are away; it does not hold if all lists and all folders are replaced.
 
-Whoever is to found without a member that is lost says so by hand (`Founding.leave_out`). Each of the others accepts it
-only if it does not hear that member either. A folder may leave its founding for one with fewer members as long as it
-has not voted; those who are left out are at most half, so they alone can never hold the election of the former one.
+An operator asks for a founding without a member that is lost (`Founding.leave_out`). Each of the others accepts it only
+if it does not hear that member either. A folder may leave its founding for one with fewer members while it has not
+voted; those that are left out are at most half, so they alone can never hold the election of the former one.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
+
+from node.raft.statement import Binding, KnownCluster, Statement
 
 SILENT_S: Final = 5.0
-"""A member that was not heard for so long may be left out by hand."""
+"""A member that was not heard for this time may be left out by hand."""
 
 FRESH_S: Final = 3.0
-"""An answer counts as one for so long; it is asked for again and again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """How a member stands.
-
-    life: its data folder's. roll: a digest of its list and of those left out by hand. free: it has nothing, and would
-    bind itself. founding: to which it is bound; empty: to none. complete: it knows that all are bound to that one.
-    cluster_id: that of its cluster (`belongs`), or of one that it was told of, of which `told_by` is. members: its
-    list, or the members of its cluster by its log; without: those left out. Both are empty in a question.
-    """
-
-    member: str
-    life: int
-    roll: str
-    free: bool
-    founding: str = ""
-    complete: bool = False
-    cluster_id: str = ""
-    told_by: str = ""
-    belongs: bool = False
-    members: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-
-    def question(self) -> dict[str, Any]:
-        """As a message that anybody takes: it is short, however long the list."""
-        return {**self.message(), "members": [], "without": []}
-
-    def message(self) -> dict[str, Any]:
-        """As a message."""
-        return {**asdict(self), "members": list(self.members), "without": list(self.without)}
-
-
-def read(message: Mapping[str, Any]) -> Statement:
-    """A statement out of a message. Raises KeyError, TypeError or ValueError if it is none."""
-    return Statement(
-        str(message["member"]),
-        int(message["life"]),
-        str(message["roll"]),
-        bool(message["free"]),
-        str(message["founding"]),
-        bool(message["complete"]),
-        str(message["cluster_id"]),
-        str(message["told_by"]),
-        bool(message["belongs"]),
-        tuple(str(one) for one in message["members"]),
-        tuple(str(one) for one in message["without"]),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """There is a cluster: its id, and the member of it that said so, or of which that was said."""
-
-    cluster_id: str
-    by: str
-
-    def note(self) -> str:
-        """As it is kept."""
-        return f"{self.cluster_id} {self.by}"
-
-
-def told_by(note: str) -> Told | None:
-    """What `Told.note` has kept; None if nothing."""
-    cluster_id, _, by = note.partition(" ")
-    return Told(cluster_id, by) if cluster_id else None
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """The founding to which this member is bound: of which list, and who was left out of it by hand."""
-
-    founding: str
-    listed: frozenset[str]
-    without: frozenset[str] = frozenset()
-
-    @property
-    def members(self) -> frozenset[str]:
-        """Who founds."""
-        return self.listed - self.without
-
-    def note(self) -> str:
-        """As it is kept."""
-        return json.dumps([self.founding, sorted(self.listed), sorted(self.without)])
-
-
-def bound_by(note: str) -> Bound | None:
-    """What `Bound.note` has kept; None if nothing."""
-    if not note:
-        return None
-    founding, listed, without = json.loads(note)
-    return Bound(founding, frozenset(listed), frozenset(without))
+"""An answer counts for this time; the others are asked again and again."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundingWait:
     """Why no cluster is founded yet.
 
-    silent: the members that have not answered. differing: by member whose list is another one, the ids that it lacks
-    and those that it has besides. held: by member that has answered, and cannot found, why.
+    silent: the nodes that have not answered. differing: for each node with another list, its id, the ids that its list
+    lacks, and those that it has besides. held: for each node that has answered, and cannot found, its id and why.
+    without: the nodes left out by hand.
     """
 
     silent: tuple[str, ...] = ()
@@ -155,11 +66,11 @@ class FoundingWait:
 
 @dataclass(frozen=True, slots=True)
 class ClusterElsewhere:
-    """There is a cluster, and this node is not of it yet: it will never found one.
+    """There is a cluster, and this node does not belong to it yet: it will never found one.
 
-    told_by: the member of it that said so first. members: those that have said themselves, to this process, that they
-    are of it. knows_me: whether this node is a member there, by their logs; None while none of them has been heard.
-    remedy: what is done about it that it is not, or is to be done (`node.membership.auto_join`).
+    told_by: the member that was named first. members: those that have told this process themselves that they belong to
+    it. knows_me: whether this node is a member there, by their logs; None while none of them has been heard. remedy:
+    what makes it a member, or what the operator has to do (`node.membership.auto_join`).
     """
 
     cluster_id: str
@@ -179,41 +90,42 @@ class ClusterElsewhere:
 
 
 Outlook = FoundingWait | ClusterElsewhere | None
-"""What a node without a cluster waits for; None: it is of a cluster."""
+"""What a node without a cluster waits for; None: it belongs to a cluster."""
 
 
 @lru_cache(maxsize=64)
 def roll_of(members: frozenset[str], without: frozenset[str]) -> str:
-    """A digest of a list, in whatever order, and of those left out."""
+    """A digest of a list, whatever its order, and of the nodes left out."""
     return _digest([sorted(members), sorted(without)])
 
 
 @dataclass(slots=True)
 class Founding:
-    """What one member knows of it. `listed`: the ids of its list, its own among them.
+    """What one node knows of a founding.
 
-    blank: it has no log, has voted for nobody, has lost nothing and is of no cluster. voted: it takes part in its
-    founding's first election, or has.
+    listed: the ids of its list, its own among them. blank: whether it has no log, has not voted, has lost nothing and
+    belongs to no cluster. voted: whether it takes part in its founding's first election, or has. known: a cluster that
+    it has heard of, which is on its disk; news: one that is not yet. without: the nodes to leave out, by hand.
     """
 
     me: str
     life: int
     listed: frozenset[str]
     begun_s: float
-    told: Told | None = None
-    bound: Bound | None = None
+    known: KnownCluster | None = None
+    bound: Binding | None = None
     blank: bool = True
     voted: bool = False
     without: frozenset[str] = frozenset()
     statements: dict[str, Statement] = field(default_factory=dict)
     heard_s: dict[str, float] = field(default_factory=dict)
-    news: Told | None = None
+    news: KnownCluster | None = None
 
     def __post_init__(self) -> None:
         if self.bound is not None:
             self.listed, self.without = self.bound.listed, self.bound.without
 
-    # -- what it says
+    # -- what it tells the others
 
     @property
     def roll(self) -> str:
@@ -222,18 +134,18 @@ class Founding:
 
     @property
     def founding(self) -> str:
-        """To which it is bound."""
+        """The founding to which it is bound; empty: none."""
         return self.bound.founding if self.bound is not None else ""
 
     @property
     def free(self) -> bool:
         """Whether it would bind itself: to its first founding, or to one of fewer than the one before."""
-        heard = self.told is not None or self.news is not None
+        heard = self.known is not None or self.news is not None
         return self.blank and not heard and (self.bound is None or self.bound.without < self.without)
 
     @property
     def complete(self) -> bool:
-        """Whether all that are to found are known to be bound, so that the first election may be held."""
+        """Whether all members of the founding are known to be bound, so that the first election may be held."""
         if self.bound is None:
             return False
         if self.voted:
@@ -243,8 +155,8 @@ class Founding:
         return len(here) == len(others) or any(one.complete for one in here)
 
     def statement(self, cluster_id: str = "", members: Iterable[str] = ()) -> Statement:
-        """How it stands; `cluster_id` and `members` are those of its cluster, if it is of one."""
-        told = Told(cluster_id, self.me) if cluster_id else self.told or Told("", "")
+        """Its statement; `cluster_id` and `members` are those of its cluster, if it belongs to one."""
+        cluster = KnownCluster(cluster_id, self.me) if cluster_id else self.known or KnownCluster("", "")
         return Statement(
             self.me,
             self.life,
@@ -252,8 +164,8 @@ class Founding:
             self.free,
             self.founding,
             self.complete,
-            told.cluster_id,
-            told.by,
+            cluster.cluster_id,
+            cluster.by,
             bool(cluster_id),
             tuple(sorted(members if cluster_id else self.listed)),
             tuple(sorted(self.without)),
@@ -261,60 +173,62 @@ class Founding:
 
     # -- what it hears
 
-    def hear(self, said: Statement, now_s: float) -> None:
-        """A member has said how it stands, itself and just now."""
-        if said.member == self.me:
+    def hear(self, stated: Statement, now_s: float) -> None:
+        """Take a statement that a node has just made."""
+        if stated.member == self.me:
             return
-        if said.cluster_id:
-            # It may say so of this one itself, which has lost what it had.
-            self.hear_of(said.cluster_id, said.told_by if said.told_by != self.me else said.member)
-        if said.member not in self.listed:
+        if stated.cluster_id:
+            # It may name this node as the member, which has lost its folder since.
+            self.hear_of(stated.cluster_id, stated.told_by if stated.told_by != self.me else stated.member)
+        if stated.member not in self.listed:
             return
-        before = self.statements.get(said.member)
-        if not said.members and before is not None and before.roll == said.roll:
-            said = _with_lists(said, before)
-        self.statements[said.member] = said
-        self.heard_s[said.member] = now_s
-        if said.member in self.without and (self.bound is None or said.member not in self.bound.without):
-            self.without -= {said.member}
-        theirs = frozenset(said.without)
-        if theirs > self.without and frozenset(said.members) == self.listed and not self.why_not(theirs, now_s):
+        before = self.statements.get(stated.member)
+        if not stated.members and before is not None and before.roll == stated.roll:
+            stated = _with_lists(stated, before)
+        self.statements[stated.member] = stated
+        self.heard_s[stated.member] = now_s
+        if stated.member in self.without and (self.bound is None or stated.member not in self.bound.without):
+            self.without -= {stated.member}
+        theirs = frozenset(stated.without)
+        if theirs > self.without and frozenset(stated.members) == self.listed and not self.why_not(theirs, now_s):
             self.without = theirs
 
     def hear_of(self, cluster_id: str, by: str) -> None:
-        """Somebody is of a cluster that counts on this member, or has been told of one."""
+        """Note a cluster that another node belongs to, or has heard of."""
         if self.news is None:
-            self.news = Told(cluster_id, by)
+            self.news = KnownCluster(cluster_id, by)
 
     def why_not(self, without: Iterable[str], now_s: float) -> str | None:
-        """Why these may not be left out of the founding (what is wrong, and what to do); None: they may."""
+        """Why these nodes may not be left out of the founding (what is wrong, and what to do); None: they may."""
         out = frozenset(without)
-        told = self.told or self.news
-        if told is not None:
-            return f"there is a cluster, {told.cluster_id}, of which {told.by} is: nothing is to be founded beside it"
+        cluster = self.known or self.news
+        if cluster is not None:
+            return (
+                f"there is a cluster, {cluster.cluster_id}, to which {cluster.by} belongs: no other one may be founded"
+            )
         if not self.blank:
             return f"{self.me} has taken part in an election or a cluster already: bring the missing members back"
         if unknown := out - self.listed:
             return f"{_names(unknown)} is not in the list of members here: {_names(self.listed)} (ROTA_MEMBERS)"
         if self.me in out:
-            return f"{self.me} itself is to be left out: ask one of the others"
+            return f"{self.me} itself would be left out: ask one of the others"
         if 2 * len(out) > len(self.listed):
             return (
                 f"{_names(out)} are more than half of the list: start the others with a shorter list (ROTA_MEMBERS), "
                 "the same on each, and with empty data folders"
             )
         if not out >= self.without:
-            return f"{_names(self.without - out)} is left out already: name all that are to be left out"
+            return f"{_names(self.without - out)} is left out already: name all nodes to leave out"
         since = {name: max(self.heard_s.get(name, self.begun_s), self.begun_s) for name in out}
         if heard := [name for name in out if now_s - since[name] < SILENT_S]:
             return (
-                f"{_names(heard)} was heard by {self.me} less than {SILENT_S:.0f} s ago, or {self.me} has not listened "
-                "for so long yet: only a member that is off can be left out"
+                f"{_names(heard)} was heard by {self.me} less than {SILENT_S:.0f} s ago, or {self.me} started since: "
+                "only a member that is off can be left out"
             )
         return None
 
     def leave_out(self, without: Iterable[str], now_s: float) -> str | None:
-        """Found without these. Returns why not, as `why_not`; None: it is so, as soon as the others accept it."""
+        """Found without these nodes. Returns why not, as `why_not`; None: it is so, once the others accept it."""
         out = frozenset(without)
         refused = self.why_not(out, now_s)
         if refused is None:
@@ -323,59 +237,59 @@ class Founding:
 
     # -- what it decides
 
-    def promise(self, now_s: float) -> Told | Bound | None:
-        """What is to be on the disk before anything follows from it; then `keep` it."""
-        if self.told is None and self.news is not None:
+    def promise(self, now_s: float) -> KnownCluster | Binding | None:
+        """What to write to the disk before it takes effect by `keep`; None: nothing."""
+        if self.known is None and self.news is not None:
             return self.news
         if not self.free:
             return None
         lives = {self.me: self.life}
         others = self.listed - self.without - {self.me}
         for name in others:
-            said = self.statements.get(name)
-            if said is None or now_s - self.heard_s[name] > FRESH_S:
+            stated = self.statements.get(name)
+            if stated is None or now_s - self.heard_s[name] > FRESH_S:
                 return None
-            lives[name] = said.life
+            lives[name] = stated.life
         founding = _digest([self.roll, sorted(lives.items())])
         if all(self._agrees(self.statements[name], founding) for name in others):
-            return Bound(founding, self.listed, self.without)
+            return Binding(founding, self.listed, self.without)
         return None
 
-    def _agrees(self, said: Statement, founding: str) -> bool:
-        return not said.cluster_id and ((said.free and said.roll == self.roll) or said.founding == founding)
+    def _agrees(self, stated: Statement, founding: str) -> bool:
+        return not stated.cluster_id and ((stated.free and stated.roll == self.roll) or stated.founding == founding)
 
-    def keep(self, promise: Told | Bound) -> None:
-        """It is on the disk."""
-        if isinstance(promise, Told):
-            self.told = promise
+    def keep(self, promise: KnownCluster | Binding) -> None:
+        """Let a promise take effect: it is on the disk."""
+        if isinstance(promise, KnownCluster):
+            self.known = promise
         else:
             self.bound = promise
 
     def outlook(self, now_s: float) -> FoundingWait | ClusterElsewhere:
-        """What it waits for. To be asked of a member that is of no cluster yet."""
-        told = self.told or self.news
-        if told is not None:
-            of_it = [one for one in self.statements.values() if told.cluster_id == one.cluster_id]
-            of_it = [one for one in of_it if one.belongs]
-            known = any(self.me in one.members for one in of_it) if of_it else None
-            return ClusterElsewhere(told.cluster_id, told.by, tuple(sorted(one.member for one in of_it)), known)
+        """What it waits for, while it belongs to no cluster."""
+        cluster = self.known or self.news
+        if cluster is not None:
+            of_it = [one for one in self.statements.values() if one.belongs and one.cluster_id == cluster.cluster_id]
+            knows_me = any(self.me in one.members for one in of_it) if of_it else None
+            members = tuple(sorted(one.member for one in of_it))
+            return ClusterElsewhere(cluster.cluster_id, cluster.by, members, knows_me)
         silent, differing, held = [], [], []
         for name in sorted(self.listed - self.without - {self.me}):
-            said = self.statements.get(name)
-            if said is None or now_s - self.heard_s[name] > FRESH_S:
+            stated = self.statements.get(name)
+            if stated is None or now_s - self.heard_s[name] > FRESH_S:
                 silent.append(name)
-            elif self.founding and said.founding == self.founding:
+            elif self.founding and stated.founding == self.founding:
                 continue
-            elif said.roll != self.roll:
-                theirs = frozenset(said.members)
-                if not theirs:  # its digest has come, and the list itself has not
+            elif stated.roll != self.roll:
+                theirs = frozenset(stated.members)
+                if not theirs:  # its digest has arrived, and the list itself has not
                     held.append((name, "has another list of members (ROTA_MEMBERS), and has not told yet which"))
                     continue
                 lacks, adds = self.listed - theirs, theirs - self.listed
                 differing.append((name, tuple(sorted(lacks)), tuple(sorted(adds))))
-            elif said.founding:
+            elif stated.founding:
                 held.append((name, f"takes part in a founding with another data folder of a member: {_EMPTY}"))
-            elif not said.free:
+            elif not stated.free:
                 held.append((name, "has lost what it had, or takes part in an election: see its log"))
         return FoundingWait(tuple(silent), tuple(differing), tuple(held), tuple(sorted(self.without)))
 
@@ -383,8 +297,8 @@ class Founding:
 _EMPTY: Final = "stop it, and start it with an empty one, if no member knows of a cluster"
 
 
-def _with_lists(said: Statement, before: Statement) -> Statement:
-    return Statement(**{**asdict(said), "members": before.members, "without": before.without})
+def _with_lists(stated: Statement, before: Statement) -> Statement:
+    return replace(stated, members=before.members, without=before.without)
 
 
 def _names(names: Iterable[str]) -> str:

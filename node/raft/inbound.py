@@ -1,16 +1,15 @@
-"""What a message from another member may do here, before the library sees it.
+"""What a message from another member may do here, before the library gets it.
 
-Mended on the way (each is a way to lose or to contradict an acknowledged entry in PySyncObj 0.3.17): appends
-are trimmed to what is new; the commit index of a message counts only as far as the message has matched the log; an
-acknowledgement counts only in the term in which it was given, and never moves back what is sent next; a snapshot of
-what is here already is not loaded over it; a member that lost its log heeds no leader, and does not vote, before it
-knows how things stand (`recall`).
+Corrected on the way (each is a way to lose or to contradict an acknowledged entry in PySyncObj 0.3.17): appends are
+reduced to what is new (`append_filter`); the commit index of a message counts only as far as the message has matched
+the log; an acknowledgement counts only in the term in which it was given, and never moves back what is sent next; a
+snapshot of what is here already is not loaded over it; a member that lost its log accepts nothing from a leader, and
+does not vote, before enough others have answered it (`amnesia`).
 """
 
 from collections.abc import Callable
 from typing import Final
 
-from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
 
 from node.raft.append_filter import Known, New, Unmatched, trim
@@ -18,15 +17,15 @@ from node.raft.core import Core
 from node.raft.messages import Message
 from node.raft.prevote import Standing, may_vote
 
-_OF_UNLISTED: Final = frozenset(
+_FROM_UNLISTED: Final = frozenset(
     ("append_entries", "request_vote", "pre_vote", "recall", "recall_answer", "apply_command_response", "ping")
 )
-"""What is taken from a member that the log here does not name: what a leader or a candidate says. The rest answers
-questions, and nothing is asked of it."""
+"""The kinds accepted from a member that the log here does not name: those of a leader or a candidate. The others answer
+questions, and an unlisted member is asked none."""
 
 
-class Intake:
-    """Takes all messages from members; called in Raft's thread."""
+class Inbound:
+    """Takes all messages from members. Used in Raft's thread."""
 
     def __init__(self, consensus: Core) -> None:
         self._consensus = consensus
@@ -34,32 +33,32 @@ class Intake:
         self._kinds: dict[str, Callable[[Node, Message], None]] = {
             "append_entries": self._append,
             "next_node_idx": self._acknowledged,
-            "request_vote": self._asked_for_vote,
-            "response_vote": self._voted_for,
+            "request_vote": self._vote_requested,
+            "response_vote": self._vote_received,
             "timeout_now": self._asked_to_lead,
             "apply_command": self._command,
-            "apply_command_response": self._hand_on,
-            "pre_vote": self._asked_beforehand,
-            "pre_vote_answer": self._answered_beforehand,
-            "late_term": self._late,
+            "apply_command_response": self._pass_on,
+            "pre_vote": self._pre_vote_requested,
+            "pre_vote_answer": self._pre_vote_answered,
+            "late_term": self._later_term,
             "founding": consensus.inquiry.asked,
             "founding_answer": consensus.inquiry.answered,
-            "recall": consensus.recovery.asked,
-            "recall_answer": consensus.recovery.told,
+            "recall": consensus.recovery.answer,
+            "recall_answer": consensus.recovery.answered,
             "ping": lambda _node, _message: None,
         }
 
     def take(self, node: Node, message: Message) -> None:
         """Take a message from a member."""
         kind = message["type"]
-        if node in self._consensus.transport.unlisted and kind not in _OF_UNLISTED:
+        if node in self._consensus.transport.unlisted and kind not in _FROM_UNLISTED:
             return
         take = self._kinds.get(kind)
-        if take is not None:  # else it belongs to the beginning of a connection, and says nothing now
+        if take is not None:  # else it belongs to the beginning of a connection, and means nothing now
             take(node, message)
 
-    def _hand_on(self, node: Node, message: Message) -> None:
-        self._consensus.transport.hand_on(node, message)
+    def _pass_on(self, node: Node, message: Message) -> None:
+        self._consensus.transport.pass_to_library(node, message)
 
     # -- the log
 
@@ -70,12 +69,12 @@ class Intake:
             return
         if not here.recovery.may_follow:
             return
-        # Before any of it is acknowledged: two leaders of two clusters must not both count on this member.
-        here.belong_to(here.transport.cluster_of(node))
-        self.leader_heard_s = monotonic()
+        # Before any of it is acknowledged: the leaders of two clusters must not both count on this member.
+        here.join_cluster(here.transport.cluster_of(node))
+        self.leader_heard_s = here.clock()
         here.elections.poll.open = False
         if "prevLogIdx" not in message:
-            self._part(node, message)
+            self._snapshot_part(node, message)
             return
         prev, term, entries = message["prevLogIdx"], message["prevLogTerm"], message["entries"]
         if prev is None:  # the leader's own log begins later: a snapshot will follow
@@ -84,7 +83,7 @@ class Intake:
         found = trim(here.journal, here.raftCommitIndex, prev, term, entries)
         match found:
             case Unmatched():
-                self._hand_on(node, message)
+                self._pass_on(node, message)
                 return
             case Known(index):
                 self._heartbeat(node, message, index)
@@ -92,20 +91,20 @@ class Intake:
             case New(prev_index, prev_term, new):
                 index = new[-1][1]
                 trimmed = {"prevLogIdx": prev_index, "prevLogTerm": prev_term, "entries": list(new)}
-                self._hand_on(node, {**message, **trimmed})
-        here.recovery.matches(message["term"], index)
+                self._pass_on(node, {**message, **trimmed})
+        here.recovery.log_matches(message["term"], index)
 
     def _heartbeat(self, node: Node, message: Message, matched: int) -> None:
-        """Hand on no more than who leads, and that all up to `matched` may be committed."""
+        """Pass on only which member leads, and that all up to `matched` may be committed."""
         commit_index = min(message["commit_index"], matched)
-        self._hand_on(node, {"type": "append_entries", "term": message["term"], "commit_index": commit_index})
+        self._pass_on(node, {"type": "append_entries", "term": message["term"], "commit_index": commit_index})
 
     def _acknowledge(self, node: Node, index: int, *, success: bool = True, reset: bool = False) -> None:
         answer = {"type": "next_node_idx", "next_node_idx": index + 1, "success": success, "reset": reset}
         self._consensus.transport.send(node, answer)
 
-    def _part(self, node: Node, message: Message) -> None:
-        """A part of a snapshot, or a leader that has none ready: answered, so that the leader knows who is there."""
+    def _snapshot_part(self, node: Node, message: Message) -> None:
+        """Take a part of a snapshot, if the leader has one ready. The answer shows the leader a follower."""
         here = self._consensus
         self._heartbeat(node, message, 0)
         part = message.get("serialized")
@@ -119,47 +118,47 @@ class Intake:
             self._acknowledge(node, header.index, reset=True)
         else:
             here.snapshots.install(header)
-            self._hand_on(node, {**message, "commit_index": 0, "serialized": True})
+            self._pass_on(node, {**message, "commit_index": 0, "serialized": True})
 
     def _acknowledged(self, node: Node, message: Message) -> None:
         here = self._consensus
         if message.get("term") != here.raftCurrentTerm or not here.is_leader:
             return
         before = here.next_index(node)
-        self._hand_on(node, message)
+        self._pass_on(node, message)
         if message["success"] and not message["reset"]:
             here.keep_next_index(node, before)
 
     def _command(self, node: Node, message: Message) -> None:
-        """A proposal sent to the leader. One that came too late is left to its sender, who tries again."""
+        """Take a proposal as leader. One that came too late is dropped: its sender tries again."""
         if self._consensus.is_leader or "request_id" in message:
-            self._hand_on(node, message)
+            self._pass_on(node, message)
 
     # -- elections
 
-    def _asked_for_vote(self, node: Node, message: Message) -> None:
+    def _vote_requested(self, node: Node, message: Message) -> None:
         here = self._consensus
         if self._may_vote(message) and message["term"] > here.fence():
-            here.recovery.asked_for_vote(node, message)
-            self._hand_on(node, message)
+            here.recovery.note_candidate(node, message)
+            self._pass_on(node, message)
 
     def _may_vote(self, message: Message) -> bool:
         """Whether the candidate may have this member's vote. One without a log must stand in the same founding."""
         here, candidate = self._consensus, _standing(message)
-        if not here.is_settled() or (candidate.empty and not here.inquiry.same(message)):
+        if not here.is_settled() or (candidate.empty and not here.inquiry.same_founding(message)):
             return False
         return may_vote(here.recovery.votes, here.inquiry.first_election, here.standing(), candidate)
 
-    def _voted_for(self, node: Node, message: Message) -> None:
+    def _vote_received(self, node: Node, message: Message) -> None:
         if self._consensus.recovery.counts(node, message):
-            self._hand_on(node, message)
+            self._pass_on(node, message)
 
     def _asked_to_lead(self, node: Node, message: Message) -> None:
         here = self._consensus
         if here.is_settled() and here.recovery.votes and here.raftCurrentTerm >= here.fence():
-            self._hand_on(node, message)
+            self._pass_on(node, message)
 
-    def _asked_beforehand(self, node: Node, message: Message) -> None:
+    def _pre_vote_requested(self, node: Node, message: Message) -> None:
         here = self._consensus
         standing = _standing(message)
         granted = self._may_vote(message) and not self._has_leader(node) and here.elections.gives_way(node.id, standing)
@@ -170,18 +169,18 @@ class Intake:
         here = self._consensus
         if here.is_leader:
             return True
-        heard_lately = monotonic() - self.leader_heard_s < here.timing.election_min_s
+        heard_lately = here.clock() - self.leader_heard_s < here.timing.election_min_s
         return heard_lately and here.leader_node() not in (None, asking)
 
-    def _answered_beforehand(self, node: Node, message: Message) -> None:
-        self._late(node, message)
+    def _pre_vote_answered(self, node: Node, message: Message) -> None:
+        self._later_term(node, message)
         if message["granted"]:
             self._consensus.elections.poll.answer(message["number"], node.id)
 
-    def _late(self, node: Node, message: Message) -> None:
-        """A member knows a later term: a leader of an earlier one steps down."""
+    def _later_term(self, _node: Node, message: Message) -> None:
+        """A leader of an earlier term steps down when a member knows a later one."""
         if message["term"] > self._consensus.raftCurrentTerm:
-            self._consensus.adopt(message["term"])
+            self._consensus.adopt_term(message["term"])
 
 
 def _standing(message: Message) -> Standing:

@@ -1,10 +1,10 @@
 # ruff: noqa: N802, N803 - the library calls the journal by these names
 """The log, the term and the vote, on SQLite: what has been acknowledged is on the disk.
 
-PySyncObj's own journal is never synced and has no checksums. This one collects what the library adds and writes
-it in one transaction when it is told to `flush`: before an append is acknowledged, before a leader counts itself
-for a commit (`setRaftCommitIndex`), and with every change of term or vote. The entries are in memory
-as well, since the library reads them all the time; compaction bounds both. `journal_file` finds damage at the start.
+PySyncObj's own journal is never synced and has no checksums. This one collects what the library adds and writes it in
+one transaction at `flush`: before an append is acknowledged, before a leader counts itself for a commit
+(`setRaftCommitIndex`), and with every change of term or vote. The entries are in memory as well, since the library
+reads them all the time; compaction bounds both. `journal_file` detects damage when the file is opened.
 """
 
 import sqlite3
@@ -15,31 +15,30 @@ from typing import overload
 from pysyncobj.journal import Journal
 
 from node.raft.append_filter import Entry
-from node.raft.flush_counter import Witness
+from node.raft.flush_counter import FlushCounter
 from node.raft.journal_file import EXTENT, connect, entry_crc, note_crc, open_file
 from node.storage.disk_full import is_full
 
 CUT_ROWS = 32
-"""So many entries that a snapshot has are taken out of the file with each flush: all of them at once took a sixth of a
-second, in which nothing was committed."""
+"""At most this many entries that a snapshot covers are deleted from the file with each flush. To delete all of them at
+once took a sixth of a second, in which nothing was committed."""
 
-WITNESS = "flushes"
-"""The file beside the journal that says how often it was flushed."""
+FLUSH_COUNTER = "flushes"
+"""The file beside the journal that holds the number of its flushes (`flush_counter`)."""
 
 
 class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no types
     """The library's journal, made durable. Used by one thread at a time.
 
-    `leads` says whether this member is the leader; `on_truncate` is told of entries that are removed from the
-    end. `wait_for_room` is asked, where the disk is full, whether to try again: it waits for as long as it sees fit.
-    Raises DamagedData if what is there cannot be trusted, FolderInUse if another process has it open, CannotOpen
-    if it cannot be used for another reason; later sqlite3.Error or OSError where the disk fails, after which nothing
-    may be acknowledged any more.
+    leads: whether this member is the leader. on_truncate: gets the entries that are removed from the end.
+    wait_for_room: whether to try again, where the disk is full; it may wait. Raises DamagedData if the file is damaged,
+    LogStoreInUse if another process has it open, CannotOpen if it cannot be used for another reason; later
+    sqlite3.Error or OSError where the disk fails, after which nothing may be acknowledged any more.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._witness = Witness(path.with_name(WITNESS))
+        self._flush_counter = FlushCounter(path.with_name(FLUSH_COUNTER))
         self.leads: Callable[[], bool] = lambda: True
         self.on_truncate: Callable[[Sequence[Entry]], None] = lambda _entries: None
         self.wait_for_room: Callable[[Exception], bool] = lambda _error: False
@@ -48,18 +47,18 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self._changed: set[str] = set()
         self._touched = False
         self._failed = False
-        self._db, contents = open_file(path, self._witness, self._connect)
+        self._db, contents = open_file(path, self._flush_counter, self._connect)
         self._entries, self._meta, self.flushes, self._left_behind = contents
         self.bytes = sum(len(command) for command, *_ in self._entries)
 
     def _connect(self, path: Path) -> sqlite3.Connection:
         return connect(path)
 
-    # -- what the rest of the package asks
+    # -- for the rest of the package
 
     @property
     def first_index(self) -> int:
-        """The index of the first entry; there is always one once the library has begun."""
+        """The index of the first entry; the library adds one when it begins."""
         return self._entries[0][1]
 
     @property
@@ -68,7 +67,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         return self._entries[-1][1]
 
     def term_at(self, index: int) -> int:
-        """The term of the entry at an index that is there."""
+        """The term of the entry at an index, from `first_index` to `last_index`."""
         return self._entries[index - self._entries[0][1]][2]
 
     def after(self, index: int) -> Sequence[Entry]:
@@ -76,7 +75,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         return self._entries[max(0, index + 1 - self._entries[0][1]) :] if self._entries else ()
 
     def reaching_back(self, index: int, entries: int, size_bytes: int) -> int:
-        """The first index of the stretch before `index` that has so many entries and bytes at most."""
+        """The first index of the range before `index` that has at most this many entries, and bytes."""
         position = index - self.first_index
         lowest = max(0, position - entries)
         while position > lowest and size_bytes >= len(self._entries[position - 1][0]):
@@ -85,34 +84,34 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         return self.first_index + position
 
     def note(self, key: str) -> str:
-        """Something kept beside the log; "" if it was never set."""
+        """A value kept beside the log; "" if it was never set."""
         return self._meta.get(key, "")
 
     def set_note(self, key: str, value: str) -> None:
-        """Keep something beside the log, with the next flush."""
+        """Keep a value beside the log, with the next flush."""
         if self._meta.get(key) != value:
             self._meta[key] = value
             self._changed.add(key)
 
     def replace(self, entries: Sequence[Entry]) -> None:
-        """Put these in the place of the whole log, at once."""
+        """Replace the log by these entries, in one transaction."""
         self.clear()
         for entry in entries:
             self.add(*entry)
         self.flush()
 
     def flush(self) -> None:
-        """Return when everything so far is on the disk."""
+        """Return when all changes so far are on the disk."""
         removed = self._removed_from is not None
         if not (self._added or removed or self._touched or self._changed - {"commit"}):
             return
         self._insist(self._write)
-        self._insist(lambda: self._witness.write(self.flushes))
+        self._insist(lambda: self._flush_counter.write(self.flushes))
 
     def _insist(self, write: Callable[[], None]) -> None:
-        """Write; where the disk is full, again once there is room. If a write fails for good, it was the last one."""
+        """Write; where the disk is full, retry once there is room. After another failure, nothing is written."""
         if self._failed:
-            raise sqlite3.OperationalError("the journal could not be written before: it is not written any more")
+            raise sqlite3.OperationalError("the journal could not be written before, and is not written any more")
         while True:
             try:
                 write()
@@ -135,7 +134,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
             rows = [(index, term, command, entry_crc(command, index, term)) for command, index, term in self._added]
             self._db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", rows)
             if left_behind and self._entries:
-                left_behind = self._take_out()
+                left_behind = self._delete_some()
             for key in self._changed:
                 value = self._meta[key]
                 self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (key, value, note_crc(key, value)))
@@ -151,15 +150,15 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self._changed.clear()
         self.flushes += 1
 
-    def _take_out(self) -> bool:
-        """Take some of the entries out of the file that a snapshot has. Whether there may be more of them."""
-        taken = self._db.execute(
+    def _delete_some(self) -> bool:
+        """Delete some of the entries that a snapshot covers from the file. Returns whether there may be more."""
+        deleted = self._db.execute(
             "DELETE FROM entries WHERE idx IN (SELECT idx FROM entries WHERE idx < ? ORDER BY idx LIMIT ?)",
             (self.first_index, CUT_ROWS),
         ).rowcount
-        return taken == CUT_ROWS
+        return deleted == CUT_ROWS
 
-    # -- what the library asks
+    # -- for the library
 
     def add(self, command: bytes, idx: int, term: int) -> None:
         """Append an entry."""
@@ -169,7 +168,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self.bytes += len(command)
 
     def clear(self) -> None:
-        """Forget all entries."""
+        """Remove all entries."""
         self._added.clear()
         self._entries.clear()
         self.bytes = 0
@@ -177,7 +176,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self._removed_from = 0
 
     def deleteEntriesFrom(self, entryFrom: int) -> None:
-        """Remove the entries from a position on: they are in conflict with the leader's."""
+        """Remove the entries from a position on: they conflict with the leader's."""
         removed = self._entries[entryFrom:]
         if not removed:
             return
@@ -189,7 +188,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self.bytes -= sum(len(entry[0]) for entry in removed)
 
     def deleteEntriesTo(self, entryTo: int) -> None:
-        """Forget the entries before a position: a snapshot has them. They leave the file with the next flushes."""
+        """Remove the entries before a position: a snapshot covers them. The next flushes delete them from the file."""
         removed = self._entries[:entryTo]
         if not removed:
             return
@@ -208,9 +207,9 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         return len(self._entries)
 
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:
-        """Called before anything is done about a new commit index. A leader has counted itself for it, so flush.
+        """Called before a new commit index takes effect. A leader has counted itself for it, and so has to flush.
 
-        A follower has not: its leader counted those that acknowledged.
+        A follower has not: its leader counted the members that acknowledged.
         """
         if self.leads():
             self.flush()
@@ -231,24 +230,24 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         return int(self.note("term") or 0)
 
     def getVotedForNodeId(self) -> str | None:
-        """Who was voted for in that term."""
+        """The id of the member that got this one's vote in that term, if one did."""
         return self.note("vote") or None
 
     def onOneSecondTimer(self) -> None:
-        """Write the commit index if nothing else took it along: a member that starts alone then knows more."""
+        """Write the commit index if no other flush did: a member that starts alone then knows more."""
         if self._changed or self._left_behind:
             self._touched = True
             self.flush()
 
     def close(self) -> None:
-        """Write what is left, unless a write has failed, and close."""
+        """Flush, unless a write has failed, and close."""
         try:
             if not self._failed:
                 self.onOneSecondTimer()
                 self.flush()
         finally:
             self._db.close()
-            self._witness.close()
+            self._flush_counter.close()
 
     def _destroy(self) -> None:
-        """The library's end; the adapter closes."""
+        """Called by the library at its end. `Consensus` closes the journal."""

@@ -1,7 +1,7 @@
-"""The file under the journal: its tables and checksums, and how it is opened: not believing what it says.
+"""The file under the journal: its tables and checksums, and how it is opened and checked for damage.
 
-Damage anywhere is found here: each record has a checksum, SQLite checks its own structure, `wal` its log, the file says
-how far it reaches, and `witness` how often it has been written.
+Each record has a checksum, SQLite checks its own structure, `wal_check` its log, a note in the file says how far it
+reaches, and `flush_counter` how often it has been written.
 """
 
 import sqlite3
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from node.raft.append_filter import Entry
 from node.raft.errors import CannotOpen, DamagedData, LogStoreInUse
-from node.raft.flush_counter import Witness
+from node.raft.flush_counter import FlushCounter
 from node.raft.wal_check import lost_commits
 from node.storage.quarantine import is_damage
 
@@ -29,11 +29,11 @@ _VERSIONS = slice(18, 20)
 _WAL_VERSIONS = b"\2\2"
 
 EXTENT = "extent"
-"""The note that says how many flushes there were, and the first and last entry as of then."""
+"""The note of the number of flushes, and of the first and last entry as of then."""
 
 
 class Contents(NamedTuple):
-    """What a file holds. `left_behind`: entries from before the first are in it still."""
+    """What a file holds. left_behind: whether entries from before the first are still in it."""
 
     entries: list[Entry]
     notes: dict[str, str]
@@ -52,7 +52,7 @@ def note_crc(key: str, value: str) -> int:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that has the file to itself for as long as it lives. Raises `sqlite3.Error`."""
+    """A connection that locks the file exclusively until it is closed. Raises `sqlite3.Error`."""
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0.5)
     try:
         db.execute("PRAGMA locking_mode=EXCLUSIVE")
@@ -60,7 +60,7 @@ def connect(path: Path) -> sqlite3.Connection:
         db.execute("PRAGMA synchronous=FULL")
         db.execute("PRAGMA cache_size=-2048")
         db.executescript(_SCHEMA)
-        db.execute("BEGIN IMMEDIATE")  # takes the lock for as long as the connection lives
+        db.execute("BEGIN IMMEDIATE")  # takes the lock, until the connection is closed
         db.execute("COMMIT")
     except sqlite3.Error:
         db.close()
@@ -69,20 +69,20 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def open_file(
-    path: Path, witness: Witness, connecting: Callable[[Path], sqlite3.Connection]
+    path: Path, counter: FlushCounter, connecting: Callable[[Path], sqlite3.Connection]
 ) -> tuple[sqlite3.Connection, Contents]:
     """Open the file, or make it, and read all of it.
 
-    Raises DamagedData if what is there cannot be trusted, FolderInUse if another process has it open, CannotOpen if it
-    cannot be used for another reason.
+    Raises DamagedData if it is damaged, LogStoreInUse if another process has it open, CannotOpen if it cannot be used
+    for another reason.
     """
     try:
         new = not path.exists()
-        if not new and witness.begun:
-            _look(path)
+        if not new and counter.begun:
+            _inspect(path)
         db = connecting(path)
         try:
-            return db, _read(db, path, witness, new=new)
+            return db, _read(db, path, counter, new=new)
         except BaseException:
             db.close()
             raise
@@ -96,20 +96,20 @@ def open_file(
         raise CannotOpen(f"the journal {path} cannot be opened ({error})") from error
 
 
-def _look(path: Path) -> None:
-    """Look at the files before SQLite opens them: it would drop what it cannot read of its log.
+def _inspect(path: Path) -> None:
+    """Check the files before SQLite opens them: it would drop what it cannot read of its log.
 
-    With the next write, the journal would look whole.
+    With the next write, the journal would look intact.
     """
     with path.open("rb") as file:
         beginning = file.read(100)
     if not beginning.startswith(_BEGINNING) or beginning[_VERSIONS] != _WAL_VERSIONS:
-        raise DamagedData(f"the journal {path} does not begin as it should")
+        raise DamagedData(f"the journal {path} does not begin as an SQLite file in WAL mode does")
     if (lost := lost_commits(path.with_name(f"{path.name}-wal"))) > 0:
-        raise DamagedData(f"the journal {path} is broken off: at least {lost} of its writes would be lost")
+        raise DamagedData(f"the journal {path} is cut off: at least {lost} of its writes would be lost")
 
 
-def _read(db: sqlite3.Connection, path: Path, witness: Witness, *, new: bool) -> Contents:
+def _read(db: sqlite3.Connection, path: Path, counter: FlushCounter, *, new: bool) -> Contents:
     found = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if found != "ok":
         raise DamagedData(f"the journal {path} cannot be read ({' '.join(found.split())})")
@@ -119,7 +119,7 @@ def _read(db: sqlite3.Connection, path: Path, witness: Witness, *, new: bool) ->
             raise DamagedData(f"the journal {path} has a wrong checksum for its {key}")
         notes[key] = value
     extent = notes.get(EXTENT)
-    flushes, first, last = map(int, extent.split()) if extent else (witness.flushes or 0, 0, -1)
+    flushes, first, last = map(int, extent.split()) if extent else (counter.flushes or 0, 0, -1)
     left_behind = bool(db.execute("SELECT 1 FROM entries WHERE idx < ?", (first,)).fetchone())
     entries: list[Entry] = []
     query = "SELECT idx, term, command, crc FROM entries WHERE idx >= ? ORDER BY idx"
@@ -128,12 +128,12 @@ def _read(db: sqlite3.Connection, path: Path, witness: Witness, *, new: bool) ->
             raise DamagedData(f"the journal {path} has a wrong checksum at entry {index}")
         entries.append((command, index, term))
     if entries and entries[-1][2] > int(notes.get("term") or 0):
-        raise DamagedData(f"the journal {path} has entries of a later term than its own")
-    # A start that was interrupted before its first flush leaves an empty file, and no witness.
-    if not extent and (entries or left_behind or not (new or not witness.begun)):
-        raise DamagedData(f"the journal {path} does not say how far it reaches")
+        raise DamagedData(f"the journal {path} has entries of a later term than the term that it keeps")
+    # A start that was interrupted before its first flush leaves an empty file, and no flush counter.
+    if not extent and (entries or left_behind or not (new or not counter.begun)):
+        raise DamagedData(f"the journal {path} has lost the note of how far it reaches")
     if [entry[1] for entry in entries] != list(range(first, last + 1)):
-        raise DamagedData(f"the journal {path} lacks entries: it says that it has {first} to {last}")
-    if flushes < (witness.flushes or 0):
-        raise DamagedData(f"the journal {path} has lost its end: of {witness.flushes} writes, {flushes} are left")
+        raise DamagedData(f"the journal {path} lacks entries: by its own note it has {first} to {last}")
+    if flushes < (counter.flushes or 0):
+        raise DamagedData(f"the journal {path} has lost its end: of {counter.flushes} writes, {flushes} are left")
     return Contents(entries, notes, flushes, left_behind)

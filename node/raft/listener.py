@@ -1,6 +1,6 @@
-"""Takes calls on the Raft port, and goes on doing so when there is no file descriptor for one.
+"""Accepts calls on the Raft port, and does not fail when there is no file descriptor for one.
 
-The library closes its listener when a call cannot be taken, and then lets its thread do nothing at all before it
+The library closes its listener when a call cannot be accepted, and then lets its thread do nothing at all before it
 listens again: no heartbeats, no elections.
 """
 
@@ -8,15 +8,14 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from pysyncobj.monotonic import monotonic
 from pysyncobj.poller import POLL_EVENT_TYPE
 
 from node.runtime.dns import look_up
 
 REST_S: Final = 0.2
-"""A call that cannot be taken waits for so long: the poller would tell of it again and again."""
+"""After a call that cannot be accepted, none is accepted for this time: the poller would report it again and again."""
 
 WAITING_CALLS: Final = 128
 
@@ -25,28 +24,29 @@ _CROWDED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 logger = logging.getLogger(__name__)
 
 
-class Listener:
-    """In the place of the library's TcpServer. Used in Raft's thread.
+class CallersPort(Protocol):
+    """What takes the calls."""
 
-    on_call: gets the socket of each call. make_room: closes some connection that can be spared, if there is one, and
-    says whether there was.
-    """
+    def called(self, caller: socket.socket) -> None:
+        """Take the socket of a call."""
+
+    def make_room(self) -> bool:
+        """Close a connection that can be spared. Returns whether there was one."""
+
+
+class Listener:
+    """In place of the library's TcpServer. Used in Raft's thread. `address` is "host:port"."""
 
     def __init__(
-        self,
-        poller: Any,
-        host: str,
-        port: int,
-        buffer_bytes: int,
-        on_call: Callable[[socket.socket], None],
-        make_room: Callable[[], bool],
+        self, poller: Any, address: str, buffer_bytes: int, callers: CallersPort, clock: Callable[[], float]
     ) -> None:
-        self._poller, self._host, self._port, self._buffer_bytes = poller, host, port, buffer_bytes
-        self._on_call, self._make_room = on_call, make_room
+        host, port = address.rsplit(":", 1)
+        self._poller, self._host, self._port, self._buffer_bytes = poller, host, int(port), buffer_bytes
+        self._callers, self._clock = callers, clock
         self._address: str | None = None
         self._socket: socket.socket | None = None
         self._rests_until_s: float | None = None
-        self._told = False
+        self._logged = False
 
     def bind(self) -> None:
         """Begin to listen. Raises OSError."""
@@ -63,10 +63,10 @@ class Listener:
             listener.close()
             raise
         self._socket = listener
-        self._hear()
+        self._subscribe()
 
     def unbind(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._rests_until_s = None
         if self._socket is not None:
             self._poller.unsubscribe(self._socket.fileno())
@@ -74,19 +74,19 @@ class Listener:
             self._socket = None
 
     def attend(self) -> None:
-        """Take calls again after a rest. To be called with each tick."""
-        if self._rests_until_s is None or monotonic() < self._rests_until_s:
+        """Accept calls again after a rest. Called with each tick."""
+        if self._rests_until_s is None or self._clock() < self._rests_until_s:
             return
         self._rests_until_s = None
         if self._socket is not None:
-            self._hear()
+            self._subscribe()
             return
         try:
             self.bind()
         except OSError as error:
             self._rest(error)
 
-    def _hear(self) -> None:
+    def _subscribe(self) -> None:
         assert self._socket is not None
         self._poller.subscribe(self._socket.fileno(), self._called, POLL_EVENT_TYPE.READ | POLL_EVENT_TYPE.ERROR)
 
@@ -102,25 +102,25 @@ class Listener:
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:
-            if error.errno not in _CROWDED or not self._make_room():
+            if error.errno not in _CROWDED or not self._callers.make_room():
                 self._rest(error)
             return
-        self._told = False
+        self._logged = False
         try:
             _prepare(caller, self._buffer_bytes)
         except OSError:
             caller.close()
         else:
-            self._on_call(caller)
+            self._callers.called(caller)
 
     def _rest(self, error: OSError) -> None:
-        """Members that are connected already notice nothing of it."""
-        self._rests_until_s = monotonic() + REST_S
+        """Accept nothing for REST_S. Members that are connected already are not affected."""
+        self._rests_until_s = self._clock() + REST_S
         if self._socket is not None:
             self._poller.unsubscribe(self._socket.fileno())
-        if not self._told:
-            self._told = True
-            logger.warning("no calls of members can be taken (%s): trying again", error)
+        if not self._logged:
+            self._logged = True
+            logger.warning("cannot accept connections of members (%s); trying again", error)
 
 
 def _prepare(sock: socket.socket, buffer_bytes: int) -> None:

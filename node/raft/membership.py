@@ -1,4 +1,4 @@
-"""Who is a member, by the log: the latest entry counts, committed or not (Ongaro 2014, section 4.1)."""
+"""Which nodes are members, by the log: the latest entry counts, committed or not (Ongaro 2014, section 4.1)."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -17,11 +17,11 @@ MEMBERSHIP = 2
 _PICKLED: Final = re.compile(
     rb"\x80\x02\]q\x00\(X\x03\x00\x00\x00(add|rem)q\x01(?:X(....)(.*)q\x02|h\x01)e\.", re.DOTALL
 )
-"""What `pickle` made of [what, member] with protocol 2: two strings, or twice the same one."""
+"""The pickle of [what, member] with protocol 2: two strings, or the same one twice."""
 
 
 def pack(what: Literal["add", "rem"], member: str) -> bytes:
-    """A change, as the log has it after the byte that says so. `member`: "id host port" where it is added."""
+    """A change, as the log has it after its first byte. `member`: "id host port" where it is added, else its id."""
     packed: bytes = msgpack.packb([what, member])
     return packed
 
@@ -29,7 +29,7 @@ def pack(what: Literal["add", "rem"], member: str) -> bytes:
 def unpack(command: bytes) -> tuple[str, str]:
     r"""The change in a membership command: "add" or "rem", and the member. Raises `UnreadableChange`.
 
-    Earlier versions pickled them. Those are read as the text that they are; nothing is ever unpickled.
+    Earlier versions pickled them. Those are matched as text; nothing is ever unpickled.
 
     >>> unpack(b"\x02" + pack("add", "n4 host 7001"))
     ('add', 'n4 host 7001')
@@ -40,12 +40,12 @@ def unpack(command: bytes) -> tuple[str, str]:
     except (ValueError, msgpack.UnpackException):
         change = None
     match change:
-        case ("add", str(member)) if _is_whole(member):
+        case ("add", str(member)) if _is_complete(member):
             return "add", member
         case ("rem", str(member)) if member:
             return "rem", member
     raise UnreadableChange(
-        f"a change of membership cannot be read ({packed[:40]!r}): is the log of a later version of Rota?"
+        f"a change of membership cannot be read ({packed[:40]!r}): was the log written by a later version of Rota?"
     )
 
 
@@ -60,7 +60,7 @@ def _unpickled(packed: bytes) -> tuple[str, str] | None:
     return what.decode(), (what if size is None else member).decode()
 
 
-def _is_whole(member: str) -> bool:
+def _is_complete(member: str) -> bool:
     parts = member.split(" ")
     return len(parts) == 3 and all(parts) and parts[2].isascii() and parts[2].isdigit() and int(parts[2]) < 65_536
 
@@ -78,10 +78,10 @@ def latest(entries: Iterable[Entry], otherwise: int) -> int:
 def may_follow(before: Collection[str], after: Collection[str], knowing: Collection[str]) -> bool:
     """Whether the members may be those of `after` next; `knowing` have all changes so far in their logs.
 
-    A new member has no vote before it has caught up, and it catches up only once most others have told it how things
-    stand (`recall`). So that somebody can be elected whoever else is away, members of before that have all changes must
+    A new member has no vote before it has caught up, and it catches up only once most others have answered it
+    (`amnesia`). So that a leader can be elected whichever members are away, earlier members that have all changes must
     be a majority of those after. That is stricter than Raft, and what etcd checks as `strict-reconfig-check`; as there,
-    a member that is alone is free to let another in, since it could not otherwise.
+    a member that is alone may add another, since it could not otherwise.
 
     >>> may_follow("abc", "abcd", "ab"), may_follow("abc", "abcd", "abc"), may_follow("abc", "ab", "ab")
     (False, True, True)

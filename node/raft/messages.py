@@ -1,9 +1,9 @@
-"""What members say to one another through Raft's connections: the kinds of message, their fields, and what fits there.
+"""The messages on Raft's connections: their kinds, the fields of each, and the values that a field may have.
 
 A message is a dict of plain values whose "type" names its kind. It goes over the wire as msgpack. What arrives is
-checked against `KINDS` before anything else sees it, so that nobody can send what this member does not expect: no
-objects, no unknown kinds, no missing or further fields, no value of another type or beyond its bounds. A new kind of
-message is a new row there. A kind with several shapes has its fields in one of several sets.
+checked against `KINDS` before anything else sees it: no objects, no unknown kinds, no missing or further fields, no
+value of another type or beyond its bounds. A new kind of message is a new row there. A kind with several shapes has its
+fields in one of several sets.
 """
 
 import zlib
@@ -20,13 +20,13 @@ Check = Callable[[Any], bool]
 Shape = Mapping[str, Check]
 
 MESSAGE_BYTES: Final = 16 << 20
-"""The largest message of a member. They send less than 5 MiB: a batch of entries with one beyond it."""
+"""The largest message. Members send less than 5 MiB: a batch of entries, and one entry beyond its limit."""
 
 COMMAND_BYTES: Final = 2 << 20
-"""The largest command of an entry. The library sends a larger one in pickled pieces, which are refused."""
+"""The limit of an entry's command. The library sends a larger one in pickled pieces, which are refused."""
 
 COMPRESSED_FROM: Final = 4096
-"""Messages of so many bytes are compressed. For small ones zlib takes longer than all the rest."""
+"""Messages of at least this size, in bytes, are compressed. For small ones zlib takes longer than all the rest."""
 
 _PLAIN: Final = b"\x00"
 _ZLIB: Final = b"\x01"
@@ -36,10 +36,10 @@ _NAMES_MAX: Final = 1024
 
 
 class BadMessage(Exception):
-    """What has arrived is no message of this version. The text says what is wrong with it."""
+    """What has arrived is no message of this version. The text says why."""
 
 
-# -- what fits in a field
+# -- the values of fields
 
 
 def number(value: Any) -> bool:
@@ -71,13 +71,13 @@ def numbers(value: Any) -> bool:
     )
 
 
-def perhaps(check: Check) -> Check:
+def optional(check: Check) -> Check:
     """None, or what passes `check`."""
     return lambda value: value is None or check(value)
 
 
 def proposed(value: Any) -> bool:
-    """The command of an entry that somebody proposes: some bytes for the machine, or a change of membership."""
+    """The command of a proposed entry: bytes for the state machine, or a change of membership."""
     return _command(value) and value[0] in (membership.REGULAR[0], membership.MEMBERSHIP)
 
 
@@ -130,7 +130,7 @@ _STATEMENT: Final[Shape] = {
 }
 
 KINDS: Final[Mapping[str, tuple[Shape, ...]]] = {
-    # who is at the other end
+    # which member is at the other end
     "hello": ({"member": text, "cluster": text, "called": text, "start": text, "port": number, "asks": flag},),
     "cluster": ({"id": text, "member": text, "start": text, "term": number},),
     "probe": ({"number": number, "where": text},),
@@ -139,8 +139,8 @@ KINDS: Final[Mapping[str, tuple[Shape, ...]]] = {
     "ping": ({},),
     # the log
     "append_entries": (
-        {**_APPEND, "entries": entries, "prevLogIdx": perhaps(number), "prevLogTerm": perhaps(number)},
-        {**_APPEND, "serialized": perhaps(part)},
+        {**_APPEND, "entries": entries, "prevLogIdx": optional(number), "prevLogTerm": optional(number)},
+        {**_APPEND, "serialized": optional(part)},
     ),
     "next_node_idx": ({"next_node_idx": number, "success": flag, "reset": flag, "term": number},),
     "apply_command": ({"command": proposed}, {"command": proposed, "request_id": number}),
@@ -155,7 +155,7 @@ KINDS: Final[Mapping[str, tuple[Shape, ...]]] = {
     "pre_vote": ({"number": number, **_STANDING, "founding": text},),
     "pre_vote_answer": ({"number": number, "granted": flag, "term": number},),
     "late_term": ({"term": number},),
-    # a member that does not remember
+    # a member that has lost its log (`amnesia`)
     "recall": ({"life": number},),
     "recall_answer": (
         {"term": number, **_STANDING, "leads": flag, "members": names, "base": names, "whole": flag, "lost": flag},
@@ -182,18 +182,18 @@ def unpack(data: bytes) -> Message:
     elif kind == _ZLIB:
         packed = _decompressed(data[1:])
     else:
-        raise BadMessage("it is no message of this version")
+        raise BadMessage("it does not begin as a message of this version")
     try:
         message = msgpack.unpackb(packed, use_list=False)
     except (ValueError, msgpack.UnpackException) as error:
-        raise BadMessage(f"it is no msgpack ({error})") from error
+        raise BadMessage(f"it is not msgpack ({error})") from error
     return checked(message)
 
 
 def checked(message: Any) -> Message:
-    """The message, if it is one. Raises `BadMessage`."""
+    """The message, if it is one of `KINDS`. Raises `BadMessage`."""
     if type(message) is not dict or type(kind := message.get("type")) is not str:
-        raise BadMessage("it does not say of which kind it is")
+        raise BadMessage("it names no kind of message")
     shapes = KINDS.get(kind)
     if shapes is None:
         raise BadMessage(f"{kind[:40]!r} is an unknown kind of message")
@@ -203,7 +203,7 @@ def checked(message: Any) -> Message:
         raise BadMessage(f"{kind} has other fields than it should")
     for name, check in shape.items():
         if not check(message[name]):
-            raise BadMessage(f"{kind} has a {name} that does not fit")
+            raise BadMessage(f"{kind} has a {name} of the wrong type or size")
     return message
 
 

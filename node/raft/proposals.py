@@ -1,7 +1,7 @@
-"""Proposals on their way: gathered into batches, sent again while unanswered, given up at their deadlines.
+"""Proposals under way: gathered into batches, sent again while unanswered, ended at their deadlines.
 
-Decides only: it is told the time. A batch is made as soon as fewer than `flights` are under way, of all that has
-come by then: that is group commit.
+Decides only: it is told the time. A batch is made as soon as fewer than `flights` are under way, of all proposals that
+wait then: that is group commit.
 """
 
 import heapq
@@ -20,7 +20,7 @@ COUNT_LIMIT = 2_000
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A batch under way. `open` of its proposals have no answer yet."""
+    """A batch under way. open: how many of its proposals have no result yet."""
 
     sent_s: float
     waiting: "list[WaitingProposal]"
@@ -29,7 +29,7 @@ class _Flight:
 
 @dataclass(slots=True, eq=False)
 class WaitingProposal:
-    """One proposal that somebody waits for. `packed` is a batch of it alone."""
+    """A proposal that a caller waits for. packed: the bytes of a batch of it alone."""
 
     proposal: Proposal
     packed: bytes
@@ -41,7 +41,7 @@ class WaitingProposal:
 
 
 class Proposals:
-    """All proposals of this member that have no result yet. Not thread-safe."""
+    """All proposals of this member that have no result yet. Not safe for threads."""
 
     def __init__(self, batch_bytes: int, waiting_bytes: int, resend_s: float, flights: int) -> None:
         self._batch_bytes = batch_bytes
@@ -61,14 +61,14 @@ class Proposals:
     def add(self, waiting: WaitingProposal) -> None:
         """Take a proposal. Raises Overloaded."""
         if self._bytes + len(waiting.packed) > self._waiting_bytes:
-            raise Overloaded(f"{len(self)} proposals wait here already; try again later")
+            raise Overloaded(f"{len(self)} proposals wait on this member already; try again later")
         self._bytes += len(waiting.packed)
         self._queue.append(waiting)
         self._by_id.setdefault(waiting.proposal.id, []).append(waiting)
         heapq.heappush(self._deadlines, (waiting.deadline_s, next(self._numbers), waiting))
 
     def take(self, now_s: float) -> list[WaitingProposal]:
-        """The next batch to send, none being an empty list. The caller sends it."""
+        """The next batch to send; empty if there is none. The caller sends it."""
         if len(self._flights) >= self._flights_limit:
             return []
         batch: list[WaitingProposal] = []
@@ -92,7 +92,7 @@ class Proposals:
         return batch
 
     def applied(self, results: Sequence[tuple[ProposalId, Result]]) -> list[tuple[WaitingProposal, Result]]:
-        """Results of applied proposals, of all members. Returns those that somebody here waits for."""
+        """Take the results of applied proposals of all members. Returns those for which a caller on this one waits."""
         answered: list[tuple[WaitingProposal, Result]] = []
         for proposal_id, result in results:
             for waiting in self._by_id.pop(proposal_id, ()):
@@ -104,7 +104,7 @@ class Proposals:
         return answered
 
     def send_again(self, now_s: float, all_of_them: bool) -> None:
-        """Queue again what was sent long ago, or all that was sent: the leader has changed."""
+        """Queue again the batches sent more than `resend_s` ago; all of them where the leader has changed."""
         late = [flight for flight in self._flights if all_of_them or now_s - flight.sent_s > self._resend_s]
         for flight in reversed(late):
             self._flights.remove(flight)
@@ -114,7 +114,7 @@ class Proposals:
             self._queue.extendleft(again)
 
     def expire(self, now_s: float) -> list[tuple[WaitingProposal, Exception]]:
-        """Those whose deadline has passed, each with what is known of it."""
+        """The proposals whose deadline has passed, each with its error."""
         over: list[tuple[WaitingProposal, Exception]] = []
         while self._deadlines and self._deadlines[0][0] <= now_s:
             waiting = heapq.heappop(self._deadlines)[2]
@@ -123,7 +123,7 @@ class Proposals:
         return over
 
     def give_up(self) -> list[WaitingProposal]:
-        """All of them; none is left."""
+        """All proposals; none is left."""
         left = [each for waiting in self._by_id.values() for each in waiting]
         self._by_id.clear()
         self._queue.clear()
@@ -154,9 +154,9 @@ class Proposals:
 
 
 def verdict(sent: bool) -> Exception:
-    """What a caller is told whose proposal was not seen applied in time."""
+    """The error for a proposal that was not seen applied in time."""
     if sent:
         return OutcomeUnknown(
-            "proposed, and not seen committed in time: it may be committed yet; ask, or try again under the same id"
+            "proposed, and not seen committed in time: it may still be committed; ask, or try again under the same id"
         )
     return NoQuorum("no leader with a majority of the members was found in time: nothing was proposed; try again later")

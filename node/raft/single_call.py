@@ -1,4 +1,4 @@
-"""Calls that carry one question: to the process at a member's Raft port, of whatever cluster, known to it or not."""
+"""Calls that carry one question to the process at a node's Raft port, whatever its cluster, listed here or not."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,24 +17,24 @@ ANSWER_BYTES: Final = 256 << 10
 _NEVER_S: Final = float("-inf")
 
 
-class Library(Protocol):
-    """What a connection is made with: the library's settings, its poller, and what seals messages."""
+class LibraryPort(Protocol):
+    """What a connection is made with: the library's settings, its poller, and the key for its messages."""
 
     conf: SyncObjConf
     encryptor: Seal
     _poller: Any
 
 
-class Calls:
-    """One call at a time to each member. Used in Raft's thread.
+class SingleCalls:
+    """One call at a time to each node. Used in Raft's thread.
 
-    on_answer: gets what comes, with the node that was called and the connection, which stays open until `hang_up`.
-    on_end: gets the node, each time that a call has ended.
+    on_answer: gets each message, with the node that was called and the connection, which stays open until `hang_up`.
+    on_end: gets the node each time that a call has ended.
     """
 
     def __init__(
         self,
-        library: Library,
+        library: LibraryPort,
         on_answer: Callable[[Node, PeerConnection, Message], None],
         on_end: Callable[[Node], None] = lambda _node: None,
     ) -> None:
@@ -45,14 +45,14 @@ class Calls:
         self._refused_s: dict[Node, float] = {}
 
     def ask(self, node: Node, question: Message, now_s: float, again_s: float) -> None:
-        """Call a member, unless a call is under way, or the last one was begun less than `again_s` ago."""
+        """Call a node, unless a call is under way, or the last one began less than `again_s` ago."""
         if node in self._open or now_s - self._begun_s.get(node, _NEVER_S) < again_s:
             return
         self._begun_s[node] = now_s
         conf = self._library.conf
         connection = PeerConnection(
             self._library._poller,
-            timeout=float("inf"),  # whoever calls gives up
+            timeout=float("inf"),  # the caller ends it
             sendBufferSize=conf.sendBufferSize,
             recvBufferSize=conf.recvBufferSize,
         )
@@ -71,27 +71,27 @@ class Calls:
             self._ended(node, connection)
 
     def soon(self, node: Node) -> None:
-        """The next call of that member need not wait."""
+        """Let the next call of that node begin without a pause."""
         self._begun_s.pop(node, None)
 
     def under_way(self, node: Node) -> PeerConnection | None:
-        """The connection of the call to that member, if there is one."""
+        """The connection of the call to that node, if there is one."""
         return self._open.get(node)
 
     def called(self) -> list[Node]:
-        """To whom a call is under way."""
+        """The nodes to which a call is under way."""
         return list(self._open)
 
     def begun_s(self, node: Node) -> float:
-        """When the last call of that member began."""
+        """When the last call of that node began; -inf if there was none."""
         return self._begun_s.get(node, _NEVER_S)
 
     def refused_s(self, node: Node) -> float:
-        """When the last call of that member began that was answered with "connection refused"."""
+        """When the last call of that node began that was answered with "connection refused"; -inf if none was."""
         return self._refused_s.get(node, _NEVER_S)
 
     def hang_up(self, node: Node) -> None:
-        """End the call to that member, if there is one."""
+        """End the call to that node, if there is one."""
         if node in self._open:
             self._open[node].disconnect()
 
@@ -101,7 +101,7 @@ class Calls:
             self._refused_s[node] = max(self.refused_s(node), connection.refused_s)
             self._on_end(node)
 
-    def end(self) -> None:
-        """Hang up on all."""
+    def close(self) -> None:
+        """End all calls."""
         for node in self.called():
             self.hang_up(node)

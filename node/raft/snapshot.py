@@ -1,8 +1,8 @@
 """The snapshot file: a header and the state's pieces, each with a checksum, and a trailer over all of them.
 
-Written beside the place and renamed into it once it is on the disk, so that a reader meets a whole one or none.
+Written beside its place and renamed into it once it is on the disk, so that a reader finds a complete one or none.
 A frame is its length and its CRC-32 (little-endian, 4 bytes each), then its bytes. The first frame is the header;
-the last is empty, and bears in place of its own CRC that of all before it.
+the last is empty, and has in place of its own CRC that of all frames before it.
 """
 
 import os
@@ -25,7 +25,7 @@ _FRAME = struct.Struct("<II")
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a snapshot covers: all up to `last`. `prev` is the entry before; `cluster` the members as of then.
+    """What a snapshot covers: all entries up to `last`. prev: the entry before it. cluster: the members as of then.
 
     The library's log begins with these two entries. A member is written "id host port".
     """
@@ -36,12 +36,12 @@ class Header:
 
     @property
     def index(self) -> int:
-        """The index of the last entry that is in it."""
+        """The index of the last entry that it covers."""
         return self.last[1]
 
 
 def write(path: Path, header: Header, pieces: Iterable[bytes]) -> int:
-    """Write a whole snapshot to `path` and wait until it is on the disk. Returns its size in bytes."""
+    """Write a snapshot to `path` and wait until it is on the disk. Returns its size in bytes."""
     with path.open("wb") as file:
         file.write(MAGIC)
         total = 0
@@ -64,7 +64,7 @@ def _first(piece: bytes, pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def check(path: Path) -> Header:
-    """Read all of it, and return the header. Raises DamagedData."""
+    """Read all of the file, and return the header. Raises DamagedData."""
     with path.open("rb") as file:
         frames = _frames(file, path)
         header = _header(next(frames), path)

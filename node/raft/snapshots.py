@@ -1,9 +1,9 @@
 # ruff: noqa: N802 - the library calls its serializer by these names
-"""Snapshots as they are made, sent and received: in place of the library's serializer.
+"""Snapshots made, sent and received, in place of the library's serializer.
 
 A thread writes what `capture` took hold of, while entries go on being applied; Raft's thread renames the finished
-file, unless one received from the leader has overtaken it. A received one is collected beside the place, checked
-whole, and only then installed.
+file, unless one received from the leader has overtaken it. A received one is collected beside its place, checked
+completely, and only then installed.
 """
 
 import logging
@@ -29,23 +29,23 @@ logger = logging.getLogger(__name__)
 CLOSING_S = 5.0
 PIECE_BYTES = 256 << 10
 SYNCED_BYTES = 8 << 20
-"""What is received is synced whenever so much more is there: all of it at the end would stop Raft's thread for long."""
+"""What is received is synced after each this many bytes: all of it at the end would stop Raft's thread for long."""
 RESTS = 3.0
 SENDING_S = 60.0
-"""A new snapshot waits for so long while the one before is being sent."""
+"""A new snapshot is not begun for this time while the one before is being sent."""
 
 NO_ROOM_S = 10.0
-"""After one for which the disk had no room, the next is not begun before; the journal keeps what it would have held."""
+"""After a snapshot for which the disk had no room, none is begun for this time; the journal keeps the entries."""
 
 Capture = Callable[[], Callable[[], Iterator[bytes]]]
 Part = tuple[bytes, bool, bool]
-"""Bytes of the file, whether they are the first, and whether it ends here."""
+"""Bytes of the file, whether they are the first, and whether they are the last."""
 
 
 def unhurried(pieces: Iterator[bytes], rest: Callable[[float], None] = sleep) -> Iterator[bytes]:
-    """The pieces, with a rest after each that is `RESTS` times as long as the work on it.
+    """The pieces, with a pause after each that is `RESTS` times as long as the work on it.
 
-    Nobody waits for a snapshot, and a thread that computes without a pause has the others wait for the interpreter.
+    No caller waits for a snapshot, and a thread that computes without a pause keeps the others from the interpreter.
     """
     begun_s = thread_time()
     for piece in pieces:
@@ -57,8 +57,8 @@ def unhurried(pieces: Iterator[bytes], rest: Callable[[float], None] = sleep) ->
 class Snapshots:
     """The library's serializer, with files that are checked and a thread in place of a fork.
 
-    `cluster_at` tells the members as of an entry, `cut_at` where to cut the log when all up to an entry is in a
-    snapshot; `room` whether a member's connection can take another part. All methods are called in Raft's thread.
+    cluster_at: the members as of an entry. cut_at: the first entry to keep in the log when a snapshot covers all up to
+    an entry. room: whether a member's connection can take another part. All methods are called in Raft's thread.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class Snapshots:
 
     @property
     def writing(self) -> bool:
-        """Whether one is being made."""
+        """Whether a snapshot is being written."""
         return self._writer is not None
 
     def serialize(self, data: tuple[object, Entry, Entry, object], entry_id: int) -> None:
-        """Begin to write a snapshot of what is applied now; `data` holds the last two entries."""
+        """Begin to write a snapshot of what is applied now, as the library asks; `data` holds the last two entries."""
         now = monotonic()
         if now < self._no_room_until_s:
             return
@@ -107,12 +107,15 @@ class Snapshots:
         begun_s = monotonic()
         try:
             self.bytes = snapshot.write(self._written, header, unhurried(make()))
-        except BaseException as error:  # noqa: BLE001 - told to Raft's thread, which decides
+        except BaseException as error:  # noqa: BLE001 - Raft's thread decides
             self._failure = error
         self._took_s = monotonic() - begun_s
 
     def checkSerializing(self) -> tuple[int, int | None]:
-        """How far it is; puts a finished one in place. The library then cuts the log before the entry returned."""
+        """The state of the one that is being written; puts a finished one in place.
+
+        The library then cuts the log before the returned entry.
+        """
         if self._writer is None or self._writing is None:
             return SERIALIZER_STATE.NOT_SERIALIZING, None
         header = self._writing
@@ -132,7 +135,7 @@ class Snapshots:
         atomic.replace(self._written, self.place, synced=True)
         self.header = header
         self._close_sending()
-        logger.info("snapshot of %d bytes, up to entry %d, written in %.1f s", self.bytes, header.index, self._took_s)
+        logger.info("wrote a snapshot of %d bytes, up to entry %d, in %.1f s", self.bytes, header.index, self._took_s)
         return SERIALIZER_STATE.SUCCESS, self._cut_at(header.prev[1])
 
     # -- sent
@@ -153,7 +156,7 @@ class Snapshots:
         return data, first, not data
 
     def cancelTransmisstion(self, member: object) -> None:
-        """The member is not connected any more: it begins anew."""
+        """The member is not connected any more: it will be sent the snapshot from its beginning."""
         since_file = self._sending.pop(member, None)
         if since_file is not None:
             since_file[1].close()
@@ -165,9 +168,9 @@ class Snapshots:
     # -- received
 
     def receive(self, part: Part) -> Header | None:
-        """Take a part. Returns the header when the whole is there and has been checked; `install` is next.
+        """Take a part. Returns the header when all parts have arrived and have been checked; `install` is next.
 
-        A damaged one is thrown away: the leader will send it again. So is one for which there is no room.
+        A damaged snapshot is dropped, and so is one for which there is no room: the leader will send it again.
         """
         try:
             return self._take(part)
@@ -199,12 +202,12 @@ class Snapshots:
         try:
             return snapshot.check(self._incoming)
         except DamagedData:
-            logger.warning("a snapshot arrived damaged, and is not used")
+            logger.warning("dropped a snapshot that arrived damaged; the leader sends it again")
             self._incoming.unlink()
             return None
 
     def install(self, header: Header) -> None:
-        """Put the received one in place. It is on the disk then, and may be acknowledged."""
+        """Put the received snapshot in place. It is on the disk then, and may be acknowledged."""
         self._close_sending()
         self.bytes = self._incoming.stat().st_size
         atomic.replace(self._incoming, self.place)
@@ -213,16 +216,16 @@ class Snapshots:
     def _drop_incoming(self) -> None:
         if self._receiving is not None:
             receiving, self._receiving = self._receiving, None
-            with suppress(OSError):  # where the disk is full, what is left to be written cannot be
+            with suppress(OSError):  # where the disk is full, the buffer cannot be written
                 receiving.close()
         self._incoming.unlink(missing_ok=True)
 
     def setTransmissionData(self, data: object) -> bool:
-        """Whether the library is to load the file in place: the intake says so once it has installed one."""
+        """Whether the library is to load the file in place: `Inbound` says so once it has installed one."""
         return data is not None
 
     def close(self) -> None:
-        """Wait a little for a thread that writes, and close all files. What is half written goes at the next start."""
+        """Wait at most CLOSING_S for a thread that writes, and close all files. The next start deletes partial ones."""
         if self._writer is not None:
             self._writer.join(CLOSING_S)
         self._close_sending()

@@ -1,10 +1,10 @@
-"""Whether the write-ahead log of an SQLite file is whole, asked before SQLite opens it.
+"""Whether the write-ahead log of an SQLite file is intact, checked before SQLite opens it.
 
-SQLite ends recovery at the first frame whose checksum is wrong and says nothing: right after a power cut, when what
-was being written is torn, and wrong where the disk has lost what was synced, since Raft would then forget entries
-that it has acknowledged. With synchronous=FULL a transaction is begun only once the one before is on the disk. So
-one commit beyond the first bad frame may be torn, two mean damage. (What is cut off altogether, `witness` tells; this
-tells the same after a power cut, when the witness may lag. https://sqlite.org/fileformat2.html#walformat)
+SQLite ends recovery silently at the first frame whose checksum is wrong. That is right after a power cut, when the
+last write is torn, and wrong where the disk has lost what was synced, since Raft would then forget entries that it has
+acknowledged. With synchronous=FULL a transaction begins only once the one before is on the disk. So one commit beyond
+the first bad frame may be torn, and two mean damage. (`flush_counter` detects a log that is cut off altogether; this
+check also works after a power cut, when that counter may lag. https://sqlite.org/fileformat2.html#walformat)
 """
 
 import struct
@@ -20,7 +20,7 @@ _MASK = 0xFFFFFFFF
 def lost_commits(path: Path) -> int:
     """How many commits SQLite would drop from the log at `path` although they were on the disk.
 
-    0 if the log is whole, ends in a torn commit, is empty or is not there; 1 if its header is damaged.
+    0 if the log is intact, ends in a torn commit, is empty or does not exist; 1 if its header is damaged.
     """
     try:
         with path.open("rb") as file:

@@ -16,7 +16,7 @@ from node.cli.ports import HOST, free_ports, hold
 
 
 class Process:
-    """A member's process, and what it has said."""
+    """A member's process, and what it has written."""
 
     def __init__(self, me: str, settings: dict[str, Any], log: IO[str], module: str) -> None:
         self.me = me
@@ -114,7 +114,7 @@ class Cluster:
         self._log = (folder / "members.log").open("a")
 
     def process(self, member: str, **settings: Any) -> Process:
-        """A process of a member, which need not be the one that runs by its name."""
+        """A process of a member, started beside one that may run under its name."""
         whole = {"me": member, "addresses": self.addresses, "folder": str(self.folder / member)}
         whole |= {"secret": "between members", "timing": self.timing, **self.more, **settings}
         return Process(member, whole, self._log, self._module)
@@ -125,7 +125,7 @@ class Cluster:
         wait_for("all to start", lambda: all(process.started for process in self.running.values()))
 
     def leader(self) -> Process:
-        """The one that all running members take for the leader, once they do."""
+        """Wait until all running members agree on the leader, and have a quorum; returns it."""
 
         def agreed() -> Process | None:
             roles = [process.role for process in self.running.values()]
@@ -149,7 +149,7 @@ class Cluster:
             self.running.pop(member).stop()
 
     def same(self, counted: int, members: Iterable[str] = ()) -> list[dict[str, Any]]:
-        """Wait until all have applied so many proposals; they must then hold the same, in the same order."""
+        """Wait until all have applied this many proposals: the same, in the same order. Returns their states."""
         processes = [self.running[member] for member in members or self.running]
 
         def states() -> list[dict[str, Any]] | None:

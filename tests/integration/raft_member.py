@@ -1,4 +1,4 @@
-"""One member of a Raft cluster in a process of its own, told what to do by lines of JSON: see `raft_cluster`."""
+"""One member of a Raft cluster in a process of its own, driven by lines of JSON: see `raft_cluster`."""
 
 import json
 import logging
@@ -14,12 +14,12 @@ from typing import Any
 
 import msgpack
 
-from node.raft import start_claim
 from node.raft.adapter import Raft
 from node.raft.consensus import Consensus
-from node.raft.ports import RaftRole, RaftTiming
+from node.raft.ports import RaftRole, RaftSettings, RaftTiming
 from node.state.entries import Cancel, Proposal, ProposalId
 from node.state.value import Result
+from testkit.raft_owner import Owner
 
 PAGE = 500
 
@@ -34,7 +34,7 @@ def pack(proposals: Sequence[Proposal]) -> bytes:
 
 
 class Ledger:
-    """A machine that remembers every proposal, in order, and applies none twice."""
+    """A state machine that keeps every proposal, in order, and applies none twice."""
 
     def __init__(self, cluster_id: str = "") -> None:
         self._cluster_id = cluster_id
@@ -78,7 +78,7 @@ class Ledger:
 
 
 class Alarm(logging.Handler):
-    """Notices what the library says when it truncates what is applied."""
+    """Keeps the library's log lines about truncating applied entries."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,23 +92,20 @@ class Alarm(logging.Handler):
 class Member:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.me: str = settings["me"]
-        start_claim.SETTLE_S = settings.get("settle_s", start_claim.SETTLE_S)  # type: ignore[misc]
         self.ledger = Ledger(settings.get("cluster_id", ""))
         self.alarm = Alarm()
         logging.getLogger().addHandler(self.alarm)
         self.session = time.time_ns()
         self.say_lock = threading.Lock()
-        self.raft = Raft(
+        raft_settings = RaftSettings(
             self.me,
             {member: (host, port) for member, (host, port) in settings["addresses"].items()},
             Path(settings["folder"]),
             settings["secret"],
-            self.ledger,
-            pack,
-            on_role=self.role_changed,
-            on_failure=lambda error: self.say(failed=f"{type(error).__name__}: {error}"),
-            timing=RaftTiming(**settings.get("timing", {})),
+            RaftTiming(**settings.get("timing", {})),
         )
+        owner = Owner(pack, self.role_changed, lambda error: self.say(failed=f"{type(error).__name__}: {error}"))
+        self.raft = Raft(raft_settings, self.ledger, owner)
         self.raft.start()
 
     def say(self, **fields: Any) -> None:
@@ -125,7 +122,7 @@ class Member:
         return Proposal(ProposalId(self.me, session or self.session, sequence), entry)
 
     def push(self, ask: int, start: int, count: int, window: int, size: int = 0, timeout_s: float = 20.0) -> None:
-        """Propose so many, `window` of them under way at once; say each that is acknowledged."""
+        """Propose `count` entries, `window` of them under way at once; report each that is acknowledged."""
         room = threading.Semaphore(window)
         acked: list[int] = []
         failed: list[str] = []

@@ -1,4 +1,4 @@
-"""Three members in processes of their own: what DESIGN, section 11 found, and what must hold in spite of it."""
+"""Three members in processes of their own: what PySyncObj does wrong, and what must hold in spite of it."""
 
 import shutil
 import socket
@@ -13,6 +13,8 @@ from node.cli.local import wait_for
 from node.cli.ports import free_ports
 from node.raft.adapter import Raft
 from node.raft.errors import DamagedData, LogStoreInUse, PortInUse
+from node.raft.ports import RaftSettings
+from testkit.raft_owner import Owner
 from tests.integration.raft_cluster import Cluster
 from tests.integration.raft_member import Ledger, pack
 
@@ -35,14 +37,14 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def acknowledged(cluster: Cluster, member: str, acked: set[int]) -> None:
-    """Invariant 3: what a client was told is committed is there, on every member."""
+    """Every member holds what a client was told is committed."""
     for process in cluster.running.values():
         kept = {sequence for proposer, _, sequence in process.do("keys")["keys"] if proposer == member}
         assert acked <= kept, f"{process.me} lacks {sorted(acked - kept)[:5]}"
 
 
 def test_20_000_entries_from_two_members_truncate_nothing(make: Make) -> None:
-    """Section 11: a follower truncated what it had acknowledged, two dozen times in 5,000 entries."""
+    """With the library alone, a follower truncated what it had acknowledged, two dozen times in 5,000 entries."""
     cluster = make(timing={"batch_bytes": 1, "flights": 200})  # an entry for each proposal, so that there are 20,000
     cluster.start()
     pushing = [(process, process.ask("push", start=0, count=10_000, window=500)) for process in cluster.followers()]
@@ -162,9 +164,9 @@ def test_a_member_joins_and_the_leader_is_removed(make: Make) -> None:
 @pytest.mark.chaos
 @pytest.mark.parametrize("newcomer", ["n5", "n0"])
 def test_a_member_that_missed_the_coming_of_its_leader_hears_it(make: Make, newcomer: str) -> None:
-    """n4 knows nobody called n5, which leads: it let nobody in that its log did not name, so its log never grew.
+    """n4's log does not name n5, which leads: while n4 refused all that its log did not name, its log never grew.
 
-    The one of two members whose name is the greater dials, so a leader n0 has to dial a member that ought to dial it.
+    Of two members the one with the greater id dials, so a leader n0 has to dial a member that is to dial it.
     """
     cluster = make(members=5)
     place = cluster.addresses.pop("n5")
@@ -229,12 +231,16 @@ def test_alone_nothing_is_proposed_and_nothing_hangs(make: Make) -> None:
     assert alone.answer(alone.ask("once", sequence=3, timeout_s=1, size=1_100_000))["error"] == "EntryTooLarge"
 
 
+def alone(folder: Path, port: int) -> Raft:
+    """The one member n1 of a cluster."""
+    return Raft(RaftSettings("n1", {"n1": ("127.0.0.1", port)}, folder, "secret"), Ledger(), Owner(pack))
+
+
 def test_a_port_or_a_folder_in_use_and_a_damaged_folder_are_named(tmp_path: Path) -> None:
     taken, port = free_ports(2)
 
     def member(raft_port: int) -> Raft:
-        address = {"n1": ("127.0.0.1", raft_port)}
-        return Raft("n1", address, tmp_path / "n1", "secret", Ledger(), pack)
+        return alone(tmp_path / "n1", raft_port)
 
     first = member(port)
     first.start()
@@ -242,7 +248,7 @@ def test_a_port_or_a_folder_in_use_and_a_damaged_folder_are_named(tmp_path: Path
         with pytest.raises(LogStoreInUse, match="one data folder serves one node"):
             member(taken).start()
         with socket.create_server(("127.0.0.1", taken)), pytest.raises(PortInUse, match=str(taken)):
-            Raft("n1", {"n1": ("127.0.0.1", taken)}, tmp_path / "n2", "secret", Ledger(), pack).start()
+            alone(tmp_path / "n2", taken).start()
         wait_for("a cluster of one to have its leader", lambda: first.role.ready)
     finally:
         first.stop()
@@ -269,5 +275,5 @@ def test_a_port_that_is_taken_is_told_in_a_sentence_and_not_in_a_traceback(
 ) -> None:
     [taken] = free_ports(1)
     with socket.create_server(("127.0.0.1", taken)), pytest.raises(PortInUse, match=str(taken)):
-        Raft("n1", {"n1": ("127.0.0.1", taken)}, tmp_path / "n1", "secret", Ledger(), pack).start()
+        alone(tmp_path / "n1", taken).start()
     assert not [record for record in caplog.records if record.exc_info]

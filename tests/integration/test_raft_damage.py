@@ -1,31 +1,38 @@
-"""Hundreds of random damages to a Raft folder: what comes up is all that was there, or a member that knows better."""
+"""Hundreds of random damages to a Raft folder: it opens with all that it had, or with a note of the loss."""
 
 import os
 import random
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from node.raft import log_store as folder_module
 from node.raft import snapshot
 from node.raft.errors import DamagedData
-from node.raft.flush_counter import Witness
-from node.raft.log_store import JOURNAL, LOST, SNAPSHOT, LogStore, open_folder
+from node.raft.flush_counter import FlushCounter
+from node.raft.log_store import JOURNAL, LOST, SNAPSHOT, VOTES, LogStore, Making
+from node.raft.log_store import open_folder as open_log_store
 from node.raft.snapshot import Header
 from testkit.wired import QuickJournal
 
 pytestmark = pytest.mark.integration
+
+MAKING = Making(QuickJournal)
+"""Nothing here loses power: without a sync for each of the thousand openings it is over in a second or two."""
 
 CLUSTER = ("n1 localhost 1", "n2 localhost 2", "n3 localhost 3")
 LAST = 120
 DAMAGES = 200
 
 
+def open_folder(folder: Path, me: str, cluster: Sequence[str]) -> LogStore:
+    return open_log_store(folder, me, cluster, making=MAKING)
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here loses power: without a sync for each of the thousand openings it is over in a second or two."""
-    monkeypatch.setattr(folder_module, "SqliteJournal", QuickJournal)
+    """As `MAKING`, for the other files."""
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
 
 
@@ -44,7 +51,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     last, prev = opened.journal[69], opened.journal[68]
     snapshot.write(made / SNAPSHOT, Header(last, prev, CLUSTER), [b"the state, " * 300])
     opened.journal.deleteEntriesTo(30)
-    opened.journal.set_note("votes", "yes")
+    opened.journal.set_note(VOTES, "yes")
     opened.journal.flush()
     for file in made.iterdir():
         shutil.copy(file, left)
@@ -53,7 +60,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def damage(file: Path, rng: random.Random) -> str:
-    """Harm a file somewhere, by one of the ways of disks. What was done."""
+    """Damage a file in one of the ways of disks. Returns what was done."""
     content = bytearray(file.read_bytes())
     at = rng.randrange(len(content))
     match rng.choice(("flip", "flips", "zeros", "cut", "rubbish", "gone", "older block")):
@@ -91,7 +98,7 @@ def same(opened: LogStore, reference: LogStore) -> bool:
     here, there = opened.journal, reference.journal
     entries = list(here[:]) == list(there[:]) and opened.header == reference.header
     vote = (here.getCurrentTerm(), here.getVotedForNodeId()) == (there.getCurrentTerm(), there.getVotedForNodeId())
-    return entries and vote and here.note("votes") == "yes" and opened.cluster == reference.cluster
+    return entries and vote and here.note(VOTES) == "yes" and opened.cluster == reference.cluster
 
 
 def test_a_damaged_folder_never_comes_up_as_if_it_were_whole(
@@ -99,7 +106,7 @@ def test_a_damaged_folder_never_comes_up_as_if_it_were_whole(
 ) -> None:
     shutil.copytree(whole, tmp_path / "whole")
     reference = open_folder(tmp_path / "whole", "n1", CLUSTER)
-    assert reference.journal.note("votes") == "yes"
+    assert reference.journal.note(VOTES) == "yes"
     found, unharmed, by_file = 0, 0, dict.fromkeys((file.name for file in whole.iterdir()), 0)
     assert {JOURNAL, f"{JOURNAL}-wal", SNAPSHOT, "flushes"} <= by_file.keys()
     for seed in range(DAMAGES):
@@ -114,7 +121,7 @@ def test_a_damaged_folder_never_comes_up_as_if_it_were_whole(
         if opened.journal.note(LOST):
             found += 1
             by_file[file.name] += 1
-            assert opened.journal.note("votes") == "", said
+            assert opened.journal.note(VOTES) == "", said
             assert [record.levelname for record in caplog.records] == ["ERROR"], said
             assert opened.journal.getVotedForNodeId() is None or file.name == SNAPSHOT, said
             kept = {each.name for each in folder.glob("*.damaged-1")}
@@ -135,7 +142,7 @@ def test_a_damaged_folder_never_comes_up_as_if_it_were_whole(
 
 
 def test_alone_a_damaged_folder_is_refused_and_left_as_it_is(whole: Path, tmp_path: Path) -> None:
-    """There is nobody to catch up from."""
+    """There is no member to catch up from."""
     for name in (JOURNAL, f"{JOURNAL}-wal", SNAPSHOT):
         folder = tmp_path / name
         shutil.copytree(whole, folder)
@@ -149,14 +156,14 @@ def test_alone_a_damaged_folder_is_refused_and_left_as_it_is(whole: Path, tmp_pa
 
 
 def test_a_write_that_a_power_cut_has_torn_is_no_damage(whole: Path, tmp_path: Path) -> None:
-    """Nobody was told of it: an acknowledgement, and the witness, come after it. One more is."""
+    """It was not acknowledged: acknowledgements, and the flush counter, come after it. Two torn writes are damage."""
     for lagging, lost in ((1, False), (0, True)):
         folder = tmp_path / str(lagging)
         shutil.copytree(whole, folder)
-        witness = Witness(folder / "flushes")
-        assert witness.flushes is not None
-        witness.write(witness.flushes - lagging)
-        witness.close()
+        counter = FlushCounter(folder / "flushes")
+        assert counter.flushes is not None
+        counter.write(counter.flushes - lagging)
+        counter.close()
         log = folder / f"{JOURNAL}-wal"
         os.truncate(log, log.stat().st_size - 100)
         opened = open_folder(folder, "n1", CLUSTER)

@@ -1,4 +1,4 @@
-"""Two processes with the name of one member: the one that was there first stays, the other one ends, and says why."""
+"""Two processes with the name of one member: the first one stays, the other one ends, and logs why."""
 
 import shutil
 import time
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 @contextmanager
 def cluster_of(folder: Path, members: int) -> Iterator[Cluster]:
-    """A cluster that has agreed on something, and was stopped once: `NAME.copy` is each member's folder as of then."""
+    """A cluster that has committed entries, and was restarted once: `NAME.copy` is each member's folder as of then."""
     made = Cluster(folder, members)
     try:
         made.start()
@@ -52,7 +52,7 @@ def log(cluster: Cluster) -> str:
 
 
 def ends(cluster: Cluster, name: str, process: Process) -> None:
-    """That process ends, and says who is there; nobody else notices."""
+    """Wait until that process ends, naming the address of the other one."""
     failed = wait_for(f"the second {name} to end", lambda: process.failed)
     host, port = cluster.addresses[name]
     assert failed.startswith(f"NameTaken: another process runs as {name}, at {host}:{port}, and was there first. ")
@@ -61,7 +61,7 @@ def ends(cluster: Cluster, name: str, process: Process) -> None:
 
 @pytest.mark.parametrize("members", [2, 3])
 def test_a_copy_of_a_member_ends_and_the_member_goes_on(tmp_path: Path, members: int) -> None:
-    """As a machine that was cloned: the members' connections changed between the two for as long as both ran."""
+    """As after cloning a machine: the members' connections alternated between the two while both ran."""
     with cluster_of(tmp_path, members) as cluster:
         leader = cluster.leader().me
         roles = {name: len(process.roles) for name, process in cluster.running.items()}
@@ -79,7 +79,7 @@ def test_a_copy_of_a_member_ends_and_the_member_goes_on(tmp_path: Path, members:
 
 
 def one_ends(name: str, starts: list[Process]) -> tuple[Process, Process]:
-    """Of two starts of a member one ends, and says why; returns it, and then the other one."""
+    """Wait until one of two starts of a member ends; returns it, and the other one."""
     wait_for(f"one {name} to end", lambda: any(start.failed for start in starts))
     ended, stays = sorted(starts, key=lambda start: not start.failed)
     assert ended.failed.startswith(f"NameTaken: another process runs as {name}, at {HOST}:")
@@ -88,10 +88,10 @@ def one_ends(name: str, starts: list[Process]) -> tuple[Process, Process]:
 
 @pytest.mark.more
 def test_of_two_that_begin_at_the_same_time_one_stays(tmp_path: Path) -> None:
-    """Each is let in by some. The one that was to end was hung up on after three seconds, and told nothing."""
+    """Each is admitted by some. The one that had to end was disconnected after three seconds, without a reason."""
     with cluster_of(tmp_path, 3) as cluster:
         pushed = 10
-        for name, folder in (("n1", "copy"), ("n2", "empty")):  # n1 dials nobody, n2 dials one and is dialled by one
+        for name, folder in (("n1", "copy"), ("n2", "empty")):  # n1 dials none, n2 dials one and is dialled by one
             cluster.stop(name)
             if folder == "empty":
                 shutil.rmtree(tmp_path / name)
@@ -110,7 +110,7 @@ def test_of_two_that_begin_at_the_same_time_one_stays(tmp_path: Path) -> None:
 
 
 def test_a_start_takes_the_place_of_one_that_answers_no_more_which_ends_when_it_wakes(tmp_path: Path) -> None:
-    """Its connections are open still, as those of a machine that has vanished."""
+    """Its connections are still open, as those of a machine that has vanished."""
     with cluster_of(tmp_path, 3) as cluster:
         name = "n3"  # the greatest id dials: the others need not know where it is
         cluster.running[name].pause()
@@ -132,10 +132,10 @@ def test_a_start_takes_the_place_of_one_that_answers_no_more_which_ends_when_it_
 
 @pytest.mark.parametrize("stays", ["n1", "n3"])  # n1 is dialled by all others, n3 dials them
 def test_a_dead_member_whose_port_refuses_calls_is_not_waited_for(tmp_path: Path, stays: str) -> None:
-    """A leader that died just when the third member was back cost a second more than another one."""
+    """A leader that died just when the third member was back was replaced a second later than another one."""
     with cluster_of(tmp_path, 3) as cluster:
         cluster.stop()
-        cluster.more["settle_s"] = 1e6
+        cluster.timing["settle_s"] = 1e6
         cluster.start()
         cluster.leader()
         back, dead = (name for name in cluster.addresses if name != stays)

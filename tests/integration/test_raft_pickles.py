@@ -1,6 +1,6 @@
-"""Nothing that comes over a Raft port is unpickled: it would let who has the secret run programs on every node.
+"""Nothing that arrives on a Raft port is unpickled: with the secret, a caller could run programs on every node.
 
-What was tried with success on earlier builds is tried again on a real port, sealed as a member seals it.
+The attacks that worked on earlier builds are repeated on a real port, sealed as a member seals them.
 """
 
 import ast
@@ -20,8 +20,8 @@ from pysyncobj.tcp_connection import TcpConnection
 
 from node.raft import membership, messages
 from node.raft.connections import PeerConnection
-from node.raft.consensus import Consensus
 from node.raft.encryption import NONCE_BYTES, EncryptedChannel, Seal
+from node.raft.overrides import MendedSyncObj
 from node.raft.snapshots import Snapshots
 from tests.integration.raft_cluster import Cluster, Process
 
@@ -31,7 +31,7 @@ SECRET = "between members"
 
 
 class Harmful:
-    """What makes a file where it is unpickled."""
+    """Makes a file where it is unpickled."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -41,7 +41,7 @@ class Harmful:
 
 
 class Caller:
-    """Somebody who has the secret, at a Raft port."""
+    """A caller with the secret, at a Raft port."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._socket = socket.create_connection(address, timeout=10)
@@ -74,7 +74,7 @@ class Caller:
         assert messages.unpack(self.channel.open(self.read()))["type"] == "cluster"
 
     def ended(self) -> None:
-        """Whatever is said here has been dealt with: the other side has hung up, or reads no more than this."""
+        """Return when the other side has taken all that was sent: it has disconnected, or reads no more."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
             while self._socket.recv(65536):
@@ -84,7 +84,7 @@ class Caller:
 
 @pytest.fixture(scope="module")
 def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Process]]:
-    """One of three members, the two others of which are not there: whoever calls can be one of them."""
+    """One of three members; the two others do not run, so that a caller can use their names."""
     cluster = Cluster(tmp_path_factory.mktemp("raft"), 3, module="tests.integration.unpickled_member")
     try:
         cluster.start("n1")
@@ -94,7 +94,7 @@ def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, 
 
 
 def pickles(file: Path) -> list[bytes]:
-    """What was tried: the bare object, and where the library looks for one."""
+    """The attacks: the object alone, and in the places where the library expects one."""
     key = b"k" * 32
     shapes: list[Any] = [
         Harmful(file),
@@ -159,8 +159,8 @@ def test_a_sealed_pickle_is_not_opened_by_a_member(member: tuple[Cluster, Proces
 # -- what the library itself offers
 
 REPLACED: dict[str, tuple[type, str, type]] = {
-    "syncobj.SyncObj.__doApplyCommand": (SyncObj, "_SyncObj__doApplyCommand", Consensus),
-    "syncobj.SyncObj.__parseChangeClusterRequest": (SyncObj, "_SyncObj__parseChangeClusterRequest", Consensus),
+    "syncobj.SyncObj.__doApplyCommand": (SyncObj, "_SyncObj__doApplyCommand", MendedSyncObj),
+    "syncobj.SyncObj.__parseChangeClusterRequest": (SyncObj, "_SyncObj__parseChangeClusterRequest", MendedSyncObj),
     "tcp_connection.TcpConnection.__processParseMessage": (
         TcpConnection,
         "_TcpConnection__processParseMessage",

@@ -1,4 +1,4 @@
-"""Whoever has not the secret, or not the right address, gets in nobody's way: real members, real connections."""
+"""Callers without the secret, or at a wrong address, do not disturb Raft: real members, real connections."""
 
 import contextlib
 import resource
@@ -16,7 +16,7 @@ from tests.integration.raft_cluster import Cluster, Process
 pytestmark = pytest.mark.integration
 
 BARRIERS, WAIT_S = 15, 10.0
-"""A barrier takes 10 ms or so, and there is one every 0.2 s: that Raft stands still now and then is to be met."""
+"""A barrier takes about 10 ms, and there is one every 0.2 s, so that one falls into each time Raft is stopped."""
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def alone(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def goes_on(member: Process) -> None:
-    """It has entries committed one after the other. While Raft stands still, one takes a second, or all the time."""
+    """Commit one entry after the other. While Raft is stopped, one takes a second, or all of WAIT_S."""
     end_s = time.monotonic() + WAIT_S
     for done in range(BARRIERS):
         assert time.monotonic() < end_s, f"{done} of {BARRIERS} barriers in {WAIT_S:g} s"
@@ -42,7 +42,7 @@ def call(cluster: Cluster, member: str) -> socket.socket:
 
 
 class Callers(threading.Thread):
-    """So many who call, say nothing, and call again when they are hung up on."""
+    """`count` callers that send nothing, and call again when they are disconnected."""
 
     def __init__(self, cluster: Cluster, count: int) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def _ended(caller: socket.socket) -> bool:
 
 
 def test_without_file_descriptors_raft_goes_on_and_strangers_give_way(alone: Cluster) -> None:
-    """The library closes its listener then, and does nothing at all until it can listen again."""
+    """The library then closes its listener, and blocks its thread until it can listen again."""
     member = alone.leader()
     limit = len(list(Path(f"/proc/{member.popen.pid}/fd").iterdir())) + 8
     resource.prlimit(member.popen.pid, resource.RLIMIT_NOFILE, (limit, limit))
@@ -97,7 +97,7 @@ def test_without_file_descriptors_raft_goes_on_and_strangers_give_way(alone: Clu
 
 
 def test_who_sends_without_end_holds_nobody_up(alone: Cluster) -> None:
-    """The library reads it for as long as it sends, and keeps all of it."""
+    """The library reads it while it sends, and keeps all of it."""
     member = alone.leader()
     over, sent = threading.Event(), threading.Event()
 
@@ -120,7 +120,7 @@ def test_who_sends_without_end_holds_nobody_up(alone: Cluster) -> None:
 
 
 def test_at_the_address_of_one_that_is_gone_another_is_not_taken_for_it(tmp_path: Path) -> None:
-    """As when its container's address has been given to another member's: the name still leads there."""
+    """As when a container's address has been given to another member's, and the name still resolves to it."""
     cluster = Cluster(tmp_path, 3)
     try:
         cluster.start()

@@ -1,4 +1,4 @@
-"""A term is told before a vote leaves in it: evidence of a majority rests on that (DESIGN.md, section 7)."""
+"""A term is published before a vote is sent in it: evidence of a majority relies on that."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -10,16 +10,17 @@ import pytest
 from node.cli.local import wait_for
 from node.cli.ports import free_ports
 from node.raft.adapter import Raft
-from node.raft.ports import RaftRole
+from node.raft.ports import RaftRole, RaftSettings
 from node.raft.transport import Transport
 from node.state.entries import ProposalId
 from node.state.value import Result
+from testkit.raft_owner import Owner
 
 pytestmark = pytest.mark.integration
 
 
 class Nothing:
-    """A machine that is not under test."""
+    """A state machine that is not under test."""
 
     cluster_id = ""
 
@@ -51,7 +52,8 @@ def test_no_vote_leaves_in_a_term_that_was_not_told_of(tmp_path: Path, monkeypat
         def on_role(role: RaftRole) -> None:
             told[name] = role.term
 
-        return Raft(name, addresses, tmp_path / name, "a secret of the members", Nothing(), lambda _: b"", on_role)
+        settings = RaftSettings(name, addresses, tmp_path / name, "a secret of the members")
+        return Raft(settings, Nothing(), Owner(on_role=on_role))
 
     members = {name: member(name) for name in addresses}
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""A `raft_member` that writes down what it takes, proposes, says and applies, for a tracer that sees the disk as well.
+"""A `raft_member` that notes what it takes, adds, sends and applies, for a tracer that sees the disk as well.
 
 Each note is one write to a file of its own, by Raft's thread, at the moment: before a message leaves, after one came.
 `unsynced` in the settings leaves out what the tests are there to notice; with `awaits_tracer` nothing is done unseen.
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from node.cli.local import wait_for
-from node.raft.adapter import Raft
+from node.raft import membership
 from node.raft.consensus import Consensus
-from node.raft.inbound import Intake
+from node.raft.inbound import Inbound
 from node.raft.journal import SqliteJournal
 from node.raft.transport import Transport
 from tests.integration import raft_member
@@ -26,14 +26,14 @@ NOTES = "notes"
 def watch(notes: Path, *, awaits_tracer: bool = False) -> None:
     """Have the parts say what they do."""
     file = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    take, put, add, apply, tick = Intake.take, Transport._put, SqliteJournal.add, Raft._apply, Consensus.tick
-    keep = SqliteJournal.setCurrentTerm
+    take, put, tick, apply = Inbound.take, Transport._put, Consensus.tick, Consensus._SyncObj__doApplyCommand
+    add, keep = SqliteJournal.add, SqliteJournal.setCurrentTerm
     told: list[int] = []
 
     def note(**fields: Any) -> None:
         os.write(file, json.dumps(fields).encode() + b"\n")
 
-    def noting_take(self: Intake, node: Any, message: Any) -> None:
+    def noting_take(self: Inbound, node: Any, message: Any) -> None:
         entries = message.get("entries") or [(b"", 0, 0)]
         note(what="takes", kind=message["type"], index=entries[-1][1], term=message.get("term", 0))
         take(self, node, message)
@@ -52,10 +52,10 @@ def watch(notes: Path, *, awaits_tracer: bool = False) -> None:
         note(what="votes", term=term)
         keep(self, term, votedForNodeId)
 
-    def noting_apply(self: Raft, data: bytes) -> None:
-        assert self._consensus is not None
-        note(what="applies", index=self._consensus.raftLastApplied + 1, leads=self._consensus.is_leader)
-        apply(self, data)
+    def noting_apply(self: Consensus, command: bytes) -> None:
+        if command[:1] == membership.REGULAR:
+            note(what="applies", index=self.raftLastApplied + 1, leads=self.is_leader)
+        apply(self, command)
 
     def telling_tick(self: Consensus, wait_s: float) -> None:
         if not told:
@@ -66,9 +66,9 @@ def watch(notes: Path, *, awaits_tracer: bool = False) -> None:
                 wait_for("a tracer", lambda: "TracerPid:\t0\n" not in Path("/proc/thread-self/status").read_text())
         tick(self, wait_s)
 
-    Intake.take, Transport._put, SqliteJournal.add = noting_take, noting_put, noting_add  # type: ignore[method-assign]
+    Inbound.take, Transport._put, SqliteJournal.add = noting_take, noting_put, noting_add  # type: ignore[method-assign]
     SqliteJournal.setCurrentTerm = noting_keep  # type: ignore[method-assign]
-    Raft._apply, Consensus.tick = noting_apply, telling_tick  # type: ignore[method-assign]
+    Consensus._SyncObj__doApplyCommand, Consensus.tick = noting_apply, telling_tick  # type: ignore[method-assign]
 
 
 def leave_out_the_flush() -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from node.membership.addresses import Agreed
-from node.raft.founding import Bound, Told
 from node.raft.prevote import Standing
+from node.raft.statement import Binding, KnownCluster
 
 
 class Entry(NamedTuple):
@@ -39,8 +39,8 @@ class Disk:
     durable: int = 0
     session: int = 0
     life: int = 0
-    bound: Bound | None = None
-    told: Told | None = None
+    bound: Binding | None = None
+    told: KnownCluster | None = None
     cluster_id: str = ""
     agreed: dict[str, Agreed] = field(default_factory=dict)
     """The members' addresses, as last agreed on."""

@@ -13,7 +13,8 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from node.raft.founding import SILENT_S, Bound, Founding, Statement, Told
+from node.raft.founding import SILENT_S, Founding
+from node.raft.statement import Binding, KnownCluster, Statement
 
 NAMES = "abcde"
 
@@ -23,8 +24,8 @@ class Folder:
     """What outlives a process. `life` is a number that no other folder has."""
 
     life: int
-    bound: Bound | None = None
-    told: Told | None = None
+    bound: Binding | None = None
+    told: KnownCluster | None = None
     voted_in: str = ""
     cluster_id: str = ""
 
@@ -128,7 +129,7 @@ class History:
         if node.folder.cluster_id:
             return
         while (promise := node.founding.promise(self.now_s)) is not None:
-            if isinstance(promise, Told):
+            if isinstance(promise, KnownCluster):
                 node.folder.told = promise
             else:
                 node.folder.bound = promise

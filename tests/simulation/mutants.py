@@ -17,7 +17,8 @@ from node.liveness.detector import Detector, _Watch
 from node.liveness.lease import Lease, LeaseNow
 from node.liveness.message import Beat, HeartbeatAnswer
 from node.liveness.view import View
-from node.raft.founding import Bound, Founding, Told
+from node.raft.founding import Founding
+from node.raft.statement import Binding, KnownCluster
 from node.state import attempts, claims, entries, members, windows
 from node.state.apply import _HANDLERS
 from node.state.draft import Draft
@@ -210,13 +211,13 @@ def any_period(_flight: Flight, run: Run) -> "Always":
     return Always()
 
 
-def enough_is_a_majority(founding: Founding, now_s: float) -> Told | Bound | None:
+def enough_is_a_majority(founding: Founding, now_s: float) -> KnownCluster | Binding | None:
     """A majority that has nothing founds a cluster."""
-    if founding.told is None and founding.news is not None:
+    if founding.known is None and founding.news is not None:
         return founding.news
     near = [one for one in founding.statements.values() if one.free and one.roll == founding.roll]
     enough = 2 * len({founding.me, *(one.member for one in near)}) > len(founding.listed)
-    return Bound(founding.roll, founding.listed, founding.without) if founding.free and enough else None
+    return Binding(founding.roll, founding.listed, founding.without) if founding.free and enough else None
 
 
 @contextmanager

@@ -7,8 +7,9 @@ an acknowledgement waits until the disk has the entry. What must survive a crash
 from collections.abc import Callable
 
 from node.raft.amnesia import AmnesiaAnswer
-from node.raft.founding import Outlook, Statement
+from node.raft.founding import Outlook
 from node.raft.prevote import Poll, Standing, may_vote
+from node.raft.statement import Statement
 from tests.simulation.disk import Disk, Entry
 from tests.simulation.habits import Above, Habits
 from tests.simulation.recovery import AGAIN_S, Recovery, Vote

@@ -7,9 +7,10 @@ And what one does that has nothing: the real `node.raft.founding`, asked as `nod
 from collections.abc import Callable
 from typing import NamedTuple
 
-from node.raft.amnesia import AmnesiaAnswer, Ballot, Recall
-from node.raft.founding import Founding, Statement, Told
+from node.raft.amnesia import AmnesiaAnswer, Ballot, RecoveryProgress
+from node.raft.founding import Founding
 from node.raft.prevote import Standing
+from node.raft.statement import KnownCluster, Statement
 from tests.simulation.disk import Disk
 
 AGAIN_S = 0.2
@@ -30,7 +31,7 @@ class Recovery:
         self._disk, self._settle = disk, settle
         listed = frozenset({*disk.first_members, me})
         self.founding = Founding(me, disk.life, listed, now_s, disk.told, disk.bound)
-        self._recall = Recall(me)
+        self._progress = RecoveryProgress(me)
         self._ballot = Ballot()
         self._lives: dict[str, int] = {}
         self._asked_s = float("-inf")
@@ -38,7 +39,7 @@ class Recovery:
     @property
     def may_follow(self) -> bool:
         """Whether a leader may be heeded."""
-        return self._disk.voter or self._recall.found(self._disk.term) is not None
+        return self._disk.voter or self._progress.leader_log(self._disk.term) is not None
 
     @property
     def first_election(self) -> bool:
@@ -57,7 +58,7 @@ class Recovery:
         founding.voted = disk.voter and founding.bound is not None
         founding.blank = not disk.voter and disk.standing.empty
         while (promise := founding.promise(now_s)) is not None:
-            if isinstance(promise, Told):
+            if isinstance(promise, KnownCluster):
                 disk.told = promise
             else:
                 disk.bound = promise
@@ -97,8 +98,8 @@ class Recovery:
         """A member has answered."""
         if self._disk.voter:
             return
-        self._recall.answers[member] = answer
-        latest = self._recall.found(self._disk.term)
+        self._progress.answers[member] = answer
+        latest = self._progress.leader_log(self._disk.term)
         if latest is not None and latest.base and self._disk.standing.empty:
             self._disk.begin_with(latest.base)
         if latest is not None and (self._disk.term < latest.term or self._disk.vote is None):
@@ -108,8 +109,8 @@ class Recovery:
     def matches(self, term: int, index: int) -> None:
         """The log is that of the leader in `term`, up to `index`, and durable."""
         if not self._disk.voter:
-            self._recall.matched = (term, index)
-            if self._recall.complete(self._disk.term):
+            self._progress.matched = (term, index)
+            if self._progress.complete(self._disk.term):
                 self._disk.voter = True
 
     def stamp(self, candidate: int) -> Vote:

@@ -1,72 +1,78 @@
-"""What a member that has lost its log must be told before it may follow, and vote."""
+"""Which answers a member that has lost its log needs before it may follow, and vote."""
 
 import pytest
 
-from node.raft.amnesia import AmnesiaAnswer, Ballot, FoundLog, Recall, found, hopeless
+from node.raft.amnesia import AmnesiaAnswer, Ballot, LeaderLog, RecoveryProgress, latest_leader, majority_lost
 from node.raft.prevote import Standing
 
 FIVE = frozenset("abcde")
 
 
-def told(
-    term: int, *, last: int = 9, leads: bool = False, whole: bool = True, lost: bool = False, of: frozenset[str] = FIVE
+def answer(
+    term: int,
+    *,
+    last: int = 9,
+    leads: bool = False,
+    remembers: bool = True,
+    lost: bool = False,
+    of: frozenset[str] = FIVE,
 ) -> AmnesiaAnswer:
-    return AmnesiaAnswer(term, Standing(term, last), leads, of, whole, lost)
+    return AmnesiaAnswer(term, Standing(term, last), leads, of, remembers, lost)
 
 
 def test_so_many_must_answer_that_one_was_in_every_majority_that_it_was_in() -> None:
-    two = {"b": told(3, leads=True), "c": told(3)}
-    assert found("a", two) is None, "with d and e it may have elected a later leader"
-    assert found("a", {**two, "d": told(3)}) == FoundLog(3, "b", 9)
+    two = {"b": answer(3, leads=True), "c": answer(3)}
+    assert latest_leader("a", two) is None, "with d and e it may have elected a later leader"
+    assert latest_leader("a", {**two, "d": answer(3)}) == LeaderLog(3, "b", 9)
 
 
 def test_a_leader_of_an_earlier_term_is_none() -> None:
-    three = {"b": told(3, leads=True), "c": told(4), "d": told(3)}
-    assert found("a", three) is None
-    assert found("a", {**three, "e": told(4, leads=True, last=12)}) == FoundLog(4, "e", 12)
+    three = {"b": answer(3, leads=True), "c": answer(4), "d": answer(3)}
+    assert latest_leader("a", three) is None
+    assert latest_leader("a", {**three, "e": answer(4, leads=True, last=12)}) == LeaderLog(4, "e", 12)
 
 
 def test_who_asked_for_votes_in_vain_and_is_gone_is_not_waited_for() -> None:
-    """It had begun a term that nobody followed it into, or was let go and stood for election alone."""
-    enough = {"b": told(3, leads=True), "c": told(7), "d": told(3), "e": told(3)}
-    assert found("a", enough) == FoundLog(3, "b", 9)
-    assert found("a", {"f": told(7), **enough}) == FoundLog(3, "b", 9)
+    """It had begun a term in which no member followed it, or was removed and stood for election alone."""
+    enough = {"b": answer(3, leads=True), "c": answer(7), "d": answer(3), "e": answer(3)}
+    assert latest_leader("a", enough) == LeaderLog(3, "b", 9)
+    assert latest_leader("a", {"f": answer(7), **enough}) == LeaderLog(3, "b", 9)
 
 
 def test_those_who_do_not_remember_themselves_do_not_count() -> None:
-    three = {"b": told(3, leads=True), "c": told(3), "d": told(0, whole=False)}
-    assert found("a", three) is None
-    assert found("a", {**three, "e": told(3)}) is not None
+    three = {"b": answer(3, leads=True), "c": answer(3), "d": answer(0, remembers=False)}
+    assert latest_leader("a", three) is None
+    assert latest_leader("a", {**three, "e": answer(3)}) is not None
 
 
 def test_who_the_others_are_is_what_the_leader_says() -> None:
     """The configuration of a member that has lost its log may be that of a first start, with three."""
     three = frozenset("abc")
-    assert found("a", {"b": told(3, of=three), "c": told(4, leads=True)}) is None
-    assert found("a", {"b": told(4, leads=True, of=three), "c": told(3, of=three)}) == FoundLog(4, "b", 9)
-    assert found("f", {"b": told(4, leads=True), "c": told(4), "d": told(4)}) is None, "it is no member"
+    assert latest_leader("a", {"b": answer(3, of=three), "c": answer(4, leads=True)}) is None
+    assert latest_leader("a", {"b": answer(4, leads=True, of=three), "c": answer(3, of=three)}) == LeaderLog(4, "b", 9)
+    assert latest_leader("f", {"b": answer(4, leads=True), "c": answer(4), "d": answer(4)}) is None, "it is no member"
 
 
 def test_it_is_complete_with_all_that_the_leader_had() -> None:
-    recall = Recall("a", {"b": told(4, leads=True, last=20), "c": told(4), "d": told(4)})
+    progress = RecoveryProgress("a", {"b": answer(4, leads=True, last=20), "c": answer(4), "d": answer(4)})
     for matched, complete in [((4, 19), False), ((4, 20), True), ((3, 25), False), ((5, 3), False)]:
-        recall.matched = matched
-        assert recall.complete(4) is complete, matched
-    recall.matched = (4, 20)
-    assert not recall.complete(5), "it has heard of a later term since, in which it may have voted"
+        progress.matched = matched
+        assert progress.complete(4) is complete, matched
+    progress.matched = (4, 20)
+    assert not progress.complete(5), "it has heard of a later term since, in which it may have voted"
 
 
 @pytest.mark.parametrize(("lost", "losers"), [("", ""), ("b", ""), ("bc", "abc"), ("bcd", "abcd")])
 def test_too_many_that_have_lost_their_logs_are_named(lost: str, losers: str) -> None:
-    answers = {member: told(0, whole=False, lost=True) for member in lost}
-    assert hopeless("a", FIVE, answers) == frozenset(losers)
+    answers = {member: answer(0, remembers=False, lost=True) for member in lost}
+    assert majority_lost("a", FIVE, answers) == frozenset(losers)
     if losers:
-        grown = {**answers, "e": told(4, of=frozenset("abcdefgh"))}
-        assert hopeless("a", FIVE, grown) == frozenset(), "as one knows that remembers"
+        grown = {**answers, "e": answer(4, of=frozenset("abcdefgh"))}
+        assert majority_lost("a", FIVE, grown) == frozenset(), "as one knows that remembers"
 
 
 def test_a_vote_of_a_life_before_does_not_count_beside_one_of_somebody_who_knows() -> None:
-    """Michael et al. 2017: else a leader is elected by a vote that its voter has lost, and may give again."""
+    """Michael et al. 2017: else a leader is elected by a vote that its voter has forgotten, and may give again."""
     early = Ballot()
     assert early.take(7, "lost", 1, {})
     assert not early.take(7, "knows", 1, {"lost": 2})

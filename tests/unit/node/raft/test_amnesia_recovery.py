@@ -1,4 +1,4 @@
-"""A member that lost its log, among others: whom it heeds, and when it votes (`recall` says why)."""
+"""A member that lost its log, among others: which leader it follows, and when it votes (`amnesia` says why)."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from node.raft.errors import MajorityLost
-from node.raft.journal import WITNESS
+from node.raft.journal import FLUSH_COUNTER
 from node.raft.log_store import JOURNAL, SNAPSHOT, open_folder
 from testkit.wired import Wired, World
 from tests.unit.node.raft.test_log_store import CLUSTER, begin, put_snapshot
@@ -39,7 +39,7 @@ def test_it_catches_up_and_votes_again(world: World) -> None:
 
 
 def test_it_heeds_no_leader_that_has_been_replaced(world: World) -> None:
-    """Else that one has its majority with it, and commits what the present leader's log has not."""
+    """Else the old leader has a majority with it, and commits entries that the present leader's log lacks."""
     old, lost, other = names(world)
     world.cut(old.me, lost)
     world.cut(old.me, other)
@@ -95,7 +95,7 @@ def test_it_neither_votes_nor_is_made_leader_nor_asks_to_be_before(world: World)
 
 
 def test_it_does_not_take_over_the_lead_before(world: World) -> None:
-    """A leader that stops hands over to whoever has its log, and does not know who remembers."""
+    """A leader that stops hands over to a member that has its log, and does not know which members remember."""
     leader, lost, other = names(world)
     lose(world, lost)
     world.start(lost)
@@ -116,7 +116,7 @@ def test_it_does_not_take_over_the_lead_before(world: World) -> None:
 
 
 def test_where_too_many_have_lost_their_logs_it_says_so_and_what_to_do(world: World) -> None:
-    """Two of three: empty logs of theirs must not elect each other."""
+    """Two of three: with their empty logs they must not elect each other."""
     _, one, other = names(world)
     lose(world, one)
     lose(world, other)
@@ -134,7 +134,7 @@ def test_while_it_waits_it_says_for_whom(world: World, caplog: pytest.LogCapture
     world.connect(lost, leader.me)
     world.run(30)
     [said] = [record.getMessage() for record in caplog.records if " waits: " in record.getMessage()]
-    assert f"{lost} waits: 2 of the other members must be well" in said
+    assert f"{lost} waits: 2 of the other members must answer" in said
     assert f"so far {leader.me} answered" in said
     world.start(other)
     world.connect_all()
@@ -170,9 +170,9 @@ def asking_anew(world: World, name: str) -> Wired:
 
 
 def grant(member: Wired, by: str, number: int) -> None:
-    """Somebody says that it would vote for a member."""
+    """A member grants a pre-vote."""
     answer = {"type": "pre_vote_answer", "number": number, "granted": True, "term": 0}
-    member.consensus.intake.take(member.node(by), answer)
+    member.consensus.inbound.take(member.node(by), answer)
 
 
 def test_a_late_answer_to_what_it_asked_before_it_lost_its_log_does_not_count(world: World) -> None:
@@ -186,19 +186,19 @@ def test_a_late_answer_to_what_it_asked_before_it_lost_its_log_does_not_count(wo
 
 
 def test_a_vote_that_was_asked_for_before_it_lost_its_log_does_not_count(world: World) -> None:
-    """Whoever gave it looked at the log of then."""
+    """The voter compared the log that is lost now."""
     _, lost, other = names(world)
     member = asking_anew(world, lost)
     recovery, node = member.consensus.recovery, member.node(other)
     vote = {"term": member.consensus.raftCurrentTerm, "life": 0, "lives": {}}
-    asked_now = recovery.question({"type": "request_vote"})["life"]
+    asked_now = recovery.vote_request({"type": "request_vote"})["life"]
     assert asked_now > 0
     assert not recovery.counts(node, {**vote, "candidate": 0})
     assert recovery.counts(node, {**vote, "candidate": asked_now})
 
 
 def test_a_member_has_one_vote_and_one_of_another_term_says_nothing(tmp_path: Path) -> None:
-    """The library adds one for each that comes: of five, a vote sent again on the way would make a leader of two."""
+    """The library counts each vote that arrives: of five members, a repeated one would make a leader with two votes."""
     world = World(tmp_path, "abcde")
     with world.clock():
         world.start()
@@ -210,7 +210,7 @@ def test_a_member_has_one_vote_and_one_of_another_term_says_nothing(tmp_path: Pa
         follower.take(leader.me, {"type": "timeout_now", "term": term})
         follower.tick()
         assert follower.consensus.raftCurrentTerm == term + 1
-        life = follower.consensus.recovery.question({"type": "request_vote"})["life"]
+        life = follower.consensus.recovery.vote_request({"type": "request_vote"})["life"]
         vote = {"type": "response_vote", "term": term + 1, "life": 1, "lives": {}, "candidate": life}
         follower.take(one.me, vote)
         follower.take(one.me, vote)
@@ -244,4 +244,4 @@ def test_what_it_knew_of_its_vote_is_kept_where_only_the_snapshot_is_damaged(tmp
     opened.journal.close()
     assert (tmp_path / f"{SNAPSHOT}.damaged-1").read_bytes() == b"rubbish"
     assert (tmp_path / f"{JOURNAL}.damaged-1").exists()
-    assert (tmp_path / WITNESS).exists()
+    assert (tmp_path / FLUSH_COUNTER).exists()

@@ -1,4 +1,4 @@
-"""Raft, section 5.3: truncate on conflict only. Checked beside the paper's own words, entry by entry."""
+"""Raft, section 5.3: truncate on conflict only. Compared, entry by entry, with the rule as the paper states it."""
 
 from collections.abc import Sequence
 

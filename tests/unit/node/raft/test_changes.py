@@ -9,7 +9,7 @@ from pysyncobj.config import FAIL_REASON
 
 from node.raft import membership
 from node.raft.changes import Changes, MembershipChange
-from node.raft.transport import UNLISTED_MAX
+from node.raft.unlisted import UNLISTED_MAX
 from testkit.wired import Wired, World
 from tests.unit.node.raft.conftest import agreed
 
@@ -22,7 +22,7 @@ def part(world: World, side: set[str]) -> None:
 
 
 def ask(leader: Wired, what: str, member: str) -> list[int]:
-    """Ask for a change. What comes of it."""
+    """Propose a change. Returns the list that gets its outcome."""
     answers: list[int] = []
     assert what in ("add", "rem")
     packed = membership.pack("rem", member) if what == "rem" else membership.pack("add", f"{member} 127.0.0.1 1")
@@ -31,7 +31,7 @@ def ask(leader: Wired, what: str, member: str) -> list[int]:
 
 
 def test_of_two_changes_the_second_waits_until_the_first_is_committed(five: World) -> None:
-    """Else two of five are a majority at once, of the three that they would be; and the three others of the five."""
+    """Else two of the five would be a majority of the three that remain, beside the other three, a majority of five."""
     leader: Wired = five.until(five.leader)
     others = [name for name in five.names if name != leader.me]
     with_it, let_go = others[0], others[1:]
@@ -66,8 +66,8 @@ def test_a_change_is_taken_once_the_one_before_is_committed(five: World) -> None
 
 
 def test_nobody_is_let_in_before_enough_members_know_one_another(five: World) -> None:
-    """Of four, three would have to vote, the newcomer has no vote yet, and who was away may not know a candidate that
-    came meanwhile: all would be there, and nobody elected (seed 61709 of the simulation).
+    """Three of four would have to vote, the newcomer has no vote yet, and a member that was away may not know a
+    candidate added meanwhile: all would run, and none be elected (seed 61709 of the simulation).
     """
     leader: Wired = five.until(five.leader)
     behind, one, other, _ = (name for name in five.names if name != leader.me)
@@ -85,7 +85,7 @@ def test_nobody_is_let_in_before_enough_members_know_one_another(five: World) ->
 
 
 def test_a_new_leader_takes_no_change_before_an_entry_of_its_own_is_committed(five: World) -> None:
-    """A change of an earlier leader, which it has not got, may yet be committed beside its own (Ongaro, 2015)."""
+    """A change of an earlier leader that it lacks may still be committed beside its own (Ongaro, 2015)."""
     before: Wired = five.until(five.leader)
     five.crash(before.me)
     leader: Wired = five.until(five.leader)
@@ -119,7 +119,7 @@ def test_who_is_refused_since_another_change_is_under_way_asks_again_until_it_is
 
 
 def grown(world: World) -> tuple[Wired, list[str], list[str]]:
-    """A fifth member, `f`, has come to four, two of which have not heard of it: `f`, the two that have, the two."""
+    """Add a fifth member, `f`, to four, of which two do not learn of it. Returns `f`, those that do, and the others."""
     world.found("one")
     leader: Wired = world.until(world.leader)
     other, *unaware = (name for name in world.names if name != leader.me)
@@ -143,8 +143,8 @@ def four(tmp_path: Path) -> Iterator[World]:
 
 
 def test_members_that_have_not_heard_of_a_newcomer_elect_it_and_follow_it(four: World) -> None:
-    """Of the three that know that there are five, two are lost. The log of the third is further than theirs: it alone
-    can be elected, by members whose log does not name it (Ongaro 2014, section 4.1).
+    """Of the three that know of all five, two are lost. The log of the third is the longest: it alone can be elected,
+    by members whose log does not name it (Ongaro 2014, section 4.1).
     """
     newcomer, aware, unaware = grown(four)
     for name in aware:
@@ -159,12 +159,12 @@ def test_members_that_have_not_heard_of_a_newcomer_elect_it_and_follow_it(four: 
 
 
 def test_a_member_that_the_log_does_not_name_leads_or_asks_for_a_vote_and_that_is_all(four: World) -> None:
-    """What it says does not count as an answer to anything, and the library has no place to keep it."""
+    """Its answers count for nothing, since it was asked nothing, and the library has no place to keep them."""
     newcomer, _, unaware = grown(four)
     here = four.running[unaware[0]]
     taken: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(here.transport, "hand_on", lambda _node, message: taken.append(message["type"]))
+        patch.setattr(here.transport, "pass_to_library", lambda _node, message: taken.append(message["type"]))
         term = newcomer.consensus.raftCurrentTerm
         for kind in ("next_node_idx", "response_vote", "timeout_now", "apply_command", "pre_vote_answer", "late_term"):
             here.take("f", {"type": kind, "term": term + 1})
@@ -174,7 +174,7 @@ def test_a_member_that_the_log_does_not_name_leads_or_asks_for_a_vote_and_that_i
 
 def test_nobody_is_let_in_that_the_log_does_not_name_and_that_is_of_no_cluster(four: World) -> None:
     member = four.running["a"]
-    assert member.transport._unlisted("f", "") is None
+    assert member.transport.accept_unlisted("f", "") is None
     names = [f"g{number}" for number in range(UNLISTED_MAX + 1)]
-    let_in = [member.transport._unlisted(name, "one") for name in names]
+    let_in = [member.transport.accept_unlisted(name, "one") for name in names]
     assert [node is not None for node in let_in] == [True] * UNLISTED_MAX + [False]

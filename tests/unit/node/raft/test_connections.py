@@ -1,4 +1,4 @@
-"""What PySyncObj 0.3.17 reads, and for how long, and what is done here instead (node/DESIGN.md)."""
+"""How much PySyncObj 0.3.17 reads, and for how long, and what is done instead (docs/explanation/raft.md)."""
 
 import errno
 import inspect
@@ -12,8 +12,8 @@ from pysyncobj.tcp_connection import CONNECTION_STATE, TcpConnection
 
 from node.raft import membership, messages
 from node.raft.connections import HANDSHAKE_BYTES, READ_BYTES, PeerConnection
-from node.raft.consensus import BATCH_BYTES
 from node.raft.encryption import NONCE_BYTES, EncryptedChannel, Seal
+from node.raft.library_settings import BATCH_BYTES
 from node.raft.messages import MESSAGE_BYTES, BadMessage, Message
 from node.raft.ports import RaftTiming
 from node.raft.snapshots import PIECE_BYTES
@@ -23,7 +23,7 @@ ANYTHING = bytes(256 << 10)
 
 
 class Poller:
-    """Tells what is subscribed to."""
+    """Keeps the events that are subscribed to, by descriptor."""
 
     def __init__(self) -> None:
         self.events: dict[int, int] = {}
@@ -36,7 +36,7 @@ class Poller:
 
 
 class Socket:
-    """A socket on which so much has come, or anything without end; it takes `room` bytes."""
+    """A socket on which these bytes have arrived, or bytes without end; it can send `room` bytes."""
 
     def __init__(self, incoming: bytes | None, room: int = 1 << 30) -> None:
         self.incoming, self.room = incoming, room
@@ -55,7 +55,7 @@ class Socket:
         if self.incoming is not None:
             self.incoming = self.incoming[size:]
         self.read_bytes += len(data)
-        assert self.read_bytes < 64 << 20, "it reads on for as long as somebody sends"
+        assert self.read_bytes < 64 << 20, "it reads on while bytes arrive"
         if not data and not self.ended:
             raise BlockingIOError(errno.EAGAIN, "nothing there")
         return data
@@ -73,7 +73,7 @@ class Socket:
 
 
 class End:
-    """A connection that has been accepted, and what came over it. `there` is the other end of its channel."""
+    """A connection that has been accepted, and what arrived on it. `there` is the other end of its channel."""
 
     def __init__(self, sock: Socket, *, greeted: bool = True) -> None:
         self.socket, self.poller = sock, Poller()
@@ -86,7 +86,7 @@ class End:
             self.greet()
 
     def greet(self) -> None:
-        """The other side greets, and hears this side's greeting."""
+        """Exchange the greetings of both sides."""
         incoming, ended = self.socket.incoming, self.socket.ended
         self.socket.incoming, self.socket.ended = framed(self.there.greeting()), False
         self.ready()
@@ -95,11 +95,11 @@ class End:
         self.socket.read_bytes, self.socket.sent = 0, b""
 
     def sealed(self, *said: Message) -> bytes:
-        """The bytes that these messages come as from the other side."""
+        """The bytes in which these messages arrive from the other side."""
         return b"".join(framed(self.there.seal(messages.pack(message))) for message in said)
 
     def ready(self) -> None:
-        """What the poller calls when something has come."""
+        """Do what the poller does when bytes have arrived."""
         self.connection._TcpConnection__processConnection(7, POLL_EVENT_TYPE.READ)
 
     @property
@@ -112,12 +112,12 @@ def framed(data: bytes) -> bytes:
 
 
 def command(data: bytes) -> Message:
-    """Any message, with some bytes in it."""
+    """A message with these bytes in it."""
     return {"type": "apply_command", "command": membership.REGULAR + data}
 
 
 def test_whoever_has_not_said_who_it_is_is_read_no_further_than_a_handshake() -> None:
-    """The library reads for as long as something comes, and keeps it all."""
+    """The library reads while bytes arrive, and keeps all of them."""
     stranger = End(Socket(None), greeted=False)
     stranger.ready()
     assert stranger.socket.read_bytes <= HANDSHAKE_BYTES
@@ -125,7 +125,7 @@ def test_whoever_has_not_said_who_it_is_is_read_no_further_than_a_handshake() ->
 
 
 def test_others_have_their_turn_while_a_member_goes_on_sending() -> None:
-    """The library's thread was held by one that sends faster than it reads."""
+    """The library's thread was occupied by one that sends faster than it reads."""
     entries = tuple((b"\0" + os.urandom(1 << 20), number, 1) for number in range(4))
     said = [{**append(0), "entries": entries}, command(b"more")]
     member = End(Socket(b""))
@@ -142,7 +142,7 @@ def test_others_have_their_turn_while_a_member_goes_on_sending() -> None:
 @pytest.mark.parametrize("limit", [HANDSHAKE_BYTES, MESSAGE_BYTES])
 @pytest.mark.parametrize("length", [0, -1, -(1 << 31), None, (1 << 31) - 1])
 def test_a_length_that_no_message_has_ends_the_connection_at_once(limit: int, length: int | None) -> None:
-    """The library waits for as much as it is told of."""
+    """The library waits for any length that a message announces."""
     sent = limit + 1 if length is None else length
     end = End(Socket(b""))
     end.socket.incoming = sent.to_bytes(4, "little", signed=True)
@@ -193,7 +193,7 @@ def test_messages_arrive_whole_and_in_order_however_they_are_cut() -> None:
 
 
 def test_what_was_sent_before_the_end_is_taken() -> None:
-    """The library leaves it out if it finds both at once."""
+    """The library drops it if it finds both at once."""
     end = End(Socket(b""))
     end.socket.incoming, end.socket.ended = end.sealed(command(b"farewell")), True
     end.ready()
@@ -233,7 +233,7 @@ def test_whoever_does_not_prove_that_it_has_the_secret_gets_nothing_that_is_made
 
 
 def test_what_is_sealed_and_is_no_message_is_left_out_and_told() -> None:
-    """Of another version, most likely. From somebody who has not said who it is, it ends the connection."""
+    """It is of another version, most likely. From a caller that is not known yet, it ends the connection."""
     later: Message = {"type": "of a later version", "field": 1}
     member = End(Socket(b""))
     told: list[BadMessage] = []
@@ -265,7 +265,7 @@ def test_what_does_not_go_at_once_goes_as_soon_as_there_is_room() -> None:
 
 
 def test_a_dial_without_a_file_descriptor_is_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library raises, and what else was to be done in that tick is not."""
+    """The library raises, and the rest of that tick is skipped."""
 
     def none_left(*_: object) -> None:
         raise OSError(errno.EMFILE, "too many open files")

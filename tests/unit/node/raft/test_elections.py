@@ -1,4 +1,4 @@
-"""When a member stands for election, and when the library would have it stand (node/DESIGN.md)."""
+"""When a member stands for election, and when the library would have it stand (docs/explanation/raft.md)."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from testkit.wired import Wired, World
 
 
 def slow_write(world: World, member: Wired) -> None:
-    """The next thing that a member writes by itself takes longer than any deadline; then its turn comes."""
+    """Let a member's next timed write take longer than any deadline, within one tick."""
     write = member.consensus.journal.onOneSecondTimer
 
     def slow() -> None:
@@ -26,7 +26,7 @@ def slow_write(world: World, member: Wired) -> None:
 
 
 def test_a_write_that_takes_long_begins_no_election(world: World) -> None:
-    """The library looks at the deadline right after it, and asks nobody beforehand."""
+    """The library checks the deadline right after the write, and does not ask the others first."""
     leader, follower, other = world.lead()
     slow_write(world, follower)
     for asked in (leader, other):
@@ -38,7 +38,7 @@ def test_a_write_that_takes_long_begins_no_election(world: World) -> None:
 
 
 def who_has_lost_its_log(world: World) -> tuple[Wired, str]:
-    """A follower that is back with a journal that is none, and the one other that it reaches, which does not lead."""
+    """A follower that is back with an unreadable journal, and the one member that it reaches, which does not lead."""
     _, lost, other = (member.me for member in world.lead())
     world.crash(lost)
     (world.folder / lost / JOURNAL).write_bytes(b"no database")
@@ -48,7 +48,7 @@ def who_has_lost_its_log(world: World) -> tuple[Wired, str]:
 
 
 def test_who_has_lost_its_log_does_not_stand_after_a_write_that_takes_long(world: World) -> None:
-    """It would take its own vote for that of somebody who remembers."""
+    """It would count its own vote as that of a member that remembers."""
     member, other = who_has_lost_its_log(world)
     slow_write(world, member)
     assert member.sent_to(other, "request_vote") == []
@@ -72,7 +72,7 @@ def test_who_is_handed_the_lead_stands_at_once(world: World) -> None:
 
 
 def test_who_votes_for_another_meanwhile_does_not_take_over_the_lead(world: World) -> None:
-    """For the library it is still to do so: it heeds no heartbeat of the new leader, and stands against it."""
+    """The library would still stand: it ignores the new leader's heartbeats, and stands against it."""
     leader, follower, other = world.lead()
     term = leader.consensus.raftCurrentTerm
     follower.take(leader.me, {"type": "timeout_now", "term": term})

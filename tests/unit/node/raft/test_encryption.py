@@ -1,4 +1,4 @@
-"""A sealed message is opened once, in its turn, by the other end of its connection, and by nobody else."""
+"""A sealed message is opened once, in its turn, and only by the other end of its connection."""
 
 import pytest
 from cryptography.exceptions import InvalidTag
@@ -53,7 +53,7 @@ def test_what_is_too_short_is_refused(length: int) -> None:
 
 @pytest.mark.parametrize("order", [[0, 0], [1], [0, 2], [0, 1, 0], [0, 1, 1]])
 def test_what_is_repeated_left_out_or_overtaken_is_refused(order: list[int]) -> None:
-    """Whoever is between two members could have them take an append, a vote or a command twice."""
+    """An attacker between two members could make them take an append, a vote or a command twice."""
     dialler, listener = pair()
     sealed = [dialler.seal(b"message %d" % number) for number in range(3)]
     for number in order[:-1]:
@@ -63,7 +63,7 @@ def test_what_is_repeated_left_out_or_overtaken_is_refused(order: list[int]) -> 
 
 
 def test_a_message_of_another_connection_is_refused() -> None:
-    """The nonces of either side make another key."""
+    """The nonce of either side changes the key."""
     before, listener = pair(nonce=b"1")[0], pair(nonce=b"2")[1]
     with pytest.raises(NotSealed):
         listener.open(before.seal(b"a vote"))
@@ -93,7 +93,7 @@ def test_another_secret_opens_nothing() -> None:
 
 
 def test_the_first_message_proves_one_secret_only() -> None:
-    """AES-GCM does not commit to its key: one made to open under many would be a guess at many secrets."""
+    """AES-GCM does not commit to its key: a message that decrypts under many keys would be a guess at many secrets."""
     dialler, listener = pair(ANOTHER, SEAL)
     honest = pair()[0].seal(b"hello")
     with pytest.raises(NotSealed):

@@ -1,21 +1,11 @@
-"""Who founds a cluster: all of a list, and nobody who has heard of one (node/raft/founding.py)."""
+"""Which nodes found a cluster: all of a list, and none that has heard of one (node/raft/founding.py)."""
 
 from dataclasses import replace
 
 import pytest
 
-from node.raft.founding import (
-    FRESH_S,
-    SILENT_S,
-    Bound,
-    ClusterElsewhere,
-    Founding,
-    FoundingWait,
-    Told,
-    bound_by,
-    read,
-    told_by,
-)
+from node.raft.founding import FRESH_S, SILENT_S, ClusterElsewhere, Founding, FoundingWait
+from node.raft.statement import Binding, KnownCluster, read_binding, read_known_cluster, read_statement
 
 NOW_S = 1_000.0
 THREE = frozenset("abc")
@@ -74,7 +64,7 @@ def test_lists_that_differ_found_nothing_and_what_differs_is_said() -> None:
 
 
 def test_a_list_that_differs_and_is_not_told_yet_is_no_list_that_others_are_left_out_of() -> None:
-    """A node that has just started tells that its list is another one first, and the list in its next message."""
+    """A node that has just started sends the digest of its list first, and the list in its next message."""
     a, c = made("a"), made("c", frozenset("abd"))
     a.hear(replace(c.statement(), members=(), without=()), NOW_S)
     said = str(a.outlook(NOW_S))
@@ -93,13 +83,13 @@ def test_who_is_on_the_list_of_others_only_does_not_keep_those_of_the_list_from_
 def test_told_of_a_cluster_by_anybody_it_never_founds_one() -> None:
     a, b, c = made("a"), made("b"), made("c")
     a.hear(made("d").statement("X", "de"), NOW_S)
-    assert a.promise(NOW_S) == Told("X", "d"), "it is kept before anything follows from it"
+    assert a.promise(NOW_S) == KnownCluster("X", "d"), "it is kept before anything follows from it"
     talk(a, b, c)
     talk(a, b, c)
-    assert (a.told, b.told, c.told) == (Told("X", "d"),) * 3, "who is told tells the others"
+    assert (a.known, b.known, c.known) == (KnownCluster("X", "d"),) * 3, "who is told tells the others"
     assert not any(one.founding for one in (a, b, c))
     assert a.outlook(NOW_S) == ClusterElsewhere("X", "d")
-    again = made("a", told=told_by(Told("X", "d").note()))
+    again = made("a", known=read_known_cluster(KnownCluster("X", "d").note()))
     talk(again, made("b"), made("c"))
     assert again.founding == ""
 
@@ -117,7 +107,7 @@ def test_a_member_that_belongs_to_a_cluster_says_whether_it_knows_this_one() -> 
 def test_told_that_it_is_of_a_cluster_itself_it_knows_that_it_has_lost_it() -> None:
     a, c = made("a"), made("c")
     a.hear(c.statement("X", "abc"), NOW_S)
-    b = made("b", told=Told("X", "a"))
+    b = made("b", known=KnownCluster("X", "a"))
     a.hear(b.statement(), NOW_S)
     b.hear(a.statement(), NOW_S)
     assert a.outlook(NOW_S) == ClusterElsewhere("X", "c", ("c",), knows_me=True)
@@ -156,7 +146,7 @@ def test_what_is_bound_stays_so_over_a_restart_whatever_the_list_is_then() -> No
     a, b, c = made("a"), made("b"), made("c")
     talk(a, b, c)
     assert a.bound is not None
-    again = made("a", frozenset("ab"), bound=bound_by(a.bound.note()))
+    again = made("a", frozenset("ab"), bound=read_binding(a.bound.note()))
     assert (again.listed, again.founding) == (THREE, a.founding)
     talk(again, b, c)
     assert again.complete
@@ -173,7 +163,7 @@ def test_without_a_member_that_is_silent_the_others_found_by_hand() -> None:
     talk(a, b, now_s=later_s)
     assert a.complete
     assert b.complete
-    assert a.bound == Bound(a.founding, THREE, frozenset("c"))
+    assert a.bound == Binding(a.founding, THREE, frozenset("c"))
 
 
 def test_who_hears_a_member_does_not_accept_that_it_is_left_out() -> None:
@@ -195,7 +185,7 @@ def test_who_hears_a_member_does_not_accept_that_it_is_left_out() -> None:
         ("d", {}, "not in the list"),
         ("a", {}, "itself"),
         ("bc", {}, "more than half"),
-        ("c", {"told": Told("X", "b")}, "there is a cluster, X"),
+        ("c", {"known": KnownCluster("X", "b")}, "there is a cluster, X"),
         ("c", {"blank": False}, "has taken part"),
         ("c", {"begun_s": NOW_S + SILENT_S}, "was heard"),
     ],
@@ -211,7 +201,7 @@ def test_leaving_out_is_refused_where_it_is_not_safe(without: str, known: dict[s
 
 
 def test_bound_to_all_it_may_still_found_without_one_unless_it_has_voted() -> None:
-    """c answers, and its machine burns before it is bound."""
+    """c answers, and its machine is lost before it is bound."""
     a, b, c = made("a"), made("b"), made("c")
     for one in (a, b):
         for other in (a, b, c):
@@ -231,8 +221,8 @@ def test_bound_to_all_it_may_still_found_without_one_unless_it_has_voted() -> No
 
 def test_a_statement_is_the_same_after_its_way() -> None:
     said = made("a", without=frozenset("c")).statement()
-    assert read(said.message()) == said
-    assert read(said.question()) == replace(said, members=(), without=())
+    assert read_statement(said.message()) == said
+    assert read_statement(said.question()) == replace(said, members=(), without=())
     for wrong in ({}, {**said.message(), "life": "x"}, {**said.message(), "members": 3}):
         with pytest.raises((KeyError, TypeError, ValueError)):
-            read(wrong)
+            read_statement(wrong)

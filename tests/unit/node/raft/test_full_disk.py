@@ -13,7 +13,7 @@ LARGE = b"x" * 20_000
 
 
 def filled(path: Path) -> SqliteJournal:
-    """A journal of so many entries, on a disk that has no room for one that is large."""
+    """A journal of KEPT entries, on a disk that has no room for a large one."""
     journal = SqliteJournal(path)
     for index in range(1, KEPT + 1):
         journal.add(b"command", index, 1)

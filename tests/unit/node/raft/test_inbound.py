@@ -1,7 +1,7 @@
-"""What PySyncObj 0.3.17 does wrong with messages, and what is done here instead (node/DESIGN.md).
+"""What PySyncObj 0.3.17 does wrong with messages, and what is done here instead (docs/explanation/raft.md).
 
 The library's own consensus is driven by hand, with the clock and the links of `testkit.wired`. Each test fails where
-the message is handed to the library as it came.
+the message is given to the library as it arrived.
 """
 
 from typing import Any
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from node.raft import membership, messages
-from node.raft.adapter import Raft
-from node.raft.consensus import BATCH_BYTES, configuration
+from node.raft.applier import PROPOSALS, Applier
 from node.raft.errors import Broken
+from node.raft.library_settings import BATCH_BYTES, configuration
 from node.raft.messages import BadMessage
 from node.raft.ports import RaftTiming
 from testkit.wired import Wired, World
@@ -34,7 +34,7 @@ def append(leader: Wired, prev: int, entries: list[Any], **more: Any) -> Message
 
 
 def matched(leader: Wired, member: str) -> int:
-    """How far a leader knows a member's log to be its own."""
+    """Up to which index a leader knows a member's log to equal its own."""
     index: int = leader.consensus._SyncObj__raftMatchIndex[leader.node(member)]
     return index
 
@@ -57,7 +57,7 @@ def test_a_message_that_was_overtaken_truncates_nothing(world: World) -> None:
 
 
 def test_the_commit_index_counts_only_as_far_as_the_log_has_been_matched(world: World) -> None:
-    """The library commits what an earlier leader left at the end of its log, by the present one's commit index."""
+    """The library commits the entries that an earlier leader left at the end, by the present leader's commit index."""
     leader, follower, _ = world.lead()
     journal = follower.consensus.journal
     before = journal.last_index
@@ -69,7 +69,7 @@ def test_the_commit_index_counts_only_as_far_as_the_log_has_been_matched(world: 
 
 
 def test_an_acknowledgement_of_an_earlier_term_does_not_count(world: World) -> None:
-    """What it acknowledged may have been replaced since."""
+    """The acknowledged entry may have been replaced since."""
     leader, follower, _ = world.lead()
     here, last = leader.consensus, leader.consensus.journal.last_index
     here.journal.add(membership.REGULAR + b"new", last + 1, here.raftCurrentTerm)
@@ -117,13 +117,13 @@ def test_an_acknowledgement_to_an_earlier_leader_is_left_out(world: World) -> No
     last, term = leader.consensus.journal.last_index, leader.consensus.raftCurrentTerm
     sent = len(follower.sent_to(leader.me, "next_node_idx"))
     follower.take(leader.me, append(leader, last, [(membership.REGULAR + b"x", last + 1, term)]))
-    follower.consensus.adopt(term + 1)
+    follower.consensus.adopt_term(term + 1)
     follower.tick()
     assert follower.sent_to(leader.me, "next_node_idx")[sent:] == []
 
 
 def test_the_same_is_not_acknowledged_again_at_once(world: World) -> None:
-    """Each commit is told, and brings no news of the follower's log."""
+    """The leader announces each commit, and that changes nothing about the follower's log."""
     leader, follower, _ = world.lead()
     world.run(0.5)
     last = leader.consensus.journal.last_index
@@ -146,7 +146,7 @@ def test_the_largest_entry_goes_in_one_message(world: World) -> None:
 
 
 def test_a_leader_tells_of_a_commit_before_it_applies_it(world: World) -> None:
-    """The library applies first, and tells with the next message: a client at a follower waits for both."""
+    """The library applies first, and announces with the next message: a client of a follower waits for both."""
     leader, follower, _ = world.lead()
     told: list[int] = []
 
@@ -160,29 +160,29 @@ def test_a_leader_tells_of_a_commit_before_it_applies_it(world: World) -> None:
 
 
 def test_entries_are_applied_as_the_bytes_they_are(world: World) -> None:
-    """The library unpickles each, and calls what it names."""
+    """The library unpickles each, and calls the function that it names."""
     harmful = b"cos\nabort\n(tR."
     world.agree(harmful)
     assert all(member.applied[-1] == harmful for member in world.running.values())
 
 
 def test_an_entry_that_cannot_be_applied_ends_this_member_and_nothing_is_passed_over() -> None:
-    """The library logs it, and tries the same entry for ever: two leaders, and no recovery, were seen."""
+    """The library logs it, and retries the same entry without end: two leaders, and no recovery, were observed."""
 
     class Failing:
         def apply(self, _entry: bytes) -> None:
             raise KeyError("a bug")
 
-    raft = Raft("n1", {"n1": ("localhost", 1)}, None, "secret", Failing(), lambda _: b"")  # type: ignore[arg-type]
+    applier = Applier(Failing(), None, lambda _term: None)  # type: ignore[arg-type]
     with pytest.raises(Broken, match="could not be applied"):
-        raft._apply(b"P")
+        applier.apply(PROPOSALS)
 
 
 # -- elections
 
 
 def test_a_member_that_comes_back_does_not_unseat_a_healthy_leader(world: World) -> None:
-    """The library has no pre-vote: whoever hears nobody begins election after election, each in a later term."""
+    """The library has no pre-vote: a member that is cut off begins election after election, each in a later term."""
     leader, follower, other = world.lead()
     term = leader.consensus.raftCurrentTerm
     world.cut(follower.me, leader.me)
@@ -209,7 +209,7 @@ def test_of_two_that_ask_at_the_same_time_one_gives_way(world: World) -> None:
 
 
 def test_of_two_that_ask_at_the_same_time_the_one_whose_log_is_further_goes_first(world: World) -> None:
-    """The other does not get its vote: while neither gave way to the other, they asked again and again, for seconds."""
+    """The other does not get its vote: while neither gave way, both asked again and again, for seconds."""
     leader, one, other = world.lead()
     short, long = sorted((one, other), key=lambda member: member.me)
     world.cut(leader.me, short.me)
@@ -223,7 +223,7 @@ def test_of_two_that_ask_at_the_same_time_the_one_whose_log_is_further_goes_firs
 
 
 def test_a_leader_without_a_majority_says_so_within_a_second_or_so(world: World) -> None:
-    """The library's is 30 seconds."""
+    """The library's default is 30 seconds."""
     leader, one, other = world.lead()
     world.cut(leader.me, one.me)
     world.cut(leader.me, other.me)
@@ -232,7 +232,7 @@ def test_a_leader_without_a_majority_says_so_within_a_second_or_so(world: World)
 
 
 def test_the_end_of_the_leaders_connection_brings_an_election_soon(world: World) -> None:
-    """A process that has died is replaced before the time-out that a silent one is given."""
+    """A leader whose process has died is replaced sooner than one that is silent."""
     leader, _, _ = world.lead()
     world.crash(leader.me)
     for one in world.running.values():
@@ -243,10 +243,10 @@ def test_the_end_of_the_leaders_connection_brings_an_election_soon(world: World)
 
 
 def test_a_leader_of_an_earlier_term_is_told_so(world: World) -> None:
-    """The library leaves its messages out, and lets it believe that it leads."""
+    """The library drops its messages, and lets it go on as leader."""
     leader, follower, _ = world.lead()
     term = leader.consensus.raftCurrentTerm
-    follower.consensus.adopt(term + 3)
+    follower.consensus.adopt_term(term + 3)
     follower.take(leader.me, append(leader, 2, []))
     assert [message["term"] for message in follower.sent_to(leader.me, "late_term")] == [term + 3]
     leader.take(follower.me, {"type": "late_term", "term": term + 3})
@@ -254,7 +254,7 @@ def test_a_leader_of_an_earlier_term_is_told_so(world: World) -> None:
 
 
 def test_a_term_is_told_before_anything_is_sent_in_it(world: World) -> None:
-    """Heartbeats must not answer in a term that this member has left with its vote (section 7)."""
+    """Heartbeats must not answer in a term that this member has left with its vote (docs/explanation/raft.md)."""
     leader, _, _ = world.lead()
     known: list[tuple[int, int]] = []
     for member in world.running.values():
@@ -273,7 +273,7 @@ def test_a_term_is_told_before_anything_is_sent_in_it(world: World) -> None:
 
 
 def test_a_proposal_that_reaches_no_leader_is_left_to_its_sender(world: World) -> None:
-    """The library passes it on, and on: it may come back to whoever gave it up long ago."""
+    """The library forwards it again and again: it may come back to a sender that has given it up."""
     leader, follower, other = world.lead()
     follower.take(other.me, {"type": "apply_command", "command": membership.REGULAR + b"late"})
     follower.tick()
@@ -291,7 +291,7 @@ def test_a_leader_that_is_to_be_removed_hands_over_first(world: World) -> None:
 
 
 def test_the_librarys_slow_settings_are_not_used() -> None:
-    """A redial every 5 s, and a commit that waits for up to 200 ms for others to share it with."""
+    """The library redials every 5 s, and delays a commit for up to 200 ms to share it with others."""
     conf = configuration(RaftTiming(), "secret", "127.0.0.1:1", None)
     assert conf.connectionRetryTime <= 0.2
     assert conf.leaderFallbackTimeout <= 1.0

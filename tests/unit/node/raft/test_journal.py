@@ -1,4 +1,4 @@
-"""The journal keeps what was flushed, and knows when it cannot be trusted."""
+"""The journal keeps what was flushed, and detects damage."""
 
 import sqlite3
 from collections.abc import Callable

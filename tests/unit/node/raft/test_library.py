@@ -1,14 +1,17 @@
-"""What node.raft takes from the library's inside is still there, by these names (consensus.py)."""
+"""What node.raft takes from the library's inside is still there, by these names (`overrides`, `consensus`)."""
 
 import inspect
+from pathlib import Path
 
 import pytest
 from pysyncobj import SyncObj, syncobj
 from pysyncobj.transport import TCPTransport
 
 from node.raft.adapter import Raft
-from node.raft.addresses import Book
+from node.raft.addresses import AddressBook
+from node.raft.ports import RaftSettings
 from node.runtime.dns import Resolver
+from testkit.raft_owner import Owner
 
 METHODS = [
     "doApplyCommand",
@@ -44,15 +47,15 @@ def test_the_log_is_flushed_by_a_callback_that_runs_before_each_wait() -> None:
     assert "self._syncObj.addOnTickCallback(self._onTick)" in inspect.getsource(TCPTransport.__init__)
 
 
-def test_no_raft_without_a_secret_or_without_oneself(tmp_path: object) -> None:
+def test_no_raft_without_a_secret_or_without_oneself(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="never open without a secret"):
-        Raft("n1", {"n1": ("localhost", 1)}, tmp_path, "", None, lambda _: b"")  # type: ignore[arg-type]
+        Raft(RaftSettings("n1", {"n1": ("localhost", 1)}, tmp_path, ""), None, Owner())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="does not hold n1 itself"):
-        Raft("n1", {"n2": ("localhost", 1)}, tmp_path, "s", None, lambda _: b"")  # type: ignore[arg-type]
+        Raft(RaftSettings("n1", {"n2": ("localhost", 1)}, tmp_path, "s"), None, Owner())  # type: ignore[arg-type]
 
 
 def test_a_member_keeps_its_id_wherever_it_is() -> None:
-    book = Book({"n1": ("a", 1)}, Resolver())
+    book = AddressBook({"n1": ("a", 1)}, Resolver())
     node = book.node("n1 old-address 99")
     assert (node.id, node.address, node.host, node.port) == ("n1", "n1", "a", 1), "the configuration goes first"
     assert book.node("n4 d 4").port == 4

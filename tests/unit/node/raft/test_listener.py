@@ -1,4 +1,4 @@
-"""A call that cannot be taken must not keep members from anything (node/DESIGN.md)."""
+"""A call that cannot be accepted does not stop Raft (docs/explanation/raft.md)."""
 
 import errno
 import socket
@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pysyncobj.poller import POLL_EVENT_TYPE
 
-import node.raft.listener
 from node.raft.listener import REST_S, Listener
 
 
@@ -45,16 +44,18 @@ class Port:
         self.heard: dict[int, Any] = {}
         self.calls: list[object] = []
         self.strangers = 0
-        monkeypatch.setattr(node.raft.listener, "monotonic", lambda: self.now_s)
         monkeypatch.setattr(socket, "socket", self._socket)
-        self.listener = Listener(self, "127.0.0.1", 1, 1 << 18, self.calls.append, self._make_room)
+        self.listener = Listener(self, "127.0.0.1:1", 1 << 18, self, lambda: self.now_s)
         self.listener.bind()
 
     def _socket(self, *_: object) -> Socket:
         self.made.append(Socket())
         return self.made[-1]
 
-    def _make_room(self) -> bool:
+    def called(self, caller: socket.socket) -> None:
+        self.calls.append(caller)
+
+    def make_room(self) -> bool:
         self.strangers -= 1
         return self.strangers >= 0
 
@@ -65,7 +66,7 @@ class Port:
         self.heard.pop(descriptor, None)
 
     def call(self, *calls: object, event: int = POLL_EVENT_TYPE.READ) -> None:
-        """Somebody calls, as the poller tells it."""
+        """Let calls arrive, as the poller reports them."""
         self.made[-1].calls += calls
         self.heard[5](5, event)
 
@@ -82,7 +83,7 @@ def full() -> OSError:
 def test_without_a_file_descriptor_the_listener_rests_and_is_not_closed(
     port: Port, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The library closes it, and its thread then waits for another."""
+    """The library closes it, and its thread then blocks until it can listen again."""
     for _ in range(3):
         port.call(full())
         assert port.heard == {}, "the poller would tell of the call again and again"
@@ -94,7 +95,7 @@ def test_without_a_file_descriptor_the_listener_rests_and_is_not_closed(
     port.call(caller)
     assert port.calls == [caller]
     assert (len(port.made), port.made[0].closed) == (1, False)
-    assert caplog.text.count("no calls of members can be taken") == 1
+    assert caplog.text.count("cannot accept connections of members") == 1
 
 
 def test_a_stranger_gives_way_to_a_call_for_which_there_is_no_file_descriptor(port: Port) -> None:
@@ -105,7 +106,7 @@ def test_a_stranger_gives_way_to_a_call_for_which_there_is_no_file_descriptor(po
     port.call()
     assert port.calls == [caller]
     port.call(full())
-    assert port.heard == {}, "nobody is left to give way"
+    assert port.heard == {}, "no connection is left to give way"
 
 
 @pytest.mark.parametrize("error", [BlockingIOError(), ConnectionAbortedError()])

@@ -1,4 +1,4 @@
-"""Journal and snapshot are made to fit each other when the folder is opened."""
+"""Journal and snapshot are made consistent when the folder is opened."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_the_members_are_those_of_the_snapshot_and_the_log_after_it(tmp_path: Pa
 
 
 def test_changes_of_membership_of_the_first_builds_are_read_from_the_journal(tmp_path: Path) -> None:
-    """They were pickled. The bytes are those that commit 062539c wrote."""
+    """They were pickled. The bytes are those that the build of commit 062539c wrote."""
     begin(tmp_path)
     opened = open_folder(tmp_path, "n1", CLUSTER)
     last = opened.journal.last_index
@@ -122,7 +122,7 @@ LOSSES = [
     (a_damaged_snapshot_of_what_the_journal_lacks, "not a snapshot, or one of another version, and the journal"),
     (no_snapshot_of_what_the_journal_lacks, "snapshot is gone, and the journal"),
     (no_journal, "is gone"),
-    (an_empty_journal, "does not begin as it should"),
+    (an_empty_journal, "does not begin as an SQLite file"),
     (an_older_journal, "has lost its end"),
 ]
 

@@ -1,4 +1,4 @@
-"""Only messages of the table get in, each with its fields, and nothing that arrives is unpickled."""
+"""Only messages of the table are accepted, each with its fields, and nothing that arrives is unpickled."""
 
 import pickle
 import zlib
@@ -22,7 +22,7 @@ PART = {"type": "append_entries", "term": 3, "commit_index": 6, "serialized": (b
 
 
 class Harmful:
-    """What makes a file where it is unpickled."""
+    """Makes a file where it is unpickled."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -135,7 +135,7 @@ def test_no_bytes_make_it_raise_anything_else(data: bytes, before: bytes) -> Non
 
 
 def test_a_pickle_is_opened_nowhere(tmp_path: Path) -> None:
-    """Whoever had the secret ran a program on every node with one message."""
+    """A caller with the secret could run a program on every node with one message."""
     file = tmp_path / "run"
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         harmful = pickle.dumps(Harmful(file), protocol)
@@ -159,7 +159,7 @@ def test_a_pickle_is_opened_nowhere(tmp_path: Path) -> None:
 
 @given(st.sampled_from(["add", "rem"]), st.text(max_size=40), st.integers(0, 65_535))
 def test_changes_of_membership_that_were_pickled_are_read_still(what: Any, member: str, port: int) -> None:
-    """As the journals of 0.1.0's first builds have them."""
+    """The first builds of 0.1.0 wrote them so to their journals."""
     whole = f"{member.replace(' ', '_') or 'n4'} host {port}"
     assert membership.unpack(b"\x02" + pickle.dumps([what, whole], protocol=2)) == (what, whole)
     assert membership.unpack(b"\x02" + membership.pack(what, whole)) == (what, whole)
@@ -171,7 +171,7 @@ def test_a_member_that_is_called_rem_was_pickled_otherwise() -> None:
 
 
 def test_the_messages_of_the_library_are_all_in_the_table() -> None:
-    """Those that `messages` does not know would be refused by whoever gets them."""
+    """A kind that `messages` lacks would be refused by the member that gets it."""
     import inspect
     import re
 

@@ -1,13 +1,13 @@
-"""What is committed is applied in portions: Raft's thread answers the others in between (node/DESIGN.md)."""
+"""What is committed is applied in portions: Raft's thread answers the others in between (docs/explanation/raft.md)."""
 
 from dataclasses import replace
 
-from node.raft.consensus import APPLIED_AT_ONCE, APPLIED_BYTES
+from node.raft.overrides import APPLIED_AT_ONCE, APPLIED_BYTES
 from testkit.wired import Wired, World
 
 
 def started_again(world: World, entries: list[bytes]) -> Wired:
-    """A follower that has missed these entries, which are in its log now: none of them is applied yet."""
+    """A follower that missed these entries, with all of them in its log now, and none applied."""
     leader, follower, other = world.lead()
     world.crash(follower.me)
     for entry in entries:
@@ -32,7 +32,7 @@ def portions(world: World, member: Wired, until: bytes) -> list[int]:
 
 
 def test_a_tick_applies_so_many_entries_and_the_next_one_comes_at_once(world: World) -> None:
-    """The library applies ten thousand in one tick, and hears nobody for seconds."""
+    """The library applies ten thousand in one tick, and takes no message for seconds."""
     entries = [b"%d" % number for number in range(3 * APPLIED_AT_ONCE + 1)]
     back = started_again(world, entries)
     assert max(portions(world, back, entries[-1])) <= APPLIED_AT_ONCE
@@ -48,7 +48,7 @@ def test_large_entries_count_by_their_size(world: World) -> None:
 
 
 def test_a_member_is_not_ready_while_something_waits_for_its_turn(world: World) -> None:
-    """What is applied is of the present term, and yet not all that was committed when it started."""
+    """An entry of the present term is applied, and yet not all that was committed when the member started."""
     entries = [b"%d" % number for number in range(3 * APPLIED_AT_ONCE)]
     back = started_again(world, entries)
     back.tick()
@@ -59,7 +59,7 @@ def test_a_member_is_not_ready_while_something_waits_for_its_turn(world: World) 
 
 
 def test_a_long_log_waits_with_its_snapshot_for_what_waits_for_its_turn(world: World) -> None:
-    """Else it would be out of date at once, and take the time from what a member waits for at its start."""
+    """Else it would be out of date at once, and delay the entries that a member applies at its start."""
     entries = [b"%d" % number for number in range(3 * APPLIED_AT_ONCE)]
     back = started_again(world, entries)
     consensus = back.consensus

@@ -1,4 +1,4 @@
-"""Who may vote, and when a majority would (Ongaro 2014, section 9.6)."""
+"""Which members may vote, and when a majority would (Ongaro 2014, section 9.6)."""
 
 from node.raft.prevote import Poll, Standing, may_vote
 

@@ -1,4 +1,4 @@
-"""Group commit, retries under one id, and what a caller is told: decided with the time given."""
+"""Group commit, retries under one id, and the errors of callers, with the time given."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What PySyncObj 0.3.17 does wrong with snapshots, and what is done here instead (node/DESIGN.md)."""
+"""What PySyncObj 0.3.17 does wrong with snapshots, and what is done here instead (docs/explanation/raft.md)."""
 
 import os
 import pickle
@@ -83,7 +83,7 @@ def test_members_compact_their_logs_one_by_one(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_is_written_by_a_thread_while_entries_are_applied(tmp_path: Path) -> None:
-    """The library forks a process that has threads, or stops for as long as it takes."""
+    """The library forks a process that has threads, or stops its thread until the snapshot is written."""
     go_on, written_by = threading.Event(), []
 
     def capture() -> Callable[[], Iterator[bytes]]:
@@ -122,12 +122,12 @@ def test_a_snapshot_that_cannot_be_written_ends_this_member(tmp_path: Path) -> N
 
 
 def test_a_snapshot_of_what_is_there_is_not_loaded_over_it(short: World) -> None:
-    """The library loads it, and clears the log behind it: entries that have been acknowledged are gone."""
+    """The library loads it, and clears the log after it: acknowledged entries are lost."""
     leader = filled(short)
     _, follower, _ = short.lead()
     last = follower.consensus.journal.last_index
     restored: list[Any] = []
-    follower.consensus._restore = restored.append
+    follower.restore = restored.append  # type: ignore[method-assign,assignment]
     data = leader.consensus.snapshots.place.read_bytes()
     part = {
         "type": "append_entries",
@@ -140,7 +140,7 @@ def test_a_snapshot_of_what_is_there_is_not_loaded_over_it(short: World) -> None
 
 
 def test_a_snapshot_that_arrives_damaged_is_not_used(short: World) -> None:
-    """The library renames it into place as it comes, and takes what it cannot read for an empty one."""
+    """The library renames it into place unchecked, and takes an unreadable one for an empty one."""
     leader = filled(short)
     lagging = short.lead()[1].me
     short.crash(lagging)
@@ -158,14 +158,14 @@ def test_a_snapshot_that_arrives_damaged_is_not_used(short: World) -> None:
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The files and folders that are synced, by their numbers."""
+    """The inodes of the files and folders that are synced."""
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda opened: synced.append(os.fstat(opened).st_ino))
     return synced
 
 
 def test_what_is_received_is_synced_before_it_takes_its_place(tmp_path: Path, synced: list[int]) -> None:
-    """The library renames it, and acknowledges: after a power cut neither this one nor the one before is there."""
+    """The library renames it, and acknowledges: after a power cut neither this one nor the one before is left."""
     made, place = tmp_path / "made", tmp_path / "snapshot"
     snapshot.write(made, Header((b"", 9, 1), (b"", 8, 1), ()), [bytes(PIECE_BYTES)] * 40)
     place.write_bytes(b"the one before")
@@ -202,14 +202,14 @@ def test_a_whole_snapshot_of_no_state_is_not_taken_for_an_empty_one(short: World
     def fails(_pieces: Iterator[bytes]) -> None:
         raise pickle.UnpicklingError("of another version")
 
-    consensus._restore = fails
-    with pytest.raises(Broken, match="is whole, and holds no state that can be read"):
+    leader.restore = fails  # type: ignore[method-assign,assignment]
+    with pytest.raises(Broken, match="has correct checksums, and its state cannot be read"):
         consensus._SyncObj__loadDumpFile(clearJournal=False)
     assert leader.applied
 
 
 def test_some_entries_are_kept_behind_a_snapshot_for_members_a_little_behind(short: World) -> None:
-    """The library cuts the log right behind it, and sends the whole snapshot to whoever lacks one entry."""
+    """The library cuts the log right behind it, and sends the whole snapshot to a member that lacks one entry."""
     leader = filled(short)
     header = leader.consensus.snapshots.header
     assert header is not None

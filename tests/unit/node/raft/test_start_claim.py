@@ -5,46 +5,47 @@ from random import Random
 
 import pytest
 
-from node.raft.start_claim import FRESH_S, HEARD_S, PATIENCE_S, REFUSAL_S, SETTLE_S, STAY_S, TIE_S, Namesake, StartClaim
+from node.raft.start_claim import FRESH_S, HEARD_S, PATIENCE_S, REFUSAL_S, STAY_S, TIE_S, OtherStart, StartClaim
 
-LED = Namesake("5", "there:1", led=True)
-UNLED = Namesake("5", "there:1", led=False)
-SETTLED = Namesake("5", "there:1", led=False, settled=True)
+SETTLE_S = StartClaim("", 0.0).settle_s
+LED = OtherStart("5", "there:1", led=True)
+UNLED = OtherStart("5", "there:1", led=False)
+SETTLED = OtherStart("5", "there:1", led=False, settled=True)
 
 
 def test_it_is_settled_once_all_that_can_be_reached_have_let_it_in() -> None:
     claim = StartClaim("1", begun_s=0.0)
     for now_s, let_in, settled in ((0.1, "b", False), (SETTLE_S + 0.2, "", False), (SETTLE_S + 1, "c", True)):
         for by in let_in:
-            claim.let_in(by, 1, now_s)
-        claim.look("bcd", "bc", now_s)
+            claim.admitted(by, 1, now_s)
+        claim.observe("bcd", "bc", now_s)
         assert claim.settled == settled
 
 
 def test_it_waits_for_nobody_for_ever() -> None:
     claim = StartClaim("1", begun_s=0.0)
-    claim.look("b", "b", PATIENCE_S - 0.1)
+    claim.observe("b", "b", PATIENCE_S - 0.1)
     assert not claim.settled
-    claim.look("b", "b", PATIENCE_S)
+    claim.observe("b", "b", PATIENCE_S)
     assert claim.settled
 
 
 def test_it_is_not_settled_while_another_start_is_there() -> None:
     claim = StartClaim("1", begun_s=0.0)
-    claim.let_in("b", 1, 0.0)
+    claim.admitted("b", 1, 0.0)
     claim.refused("c", UNLED, 9.0)
-    claim.look("bc", "bc", 9.1)
+    claim.observe("bc", "bc", 9.1)
     assert not claim.settled
-    claim.look("bc", "bc", 9.1 + FRESH_S)
-    assert claim.settled, "whoever refused it is not heard any more"
+    claim.observe("bc", "bc", 9.1 + FRESH_S)
+    assert claim.settled, "the refusal has expired"
 
 
 def test_one_that_nobody_has_let_in_any_more_has_to_show_again_that_all_do() -> None:
     """While it was away another start may have taken its place, at a member that it has yet to reach."""
     claim = StartClaim("1", begun_s=0.0)
     for by in "bc":
-        claim.let_in(by, 1, 0.0)
-    claim.look("bc", "bc", 0.1)
+        claim.admitted(by, 1, 0.0)
+    claim.observe("bc", "bc", 0.1)
     settled = [claim.settled]
     for by in "bc":
         claim.parted(by, 20.0)
@@ -53,47 +54,47 @@ def test_one_that_nobody_has_let_in_any_more_has_to_show_again_that_all_do() -> 
     settled = []
     for reached, now_s in (("", 30.0), ("b", 40.0), ("b", 40.0 + SETTLE_S)):
         for by in reached:
-            claim.let_in(by, 1, now_s)
-        claim.look("bc", reached, now_s)
+            claim.admitted(by, 1, now_s)
+        claim.observe("bc", reached, now_s)
         settled.append(claim.settled)
-    assert settled == [False, False, True], "nobody could count its vote; the other one may be reached in a moment"
+    assert settled == [False, False, True], "no member could count its vote; the other start may be reached in a moment"
 
 
 def test_it_does_not_wait_for_a_member_whose_port_refuses_calls() -> None:
-    """Its leader died in the moment in which the third member was back: an election had to wait for a second."""
+    """Its leader died at the moment when the third member was back: the election was delayed by a second."""
     claim = StartClaim("1", begun_s=0.0)
-    claim.let_in("b", 1, 0.0)
-    claim.look("bc", "b", SETTLE_S, {})
+    claim.admitted("b", 1, 0.0)
+    claim.observe("bc", "b", SETTLE_S, {})
     claim.parted("b", 20.0)
     settled = []
     for now_s, refused_s in ((20.1, 20.1), (20.3, 20.1), (20.3 + REFUSAL_S + 0.1, 20.3), (20.9, 20.9)):
         if now_s > 20.2:
-            claim.let_in("c", 1, 20.2)
-        claim.look("bc", "c" if now_s > 20.2 else "", now_s, {"b": refused_s})
+            claim.admitted("c", 1, 20.2)
+        claim.observe("bc", "c" if now_s > 20.2 else "", now_s, {"b": refused_s})
         settled.append(claim.settled)
     assert settled == [False, False, False, True], "it refused a call, lately, after another member had let this one in"
 
 
 def test_a_port_that_refused_a_call_and_is_connected_now_is_waited_for() -> None:
     claim = StartClaim("1", begun_s=0.0)
-    claim.let_in("b", 1, 0.0)
-    claim.look("bc", "bc", 0.1, {"c": 0.05})
+    claim.admitted("b", 1, 0.0)
+    claim.observe("bc", "bc", 0.1, {"c": 0.05})
     assert not claim.settled, "its process is another one, which may have let in another start"
-    claim.look("bcd", "b", 0.1, {"c": 0.05})
+    claim.observe("bcd", "b", 0.1, {"c": 0.05})
     assert not claim.settled, "the fourth is not known to be dead"
 
 
 def test_a_start_that_no_member_has_let_in_is_not_settled_because_all_are_dead() -> None:
     claim = StartClaim("1", begun_s=0.0)
-    claim.look("bc", "b", 0.1, {"c": 0.1})
-    claim.look("bc", "", 0.2, {"b": 0.2, "c": 0.2})
+    claim.observe("bc", "b", 0.1, {"c": 0.1})
+    claim.observe("bc", "", 0.2, {"b": 0.2, "c": 0.2})
     assert not claim.settled
 
 
 def lives(rng: Random) -> Iterator[tuple[float, list[StartClaim]]]:
     """Two starts of one member, and two other members that die and come back at any moment, all on one network.
 
-    Each of the two lets in who calls first. Calls take their time, and a port refuses them while its member is dead.
+    Each of the two admits the first caller. Calls take their time, and a port refuses them while its member is dead.
     """
     starts = [StartClaim(name, begun_s=0.0) for name in "12"]
     holds: dict[str, str | None] = {"b": None, "c": None}
@@ -119,10 +120,10 @@ def lives(rng: Random) -> Iterator[tuple[float, list[StartClaim]]]:
                 holder = holds[member] = held or claim.start
                 reached[claim.start].add(member)
                 if holder == claim.start:
-                    claim.let_in(member, 1, now_s)
+                    claim.admitted(member, 1, now_s)
                 else:
-                    claim.refused(member, Namesake(holder, "there:1", led=False), now_s)
-            claim.look("bc", reached[claim.start], now_s, refused_s[claim.start])
+                    claim.refused(member, OtherStart(holder, "there:1", led=False), now_s)
+            claim.observe("bc", reached[claim.start], now_s, refused_s[claim.start])
         yield now_s, starts
 
 
@@ -138,13 +139,13 @@ def test_never_are_two_starts_settled_that_reach_the_same_members(seed: int) -> 
 def test_it_takes_part_in_later_terms_than_those_of_whom_let_it_in() -> None:
     claim = StartClaim("1", begun_s=0.0)
     for by, term in (("b", 7), ("c", 6)):
-        claim.let_in(by, term, 0.0)
+        claim.admitted(by, term, 0.0)
     assert claim.fence == 7
 
 
 def test_a_start_ends_where_the_other_one_hears_a_leader_and_it_does_not() -> None:
     claim = StartClaim("1", begun_s=0.0)
-    claim.let_in("c", 1, 0.0)
+    claim.admitted("c", 1, 0.0)
     claim.refused("b", LED, 9.0)
     assert (claim.lost_to(True, 9.0), claim.ends) == (None, False)
     assert (claim.lost_to(False, 9.1), claim.ends) == (None, True), "the others have yet to hear of it"
@@ -157,8 +158,8 @@ def test_of_two_that_hear_no_leader_one_stays(let_in: str) -> None:
     for mine, its in (("1", "5"), ("5", "1")):
         claim = StartClaim(mine, begun_s=0.0)
         for by in let_in:
-            claim.let_in(by, 1, 0.0)
-        claim.refused("b", Namesake(its, "there:1", led=False), 0.1)
+            claim.admitted(by, 1, 0.0)
+        claim.refused("b", OtherStart(its, "there:1", led=False), 0.1)
         claim.lost_to(False, TIE_S)
         assert not claim.ends, "all are to have answered"
         claim.lost_to(False, 0.1 + TIE_S)
@@ -176,14 +177,14 @@ def test_a_start_that_is_not_settled_ends_before_one_that_is_whatever_its_id() -
 def test_a_member_that_lets_it_in_after_all_has_refused_nothing() -> None:
     claim = StartClaim("9", begun_s=0.0)
     claim.refused("b", LED, 0.0)
-    claim.let_in("b", 1, 0.0)
+    claim.admitted("b", 1, 0.0)
     assert claim.lost_to(False, TIE_S) is None
     claim.parted("b", TIE_S)
     assert claim.asks("b")
 
 
 def test_whoever_has_said_that_it_hears_a_leader_stays_though_it_hears_none_for_a_moment() -> None:
-    """The other one has ended over it: both went, and a cluster of three waited for the third."""
+    """The other start has ended because of that answer: both ended, and a cluster of three waited."""
     claim = StartClaim("9", begun_s=0.0)
     claim.refused("b", UNLED, 0.0)
     assert claim.answer(True, 1.0) == (True, False)
@@ -192,14 +193,14 @@ def test_whoever_has_said_that_it_hears_a_leader_stays_though_it_hears_none_for_
     claim.refused("b", UNLED, 1.0 + STAY_S - TIE_S)
     claim.lost_to(False, 1.0 + STAY_S)
     assert claim.ends, "the other one is there still"
-    assert claim.answer(True, 1.0 + STAY_S) is None, "what ends keeps nobody out"
+    assert claim.answer(True, 1.0 + STAY_S) is None, "a start that ends keeps no other out"
 
 
 def test_a_settled_one_that_knows_of_one_that_hears_a_leader_does_not_bind_itself_anew() -> None:
-    """It was asked again and again by the member that has it, and stayed for ever beside the other one."""
+    """The member that had admitted it asked again and again, and it stayed beside the other one without end."""
     claim = StartClaim("1", begun_s=0.0)
-    claim.let_in("c", 1, 0.0)
-    claim.look("c", "c", 0.0)
+    claim.admitted("c", 1, 0.0)
+    claim.observe("c", "c", 0.0)
     assert claim.answer(False, 0.0) == (False, True)
     for tenth in range(int(10 * (STAY_S + HEARD_S)) + 1):
         claim.refused("b", LED, tenth / 10)
@@ -211,11 +212,11 @@ def test_a_settled_one_that_knows_of_one_that_hears_a_leader_does_not_bind_itsel
 
 @pytest.mark.parametrize("seed", range(60))
 def test_never_do_both_end_whatever_each_is_told_of_the_other_and_when(seed: int) -> None:
-    """Leaders come and go at both, and what one says of itself reaches the other up to a second later."""
+    """Leaders come and go at both, and an answer of one reaches the other up to a second later."""
     rng = Random(seed)
     claims = {name: StartClaim(name, begun_s=0.0) for name in rng.sample("12", 2)}
     led = dict.fromkeys(claims, False)
-    underway: list[tuple[float, str, Namesake]] = []
+    underway: list[tuple[float, str, OtherStart]] = []
     for tick in range(600):
         now_s = tick / 10
         for name, claim in claims.items():
@@ -224,7 +225,7 @@ def test_never_do_both_end_whatever_each_is_told_of_the_other_and_when(seed: int
             if rng.random() < 0.02:
                 claim.settled = True
             if rng.random() < 0.1 and (said := claim.answer(led[name], now_s)) is not None:
-                underway.append((now_s + rng.random(), other, Namesake(name, "there:1", *said)))
+                underway.append((now_s + rng.random(), other, OtherStart(name, "there:1", *said)))
             for said_s, to, what in list(underway):
                 if to == name and said_s <= now_s:
                     underway.remove((said_s, to, what))

@@ -1,4 +1,4 @@
-"""What PySyncObj 0.3.17 does wrong with connections, and what is done here instead (node/DESIGN.md)."""
+"""What PySyncObj 0.3.17 does wrong with connections, and what is done here instead (docs/explanation/raft.md)."""
 
 import os
 from pathlib import Path
@@ -9,17 +9,19 @@ from pysyncobj.tcp_connection import CONNECTION_STATE
 from pysyncobj.transport import TCPTransport
 
 from node.raft import messages
+from node.raft.callers import UNKNOWN_MAX, UNKNOWN_S
 from node.raft.connections import HANDSHAKE_BYTES
 from node.raft.duplicate_starts import PROBE_S
 from node.raft.messages import MESSAGE_BYTES, BadMessage
 from node.raft.ports import RaftTiming
 from node.raft.start_claim import PATIENCE_S
-from node.raft.transport import BACKLOG_BYTES, CALL_S, PIECE_BACKLOG_BYTES, PING_S, STRANGER_S, UNKNOWN_MAX, UNKNOWN_S
+from node.raft.transport import BACKLOG_BYTES, PIECE_BACKLOG_BYTES, PING_S, STRANGER_S
+from node.raft.unlisted import DIAL_SILENT_S
 from testkit.wired import Wire, Wired, World
 
 
 class Caller:
-    """A connection that somebody has made to a member; the keys have been agreed on."""
+    """A connection that a caller has opened to a member; the keys have been exchanged."""
 
     def __init__(self) -> None:
         self.state = CONNECTION_STATE.CONNECTED
@@ -73,7 +75,7 @@ def ours(member: str, start: str = "", term: int = 1) -> Any:
 
 @pytest.mark.parametrize("name", ["readonly", "stranger"])
 def test_nobody_but_members_is_let_in(world: World, name: str) -> None:
-    """The library lets in whoever says "readonly", sends all entries there, and takes messages from it."""
+    """The library accepts any caller that says "readonly", sends all entries there, and takes messages from it."""
     leader, follower, _ = world.lead()
     for message in (hello(name, leader.me), {"type": "timeout_now", "term": 9}, {"type": "ping"}):
         caller = call(leader)
@@ -84,7 +86,7 @@ def test_nobody_but_members_is_let_in(world: World, name: str) -> None:
 
 
 def test_no_administration_by_message(world: World) -> None:
-    """The library adds and removes members for whoever connects, and tells its status."""
+    """The library adds and removes members for any caller, and tells its status."""
     leader, _, _ = world.lead()
     for order in (["add", "d"], ["remove", "b"], ["status"], ["set_version", 3], ["transfer"]):
         with pytest.raises(BadMessage):
@@ -93,7 +95,7 @@ def test_no_administration_by_message(world: World) -> None:
 
 
 def test_a_member_that_dials_anew_has_its_old_connection_closed(world: World) -> None:
-    """The library leaves it open: what is still in it is taken when it comes, and it is never closed."""
+    """The library never closes it, and takes messages that still arrive on it."""
     leader, follower, _ = world.lead()
     before = leader.wire_to(follower.me)
     caller = call(leader)
@@ -106,7 +108,7 @@ def test_a_member_that_dials_anew_has_its_old_connection_closed(world: World) ->
 def test_a_member_that_this_side_has_dialled_is_hung_up_on_when_it_calls(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each dials the other where one did not for long: one of the two connections is to stay."""
+    """Each dials the other where one has not dialled for long: one of the two connections has to stay."""
     leader, follower, _ = world.lead()
     monkeypatch.setattr(leader.transport, "_shouldConnect", lambda _node: True)
     before, caller = leader.wire_to(follower.me), call(leader)
@@ -119,14 +121,14 @@ def test_a_member_that_this_side_has_dialled_is_hung_up_on_when_it_calls(
 
 
 def test_a_member_that_ought_to_dial_and_does_not_is_dialled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may not know this one yet (its log is behind), and so it will not dial."""
+    """Its log is behind and may not name this member yet, so that it does not dial."""
     leader, follower, _ = world.lead()
     world.cut(leader.me, follower.me)
     dialled: list[tuple[object, object]] = []
     monkeypatch.setattr(TCPTransport, "addNode", lambda transport, node: dialled.append((transport, node)))
-    world.run(CALL_S / 2)
+    world.run(DIAL_SILENT_S / 2)
     assert dialled == []
-    world.run(CALL_S)
+    world.run(DIAL_SILENT_S)
     assert {node for transport, node in dialled if transport is leader.transport} == {leader.node(follower.me)}
 
 
@@ -167,7 +169,7 @@ def test_an_idle_connection_is_kept_alive(world: World) -> None:
 
 
 def test_of_too_many_callers_that_do_not_say_who_they_are_the_oldest_goes(world: World) -> None:
-    """Each holds a file descriptor. A member that calls among them is let in."""
+    """Each holds a file descriptor. A member that calls among them is accepted."""
     leader, follower, _ = world.lead()
     callers = [call(leader) for _ in range(UNKNOWN_MAX)]
     assert all(caller.open for caller in callers)
@@ -204,19 +206,19 @@ def dial(member: Wired, other: str) -> Caller:
 def test_whoever_answers_at_a_members_address_is_that_member_or_nobody(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The library takes whoever answers for whom it dialled: acknowledgements of one would count for two."""
+    """The library takes any answer for that of the dialled member: one member's acknowledgements counted for two."""
     leader, one, other = world.lead()
     world.cut(leader.me, one.me)
-    node, intake = leader.node(one.me), leader.consensus.intake
+    node, inbound = leader.node(one.me), leader.consensus.inbound
     made = dial(leader, one.me)
     assert made.sent == [hello(leader.me, one.me)]
     acknowledged: Any = {"type": "next_node_idx", "next_node_idx": 10**6, "success": True, "reset": False}
     acknowledged["term"] = leader.consensus.raftCurrentTerm
     taken: list[object] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intake, "take", lambda *what: taken.append(what))
+        patch.setattr(inbound, "take", lambda *what: taken.append(what))
         made.on_message(acknowledged)
-        assert not leader.consensus.isNodeConnected(node), "nobody has said yet who it is"
+        assert not leader.consensus.isNodeConnected(node), "the other end has not introduced itself yet"
         assert not leader.transport.send(node, {"type": "ping"})
         for _ in range(2):
             made.on_message(ours(other.me))
@@ -250,17 +252,21 @@ def test_a_second_start_is_refused_once_the_first_has_answered(world: World, cap
 
 
 def test_a_second_start_that_calls_is_told_who_was_dialled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was hung up on without a word, did not know of the other one, and stayed beside it."""
+    """It was disconnected without an answer, did not learn of the other start, and stayed beside it."""
     leader, follower, _ = world.lead()
     monkeypatch.setattr(type(leader.transport), "_shouldConnect", lambda _self, _node: True)
-    leader.transport.namesakes._starts[leader.wire_to(follower.me)] = (leader.node(follower.me), "1", "10.0.0.9:1")
+    leader.transport.duplicate_starts._starts[leader.wire_to(follower.me)] = (
+        leader.node(follower.me),
+        "1",
+        "10.0.0.9:1",
+    )
     for start, told in (("1", False), ("2", True)):
         caller = call(leader)
         leader.transport._onIncomingMessageReceived(caller, hello(follower.me, leader.me, start))
         assert (caller.open, leader.wire_to(follower.me).sent[-1]["type"] == "probe") == (told, told)
     number = leader.wire_to(follower.me).sent[-1]["number"]
     said = {"type": "probe_answer", "number": number, "led": True, "settled": True}
-    leader.transport.namesakes.answered(leader.wire_to(follower.me), said)
+    leader.transport.duplicate_starts.answered(leader.wire_to(follower.me), said)
     assert caller.sent[-1]["type"] == "taken"
 
 
@@ -290,10 +296,10 @@ def test_the_same_start_that_dials_anew_waits_for_nobody(world: World) -> None:
 
 
 def test_who_only_asks_whether_its_name_is_free_is_told_and_is_no_connection(world: World) -> None:
-    """The least of two ids is dialled, never dials: its clone waited for a leader for ever."""
+    """The member with the lesser id is dialled and never dials: its clone waited for a leader without end."""
     leader, follower, _ = world.lead()
     before = leader.wire_to(follower.me)
-    leader.transport.namesakes._starts.clear()
+    leader.transport.duplicate_starts._starts.clear()
     asks = call(leader)
     leader.transport._onIncomingMessageReceived(asks, hello(follower.me, leader.me, "1", asks=True))
     assert asks.sent == [ours(leader.me)]
@@ -310,8 +316,8 @@ def test_a_start_that_is_not_settled_takes_part_in_no_election(world: World) -> 
     """A clone would vote once more in a term in which the member has voted, or lead by its own vote twice."""
     leader, one, other = world.lead()
     for member in (one, other):
-        member.transport.namesakes.claim.settled = False
-        member.transport.namesakes.claim.begun_s = world.now_s
+        member.transport.duplicate_starts.claim.settled = False
+        member.transport.duplicate_starts.claim.begun_s = world.now_s
     world.crash(leader.me)
     for name in (one.me, other.me):
         world.cut(name, leader.me)
@@ -324,7 +330,7 @@ def test_a_start_votes_and_stands_in_no_term_in_which_another_one_may_have_voted
     """Two candidates of one term, each with the vote of another start of the third member, would both lead."""
     leader, one, other = world.lead()
     fence = leader.consensus.raftCurrentTerm + 5
-    claim = one.transport.namesakes.claim
+    claim = one.transport.duplicate_starts.claim
     claim.fence = fence
     standing = one.consensus.standing()
     request = {"type": "request_vote", "last_log_term": standing.last_term, "last_log_index": standing.last_index}
@@ -340,27 +346,27 @@ def test_a_start_votes_and_stands_in_no_term_in_which_another_one_may_have_voted
 
 
 def test_a_vote_counts_once_a_member_whichever_start_of_it_sends_it(five: World) -> None:
-    """Three of five are a majority, and a member and its clone are one of them."""
+    """Three of five are a majority, and a member and its clone count as one."""
     candidate, voter = five.running["a"], five.running["b"]
     five.until(five.leader)
     consensus = candidate.consensus
     for name in list(five.running):
         if name != candidate.me:
             five.cut(candidate.me, name)
-    consensus.adopt(consensus.raftCurrentTerm + 1)
+    consensus.adopt_term(consensus.raftCurrentTerm + 1)
     consensus._SyncObj__raftState = 1
     consensus._SyncObj__votesCount = 1
     vote = {"type": "response_vote", "term": consensus.raftCurrentTerm, "life": 1, "lives": {}}
     vote["candidate"] = consensus.recovery._life
     for _start in range(3):
         candidate.take(voter.me, vote)
-        consensus.intake.take(candidate.node(voter.me), vote)
+        consensus.inbound.take(candidate.node(voter.me), vote)
     assert not consensus.is_leader
     assert consensus._SyncObj__votesCount == 2
 
 
 def test_a_caller_that_wants_another_is_told_who_is_here_and_replaces_nobody(world: World) -> None:
-    """It is connected here already, as itself: that connection must not be closed for this one."""
+    """It is connected already under its own name, and that connection must not be closed."""
     leader, follower, other = world.lead()
     caller, before = call(leader), leader.wire_to(follower.me)
     leader.transport._onIncomingMessageReceived(caller, hello(follower.me, other.me))
@@ -372,7 +378,7 @@ def test_a_caller_that_wants_another_is_told_who_is_here_and_replaces_nobody(wor
 
 
 def test_a_member_that_reads_nothing_does_not_fill_the_memory(world: World) -> None:
-    """The library appends to its buffer whatever is to be sent, without end."""
+    """The library appends all messages to its buffer, without a limit."""
     leader, follower, _ = world.lead()
     wire = leader.wire_to(follower.me)
     wire.backlog_bytes = BACKLOG_BYTES + 1
@@ -392,7 +398,7 @@ def pipes() -> int:
 
 
 def test_nothing_is_left_open_when_a_member_is_closed(world: World) -> None:
-    """The library leaves the pipe that wakes it."""
+    """The library does not close the pipe that wakes it."""
     _, follower, _ = world.lead()
     world.crash(follower.me)
     before = pipes()

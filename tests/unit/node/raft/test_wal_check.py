@@ -76,7 +76,7 @@ def test_a_torn_last_commit_is_what_a_power_cut_leaves(log: Path) -> None:
 
 
 def test_a_journal_with_such_a_log_is_refused_again_and_again(tmp_path: Path) -> None:
-    """Not once only: opening the file must not mend it by forgetting."""
+    """It is refused every time: opening the file must not drop the damage."""
     made = SqliteJournal(tmp_path / "j")
     for index in range(1, 21):
         made.add(b"x" * 100, index, 1)

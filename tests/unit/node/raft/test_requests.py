@@ -1,0 +1,126 @@
+"""What callers wait for, from the request to its result, without a thread or a socket."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from node.raft.applier import BARRIER, PROPOSALS
+from node.raft.changes import MembershipChange
+from node.raft.errors import EntryTooLarge, NoQuorum, OutcomeUnknown, RaftStopped
+from node.raft.ports import RaftTiming
+from node.raft.requests import Requests
+from node.state.entries import Cancel, Proposal, ProposalId
+from node.state.value import Result
+
+NOW_S = 100.0
+TIMING = RaftTiming(entry_bytes=50)
+
+
+class Consensus:
+    """Keeps what is proposed. There is no leader for changes of membership."""
+
+    def __init__(self) -> None:
+        self.entries: list[bytes] = []
+        self.inquiry = SimpleNamespace(leave_out=lambda members: f"not without {', '.join(sorted(members))}")
+
+    def put(self, data: bytes) -> None:
+        self.entries.append(data)
+
+    def leader_node(self) -> None:
+        return None
+
+
+def pack(proposals: Sequence[Proposal]) -> bytes:
+    return b",".join(each.entry.run_id.encode() for each in proposals if isinstance(each.entry, Cancel))
+
+
+def proposal(number: int, text: str = "") -> Proposal:
+    return Proposal(ProposalId("a", 1, number), Cancel(0, text or f"run {number}"))
+
+
+@pytest.fixture
+def requests() -> Requests:
+    made = Requests(TIMING, pack)
+    made.open()
+    return made
+
+
+@pytest.fixture
+def consensus() -> Any:
+    return Consensus()
+
+
+def test_what_waits_is_proposed_as_one_entry_and_answered_when_it_is_applied(
+    requests: Requests, consensus: Any
+) -> None:
+    futures = [requests.propose(proposal(number), NOW_S + 1) for number in (1, 2)]
+    barrier = requests.barrier(NOW_S + 1)
+    requests.send(consensus, NOW_S)
+    mark, batch = consensus.entries
+    assert (mark[:1], batch) == (BARRIER, PROPOSALS + b"run 1,run 2")
+    requests.barrier_applied(mark[1:])
+    requests.applied([(ProposalId("a", 1, number), Result("ok")) for number in (1, 2, 9)])
+    assert [future.result(0) for future in futures] == [Result("ok"), Result("ok")]
+    assert barrier.result(0) is None
+
+
+def test_past_its_deadline_a_request_ends_with_what_is_known_of_it(requests: Requests, consensus: Any) -> None:
+    sent = requests.propose(proposal(1), NOW_S + 1)
+    requests.send(consensus, NOW_S)
+    waits = requests.propose(proposal(2), NOW_S + 1)
+    barrier = requests.barrier(NOW_S + 1)
+    requests.step(consensus, NOW_S + 1)
+    errors = [type(future.exception(0)) for future in (sent, waits, barrier)]
+    assert errors == [OutcomeUnknown, NoQuorum, NoQuorum]
+
+
+def test_with_another_leader_all_that_is_under_way_is_proposed_again(requests: Requests, consensus: Any) -> None:
+    requests.propose(proposal(1), NOW_S + 1)
+    requests.send(consensus, NOW_S)
+    requests.send(consensus, NOW_S)
+    assert len(consensus.entries) == 1
+    requests.leader_changed(NOW_S)
+    requests.send(consensus, NOW_S)
+    assert consensus.entries == [PROPOSALS + b"run 1"] * 2
+
+
+def test_a_proposal_that_is_too_large_is_refused(requests: Requests) -> None:
+    with pytest.raises(EntryTooLarge, match="at most 50"):
+        requests.propose(proposal(1, "x" * 51), NOW_S + 1)
+
+
+def test_a_founding_by_hand_is_answered_in_rafts_thread(requests: Requests, consensus: Any) -> None:
+    refused = requests.leave_out(frozenset("cb"))
+    assert not refused.done()
+    requests.found_without(consensus)
+    assert refused.result(0) == "not without b, c"
+
+
+def every_kind(requests: Requests) -> list[Any]:
+    return [
+        requests.propose(proposal(9), NOW_S + 1),
+        requests.barrier(NOW_S + 1),
+        requests.change(MembershipChange("rem", "c", "c", NOW_S + 1)),
+        requests.leave_out(frozenset("c")),
+    ]
+
+
+def test_a_member_that_stops_ends_all_requests_and_says_which_may_be_committed(
+    requests: Requests, consensus: Any
+) -> None:
+    sent = requests.propose(proposal(1), NOW_S + 1)
+    requests.send(consensus, NOW_S)
+    others = every_kind(requests)
+    requests.give_up()
+    assert type(sent.exception(0)) is OutcomeUnknown
+    assert {type(future.exception(0)) for future in others} == {RaftStopped}
+
+
+def test_before_it_is_opened_and_once_it_refuses_every_request_ends_at_once(requests: Requests, consensus: Any) -> None:
+    requests.refuse()
+    for closed in (Requests(TIMING, pack), requests):
+        assert {type(future.exception(0)) for future in every_kind(closed)} == {RaftStopped}
+        closed.send(consensus, NOW_S)
+    assert consensus.entries == []

@@ -1,0 +1,39 @@
+"""The role of a member, by what it has heard and when."""
+
+from dataclasses import replace
+
+import pytest
+
+from node.raft.ports import RaftRole
+from node.raft.role import Leadership, role_of
+
+NOW_S, QUORUM_S = 100.0, 0.8
+LEADER = Leadership(7, "abcde", True, "a", float("-inf"), {"b": 99.5, "c": 99.5, "d": 90.0}, True)
+FOLLOWER = replace(LEADER, is_leader=False, leader="b", leader_heard_s=99.5, heard_s={})
+
+
+def role(seen: Leadership, *, was_ready: bool = False) -> RaftRole:
+    return role_of("a", seen, NOW_S, QUORUM_S, was_ready=was_ready)
+
+
+@pytest.mark.parametrize(("heard", "has_quorum"), [("", False), ("b", False), ("bc", True), ("bcde", True)])
+def test_a_leader_has_a_quorum_while_it_hears_a_majority_itself_included(heard: str, has_quorum: bool) -> None:
+    seen = replace(LEADER, heard_s=dict.fromkeys(heard, 99.5))
+    assert role(seen) == RaftRole(7, "a", True, has_quorum, has_quorum)
+
+
+def test_a_member_that_is_no_more_in_the_log_does_not_count() -> None:
+    assert not role(replace(LEADER, heard_s=dict.fromkeys("bxyz", 99.5))).has_quorum
+
+
+def test_a_follower_has_the_leader_that_it_has_heard_lately() -> None:
+    assert role(FOLLOWER) == RaftRole(7, "b", False, True, True)
+    assert role(replace(FOLLOWER, leader_heard_s=99.0)) == RaftRole(7, None, False, False, False)
+    assert role(replace(FOLLOWER, leader=None)) == RaftRole(7, None, False, False, False)
+
+
+def test_it_is_ready_once_an_entry_of_the_term_is_applied_and_stays_so() -> None:
+    behind = replace(FOLLOWER, applied_in_term=False)
+    assert not role(behind).ready
+    assert role(behind, was_ready=True).ready
+    assert role(replace(FOLLOWER, leader=None), was_ready=True).ready
