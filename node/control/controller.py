@@ -14,7 +14,7 @@ from node.duty.duty import Duty
 from node.duty.overdue import Overdue
 from node.duty.step import CancelWork, HandOver, KillAttempt, Launch, LeaseView, LocalAttempt, Owners, WaitsForRoom
 from node.duty.step import Order as DutyOrder
-from node.execution.launch_health import Ability, Able, scarce
+from node.execution.launch_health import IgnoreLaunches, LaunchObserver, scarce
 from node.execution.order import AttemptEnded, AttemptStarted, Event, Order, Progressed
 from node.liveness.wall_clock import now_us
 from node.raft.errors import EntryTooLarge, RaftError
@@ -67,7 +67,7 @@ class Conduct:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         began_after: Callable[[float], None] = lambda _delay_s: None,
         aside: Callable[[], str] = lambda: "",
-        ability: Ability | None = None,
+        ability: LaunchObserver | None = None,
     ) -> None:
         self._me = me
         self._duty = Duty(me)
@@ -81,7 +81,7 @@ class Conduct:
         self._sleep = sleep
         self._began_after = began_after
         self._aside = aside
-        self._ability = ability or Able()
+        self._ability = ability or IgnoreLaunches()
         self._held: dict[str, LocalAttempt] = {}
         self._accounts: dict[str, Account] = {}
         self._proposing: set[asyncio.Task[None]] = set()

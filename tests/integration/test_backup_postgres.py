@@ -17,8 +17,8 @@ from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources import postgres_tools
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed
 from tasks.backup.verify import verify
-from tasks.identity import OtherSource
-from testkit.attempt import FakeContext
+from tasks.source_identity import OtherSource
+from testkit.fake_context import FakeContext
 
 pytestmark = pytest.mark.integration
 

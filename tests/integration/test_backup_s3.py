@@ -15,7 +15,7 @@ from tasks.backup.kind import Backup, BackupParams, NoBackupSource, resolved  # 
 from tasks.backup.manifest import list_backups  # noqa: E402
 from tasks.backup.restore import restore  # noqa: E402
 from tasks.backup.verify import verify  # noqa: E402
-from testkit.attempt import FakeContext  # noqa: E402
+from testkit.fake_context import FakeContext  # noqa: E402
 
 pytestmark = pytest.mark.integration
 

@@ -18,13 +18,13 @@ from pyarrow import parquet  # noqa: E402
 
 from spark_tasks import disks  # noqa: E402
 from spark_tasks.delta import Overtaken, Table, TableUnfit, app_id  # noqa: E402
-from spark_tasks.disks import disks_of  # noqa: E402
 from spark_tasks.ingest import Ingest, TableReplaced  # noqa: E402
 from spark_tasks.ledger import LedgerDamaged, Mark, Page  # noqa: E402
 from spark_tasks.params import IngestParams  # noqa: E402
-from tasks.identity import OtherSource, identity_id  # noqa: E402
+from spark_tasks.source_disks import disks_of  # noqa: E402
 from tasks.kind import Fenced  # noqa: E402
-from testkit.attempt import FakeContext  # noqa: E402
+from tasks.source_identity import OtherSource, identity_id  # noqa: E402
+from testkit.fake_context import FakeContext  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
@@ -392,7 +392,7 @@ def test_delta_s_own_checkpoints_are_on_the_disk_as_well(tmp_path: Path, syncs: 
     _write(table, Mark(1, 5), [1])
     table.commit(Mark(1, 5), SCHEMA)
     DeltaTable(syncs.folder).create_checkpoint()
-    table.keep()
+    table.sync_log()
     assert {"_delta_log/00000000000000000001.checkpoint.parquet", "_delta_log/_last_checkpoint"} <= syncs.at(1)
 
 

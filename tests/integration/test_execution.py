@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from node.execution import tree
+from node.execution import process_tree
 from node.execution.order import AttemptEnded, AttemptLimits, AttemptStarted, Progressed
 from tasks.command_ctx import VARIABLES
 from tests.integration.attempts import Attempts, attempts, until
@@ -149,7 +149,9 @@ def test_requests_to_stop(tmp_path: Path) -> None:
         family = await made.family(order)
         made.runner.kill(order.run_id, order.token)
         assert (await made.ended(order)).end == "handed_over"
-        assert not any(tree.process(pid) for pid in family), "also those that left the session or shed the environment"
+        assert not any(process_tree.process(pid) for pid in family), (
+            "also those that left the session or shed the environment"
+        )
 
     play(tmp_path, scene)
 
@@ -161,7 +163,7 @@ def test_who_does_not_stop_is_killed_with_all_that_it_started(tmp_path: Path) ->
         made.runner.cancel(order.run_id, order.token)
         ended = await made.ended(order)
         assert (ended.end, ended.error) == ("cancelled", "cancelled; it did not stop within 0.2 s and was killed")
-        assert not any(tree.process(pid) for pid in family)
+        assert not any(process_tree.process(pid) for pid in family)
 
     play(tmp_path, scene, QUICK)
 
@@ -221,8 +223,8 @@ def test_what_another_attempt_would_only_repeat_is_not_retried(tmp_path: Path) -
             (made.act("see", params={"secret": {"secret": "absent"}}), "MissingSecret: secret 'absent': cannot read"),
             (made.act("see", params={"secret": {"env": "ROTA_SECRET"}}), "MissingSecret: variable 'ROTA_SECRET'"),
             (made.act("hopeless"), "Unretryable: the table is not there"),
-            (made.act("bad_result"), "InvalidResult: a kind returns JSON types only"),
-            (made.act("large_result"), "InvalidResult: a result of 100"),
+            (made.act("bad_result"), "InvalidResult: a kind must return JSON types only"),
+            (made.act("large_result"), "InvalidResult: the result has 100"),
         ]
         found = {event.run_id: event for event in [await made.until(AttemptEnded) for _ in cases]}
         for order, error in cases:
@@ -248,7 +250,7 @@ def test_failures_are_told_in_a_line_and_logged_in_full(tmp_path: Path) -> None:
         assert str((await made.ended(made.act("dies"))).error).startswith("killed by SIGKILL")
         misspoken = await made.ended(made.act("misspeaks"))
         assert misspoken.end == "failed"
-        assert str(misspoken.error).startswith("the worker said something that is no frame: not a frame")
+        assert str(misspoken.error).startswith("the worker sent a packet that is not a frame: not a frame")
 
     play(tmp_path, scene)
 

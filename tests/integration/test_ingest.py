@@ -23,7 +23,7 @@ from spark_tasks.ledger import Ledger, Mark
 from spark_tasks.params import IngestParams
 from spark_tasks.reading import SchemaDrift
 from tasks.kind import Fenced
-from testkit.attempt import FakeContext
+from testkit.fake_context import FakeContext
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

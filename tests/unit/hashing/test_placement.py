@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hashing.columns import Columns
-from hashing.difference import Move, load_of, moves
 from hashing.key import key64
+from hashing.moves import Move, load_of, moves
 from hashing.placement import Placement, place
 from hashing.succession import succession
 from hashing.view import Slot, Task

@@ -12,8 +12,8 @@ from spark_tasks.files import Source, SourceChanged, check_allowed, check_unchan
 from spark_tasks.ingest import Ingest
 from spark_tasks.params import IngestParams
 from tasks.access import Access, AccessRefused
-from tasks.opened import Guard
-from testkit.attempt import FakeContext
+from tasks.file_guard import FileGuard
+from testkit.fake_context import FakeContext
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_what_spark_reads_is_what_was_checked_whatever_is_put_in_its_place(tmp_p
     folder.mkdir()
     (tmp_path / "secret").write_text("theirs")
     (folder / "a.csv").write_text("ours")
-    guard = Guard(Access("node-1", source_roots=(str(folder),), own=(str(tmp_path / "secret"),)), "source")
+    guard = FileGuard(Access("node-1", source_roots=(str(folder),), own=(str(tmp_path / "secret"),)), "source")
     found = listing([f"{folder}/*.csv"])
     with staged(found, tmp_path / "scratch", guard) as places:
         (folder / "a.csv").unlink()

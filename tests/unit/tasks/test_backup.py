@@ -21,10 +21,10 @@ from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources import folder, sqlite
 from tasks.backup.sources.tar import tarfile
 from tasks.backup.verify import verify
-from tasks.identity import identity_id
+from tasks.file_guard import open_within
 from tasks.kind import Fenced, MissingSecret
-from tasks.opened import open_within
-from testkit.attempt import FakeContext
+from tasks.source_identity import identity_id
+from testkit.fake_context import FakeContext
 
 
 def _context(tmp_path: Path, token: int = 1, **params: Any) -> FakeContext[BackupParams]:

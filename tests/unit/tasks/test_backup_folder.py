@@ -15,7 +15,7 @@ from tasks.backup.archive import CHUNK_BYTES, Content, Damaged
 from tasks.backup.sources import folder, in_place, unpack
 from tasks.backup.sources.folder import FolderFailed
 from tasks.backup.sources.tar import tarfile
-from tasks.opened import open_within, path_of
+from tasks.file_guard import open_within, path_of
 
 
 def _dump(path: Path) -> tuple[bytes, list[str]]:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tasks.access import EVERYTHING, Access, AccessRefused
-from tasks.backup.kept import kept_at
 from tasks.backup.kind import Backup, BackupParams
+from tasks.backup.location import backup_location
 from tasks.backup.restore import restore
 from tasks.backup.sources import folder, sqlite
-from tasks.opened import open_within, path_of
-from testkit.attempt import FakeContext
+from tasks.file_guard import open_within, path_of
+from testkit.fake_context import FakeContext
 
 SECRET = "the-secret-of-the-members"
 
@@ -309,7 +309,7 @@ def test_a_file_of_root_certificates_is_held_against_the_roots(site: Site) -> No
 
 def test_backups_of_a_task_that_would_be_refused_now_are_restored_all_the_same() -> None:
     old = {"source": {"type": "postgres", "url": "postgresql://db/x?passfile=/x", "bin": "/b"}, "destination": "/b"}
-    assert kept_at(old, "orders", str) == ("/b/orders", {})
+    assert backup_location(old, "orders", str) == ("/b/orders", {})
 
 
 def test_an_archive_that_unpacks_to_more_than_it_says_is_stopped_there(site: Site) -> None:

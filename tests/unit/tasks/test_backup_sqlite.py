@@ -17,7 +17,7 @@ from tasks.backup.manifest import list_backups
 from tasks.backup.restore import restore
 from tasks.backup.sources.sqlite import SqliteFailed, dump
 from tasks.backup.verify import verify
-from testkit.attempt import FakeContext
+from testkit.fake_context import FakeContext
 
 
 def _back_up(tmp_path: Path, token: int = 1) -> dict[str, Any]:

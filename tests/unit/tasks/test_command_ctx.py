@@ -15,7 +15,7 @@ from tasks import command_ctx
 from tasks.command import CommandParams
 from tasks.command_ctx import VARIABLES, CommandCtx
 from tasks.kind import Fenced
-from testkit.attempt import FakeContext
+from testkit.fake_context import FakeContext
 
 
 class Nothing(BaseModel):

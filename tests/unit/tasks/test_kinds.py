@@ -8,7 +8,7 @@ import pytest
 from spark_tasks.ingest import Ingest
 from tasks.backup.kind import Backup
 from tasks.command import Command
-from tasks.fields import FieldError
+from tasks.field_errors import FieldError
 from tasks.kinds import GROUP, KindEntry, KindError, check_params, installed, load, params_schema
 from tasks.spec import Spec
 

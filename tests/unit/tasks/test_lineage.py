@@ -18,8 +18,8 @@ from tasks.backup import lineage, manifest
 from tasks.backup.destination import Place
 from tasks.backup.kind import Backup, BackupParams
 from tasks.backup.manifest import list_backups
-from tasks.identity import OtherSource, identity_id
-from testkit.attempt import FakeContext
+from tasks.source_identity import OtherSource, identity_id
+from testkit.fake_context import FakeContext
 
 MOUNTS = "22 1 254:0 / / rw - ext4 /dev/vda rw\n23 22 0:9 / /run rw - tmpfs tmpfs rw\n"
 MACHINE_ID = "3d1219c7c4c5404aaa1f6d2a48adfda4"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tasks.difference import FieldChange, changes
 from tasks.spec import Spec
+from tasks.spec_diff import FieldChange, changes
 
 
 def _dumped(**fields: Any) -> dict[str, Any]:
