@@ -27,7 +27,7 @@ class Columns:
         return tasks if isinstance(tasks, Columns) else cls(tuple(tasks))
 
     def followed_by(self, tasks: Sequence[Task]) -> "Columns":
-        """The columns of `tasks`. If these begin with the known tasks, as after a registration, only new ones are read."""
+        """The columns of `tasks`. Those of tasks that are known already, as after a registration, are kept."""
         known = len(self.tasks)
         whole = Columns(tuple(tasks))
         if whole.tasks[:known] != self.tasks:

@@ -38,7 +38,7 @@ from spark_tasks.files import (
 from spark_tasks.ledger import Mark, Page
 from spark_tasks.params import IngestParams
 from spark_tasks.reading import CORRUPT, BadFile, check_fields, explained, frame, settle
-from spark_tasks.session import is_local_master, spark_session
+from spark_tasks.session import ENVIRONMENT, is_local_master, spark_session
 from spark_tasks.source_disks import check_same, disks_of
 from tasks.file_guard import FileGuard
 from tasks.kind import Context, Fenced, Unretryable
@@ -131,6 +131,7 @@ class Ingest:
         ]
 
     requires = ("pyspark", "pyarrow", "deltalake")
+    environment = ENVIRONMENT
 
     def run(self, ctx: Context[IngestParams]) -> dict[str, Any]:
         """Ingest the new files. Result: rows, files, batches and skipped rows of this run, the files that keep skipped

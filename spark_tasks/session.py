@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from spark_tasks.java import java_home
 
@@ -25,7 +25,7 @@ MASTER = "RUN_SPARK_MASTER"
 MEMORY = "RUN_SPARK_MEMORY"
 """The environment variable that sets the driver's heap."""
 
-ENVIRONMENT: Mapping[str, str] = {MASTER: "ROTA_SPARK_MASTER"}
+ENVIRONMENT: Final[Mapping[str, str]] = {MASTER: "ROTA_SPARK_MASTER"}
 """The node's settings that a kind on Spark needs (`tasks.kind.Kind`): workers do not inherit ROTA_* variables."""
 
 _LOG4J = """rootLogger.level = warn

@@ -128,7 +128,7 @@ def cron_times(line: str, timezone: str, after_us: int) -> Iterator[int]:
         last_us = after_us
         for due in times:
             due_us = (due.astimezone(UTC) - _EPOCH) // _MICROSECOND
-            # If the start is in the second pass of an hour that comes twice, cronsim first gives times of the first pass.
+            # From a start in the second pass of an hour that comes twice, cronsim first gives times of the first pass.
             if due_us > last_us:
                 yield due_us
                 last_us = due_us

@@ -108,9 +108,9 @@ class Kind(Protocol[P_contra]):
     Optional attributes of the class:
 
     - `requires`: a tuple of module names. Members that cannot import them do not offer the kind.
-    - `environment`: a mapping from a variable's name to a setting's name, such as `{"RUN_SPARK_MASTER":
-      "ROTA_SPARK_MASTER"}`. Workers do not inherit the node's ROTA_* variables; a setting that is named here is put into
-      the worker's environment under the variable's name, if it is set. A kind cannot ask for the node's own settings.
+    - `environment`: a mapping from a variable's name to a setting's name, such as `{"RUN_ENGINE": "ROTA_ENGINE"}`.
+      Workers do not inherit the node's ROTA_* variables; a setting that is named here is put into the worker's
+      environment under the variable's name, if it is set. A kind cannot ask for the node's own settings.
     - `local_data(params)`: a static method that returns the names of the params (such as `source`) that are on a
       member's own disk, unless the params say that all members see the same data there. A task with such params is
       accepted only if its group binds it to one member (`group: {node: ID}`).

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
@@ -29,10 +29,15 @@ class KindError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KindEntry:
-    """An installed kind: its name, and its class as `module:Class`."""
+    """An installed kind: its name, and its class as `module:Class`.
+
+    `environment` are the settings that the kind asks for, by variable (`tasks.kind.Kind`). It is known once the kind is
+    loaded, and empty before.
+    """
 
     name: str
     target: str
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def installed(points: Iterable[EntryPoint] | None = None) -> dict[str, KindEntry]:
@@ -70,6 +75,22 @@ def load(target: str) -> type[Kind[Any]]:
     if not (isinstance(kind, type) and callable(getattr(kind, "run", None))):
         raise KindError(f"the kind at {target} is not a class with a method run(ctx)")
     return kind
+
+
+def environment_of(kind: type[Any]) -> dict[str, str]:
+    """The settings that a kind (as `load` gave it) asks for, by variable (`tasks.kind.Kind`)."""
+    return dict(getattr(kind, "environment", {}))
+
+
+def settings_asked_for(entries: Iterable[KindEntry]) -> frozenset[str]:
+    """The names of all settings that these kinds ask for. Loads them; a kind that does not load asks for none."""
+    found: set[str] = set()
+    for entry in entries:
+        try:
+            found.update(environment_of(load(entry.target)).values())
+        except KindError:
+            continue  # a node that offers kinds logs why this one does not load
+    return frozenset(found)
 
 
 def params_schema(kind: type[Any]) -> dict[str, Any]:

@@ -86,8 +86,8 @@ def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None], guard
     try:
         before = regular_files_open()
         with closing(_open(path)) as source:
-            # In one read transaction, so that writers do not make the copy start over. In WAL mode they can write at the
-            # same time; in the older modes they wait.
+            # In one read transaction, so that writers do not make the copy start over. In WAL mode they can write
+            # at the same time; in the older modes they wait.
             source.execute("BEGIN")
             source.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             for descriptor in regular_files_open().keys() - before.keys():
@@ -162,7 +162,7 @@ def _check(path: Path) -> list[str]:
 
 
 def _examine(path: Path, step: Callable[[], None]) -> list[str]:
-    """Have SQLite check the file, which no other process has open; remarks. Raises `_Unsound`, or what `step` raises."""
+    """Have SQLite check the file, which no other process has open; remarks. Raises `_Unsound`, and what `step` does."""
     remarks: list[str] = []
     try:
         # Opened immutable, SQLite does not evaluate constraints, which may need functions of the application.
