@@ -51,6 +51,18 @@ if TYPE_CHECKING:
 
     from spark_tasks.delta import Table
 
+RESULT = {
+    "rows": "the number of rows that this run has committed",
+    "files": "the number of files that this run has committed",
+    "batches": "the number of batches that this run has committed",
+    "skipped": "the number of malformed rows that were skipped",
+    "malformed": "the files that keep the skipped rows, 20 at most; absent if there are none",
+    "version": "the version of the table",
+    "table": "the folder of the table",
+    "seconds": "how long the attempt took",
+}
+"""The fields of a run's result, for the reference."""
+
 MALFORMED_LISTED = 20
 """The most files with skipped rows that the result names. All of them are in the table's `_rota` folder."""
 

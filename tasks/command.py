@@ -20,6 +20,12 @@ from tasks.secret import Reference
 CHECK_S: Final = 0.2
 """How often a running command checks whether it should stop. The end of its process is noticed at once."""
 
+RESULT: Final = {
+    "exit_code": "0",
+    "...": "what the program passed to `rota ctx result`",
+}
+"""The fields of a run's result, for the reference."""
+
 _Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 
 

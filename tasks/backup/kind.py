@@ -25,6 +25,20 @@ from tasks.source_identity import AcceptedSources, identity_id
 
 INSIDE: Final = "the destination is inside the folder to back up"
 
+RESULT: Final = {
+    "url": "the backup's URL",
+    "bytes": "the size of the content",
+    "stored_bytes": "the size of the compressed file",
+    "sha256": "the checksum of the compressed file",
+    "remarks": "the number of remarks in the manifest, such as files that vanished",
+    "removed": "the number of old backups and leftovers that were removed",
+    "not_removed": "those that could not be removed, and why; 20 at most",
+    "unreadable": "the number of backups whose manifest cannot be read; they are neither counted nor removed",
+    "others": "the number of backups of another source, or of none; they are neither counted nor removed",
+    "seconds": "how long the attempt took",
+}
+"""The fields of a run's result, for the reference."""
+
 Source = Annotated[postgres.PostgresSource | sqlite.SqliteSource | folder.FolderSource, Field(discriminator="type")]
 
 

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from spark_tasks.delta import Overtaken, Table
 from spark_tasks.files import SourceChanged
-from spark_tasks.ingest import FilesUnfit, Ingest, IngestStopped, TableReplaced
+from spark_tasks.ingest import RESULT, FilesUnfit, Ingest, IngestStopped, TableReplaced
 from spark_tasks.ledger import Ledger, Mark
 from spark_tasks.params import IngestParams
 from spark_tasks.reading import SchemaDrift
@@ -289,6 +289,7 @@ def test_a_malformed_row_fails_the_run_or_is_left_out_and_counted(house: House) 
     assert house.numbers() == list(range(20))
     result = Ingest().run(house.attempt(token=2, malformed="skip"))
     assert (result["rows"], result["skipped"]) == (22, 2), "of this run, by both attempts"
+    assert result.keys() == RESULT.keys()
     assert house.numbers() == [*range(21), 22]
     [kept] = result["malformed"]
     assert [json.loads(line) for line in Path(kept).read_text().splitlines()] == [

@@ -26,7 +26,7 @@ class FolderSource(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    type: Literal["folder"]
+    type: Literal["folder"] = Field(description="The type of the source")
     path: Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$")] = Field(
         description="The folder's absolute path", examples=["/srv/uploads"]
     )

@@ -50,7 +50,7 @@ class PostgresSource(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    type: Literal["postgres"]
+    type: Literal["postgres"] = Field(description="The type of the source")
     url: Annotated[str, Field(max_length=4096), AfterValidator(_postgres_url)] = Field(
         description="The database's URL as libpq takes it, without a password",
         examples=["postgresql://backup@db.internal:5432/orders"],

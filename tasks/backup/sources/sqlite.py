@@ -42,7 +42,7 @@ class SqliteSource(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    type: Literal["sqlite"]
+    type: Literal["sqlite"] = Field(description="The type of the source")
     path: Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$")] = Field(
         description="The database file's absolute path", examples=["/srv/app/app.db"]
     )

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from tasks.backup import archive, destination
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.destination import BadDestination, Place
-from tasks.backup.kind import Backup, BackupParams, BackupStopped, NoBackupSource, place_url
+from tasks.backup.kind import RESULT, Backup, BackupParams, BackupStopped, NoBackupSource, place_url
 from tasks.backup.manifest import NoBackup, list_backups, newest
 from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources import folder, sqlite
@@ -78,6 +78,7 @@ def test_a_folder_comes_back_as_it_was(tmp_path: Path, kept: str, memory: str) -
     _fill(tmp_path / "from")
     url = memory if kept == "memory" else str(tmp_path / "to")
     result = Backup().run(_context(tmp_path, destination=url))
+    assert result.keys() == RESULT.keys()
     assert result["url"].startswith(f"{url}/nightly/")
     assert result["remarks"] == 0
     assert verify(place_url(url, "nightly")).ok
