@@ -124,8 +124,8 @@ def check_path(access: Access, use: Use, path: str, named: str = "") -> None:
     """
     shown = path if named in ("", path) else f"{named} (which is {path})"
     if is_own(access, path):
-        owner = "the kernel" if _is_kernels(path) else f"{_name(access)} itself"
-        raise AccessRefused(f"{shown} belongs to {owner} and is never a {use}: no setting allows it")
+        whose = "the kernel's" if _is_kernels(path) else f"{_name(access)}'s own"
+        raise AccessRefused(f"{shown} is {whose}, and is never a {use}: no setting allows it")
     roots = access.roots(use)
     if not any(is_within(path, root) for root in roots):
         raise AccessRefused(_refusal(access, use, shown, roots, "ROOTS", f"{path}, or a folder above it,"))

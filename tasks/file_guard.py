@@ -87,7 +87,7 @@ class FileGuard:
         return file_id(about) in self._own
 
     def _own_by_another_path(self, named: str | Path) -> str:
-        return f"{named} is a path to one of {self.access.node or 'this node'}'s own files or folders"
+        return f"{named} is another path to one of {self.access.node or 'this node'}'s own files or folders"
 
     def check_opened(self, descriptor: int, named: str | Path) -> None:
         """Raise `AccessRefused` unless the open file may be used, by its inode and the path that the kernel has."""

@@ -1,7 +1,7 @@
 """Markdown tables from the JSON schemas that pydantic makes of models."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -27,7 +27,7 @@ def table(model: type[BaseModel], headings: Mapping[str, str]) -> str:
     return rows_of(("field", "type", "default", "meaning"), rows)
 
 
-def rows_of(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def rows_of(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A Markdown table."""
     lines = [head, tuple("---" for _ in head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"

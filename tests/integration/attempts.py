@@ -1,4 +1,4 @@
-"""A runner in a test, with verbs, and looks at the process table."""
+"""A runner in a test, with verbs, and a view of the process table."""
 
 import asyncio
 import time

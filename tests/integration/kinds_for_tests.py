@@ -1,4 +1,4 @@
-"""Kinds that behave well or badly in the ways that the execution tests are about."""
+"""Kinds that behave well or badly in the ways that the execution tests need."""
 
 import os
 import signal

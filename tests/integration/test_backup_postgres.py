@@ -1,4 +1,4 @@
-"""A real database, dumped and restored: PostgreSQL 17 by pip (DESIGN.md, section 12)."""
+"""A real database, dumped and restored by PostgreSQL 17 from PyPI."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A backup to an object store and back: moto's S3 API on loopback (DESIGN.md, section 12)."""
+"""A backup to an object store and back, on moto's S3 API on loopback."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -81,5 +81,5 @@ def test_a_bucket_or_a_folder_that_is_not_there_is_named_and_not_tried_again(tmp
 
     with pytest.raises(NoBucket, match="there is no bucket 'no-such-bucket'"):
         run("from")
-    with pytest.raises(NoBackupSource, match="nowhere is not there on node-1"):
+    with pytest.raises(NoBackupSource, match="nowhere does not exist on node-1"):
         run("nowhere")

@@ -1,4 +1,4 @@
-"""A batch is committed once, whoever tries (DESIGN.md, sections 6 and 12). Delta and Parquet for real, no Spark."""
+"""A batch is committed once, whichever attempt tries. Real Delta and Parquet files, without Spark."""
 
 import json
 import os
@@ -16,7 +16,7 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 from deltalake import DeltaTable, Transaction  # noqa: E402  after the check that it is there
 from pyarrow import parquet  # noqa: E402
 
-from spark_tasks import disks  # noqa: E402
+from spark_tasks import source_disks  # noqa: E402
 from spark_tasks.delta import Overtaken, Table, TableUnfit, app_id  # noqa: E402
 from spark_tasks.ingest import Ingest, TableReplaced  # noqa: E402
 from spark_tasks.ledger import LedgerDamaged, Mark, Page  # noqa: E402
@@ -332,7 +332,7 @@ def test_another_machine_s_folder_is_not_read(tmp_path: Path, monkeypatch: pytes
     standing = {"batch": 1, "version": table.version(), "intent": None}
     with pytest.raises(OtherSource, match=r"what this run has put into the table was made from.*another") as told:
         Ingest().run(_context(tmp_path, token=2, node="node-2", checkpoint=standing | {"disks": elsewhere}))
-    monkeypatch.setattr(disks, "facts_of", lambda *_, **__: elsewhere[folder])
+    monkeypatch.setattr(source_disks, "facts_of", lambda *_, **__: elsewhere[folder])
     with pytest.raises(OtherSource, match="batch 1 of the table was made from"):
         Ingest().run(_context(tmp_path, token=3, node="node-2"))
     assert "group: {node: ID}" in str(told.value)

@@ -1,4 +1,4 @@
-"""Attempts in real processes: how they begin, what they are told, and how they end (DESIGN.md, sections 6 to 8)."""
+"""Attempts in real processes: how they begin, how they are asked to stop, and how they end."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""What a real worker's attempt may reach: the node's policy travels with the order, and a refusal is final."""
+"""What an attempt in a real worker may reach: the node's policy is part of the order, and a refusal is not retried."""
 
 import asyncio
 from pathlib import Path

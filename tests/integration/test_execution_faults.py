@@ -1,4 +1,4 @@
-"""What becomes of attempts when leases lapse and processes die (DESIGN.md, section 7)."""
+"""What happens to attempts when leases lapse and processes die."""
 
 import asyncio
 import contextlib

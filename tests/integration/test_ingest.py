@@ -1,4 +1,4 @@
-"""Files into a Delta table on real Spark: every row once, whatever happens on the way (DESIGN.md, section 12)."""
+"""Ingests into a Delta table with real Spark: every row exactly once, also after faults."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""What is done in pieces comes to the same as what is done at once."""
+"""The functions that work in chunks give the same results as those that work at once."""
 
 import random
 from collections.abc import Iterator

@@ -22,7 +22,7 @@ def down(slots: list[Slot], slot: int) -> list[Slot]:
 @settings(max_examples=80, deadline=None)
 @given(clusters(), task_lists(), slacks)
 def test_the_owners_are_the_naive_ones(slots: list[Slot], tasks: list[Task], slack: int | None) -> None:
-    # DESIGN.md, section 4, whole
+    # the whole placement function (docs/explanation/placement.md)
     placement = place(slots, tasks, slack)
     assert list(placement.owners) == oracle.owners(slots, tasks, slack)
     given_to: Counter[int | None] = Counter()

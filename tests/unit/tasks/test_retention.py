@@ -1,4 +1,4 @@
-"""Which backups go and which leftovers, and what is not ours to remove, however attempts overtake one another."""
+"""Which backups and leftovers are removed, and which are not, however attempts overtake one another."""
 
 import json
 import os
@@ -290,7 +290,7 @@ def test_a_manifest_is_not_written_beside_files_that_were_changed(site: Site) ->
             raise Killed
 
     context.before_checkpoint = change
-    with pytest.raises(Vanished, match="now it has"):
+    with pytest.raises(Vanished, match="now the file has"):
         Backup().run(context)
     assert site.names() == []
 

@@ -1,4 +1,4 @@
-"""References to secrets, and redacting values (DESIGN.md, section 8)."""
+"""References to secrets, and redaction of their values."""
 
 import os
 import time
@@ -43,9 +43,9 @@ def test_a_variable_that_is_allowed(reference: object, tmp_path: Path) -> None:
     ("reference", "says"),
     [
         ("absent", "No such file"),
-        ({"secret": "../etc/passwd"}, "cannot name a secret"),
-        ({"secret": ".hidden"}, "cannot name a secret"),
-        ({"secret": ""}, "cannot name a secret"),
+        ({"secret": "../etc/passwd"}, "is not the name of a secret"),
+        ({"secret": ".hidden"}, "is not the name of a secret"),
+        ({"secret": ""}, "is not the name of a secret"),
         ("folder", "directory"),
         ("large", "larger than"),
         ("binary", "not UTF-8"),
@@ -53,8 +53,8 @@ def test_a_variable_that_is_allowed(reference: object, tmp_path: Path) -> None:
         ({"env": "HOME"}, "not listed in ROTA_ENV_ALLOW"),
         ({"env": "UNSET"}, "is not set"),
         ({"env": "BINARY"}, "not UTF-8"),
-        ({"file": "x"}, "a reference to a secret is"),
-        (7, "a reference to a secret is"),
+        ({"file": "x"}, "a reference to a secret must be"),
+        (7, "a reference to a secret must be"),
     ],
 )
 def test_what_is_missing_is_named_and_why(reference: object, says: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What differs between two definitions, field by field."""
+"""The differences between two definitions, field by field."""
 
 from typing import Any
 

@@ -155,7 +155,7 @@ def test_what_tasks_may_reach_is_what_the_settings_name(tmp_path: Path) -> None:
     for name, wrong, said in (
         ("ROTA_SOURCE_ROOTS", "srv", "absolute paths"),
         ("ROTA_SOURCE_ROOTS", "/srv/../etc", "without '..'"),
-        ("ROTA_DESTINATION_HOSTS", "https://s3.internal", "is no bucket"),
+        ("ROTA_DESTINATION_HOSTS", "https://s3.internal", "is not a bucket"),
         ("ROTA_POSTGRES_BIN", "bin", "absolute paths"),
     ):
         assert said in problems(**{name: wrong})

@@ -1,4 +1,4 @@
-"""What a supervisor decides, and when (DESIGN.md, sections 6 to 8)."""
+"""What a supervisor decides, and when."""
 
 from dataclasses import replace
 

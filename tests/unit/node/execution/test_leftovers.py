@@ -1,4 +1,4 @@
-"""What is recorded of attempts, and what is said of those that cannot be ended."""
+"""The records of attempts, and the errors about processes that cannot be killed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The file of an attempt's log: where it ends when there is more to say."""
+"""Where an attempt's log is truncated, and what is written there."""
 
 import os
 from pathlib import Path
@@ -32,5 +32,5 @@ def test_a_log_that_does_not_fit_says_where_it_is_truncated_and_why(tmp_path: Pa
     pump = logged(tmp_path / "1.log", 8, *pieces)
     assert pump.error == "the log is truncated at 8 B, this node's limit (ROTA_LOG_BYTES)"
     assert (tmp_path / "1.log").read_text() == (
-        "12345678\n[the log is truncated here, at 8 B, the most that a log may hold here (ROTA_LOG_BYTES)]\n"
+        "12345678\n[the log is truncated here, at 8 B, this node's limit (ROTA_LOG_BYTES)]\n"
     )

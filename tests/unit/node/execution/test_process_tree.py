@@ -1,4 +1,4 @@
-"""Finding an attempt's processes, and telling them from others."""
+"""Finding an attempt's processes among others."""
 
 import os
 
