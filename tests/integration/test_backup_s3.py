@@ -79,7 +79,7 @@ def test_a_bucket_or_a_folder_that_is_not_there_is_named_and_not_tried_again(tmp
         )
         Backup().run(FakeContext(params, tmp_path, task="nightly", secrets=secrets))
 
-    with pytest.raises(NoBucket, match="there is no bucket 'no-such-bucket'"):
+    with pytest.raises(NoBucket, match="the bucket 'no-such-bucket' does not exist"):
         run("from")
     with pytest.raises(NoBackupSource, match="nowhere does not exist on node-1"):
         run("nowhere")

@@ -81,7 +81,7 @@ def test_a_command_saves_checkpoints_and_leaves_figures_until_it_is_fenced(tmp_p
         asked = await made.asked()
         made.runner.checkpoint_done(order.run_id, order.token, asked.sequence, "fenced")
         assert (await made.ended(order)).end == "failed"
-        assert f"checkpoint refused, fenced: attempt 1 of {order.run_id} has been taken over" in made.log(order)
+        assert f"checkpoint refused, fenced: another attempt has taken over {order.run_id}" in made.log(order)
         assert "went on" not in made.log(order)
 
     play(tmp_path, scene)
@@ -207,7 +207,7 @@ def test_checkpoints_wait_for_their_answer(tmp_path: Path) -> None:
         made.runner.checkpoint_done(order.run_id, order.token, asked.sequence, "fenced")
         fenced = await made.ended(order)
         assert fenced.end == "failed"
-        assert str(fenced.error).startswith("Fenced: attempt 1 of task~")
+        assert str(fenced.error).startswith("Fenced: another attempt has taken over task~")
 
         large = await made.ended(made.act("too_much"))
         assert "65536 at most" in str(large.error)
@@ -292,9 +292,7 @@ def test_a_log_has_a_limit_and_says_so_once(tmp_path: Path) -> None:
         assert (ended.end, ended.log_truncated) == ("succeeded", True)
         log = made.log(order)
         assert 100_000 < len(log) < 100_200
-        assert log.endswith(
-            "\n[the log is truncated here, at 97.7 KiB, the most that a log may hold here (ROTA_LOG_BYTES)]\n"
-        )
+        assert log.endswith("\n[the log is truncated here, at 97.7 KiB, this node's limit (ROTA_LOG_BYTES)]\n")
         assert log.count("truncated") == 1
 
     play(tmp_path, scene, QUICK)
