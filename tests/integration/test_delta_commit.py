@@ -126,7 +126,7 @@ def test_an_old_token_commits_nothing_once_a_later_one_has_the_table(tmp_path: P
     assert table.claim(6, instead_of=5)
     assert (table.holder(), table.last()) == (6, Mark(1, 5)), "and the ledger is as it was"
     _write(table, Mark(2, 5), [2], previous=Mark(1, 5))
-    with pytest.raises(Overtaken, match="token 6, not .*holds"):
+    with pytest.raises(Overtaken, match=r"token 6, not .*holds"):
         table.commit(Mark(2, 5), SCHEMA)
     _write(table, Mark(2, 6), [3], previous=Mark(1, 5))
     table.commit(Mark(2, 6), SCHEMA)
@@ -141,7 +141,7 @@ def test_an_old_token_that_has_read_the_table_already_commits_nothing_either(
     table.commit(Mark(1, 5), SCHEMA)
     _write(table, Mark(2, 5), [2], previous=Mark(1, 5))
     monkeypatch.setattr(Table, "_check_follows", lambda self, mark, last: self.claim(6, instead_of=5))
-    with pytest.raises(Overtaken, match="token 6, not .*holds"):
+    with pytest.raises(Overtaken, match=r"token 6, not .*holds"):
         table.commit(Mark(2, 5), SCHEMA)
     assert _numbers(tmp_path) == [1]
 

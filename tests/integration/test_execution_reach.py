@@ -43,16 +43,16 @@ ANOTHER_USERS = ("setpriv", f"--reuid={NOBODY}", "sleep", "600")
 
 START = """
 import functools, sys
-from node import serving
+from node.app import daemon
 from node.app.config import load
 
-serving.kill_leftovers = functools.partial(serving.kill_leftovers, wait_s=0.2)
+daemon.kill_leftovers = functools.partial(daemon.kill_leftovers, wait_s=0.2)
 try:
-    serving.serve(load({
+    daemon.serve(load({
         "ROTA_NODE": "node-1", "ROTA_MEMBERS": "node-1=127.0.0.1:1:2", "ROTA_DATA": sys.argv[1],
         "ROTA_SECRET": "between members of a test",
     }))
-except serving.CannotStart as error:
+except daemon.CannotStart as error:
     print(error)
 """
 
