@@ -14,8 +14,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
 from hashing.columns import Columns
-from hashing.difference import moves
 from hashing.key import key64
+from hashing.moves import moves
 from hashing.placement import place
 from hashing.view import Slot, Task
 

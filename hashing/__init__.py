@@ -1,1 +1,4 @@
-"""Placement: who owns what. Pure; knows nothing of Raft, HTTP, processes or the clock (DESIGN.md, section 4)."""
+"""Placement: which member owns each task. Pure: no Raft, no HTTP, no processes, no clock.
+
+docs/explanation/placement.md describes the function, which other programs may implement.
+"""

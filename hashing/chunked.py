@@ -1,7 +1,7 @@
-"""Long work of the interpreter's own, cut into pieces: between two of them other threads have their turn.
+"""`list`, `set`, `dict` and `sorted` in chunks, between which other threads can run.
 
-A call such as `list(map(...))` over 100,000 tasks holds the interpreter's lock for tens of milliseconds, whoever waits
-for it: the event loop, the heartbeats.
+A single call such as `list(map(...))` over 100,000 tasks holds the interpreter's lock for tens of milliseconds, and
+delays the event loop and the heartbeats for as long.
 """
 
 from bisect import bisect_left
@@ -13,54 +13,54 @@ T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
 
-PIECE: Final = 8192
+CHUNK: Final = 8192
 SAMPLED: Final = 32
-"""So many of each piece say where all of them are cut."""
+"""The number of samples from each chunk, by which all of them are split."""
 
 
-def list_in_turns(items: Iterable[T]) -> list[T]:
+def list_in_chunks(items: Iterable[T]) -> list[T]:
     """As `list`."""
     made: list[T] = []
     rest = iter(items)
-    while piece := list(islice(rest, PIECE)):
+    while piece := list(islice(rest, CHUNK)):
         made += piece
     return made
 
 
-def set_in_turns(items: Iterable[T]) -> set[T]:
+def set_in_chunks(items: Iterable[T]) -> set[T]:
     """As `set`."""
     made: set[T] = set()
     rest = iter(items)
-    while piece := list(islice(rest, PIECE)):
+    while piece := list(islice(rest, CHUNK)):
         made.update(piece)
     return made
 
 
-def dict_in_turns(items: Iterable[tuple[K, V]]) -> dict[K, V]:
+def dict_in_chunks(items: Iterable[tuple[K, V]]) -> dict[K, V]:
     """As `dict`."""
     made: dict[K, V] = {}
     rest = iter(items)
-    while piece := list(islice(rest, PIECE)):
+    while piece := list(islice(rest, CHUNK)):
         made.update(piece)
     return made
 
 
-def sorted_in_turns(items: Iterable[T], key: Callable[[T], Any] | None = None) -> list[T]:
-    """As `sorted`. Sample sort: sorted pieces are cut at the same values, and what lies between two is sorted together.
+def sorted_in_chunks(items: Iterable[T], key: Callable[[T], Any] | None = None) -> list[T]:
+    """As `sorted`, by sample sort: sorted chunks are split at the same values, and each range is sorted on its own.
 
-    Frazer and McKellar 1970, "Samplesort: A Sampling Approach to Minimal Storage Tree Sorting". To merge the pieces at
-    once, as `sorted` does, took 50 ms for 100,000.
+    Frazer and McKellar 1970, "Samplesort: A Sampling Approach to Minimal Storage Tree Sorting". Merging all chunks in
+    one call, as `sorted` does, took 50 ms for 100,000 items.
 
-    >>> sorted_in_turns("cab"), sorted_in_turns([(1, "b"), (0, "c")], key=lambda pair: pair[0])
+    >>> sorted_in_chunks("cab"), sorted_in_chunks([(1, "b"), (0, "c")], key=lambda pair: pair[0])
     (['a', 'b', 'c'], [(0, 'c'), (1, 'b')])
     """
     pieces: list[list[T]] = []
     rest = iter(items)
-    while piece := list(islice(rest, PIECE)):
+    while piece := list(islice(rest, CHUNK)):
         piece.sort(key=key)
         pieces.append(piece)
     keyed = key or _itself
-    sample = sorted(keyed(item) for piece in pieces for item in piece[:: PIECE // SAMPLED])
+    sample = sorted(keyed(item) for piece in pieces for item in piece[:: CHUNK // SAMPLED])
     made: list[T] = []
     begun = [0] * len(pieces)
     for cut in sample[SAMPLED::SAMPLED]:
@@ -71,7 +71,7 @@ def sorted_in_turns(items: Iterable[T], key: Callable[[T], Any] | None = None) -
 
 
 def _together(pieces: list[list[T]], begun: list[int], ends: list[int], key: Callable[[T], Any] | None) -> list[T]:
-    """What lies in these parts of the pieces, sorted. Those of earlier pieces come first: equals keep their order."""
+    """The items in these ranges of the chunks, sorted. Items of earlier chunks come first, so the sort is stable."""
     made = list(chain.from_iterable(piece[lo:hi] for piece, lo, hi in zip(pieces, begun, ends, strict=True)))
     made.sort(key=key)
     return made

@@ -1,7 +1,6 @@
-"""Tasks as columns: what placing them needs, taken out of them once.
+"""Tasks as columns: the values that placement needs, extracted once and kept from one placement to the next.
 
-Only the members change when one dies, and only a few tasks when a list of them is registered; the
-columns are what can be kept from one placement to the next.
+When a member dies, no task changes; when a list of tasks is registered, only a few do.
 """
 
 from collections.abc import Sequence
@@ -9,28 +8,26 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
-from hashing.chunked import list_in_turns, set_in_turns
+from hashing.chunked import list_in_chunks, set_in_chunks
 from hashing.view import Task
 
 Trait = tuple[str, tuple[tuple[str, str], ...]]
-"""A task's kind and group: all that eligibility depends on, beside the members."""
+"""A task's kind and group: eligibility depends on these and on the members only."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Tasks in the order in which they were registered. A value; its columns are made when first asked for."""
+    """Tasks in the order in which they were registered. A value, whose columns are computed on first use."""
 
     tasks: tuple[Task, ...]
 
     @classmethod
     def of(cls, tasks: "Sequence[Task] | Columns") -> "Columns":
-        """The columns of `tasks`; those that are columns already, as they are."""
+        """The columns of `tasks`; `tasks` itself if it is columns already."""
         return tasks if isinstance(tasks, Columns) else cls(tuple(tasks))
 
     def followed_by(self, tasks: Sequence[Task]) -> "Columns":
-        """The columns of `tasks`. Where those begin with these tasks, as they do after a registration, only the new
-        ones are looked at.
-        """
+        """The columns of `tasks`. Those of tasks that are known already, as after a registration, are kept."""
         known = len(self.tasks)
         whole = Columns(tuple(tasks))
         if whole.tasks[:known] != self.tasks:
@@ -39,7 +36,7 @@ class Columns:
             return self
         more = Columns(whole.tasks[known:])
         pins = [*self.pins, *((known + position, pin) for position, pin in more.pins)]
-        whole.__dict__.update(  # what the cached properties would come to
+        whole.__dict__.update(  # the values that the cached properties would have
             keys=self.keys + more.keys,
             weights=self.weights + more.weights,
             weight=self.weight + more.weight,
@@ -53,27 +50,27 @@ class Columns:
     @cached_property
     def keys(self) -> list[int]:
         """The key64 of each task."""
-        return list_in_turns(map(itemgetter(1), self.tasks))
+        return list_in_chunks(map(itemgetter(1), self.tasks))
 
     @cached_property
     def weights(self) -> list[int]:
         """The weight of each task."""
-        return list_in_turns(map(itemgetter(6), self.tasks))
+        return list_in_chunks(map(itemgetter(6), self.tasks))
 
     @cached_property
     def weight(self) -> int:
-        """The weight of all tasks."""
+        """The total weight of all tasks."""
         return sum(self.weights)
 
     @cached_property
     def traits(self) -> list[Trait]:
         """The kind and group of each task."""
-        return list_in_turns(map(itemgetter(2, 3), self.tasks))
+        return list_in_chunks(map(itemgetter(2, 3), self.tasks))
 
     @cached_property
     def distinct_traits(self) -> frozenset[Trait]:
-        """Each kind and group that occurs."""
-        return frozenset(set_in_turns(map(itemgetter(2, 3), self.tasks)))
+        """The distinct pairs of kind and group."""
+        return frozenset(set_in_chunks(map(itemgetter(2, 3), self.tasks)))
 
     @cached_property
     def pins(self) -> list[tuple[int, str]]:
@@ -83,5 +80,5 @@ class Columns:
     @cached_property
     def incumbents(self) -> list[str | None] | None:
         """The incumbent of each task, or None if no task has one."""
-        column: list[str | None] = list_in_turns(map(itemgetter(5), self.tasks))
+        column: list[str | None] = list_in_chunks(map(itemgetter(5), self.tasks))
         return None if column.count(None) == len(column) else column

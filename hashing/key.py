@@ -1,4 +1,4 @@
-"""What is hashed: a task's key as 64 bits, and the step from one hash to the next (DESIGN.md, section 4)."""
+"""The 64-bit hash of a task's key, and the step from one hash to the next."""
 
 from hashlib import blake2b
 from typing import Final
@@ -9,9 +9,9 @@ MASK64: Final = 0xFFFF_FFFF_FFFF_FFFF
 def key64(text: str) -> int:
     """The 64-bit hash of a task's key, or of its name if it has none.
 
-    The first 8 bytes, big-endian, of BLAKE2b with digest_size=8 over the UTF-8 of `text`. Text is taken as it
-    is: two Unicode spellings of one letter are two keys. Raises `UnicodeEncodeError` for a lone surrogate, which
-    has no UTF-8.
+    The first 8 bytes, big-endian, of BLAKE2b with digest_size=8 over the UTF-8 of `text`. The text is not normalized:
+    two Unicode spellings of one letter are two keys. Raises `UnicodeEncodeError` for a lone surrogate, which has no
+    UTF-8.
 
     >>> hex(key64("orders"))
     '0xd5acebe867b47f4d'

@@ -1,12 +1,12 @@
-"""Who owns each task: the first member in its preference order that has room (DESIGN.md, section 4).
+"""The owner of each task: the first member in its preference order that has room.
 
-Room, exactly and in integers. A member with capacity c may be given load up to
-`share * (1 + slack) = W * c * (1000 + slack_milli) / (C * 1000)`; loads are integers, so the floor of that,
-its *limit*, says the same and is computed once. The other way to have room, that nobody eligible would
-have a smaller (load + w) / capacity, matters only once no eligible member is within its limit: if one is, then
-a member with the smallest quotient is within its own too, since limit / capacity is one number for all of
-them before the floor. So a task goes to the first member of its order within the limit, and failing that to the
-first of those with the smallest quotient.
+Room is computed exactly, in integers. A member with capacity c may have a load of up to
+`share * (1 + slack) = W * c * (1000 + slack_milli) / (C * 1000)`. Loads are integers, so the floor of that, the
+*limit*, is equivalent and is computed once. The second rule of room, that no eligible member would have a smaller
+(load + w) / capacity, matters only if no eligible member is within its limit: if one is, then a member with the
+smallest quotient is within its own too, because limit / capacity is the same number for all of them before the floor.
+So a task goes to the first member of its order that is within its limit, and otherwise to the first of those with the
+smallest quotient.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,21 +24,21 @@ from hashing.view import Slot, Task
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The slot of each task's owner (None: nobody may run it), and the weight given to each slot."""
+    """The slot of each task's owner (None: no member is eligible), and the load of each slot."""
 
     owners: tuple[int | None, ...]
     load: tuple[int, ...]
 
 
 NOBODY = -1
-"""The limit of a slot that may not have a task: no load is within it."""
+"""The limit of a slot that is not eligible: no load is within it."""
 
 
 class _Pool:
-    """The members eligible for tasks of the same traits. `limits` holds one for each slot, `NOBODY` for the others.
+    """The members eligible for tasks of the same traits. `limits` has one limit for each slot, `NOBODY` if ineligible.
 
-    `closed_at` is the smallest weight for which the pool was found to be without room. Loads only grow, so that
-    nothing as heavy need look again.
+    `closed_at` is the smallest weight for which the pool was found to have no room. Loads only grow, so the search need
+    not be repeated for tasks of this weight or more.
     """
 
     __slots__ = ("closed_at", "eligible", "limits")
@@ -50,7 +50,7 @@ class _Pool:
 
 
 class _Placing:
-    """One placement under way: what each slot has been given so far, and may be given."""
+    """A placement in progress: the load of each slot so far, and its limit."""
 
     def __init__(self, slots: Sequence[Slot], columns: Columns, balance_slack_milli: int | None) -> None:
         self.slots = slots
@@ -61,8 +61,8 @@ class _Placing:
         self.pools = self._pools(_limits(slots, columns.weight, balance_slack_milli))
 
     def _pools(self, limits: list[int]) -> dict[Trait, _Pool]:
-        # Traits for which the same members are eligible share a pool: with every member offering
-        # every kind, and no groups, there is one.
+        # Traits with the same eligible members share a pool. If every member offers every kind, and there are no
+        # groups, there is one pool.
         by_eligible: dict[tuple[int, ...], _Pool] = {}
         pools = {}
         for kind, group in self.columns.distinct_traits:
@@ -73,7 +73,7 @@ class _Placing:
         return pools
 
     def pin(self) -> dict[int, int]:
-        """Place the tasks whose pin is eligible, room or not: their positions, and their slots."""
+        """Place the tasks whose pin is eligible, without regard to room; their slots, by position."""
         placed = {}
         for position, member in self.columns.pins:
             task = self.columns.tasks[position]
@@ -84,7 +84,7 @@ class _Placing:
         return placed
 
     def pour(self, columns: Columns) -> list[int | None]:
-        """Place the rest, or all if nothing was pinned, in their order. The loop that has to be quick."""
+        """Place these tasks in their order; their owners. This loop determines the speed of placement."""
         load, owners = self.load, list[int | None]()
         give = owners.append
         firsts = map(jump.hash, columns.keys, repeat(len(self.slots)))
@@ -121,7 +121,7 @@ class _Placing:
         return [None if member is None else self.by_member.get(member) for member in column]
 
     def _within_limit(self, key: int, weight: int, pool: _Pool) -> int | None:
-        # `succession` written out: with one of five members down a fifth of all tasks come through here.
+        # `succession`, inlined for speed: with one of five members down, a fifth of all tasks get here.
         load, limits = self.load, pool.limits
         rest = list(range(len(load)))
         h = key
@@ -162,10 +162,10 @@ def _limits(slots: Sequence[Slot], weight: int, balance_slack_milli: int | None)
 
 
 def place(slots: Sequence[Slot], tasks: Sequence[Task] | Columns, balance_slack_milli: int | None) -> Placement:
-    """The owner of every task. `tasks` are in the order in which they were registered; `balance_slack_milli` is
-    the setting in thousandths, None for no room. A function of its arguments and nothing else.
+    """The owner of every task. `tasks` are in the order in which they were registered; `balance_slack_milli` is the
+    setting `balance_slack` in thousandths, None: room is off. A function of its arguments and nothing else.
 
-    Whoever places the same tasks again, with other members, keeps their `Columns` and passes those.
+    To place the same tasks again with other members, keep their `Columns` and pass those.
     """
     columns = Columns.of(tasks)
     if not slots:
@@ -181,11 +181,11 @@ def place(slots: Sequence[Slot], tasks: Sequence[Task] | Columns, balance_slack_
 
 
 def standbys(slots: Sequence[Slot], task: Task, owner: int | None) -> list[int]:
-    """The slots that stand by for the task while `owner` has it: at most `task.standbys` of them.
+    """The slots of the task's standbys while `owner` has it: at most `task.standbys` of them.
 
-    They are those after the owner in the preference order, and first of all one for each zone that neither the
-    owner nor another standby is in. Members without the label `zone` are in no zone: they come in their turn when
-    no new zone is left. A task without an owner has none.
+    They come after the owner in the preference order: first one in each zone in which neither the owner nor another
+    standby is, then the others in their order. Members without the label `zone` are in no zone. A task without an owner
+    has no standbys.
     """
     if owner is None:
         return []

@@ -1,4 +1,4 @@
-"""Which members may run a task, in which order, and why (DESIGN.md, section 4)."""
+"""Which members may run a task, in which order, and why."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -10,7 +10,7 @@ Verdict = Literal["down", "draining", "vacant", "group", "kind", "full", "chosen
 
 
 class Reason(NamedTuple):
-    """What was found at one step of the walk to a task's owner. `member` is None at a vacant slot."""
+    """The verdict on one member in the walk to a task's owner. `member` is None for a vacant slot."""
 
     member: str | None
     verdict: Verdict
@@ -35,7 +35,7 @@ def seats(slots: Sequence[Slot]) -> dict[str, int]:
 def walk(slots: Sequence[Slot], task: Task) -> Iterator[int | str]:
     """The task's pin, its incumbent, then its succession: each slot once, eligible or not.
 
-    A pin or an incumbent that sits in no slot (it was removed, or has not come yet) is given by its name.
+    A pin or an incumbent that is in no slot (it was removed, or has not joined yet) is given by its id.
     """
     by_member = seats(slots)
     before: list[int | str] = []
@@ -56,10 +56,10 @@ def preference(slots: Sequence[Slot], task: Task) -> list[int]:
 
 
 def because(slots: Sequence[Slot], task: Task, owner: int | None) -> list[Reason]:
-    """Why the member in slot `owner` (as `hashing.placement.place` gave it) has the task: the walk that ends there.
+    """Why the member in slot `owner` (from `hashing.placement.place`) has the task: the verdicts of the walk to it.
 
-    The last verdict is `chosen`. Eligible members before it were `full`; a pin or an incumbent that is no
-    member any more left its slot `vacant`. A task without an owner gives the whole walk.
+    The last verdict is `chosen`. Eligible members before it are `full`; a pin or an incumbent that is not a member
+    (any more) is `vacant`. For a task without an owner it is the whole walk.
     """
     found: list[Reason] = []
     for place in walk(slots, task):

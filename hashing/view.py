@@ -1,8 +1,4 @@
-"""What placement sees of the world: slots with or without a member, and tasks.
-
-Both are plain values. Whoever holds the replicated state builds them; nothing here
-knows where they come from.
-"""
+"""The input of placement: slots, with or without a member, and tasks. Plain values, made from the replicated state."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -16,8 +12,8 @@ NO_LABELS: tuple[tuple[str, str], ...] = ()
 class Slot:
     """One position in the hash space. A vacant slot has `member` None.
 
-    `labels` are sorted pairs; `capacity` is an integer from 1 to 1,000,000; `kinds`
-    are the task kinds that the member offers; `zone` is its label of that name.
+    `labels` are sorted pairs; `capacity` is an integer from 1 to 1,000,000; `kinds` are the kinds that the member
+    offers.
     """
 
     member: str | None
@@ -33,10 +29,10 @@ class Slot:
 
 
 class Task(NamedTuple):
-    """What placement needs to know of one task. `key64` is `hashing.key.key64` of its key or name.
+    """The values of one task that placement needs. `key64` is `hashing.key.key64` of its key or name.
 
-    `incumbent` is the member whose claim was the last one, for sticky tasks only;
-    `group` holds sorted label pairs, all of which a member must have.
+    `group` holds sorted label pairs, all of which a member must have. `incumbent` is, for sticky tasks only, the member
+    that made the last claim.
     """
 
     name: str

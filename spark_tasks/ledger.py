@@ -1,33 +1,33 @@
-"""The ledger of a task in a table: which batches the task has put in, and what each brought, a page a batch."""
+"""The ledger of a task in a table: one page for each batch that the task has committed, with its files and rows."""
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from spark_tasks.durable import sync, sync_names
-from tasks.identity import Facts
+from tasks.fsync import sync, sync_names
+from tasks.source_identity import Facts
 
 
 class LedgerDamaged(Exception):
-    """A page that counts is not there, or cannot be read."""
+    """A page of a committed batch is missing or cannot be read."""
 
 
 @dataclass(frozen=True, order=True)
 class Mark:
-    """A batch that was committed, and the token of the attempt that did."""
+    """A batch, and the token of the attempt that wrote it."""
 
     batch: int
     token: int
 
     @property
     def name(self) -> str:
-        """What its folder and its page are called."""
+        """The name of its folder and of its page."""
         return f"{self.batch:08d}-{self.token}"
 
 
 def named(name: str) -> Mark | None:
-    """The mark of that name; None if it is no mark's.
+    """The mark with that name; None for any other name.
 
     >>> named("00000007-42"), named("part-7")
     (Mark(batch=7, token=42), None)
@@ -38,7 +38,7 @@ def named(name: str) -> Mark | None:
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the ledger. `files` are `(path, size in bytes)`; `disks` tells where local sources lie, by folder."""
+    """A page of the ledger. `files` are `(path, size in bytes)`; `disks` are the identity facts of local folders."""
 
     mark: Mark
     previous: Mark | None
@@ -58,33 +58,33 @@ class Ledger:
         self.folder = table / "_rota" / task
 
     def path(self, mark: Mark) -> Path:
-        """Where the page of that batch is, as the attempt with that token wrote it."""
+        """The path of the page of that batch, as the attempt with that token writes it."""
         return self.folder / f"{mark.name}.json"
 
     def malformed(self, mark: Mark) -> Path:
-        """Where the rows are that were left out of that batch."""
+        """The path of the file that keeps the rows that were skipped in that batch."""
         return self.folder / f"{mark.name}.malformed.jsonl"
 
     def pages(self, last: Mark | None) -> Iterator[Page]:
-        """The pages back from `last`, the newest first. Raises `LedgerDamaged`."""
+        """The pages from `last` backwards. Raises `LedgerDamaged`."""
         while last is not None:
             path = self.path(last)
             try:
                 page = _read(path.read_bytes())
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise LedgerDamaged(
-                    f"the table holds batch {last.batch} of {self.task}, but {path} cannot be read ({error}): "
-                    "which files are in the table is not known. Restore it, or ingest into a new table"
+                    f"the table contains batch {last.batch} of {self.task}, but {path} cannot be read ({error}), so "
+                    "the files that are in the table are not known. Restore this file, or ingest into a new table"
                 ) from None
             yield page
             last = page.previous
 
     def has(self, batch: int) -> bool:
-        """Whether any attempt has written its page of that batch, committed or not."""
+        """Whether any attempt has written a page of that batch, committed or not."""
         return next(self.folder.glob(f"{batch:08d}-*.json"), None) is not None
 
     def write(self, page: Page) -> None:
-        """Put the batch's page in, and on the disk; it counts once the batch is committed."""
+        """Write and sync the batch's page, which becomes valid when the batch is committed."""
         path = self.path(page.mark)
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(".partial")
@@ -104,5 +104,5 @@ def _read(kept: bytes) -> Page:
         rows=value["rows"],
         skipped=value["skipped"],
         files=tuple((path, size) for path, size in value["files"]),
-        disks=value.get("disks", {}),  # pages of before have none
+        disks=value.get("disks", {}),  # older pages have none
     )

@@ -1,8 +1,8 @@
-"""The rows that `malformed: skip` leaves out of a table: kept beside the batch's page, with file, line and text.
+"""The rows that `malformed: skip` leaves out of a table: kept next to the batch's page, with file, line and text.
 
-One JSON object a line: `{"file": ..., "line": 17, "text": ...}`. Spark does not say where in a file a row was, so the
-file is read once more for its lines; `line` is null where none is found (a record over several lines counts as where
-its first line is).
+One JSON object in each line: `{"file": ..., "line": 17, "text": ...}`. Spark does not say at which line of a file a row
+is, so the file is read again to find it; `line` is null if the line is not found. The line of a record of several lines
+is its first.
 """
 
 import json
@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from spark_tasks.durable import sync, sync_names
 from spark_tasks.files import Source
 from spark_tasks.reading import CORRUPT
+from tasks.fsync import sync, sync_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 def texts(rows: "DataFrame") -> dict[Path, list[str]]:
-    """The raw text of each malformed row, by the file that it stands in."""
+    """The raw text of each malformed row, by file."""
     from pyspark.sql import functions as f
 
     found: dict[Path, list[str]] = defaultdict(list)
     bad = rows.filter(f.col(CORRUPT).isNotNull())
-    # Spark refuses to read CSV for this column alone: all others are asked for with it.
+    # Spark refuses to read only this column from CSV, so all others are read with it.
     for row in bad.withColumn(_FILE, f.input_file_name()).toLocalIterator():
         found[Path(unquote(urlsplit(row[_FILE]).path))].append(row[CORRUPT])
     return found
@@ -36,7 +36,7 @@ _FILE = "_rota_file"
 
 
 def keep(path: Path, found: Mapping[Path, Sequence[str]], places: Mapping[Path, Source], within: Path) -> None:
-    """Write the rows to `path`, and see that they are on the disk. `places`: where the batch's files are read from."""
+    """Write the rows to `path`, and sync it. `places` maps the paths that Spark reads to their sources."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as out:
         for place, rows in sorted(found.items()):
@@ -49,7 +49,7 @@ def keep(path: Path, found: Mapping[Path, Sequence[str]], places: Mapping[Path, 
 
 
 def numbered(rows: Sequence[str], lines: Iterable[str]) -> Iterator[tuple[int | None, str]]:
-    """Each row with the number of its line, from 1 on, in the order of the lines; rows that no line has come last.
+    """Each row with its line number, from 1, in the order of the lines; rows that are not found come last.
 
     >>> list(numbered(["x,y,z", "x,y,z", "gone"], ["a,b", "x,y,z", "1,2", "x,y,z"]))
     [(2, 'x,y,z'), (4, 'x,y,z'), (None, 'gone')]

@@ -1,7 +1,7 @@
-"""How Spark reads a batch of files: with one schema, and no row lost without a word.
+"""Reads a batch of files with Spark: with one schema, and without losing a row silently.
 
-A column that a file has and the table has not, or a header in another order, is `SchemaDrift`; a row that does not
-fit the columns is `MalformedRows`, unless the task says to skip those. Both name the file.
+A column that a file has and the table does not, or a header in another order, raises `SchemaDrift`. A row that does not
+fit the columns raises `MalformedRows`, unless the task says to skip such rows. Both name the file.
 """
 
 import re
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 CORRUPT = "_rota_malformed"
-"""The column into which Spark puts a row that it cannot read, while the batch is written."""
+"""The column into which Spark puts the text of a row that it cannot read."""
 
 _BAD_NAME = re.compile(r"[ ,;{}()\n\t=]")
 
@@ -30,7 +30,7 @@ class MalformedRows(Unretryable):
 
 
 class SchemaDrift(Unretryable):
-    """The columns of the files, the table and the task are not the same."""
+    """The columns of the files, the table and the task differ."""
 
 
 class ReadFailed(Exception):
@@ -38,7 +38,7 @@ class ReadFailed(Exception):
 
 
 class BadFile(Exception):
-    """The file at `path` cannot be put into the table; `why` is one of the above, and names it."""
+    """The file at `path` cannot be ingested; `why` is one of the exceptions above, and names the file."""
 
     def __init__(self, path: str, why: Exception) -> None:
         super().__init__(str(why))
@@ -47,30 +47,35 @@ class BadFile(Exception):
 
 
 class Form(BaseModel):
-    """How the files are written."""
+    """The format of the files."""
 
     model_config = ConfigDict(extra="forbid")
 
-    format: Literal["csv", "json"] = Field(description="json: one object a line, unless `multiline`")
+    format: Literal["csv", "json"] = Field(
+        description="The files' format; json: one object in each line, unless `multiline`"
+    )
     header: bool = Field(default=True, description="CSV: the first line of each file names the columns")
-    delimiter: str = Field(default=",", min_length=1, max_length=8, description="CSV: between two fields")
-    null_value: str = Field(default="", max_length=100, description="CSV: the text that means there is no value")
-    multiline: bool = Field(default=False, description="CSV: fields may hold line breaks; JSON: a file is one array")
-    timestamp_format: str | None = Field(default=None, max_length=100, description="As Spark takes it; null: ISO 8601")
+    delimiter: str = Field(default=",", min_length=1, max_length=8, description="CSV: the text between two fields")
+    null_value: str = Field(default="", max_length=100, description="CSV: the text that stands for a missing value")
+    multiline: bool = Field(default=False, description="CSV: fields may contain line breaks; JSON: a file is one array")
+    timestamp_format: str | None = Field(
+        default=None, max_length=100, description="The format of timestamps, in Spark's notation; null: ISO 8601"
+    )
     columns: str | None = Field(
         default=None,
         max_length=20_000,
-        description="The columns as in SQL; null: the table's, or found in the first batch",
+        description="The columns and their types as in SQL; null: those of the table, or inferred from the first batch",
         examples=["flight INT, tailnum STRING, time_hour TIMESTAMP"],
     )
     malformed: Literal["fail", "skip"] = Field(
         default="fail",
-        description="What a row that does not fit the columns does: fail the run, or be left out and counted",
+        description="Whether a row that does not fit the columns fails the run, or is skipped, counted and kept in a "
+        "separate file",
     )
 
 
 def options(form: Form) -> dict[str, Any]:
-    """Spark's options for reading files of that form. Quotes in CSV fields are doubled (RFC 4180)."""
+    """Spark's options for reading files of that format. Quotes in CSV fields are doubled (RFC 4180)."""
     chosen: dict[str, Any] = {"multiLine": form.multiline}
     if form.timestamp_format is not None:
         chosen["timestampFormat"] = form.timestamp_format
@@ -80,15 +85,15 @@ def options(form: Form) -> dict[str, Any]:
 
 
 def infer(spark: "SparkSession", form: Form, places: Sequence[Path]) -> "StructType":
-    """The columns that the files seem to have. Costs a pass over them."""
+    """The columns that Spark infers from the files, in one pass over them."""
     reader = spark.read.options(**options(form), mode="DROPMALFORMED", inferSchema=True)
     return reader.format(form.format).load([for_spark(place) for place in places]).schema
 
 
 def settle(spark: "SparkSession", form: Form, table_json: str | None, places: Sequence[Path]) -> "StructType":
-    """The columns to read and write: the table's, else those the task names, else those of the first batch.
+    """The columns to read and write: the table's, else those the task names, else those inferred from the first batch.
 
-    Raises `SchemaDrift` if table and task disagree, or if no columns can be had that Delta would take.
+    Raises `SchemaDrift` if table and task disagree, or if the columns cannot be inferred or are not valid in Delta.
     """
     from pyspark.sql.types import StructType
 
@@ -103,7 +108,7 @@ def settle(spark: "SparkSession", form: Form, table_json: str | None, places: Se
         return standing
     schema = named if named is not None else infer(spark, form, places)
     if not schema.fields:
-        raise SchemaDrift("the first files hold no rows to find the columns in: name them in `columns`")
+        raise SchemaDrift("the first files have no rows from which to infer the columns: name them in `columns`")
     for name in schema.fieldNames():
         if _BAD_NAME.search(name):
             raise SchemaDrift(f"a Delta table cannot have a column named {name!r}: rename it in the files")
@@ -137,7 +142,7 @@ def _loads(text: str) -> dict[str, Any]:
 
 
 def frame(spark: "SparkSession", form: Form, schema: "StructType", places: Sequence[Path]) -> "DataFrame":
-    """The rows of the files. With `malformed: skip` they have the column `CORRUPT` as well."""
+    """The rows of the files. With `malformed: skip` they have the additional column `CORRUPT`."""
     from pyspark.sql.types import StringType, StructType
 
     reader = spark.read.options(**options(form))
@@ -152,7 +157,7 @@ def frame(spark: "SparkSession", form: Form, schema: "StructType", places: Seque
 
 
 def check_fields(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> None:
-    """Raises `BadFile` if a JSON file has a field that the table has not: Spark would drop it without a word."""
+    """Raise `BadFile` if a JSON file has a field that the table does not have: Spark would silently drop it."""
     if form.format != "json":
         return
     known = set(field_paths(schema.jsonValue()))
@@ -161,12 +166,12 @@ def check_fields(spark: "SparkSession", form: Form, schema: "StructType", places
     for place, source in places.items():
         extra = sorted(set(field_paths(infer(spark, form, [place]).jsonValue())) - known)
         if extra:
-            why = SchemaDrift(f"{source.path} has fields that the table has not: {', '.join(extra)}")
+            why = SchemaDrift(f"{source.path} has fields that the table does not have: {', '.join(extra)}")
             raise BadFile(source.path, why)
 
 
 def field_paths(schema: Any, within: str = "") -> Iterator[str]:
-    """The dotted names of all fields of a schema (as Spark's and Delta's JSON), nested ones too.
+    """The dotted names of all fields of a schema (in Spark's and Delta's JSON form), including nested ones.
 
     >>> list(field_paths({"type": "struct", "fields": [{"name": "a", "type": "long"}]}))
     ['a']
@@ -181,7 +186,7 @@ def field_paths(schema: Any, within: str = "") -> Iterator[str]:
 
 
 def explained(error: Exception, places: Mapping[Path, Source]) -> BadFile | None:
-    """Which file of a batch an error of Spark's is about, and what it means; None if it is about something else."""
+    """The file of a batch that an error of Spark is about, and the reason; None if it is not about a file."""
     messages = list(_messages(error))
     said = "\n".join(messages)
     match = re.search(r"reading file (file:\S+?)\.?(?:\s|$)", said)
@@ -197,7 +202,7 @@ def _fault(name: str, said: str, messages: Sequence[str]) -> Exception:
         header = re.search(r"Header: (.*)\n\s*Schema: (.*)", said)
         if header is None:
             return SchemaDrift(f"{name}: {said}")
-        return SchemaDrift(f"{name}: its header is ({header[1].strip()}), the columns are ({header[2].strip()})")
+        return SchemaDrift(f"{name}: the header is ({header[1].strip()}), the columns are ({header[2].strip()})")
     reason = _first_line(messages[-1])
     if "MALFORMED_RECORD" in said:
         record = next(_first_line(message) for message in messages if "MALFORMED_RECORD" in message)

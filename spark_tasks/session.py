@@ -1,18 +1,18 @@
-"""A Spark session for one attempt: small, on loopback, quiet, and patient.
+"""A Spark session for one attempt: small, on loopback, with few log lines and long timeouts.
 
-The node sets `RUN_SPARK_MASTER` in the worker's environment (from its own `ROTA_SPARK_MASTER`, which workers do
-not inherit); without it the master is `local[*]`. `RUN_SPARK_MEMORY` is the driver's heap, 512m by default.
+`RUN_SPARK_MASTER` in the worker's environment is the node's setting `ROTA_SPARK_MASTER` (see `ENVIRONMENT`); without it
+the master is `local[*]`. `RUN_SPARK_MEMORY` is the driver's heap, 512m by default.
 
-**Patient**: a worker is frozen with SIGSTOP while its member's lease has lapsed, together with its JVM. When it
-is thawed, every timer of Spark's that fell due meanwhile fires at once, so each that could take the pause for a
-dead peer is set far above any pause.
+**Long timeouts**: while its member's lease has lapsed, a worker is frozen with SIGSTOP together with its JVM. When it
+is thawed, every timer of Spark that became due in the meantime fires at once. So each timer that could mistake the
+pause for a dead peer is set far above any pause.
 """
 
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from spark_tasks.java import java_home
 
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER = "RUN_SPARK_MASTER"
-"""The variable of the worker's environment that says which Spark to use."""
+"""The environment variable that names the Spark master."""
 
 MEMORY = "RUN_SPARK_MEMORY"
-"""The variable that says how much heap the driver gets."""
+"""The environment variable that sets the driver's heap."""
+
+ENVIRONMENT: Final[Mapping[str, str]] = {MASTER: "ROTA_SPARK_MASTER"}
+"""The node's settings that a kind on Spark needs (`tasks.kind.Kind`): workers do not inherit ROTA_* variables."""
 
 _LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -34,15 +37,15 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark %p %c{1}: %m%n
 """
 
-_SAID_ELSEWHERE = {
-    # The failure of a job is raised in Python and told there, once and in one line.
+_LOG_LEVELS = {
+    # A job's failure is raised in Python and reported there, in one line.
     "task": ("org.apache.spark.scheduler.TaskSetManager", "off"),
     "executor": ("org.apache.spark.executor.Executor", "off"),
     "writer": ("org.apache.spark.sql.execution.datasources", "off"),
     "write": ("org.apache.spark.internal.io", "off"),
     "native": ("org.apache.hadoop.util.NativeCodeLoader", "error"),
     "address": ("org.apache.spark.util.Utils", "off"),
-    # It warns whenever the process was paused, which is nothing to act on here.
+    # It warns whenever the process was paused, which is normal here.
     "pause": ("org.apache.hadoop.util.JvmPauseMonitor", "error"),
 }
 
@@ -53,7 +56,7 @@ def is_local_master(environ: Mapping[str, str]) -> bool:
 
 
 def settings(environ: Mapping[str, str], scratch: Path, log4j: Path) -> dict[str, str]:
-    """Spark's configuration for an attempt whose folder is `scratch`."""
+    """Spark's configuration for an attempt with the scratch folder `scratch`."""
     master = environ.get(MASTER) or "local[*]"
     temporary = scratch / "tmp"
     chosen = {
@@ -66,15 +69,15 @@ def settings(environ: Mapping[str, str], scratch: Path, log4j: Path) -> dict[str
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # Delta wants instants in microseconds; Spark's default is the older INT96.
+        # Delta needs timestamps in microseconds; Spark's default is the older INT96.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.shuffle.partitions": "8",
-        # A dataset changes by what Delta's log says, never by what a folder happens to hold.
+        # Delta's log says which files belong to a table, so Spark's own commit protocol and markers are not needed.
         "spark.sql.sources.commitProtocolClass": (
             "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
         ),
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-        # Pauses (see above): the peers of a frozen session are frozen with it.
+        # Long timeouts (see above): the peers of a frozen session are frozen with it.
         "spark.network.timeout": "3600s",
         "spark.rpc.askTimeout": "3600s",
         "spark.rpc.lookupTimeout": "3600s",
@@ -91,9 +94,9 @@ def settings(environ: Mapping[str, str], scratch: Path, log4j: Path) -> dict[str
 
 @contextmanager
 def spark_session(app: str, scratch: Path, environ: Mapping[str, str] | None = None) -> "Iterator[SparkSession]":
-    """A session for as long as the block lasts. `scratch` takes all its temporary files.
+    """A session that lasts as long as the block. All its temporary files are in `scratch`.
 
-    Changes this process's environment, which is the worker's own. Raises `java.NoJava`, and what pyspark raises.
+    Changes the environment of this process, which is the worker. Raises `java.NoJava`, and what pyspark raises.
     """
     given = os.environ if environ is None else environ
     log4j = _write_log4j(scratch)
@@ -120,7 +123,7 @@ def spark_session(app: str, scratch: Path, environ: Mapping[str, str] | None = N
 def _write_log4j(scratch: Path) -> Path:
     scratch.mkdir(parents=True, exist_ok=True)
     lines = [_LOG4J]
-    for short, (name, level) in _SAID_ELSEWHERE.items():
+    for short, (name, level) in _LOG_LEVELS.items():
         lines.append(f"logger.{short}.name = {name}\nlogger.{short}.level = {level}\n")
     path = scratch / "log4j2.properties"
     path.write_text("".join(lines), encoding="utf-8")

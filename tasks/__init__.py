@@ -1,1 +1,4 @@
-"""What a task is, and how each kind does its work. Imports neither `node` nor `hashing`."""
+"""Tasks: their definition, their schedules and policies, and the kinds that do their work.
+
+Imports neither `node` nor `hashing`.
+"""

@@ -1,11 +1,11 @@
-"""What tasks on a node may reach: a frozen value that the node's settings make, and pure decisions about it.
+"""What tasks on a node may reach: a frozen value made from the node's settings, and pure decisions about it.
 
-A client that may register tasks names sources and destinations; the node decides which of them it opens. What is the
-node's own (its data folder, its secret and token, the folder of secrets) is never a source or a destination, whatever
-the settings say. Paths here are absolute and resolved: `tasks.opened` does that, where files are opened.
+A client that may register tasks names sources and destinations; the node decides which of them it opens. The node's own
+files (its data folder, its secret and token, the folder of secrets) are never a source or a destination, whatever the
+settings say. Paths here are absolute and resolved: `tasks.file_guard` resolves them where files are opened.
 
-Which hosts a task may name is checked by name. A host that is allowed is trusted: with what it resolves to, and with
-where it redirects to.
+Hosts are checked by name. A host that is allowed is trusted, including the address it resolves to and the redirects it
+sends.
 """
 
 import re
@@ -18,9 +18,9 @@ from tasks.errors import Failed, Unretryable
 Use = Literal["source", "destination"]
 
 NEVER: Final = ("/proc", "/sys", "/dev")
-"""The kernel's file systems: among much else they show the environment and the open files of every process."""
+"""The kernel's file systems. Among other things they show the environment and the open files of every process."""
 
-_ORDINARY: Final = "/dev/shm"  # noqa: S108  files in memory, which anybody may keep there
+_ORDINARY: Final = "/dev/shm"  # noqa: S108  an ordinary file system in memory, for all users
 
 LOCAL: Final = frozenset({"", "file", "local"})
 _SAME: Final = {"s3a": "s3", "gcs": "gs", "az": "abfs", "abfss": "abfs", "ssh": "sftp"}
@@ -49,24 +49,24 @@ OPTIONS: Final[Mapping[str, frozenset[str]]] = {
     "http": _NONE,
     "https": _NONE,
 }
-"""The file systems that tasks may name, and the options of each that are neither a program, a file nor another host.
+"""The file systems that tasks may name, and the options that tasks may set for each.
 
-Others are refused: `key_filename` and `profile` name credentials of the node's user, `connection_string` names a host,
-and a caching or chained file system opens what its options say.
+No option that names a program, a file or another host is among them: `key_filename` and `profile` name credentials of
+the node's user, `connection_string` names a host, and a caching or chained file system opens what its options say.
 """
 
 
 class AccessRefused(Unretryable, Failed):
-    """The node does not allow a task to reach that. Says which setting of which node would."""
+    """The node does not allow a task to reach this. The message names the setting that would allow it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """What tasks on the node `node` may reach. Without arguments: nothing.
 
-    `source_roots` and `destination_roots` are folders; what lies in one of them is allowed. `source_hosts` and
-    `destination_hosts` hold `host`, `host:port`, `*.domain`, `s3://bucket` or `*`. `own` are the node's files and
-    folders. `postgres_bin` is the folder of pg_dump, psql and pg_restore; None: wherever they are found.
+    `source_roots` and `destination_roots` are folders; everything in them is allowed. `source_hosts` and
+    `destination_hosts` hold `host`, `host:port`, `*.domain`, `s3://bucket` or `*`. `own` are the node's own files and
+    folders. `postgres_bin` is the folder of pg_dump, psql and pg_restore; None: they are searched for.
     """
 
     node: str = ""
@@ -78,7 +78,7 @@ class Access:
     postgres_bin: str | None = None
 
     def roots(self, use: Use) -> tuple[str, ...]:
-        """The folders that a source, or a destination, may lie in."""
+        """The folders in which a source, or a destination, may be."""
         return self.source_roots if use == "source" else self.destination_roots
 
     def hosts(self, use: Use) -> tuple[str, ...]:
@@ -88,17 +88,17 @@ class Access:
 
 NOTHING: Final = Access()
 EVERYTHING: Final = Access("", ("/",), ("/",), ("*",), ("*",))
-"""What a process that runs with its caller's rights may reach: the command line, and tests."""
+"""What a process with its caller's rights may reach: the command line, and tests."""
 
 
 def unpacked(value: Mapping[str, Any]) -> Access:
-    """The policy of which `dataclasses.asdict` made `value`, on its way through msgpack or JSON."""
+    """The `Access` from which `dataclasses.asdict` made `value`, which has been through msgpack or JSON."""
     fields: dict[str, Any] = {name: tuple(of) if isinstance(of, list) else of for name, of in value.items()}
     return Access(**fields)
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Whether `path` is `folder`, or in it. Both are absolute and normal.
+    """Whether `path` is `folder` or is in it. Both are absolute and normalized.
 
     >>> is_within("/srv/a", "/srv"), is_within("/srv", "/srv"), is_within("/srv2", "/srv"), is_within("/x", "/")
     (True, True, False, True)
@@ -107,17 +107,16 @@ def is_within(path: str, folder: str) -> bool:
 
 
 def is_own(access: Access, path: str) -> bool:
-    """Whether the resolved `path` is the node's own, or the kernel's."""
-    return any(is_within(path, own) for own in access.own) or _is_kernel_s(path)
+    """Whether the resolved `path` belongs to the node itself or to the kernel."""
+    return any(is_within(path, own) for own in access.own) or _is_kernels(path)
 
 
-def _is_kernel_s(path: str) -> bool:
+def _is_kernels(path: str) -> bool:
     return any(is_within(path, never) for never in NEVER) and not is_within(path, _ORDINARY)
 
 
 def check_path(access: Access, use: Use, path: str, named: str = "") -> None:
-    """Raises `AccessRefused` unless the resolved `path` may be a source or destination. `named` is how the task names
-    it.
+    """Raise `AccessRefused` unless the resolved `path` may be a source or destination. `named` is the task's own text.
 
     >>> check_path(Access("node-1", source_roots=("/srv",)), "source", "/etc/shadow")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -125,17 +124,17 @@ def check_path(access: Access, use: Use, path: str, named: str = "") -> None:
     """
     shown = path if named in ("", path) else f"{named} (which is {path})"
     if is_own(access, path):
-        whose = "the kernel's" if _is_kernel_s(path) else f"{_name(access)}'s own"
-        raise AccessRefused(f"{shown} is {whose}, and never a {use}: no setting allows it")
+        whose = "the kernel's" if _is_kernels(path) else f"{_name(access)}'s own"
+        raise AccessRefused(f"{shown} is {whose}, and is never a {use}: no setting allows it")
     roots = access.roots(use)
     if not any(is_within(path, root) for root in roots):
         raise AccessRefused(_refusal(access, use, shown, roots, "ROOTS", f"{path}, or a folder above it,"))
 
 
 def addresses(url: str, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Where a remote file system is: `host:port` (`host` where the port is not known), or `s3://bucket`.
+    """The addresses of a remote file system: `host:port` (`host` if the port is not known), or `s3://bucket`.
 
-    `options` are fsspec's, secrets resolved. Raises `ValueError` for what does not say where it is.
+    `options` are fsspec's, secrets resolved. Raises `ValueError` if `url` and `options` name no address.
 
     >>> addresses("s3://backups/rota", {}), addresses("s3a://backups", {"endpoint_url": "http://10.0.0.9:9000"})
     (('s3://backups',), ('10.0.0.9:9000',))
@@ -168,14 +167,14 @@ def addresses(url: str, options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def check_address(access: Access, use: Use, address: str, named: str) -> None:
-    """Raises `AccessRefused` unless a source or destination may be at `address`, as `addresses` names it."""
+    """Raise `AccessRefused` unless a source or destination may be at `address` (one of `addresses`)."""
     if not any(_allows(entry, address) for entry in access.hosts(use)):
         shown = f"{named}, at {address}" if address not in named else named
         raise AccessRefused(_refusal(access, use, shown, access.hosts(use), "HOSTS", address))
 
 
 def check_options(url: str, options: Mapping[str, Any]) -> None:
-    """Raises `ValueError` for an option that a task may not set. Looks at names alone, but for Google's `token`."""
+    """Raise `ValueError` for an option that a task may not set. Checks names only, except for Google's `token`."""
     protocol = url.partition("://")[0] if "://" in url else ""
     protocol = "" if protocol in LOCAL else _SAME.get(protocol, protocol)
     known = OPTIONS.get(protocol, _NONE)
@@ -187,29 +186,31 @@ def check_options(url: str, options: Mapping[str, Any]) -> None:
         )
     token = options.get("token")
     if protocol == "gs" and token is not None and token not in ("anon", "cloud", "google_default"):
-        raise ValueError("the `token` of gs:// is 'anon', 'cloud' or 'google_default': another names a file")
+        raise ValueError("the `token` of gs:// must be 'anon', 'cloud' or 'google_default': other values name a file")
 
 
 def check_protocol(url: str) -> str:
-    """The protocol of `url`, which tasks may name. Raises `ValueError`.
+    """The protocol of `url`, in its common name; '' for a local path. Raises `ValueError` if tasks may not name it.
 
     >>> check_protocol("s3a://bucket/x"), check_protocol("/srv")
     ('s3', '')
     """
     if "::" in url:
-        raise ValueError("'::' puts one file system before another: give the URL of the one that has the files")
+        raise ValueError("'::' chains file systems: give the URL of the file system that has the files")
     protocol = url.partition("://")[0] if "://" in url else ""
     if protocol in LOCAL:
         return ""
     protocol = _SAME.get(protocol, protocol)
     if protocol not in OPTIONS:
         may = ", ".join(sorted(f"{name}://" for name in OPTIONS if name not in ("", "memory")))
-        raise ValueError(f"{url.partition('://')[0]}:// is no file system that a task may name: a path, or {may}")
+        raise ValueError(
+            f"{url.partition('://')[0]}:// is not a file system that a task may name: give a path, or {may}"
+        )
     return protocol
 
 
 def postgres_address(host: str, port: str) -> str:
-    """A PostgreSQL server's address as `check_address` takes it; a Unix socket's is `localhost`.
+    """A PostgreSQL server's address, as `check_address` takes it; `localhost` for a Unix socket.
 
     >>> postgres_address("DB.internal", "5432"), postgres_address("/run/postgresql", ""), postgres_address("::1", "")
     ('db.internal:5432', 'localhost', '[::1]:5432')
@@ -234,13 +235,13 @@ def parse_hosts(text: str) -> tuple[str, ...]:
             bucket = bucket.rstrip("/")
             if scheme not in _BUCKETS or not bucket or "/" in bucket:
                 raise ValueError(
-                    f"{entry!r} is no bucket: write s3://BUCKET (or gs://, abfs://), and for other servers HOST"
+                    f"{entry!r} is not a bucket: write s3://BUCKET (or gs://, abfs://), or HOST for another server"
                 )
             entries.append(f"{scheme}://{bucket}")
         elif entry == "*" or _ENTRY.fullmatch(entry):
             entries.append(entry.lower())
         else:
-            raise ValueError(f"{entry!r} is no host: write HOST, HOST:PORT, *.DOMAIN, s3://BUCKET or *")
+            raise ValueError(f"{entry!r} is not a host: write HOST, HOST:PORT, *.DOMAIN, s3://BUCKET or *")
     return tuple(entries)
 
 
@@ -267,21 +268,21 @@ def _allows(entry: str, address: str) -> bool:
 
 
 def _port(given: Any) -> str | None:
-    """The option `port` as it is given, so that a secret in its place is one that can be blotted out.
+    """The option `port` as it was given, so that a secret in its place can be redacted.
 
-    Raises `ValueError`, which does not repeat it.
+    Raises `ValueError`, which does not repeat the value.
     """
     if given is None or re.fullmatch(r"[1-9][0-9]{0,4}", str(given)):
         return None if given is None else str(given)
-    raise ValueError("`port` is a number from 1 to 65535, without zeros before it")
+    raise ValueError("`port` must be a number from 1 to 65535 without leading zeros")
 
 
 def _host_of(url: str, standard: int | None, port: Any) -> str:
-    """The `host:port` that a URL names, as every library reads it. Raises `ValueError`."""
+    """The `host:port` that a URL names, if every library reads it the same way. Raises `ValueError`."""
     authority = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
-        raise ValueError(f"{url} names no host, or not in a way that every library reads alike")
+        raise ValueError(f"{url} does not name a host in a way that every library reads the same")
     given = match["port"] or port or standard
     return match["host"].lower() + (f":{int(given)}" if given else "")
 
@@ -295,5 +296,5 @@ def _refusal(access: Access, use: Use, what: str, allowed: tuple[str, ...], kind
     names = f"names {', '.join(allowed)}" if allowed else "is not set"
     return (
         f"{what}: {_name(access)} allows no such {use}: {setting} there {names}. Add {add} to it and restart the node, "
-        "or have the task run on a node that allows it (`group`, `pin`)"
+        "or run the task on a node that allows it (`group`, `pin`)"
     )

@@ -1,6 +1,7 @@
-"""The kind `command`: any program. What it prints goes to the attempt's log.
+"""The kind `command`: runs any program. Its output goes to the attempt's log.
 
-Off unless the member's configuration allows it (`ROTA_ALLOW_COMMAND`): a task of this kind runs as the node.
+A member offers this kind only if its configuration allows it (`ROTA_ALLOW_COMMAND`), since the program runs as the
+node's own user.
 """
 
 import logging
@@ -16,15 +17,21 @@ from tasks.command_ctx import VARIABLES, CommandCtx
 from tasks.kind import Context, Failed
 from tasks.secret import Reference
 
-LOOK_S: Final = 0.2
-"""How often a running command is looked at for whether it should end. Its own end is noticed at once."""
+CHECK_S: Final = 0.2
+"""How often a running command checks whether it should stop. The end of its process is noticed at once."""
+
+RESULT: Final = {
+    "exit_code": "0",
+    "...": "what the program passed to `rota ctx result`",
+}
+"""The fields of a run's result, for the reference."""
 
 _Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 
 
 def _free(name: str) -> str:
     if name in VARIABLES:
-        raise ValueError("is set by Rota, for each attempt: give this variable another name")
+        raise ValueError("is set by Rota for each attempt: give this variable another name")
     return name
 
 
@@ -36,31 +43,41 @@ class CommandFailed(Failed):
 
 
 class CommandParams(BaseModel):
-    """What to run. `env` is added to the member's own variables, of which ROTA_* is never handed on.
+    """The program to run. It inherits the node's environment variables, except for the node's ROTA_*.
 
-    Which run it is, and where `rota ctx` finds it, are variables too (`tasks.command_ctx.VARIABLES`); `env` may not
-    set those.
+    Rota sets variables that name the run (`tasks.command_ctx.VARIABLES`); `env` may not set those.
     """
 
     model_config = ConfigDict(extra="forbid")
 
-    argv: Annotated[list[_Text], Field(min_length=1, max_length=10_000, examples=[["pg_dump", "--version"]])]
-    env: dict[_Variable, _Text | Reference] = {}
+    argv: Annotated[
+        list[_Text],
+        Field(
+            min_length=1,
+            max_length=10_000,
+            description="The program and its arguments; no shell is involved",
+            examples=[["pg_dump", "--version"]],
+        ),
+    ]
+    env: dict[_Variable, _Text | Reference] = Field(
+        default={}, description="Variables to add to the node's own; a value may be a reference to a secret"
+    )
     cwd: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$")] | None = Field(
-        default=None, description="The folder to run in; null: one of the attempt's own, removed when it ends"
+        default=None,
+        description="The folder to run in; null: the attempt's scratch folder, which is removed at its end",
     )
 
 
 class Command:
     """Runs a program. Exit code 0 is success; SIGTERM to its process group asks it to stop.
 
-    What it left by `rota ctx result` is the run's result, beside `exit_code`.
+    What the program passed to `rota ctx result` is the run's result, with `exit_code` added.
     """
 
     Params = CommandParams
 
     def run(self, ctx: Context[CommandParams]) -> dict[str, Any]:
-        """Run the program to its end. Result: `{"exit_code": 0}`, and what the program left.
+        """Run the program to its end. Result: `{"exit_code": 0}`, and what the program passed to `rota ctx result`.
 
         Raises `CommandFailed` and `MissingSecret`.
         """
@@ -70,7 +87,7 @@ class Command:
         try:
             with CommandCtx(ctx) as seen:
                 try:
-                    # A group of its own, so that asking it to stop does not stop this worker too.
+                    # In its own process group, so that a signal to the group does not stop this worker.
                     process = subprocess.Popen(
                         params.argv,
                         cwd=params.cwd if params.cwd is not None else ctx.scratch,
@@ -83,7 +100,9 @@ class Command:
                     raise CommandFailed(f"cannot start {program!r}: {missing}") from None
                 code = _wait(process, ctx)
         except OSError as error:
-            raise CommandFailed(f"cannot prepare what {program!r} sees of its run: {error}") from None
+            raise CommandFailed(
+                f"cannot prepare the files and the socket of {program!r} for its run: {error}"
+            ) from None
         if code != 0:
             raise CommandFailed(f"{program!r} {_ended(code)}")
         return {**seen.result, "exit_code": 0}
@@ -94,13 +113,13 @@ def _inherited() -> dict[str, str]:
 
 
 def _wait(process: subprocess.Popen[bytes], ctx: Context[CommandParams]) -> int:
-    """The exit code, negative for a signal. Passes a request to stop on as SIGTERM, once."""
+    """The exit code, negative for a signal. Passes a request to stop on as one SIGTERM."""
     asked = False
     pidfd = os.pidfd_open(process.pid)
     try:
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
-        while not poll.poll(None if asked else LOOK_S * 1000):
+        while not poll.poll(None if asked else CHECK_S * 1000):
             if ctx.cancelled and not asked:
                 asked = True
                 _terminate(process.pid, ctx.log)
@@ -110,13 +129,13 @@ def _wait(process: subprocess.Popen[bytes], ctx: Context[CommandParams]) -> int:
 
 
 def _terminate(group: int, log: logging.Logger) -> None:
-    log.info("asked to stop: SIGTERM to the command's process group")
+    log.info("asked to stop: sending SIGTERM to the command's process group")
     try:
         os.killpg(group, signal.SIGTERM)
     except ProcessLookupError:
-        log.info("it had ended already")
+        log.info("the command had already ended")
     except PermissionError:
-        log.warning("it may not be signalled: it runs as another user")
+        log.warning("the command cannot be signalled: it runs as another user")
 
 
 def _ended(code: int) -> str:

@@ -1,9 +1,10 @@
 """What a command sees of its own run: variables, its last checkpoint as a file, and a socket for `rota ctx`.
 
-The socket speaks for the attempt's `Context`, so that whatever a command starts can save a checkpoint, say how far it
-is and leave a result: a shell, a subshell, a child that has closed its descriptors. One request a connection: JSON,
-ended by the end of what is sent; one answer, `{"code": "ok" | "fenced" | "refused", "detail": ..., "value": ...}`.
-All of it lies in the attempt's scratch folder, in `.rota`, which only the node's user may enter, and goes with it.
+Through the socket any process that the command starts (a shell, a subshell, a child that has closed its descriptors)
+can save a checkpoint, report progress and leave a result. A connection carries one request, JSON until the end of the
+stream, and one answer, `{"code": "ok" | "fenced" | "refused", "detail": ..., "value": ...}`. The files and the socket
+are in `.rota` in the attempt's scratch folder. Only the node's user may enter it, and it is removed with the scratch
+folder.
 """
 
 import json
@@ -33,21 +34,21 @@ VARIABLES: Final = (
     "ROTA_CHECKPOINT_FILE",
     SOCKET,
 )
-"""What a command is given, and what a task's own `env` may not set."""
+"""The variables that Rota sets for a command, and that a task's own `env` may not set."""
 
 REQUEST_BYTES_MAX: Final = 1024 * 1024
-"""A checkpoint of 64 KiB, packed, is no longer as JSON, however it is written."""
+"""No checkpoint of 64 KiB as msgpack is longer than this as JSON, however it is escaped."""
 
-SPEAK_S: Final = 30.0
-"""How long a connection may take to say what it wants, and to take the answer."""
+REQUEST_S: Final = 30.0
+"""The timeout for reading a request, and for writing its answer."""
 
-AGAIN_S: Final = 0.1
+RETRY_S: Final = 0.1
 
 Answer = dict[str, Any]
 
 
 class CommandCtx:
-    """One attempt's socket and files, from `__enter__` to `__exit__`. `result` is what was left as the run's result."""
+    """One attempt's socket and files, from `__enter__` to `__exit__`. `result` is what `rota ctx result` has set."""
 
     def __init__(self, ctx: Context[Any]) -> None:
         self._ctx = ctx
@@ -62,7 +63,7 @@ class CommandCtx:
         self.result: dict[str, Any] = {}
 
     def __enter__(self) -> "CommandCtx":
-        """Make the files and serve the socket. Raises `OSError`."""
+        """Make the files, and serve the socket in a thread. Raises `OSError`."""
         self._folder.mkdir(mode=0o700)
         if self._ctx.checkpoint is not None:
             self._last = _json(self._ctx.checkpoint) + "\n"
@@ -71,7 +72,7 @@ class CommandCtx:
         try:
             self._socket = _bound(self._listening, self._folder)
         except OSError:
-            # Not every file system takes sockets: not those that are shared with another machine, or with a host.
+            # Some file systems have no sockets, for example network mounts and folders shared with a virtual machine.
             self._elsewhere = Path(tempfile.mkdtemp(prefix="rota-ctx-"))
             self._socket = _bound(self._listening, self._elsewhere)
         self._listening.listen(128)
@@ -79,7 +80,7 @@ class CommandCtx:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Hear nobody any more."""
+        """Stop serving the socket."""
         self._closed.set()
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -87,7 +88,7 @@ class CommandCtx:
             shutil.rmtree(self._elsewhere, ignore_errors=True)
 
     def environment(self, own: Mapping[str, str]) -> dict[str, str]:
-        """The command's variables: `own`, those of its run, and `rota` first in its PATH."""
+        """The command's variables: `own`, those of its run, and a PATH that begins with the folder of `rota`."""
         path = own.get("PATH", os.defpath)
         return {
             **own,
@@ -109,18 +110,18 @@ class CommandCtx:
             except (OSError, RuntimeError) as error:
                 if self._closed.is_set():
                     return
-                # No descriptor or no thread is free at the moment: whoever calls waits, or is told so.
-                self._ctx.log.warning("rota ctx: a call cannot be answered now: %s", error)
-                self._closed.wait(AGAIN_S)
+                # No descriptor or no thread is free at the moment. The caller waits in the socket's backlog.
+                self._ctx.log.warning("rota ctx: a call cannot be answered now: %s; retrying", error)
+                self._closed.wait(RETRY_S)
 
     def _hear(self, end: socket.socket) -> None:
         with end:
-            end.settimeout(SPEAK_S)
+            end.settimeout(REQUEST_S)
             try:
                 answer = self._answer(_request(end))
                 end.sendall(json.dumps(answer).encode())
             except OSError as error:
-                self._ctx.log.debug("rota ctx: a caller is gone: %s", error)
+                self._ctx.log.debug("rota ctx: the connection to a caller failed: %s", error)
 
     def _answer(self, request: Any) -> Answer:
         try:
@@ -145,33 +146,33 @@ class CommandCtx:
         return {"code": "ok"}
 
     def _save(self, value: Any) -> None:
-        with self._changing:  # so that the file holds what was committed last
+        with self._changing:  # so that the file holds the checkpoint that was committed last
             self._ctx.save_checkpoint(value)
             self._last = _json(value) + "\n"
             try:
                 self._write_checkpoint()
             except OSError as error:
-                self._ctx.log.warning("the checkpoint is committed; its file cannot be written: %s", error)
+                self._ctx.log.warning("the checkpoint is committed, but its file cannot be written: %s", error)
 
     def _leave(self, value: dict[str, Any]) -> None:
         with self._changing:
             result = {**self.result, **value}
-            msgpack.packb(result)  # as what is replicated: it raises for an integer beyond 64 bits
+            msgpack.packb(result)  # results are replicated as msgpack, which raises for an integer beyond 64 bits
             size_bytes = len(json.dumps(result, ensure_ascii=False).encode())
             if size_bytes > RESULT_BYTES_MAX:
-                raise ValueError(f"a result of {size_bytes} bytes of JSON: {RESULT_BYTES_MAX} at most")
+                raise ValueError(f"the result has {size_bytes} bytes of JSON; {RESULT_BYTES_MAX} at most are allowed")
             self.result = result
 
     def _write_checkpoint(self) -> None:
-        """An empty file says that there is no checkpoint. Raises `OSError`."""
+        """Write the checkpoint's file; it is empty if there is no checkpoint. Raises `OSError`."""
         fresh = self._checkpoint.with_suffix(".new")
         fresh.write_text(self._last)
         fresh.replace(self._checkpoint)
 
 
 def _bound(listening: socket.socket, folder: Path) -> Path:
-    """The socket, bound in a folder that only this user may enter. Raises `OSError`."""
-    # Through a descriptor of the folder: a socket's path has 107 bytes at most, and a run's scratch may have more.
+    """Bind `listening` in a folder that only this user may enter; the socket's path. Raises `OSError`."""
+    # Through a descriptor of the folder: a socket's path has 107 bytes at most, and a scratch folder's may be longer.
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
         listening.bind(f"/proc/self/fd/{descriptor}/ctx")
@@ -202,12 +203,12 @@ def _json(value: Any) -> str:
 
 
 def _make_program(folder: Path) -> None:
-    """Put the node's own `rota` into `folder`, isolated from what the task's variables tell Python."""
+    """Put a `rota` into `folder` that runs the node's own installation, whatever PYTHON* variables the task sets."""
     folder.mkdir()
     program = folder / "rota"
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -m node.cli.entry "$@"\n')
     program.chmod(0o700)
     installed = Path(sys.executable).with_name("rota")
-    if not os.access(program, os.X_OK) and installed.exists():  # nothing is executed where the data folder is mounted
+    if not os.access(program, os.X_OK) and installed.exists():  # the data folder is mounted noexec
         program.unlink()
         program.symlink_to(installed)

@@ -1,12 +1,11 @@
 """Cron lines and the calendar: what can be due, and when. Times are microseconds since the Unix epoch, UTC.
 
-Cron lines are read by cronsim, which follows Debian's cron where the clocks change:
+Cron lines are read by cronsim, which follows Debian's cron when the clocks change:
 
-- A line of five fields at fixed times (neither minute nor hour begins with `*`) goes by the wall clock. A
-  time that the clocks jump over is due at the first minute after the jump; a time that comes twice is due
-  once, the first time.
-- Any other line (`*/5 * * * *`, `0 * * * *`, six fields) goes by the time that passes: nothing is due in an
-  hour that does not exist, and an hour that comes twice is served twice.
+- A line of five fields at fixed times (neither minute nor hour begins with `*`) follows the wall clock. A time that the
+  clocks skip is due at the first minute after the change; a time that comes twice is due once, the first time.
+- Any other line (`*/5 * * * *`, `0 * * * *`, six fields) follows elapsed time: nothing is due in an hour that does not
+  exist, and an hour that comes twice has its due times twice.
 """
 
 from collections.abc import Iterator
@@ -30,22 +29,22 @@ NAMED: Final[dict[str, str]] = {
 """The names that cron knows for common lines (crontab(5)); `@reboot` has no meaning in a cluster."""
 
 LAST_FIRE_US: Final = 253_370_764_800_000_000
-"""The beginning of the year 9999: what is due later has no place in the calendar for a second attempt."""
+"""The beginning of the year 9999. After it, the calendar has no room for the time of a second attempt."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _CHECKED_FROM_US: Final = 946_684_800_000_000
-"""2000-01-01: a line that is not due in the fifty years from here (cronsim's horizon) never is. A 29 February
-on a given day of the week comes every 28 years, or 40 where the turn of a century is no leap year."""
+"""2000-01-01. A line that is not due in the fifty years after it (cronsim's horizon) is never due: a 29 February on a
+given day of the week comes every 28 years, or after 40 years around a century that is not a leap year."""
 
 
 def at_us_of(at: datetime) -> int:
-    """A moment as microseconds since the epoch."""
+    """`at` (aware) in microseconds since the epoch."""
     return (at - _EPOCH) // _MICROSECOND
 
 
 def check_at(at: datetime) -> None:
-    """Raise `ValueError`, with a sentence for people, if nothing can be due so late.
+    """Raise `ValueError`, with a sentence for users, if `at` is too late to be a due time.
 
     >>> check_at(datetime(9999, 1, 1, 0, 0, 1, tzinfo=UTC))
     Traceback (most recent call last):
@@ -56,13 +55,13 @@ def check_at(at: datetime) -> None:
 
 
 def check_timezone(name: str) -> None:
-    """Raise `ValueError`, with a sentence for people, unless `name` is a time zone of the IANA database."""
+    """Raise `ValueError`, with a sentence for users, unless `name` is a time zone of the IANA database."""
     _zone(name)
 
 
 @lru_cache(maxsize=4096)
 def check_cron(line: str, timezone: str) -> None:
-    """Raise `ValueError`, with a sentence for people, unless `line` can be read and is due some day.
+    """Raise `ValueError`, with a sentence for users, unless `line` parses and has a due time.
 
     >>> check_cron("0 0 30 2 *", "UTC")
     Traceback (most recent call last):
@@ -80,7 +79,7 @@ def check_cron(line: str, timezone: str) -> None:
 
 @lru_cache(maxsize=4096)
 def unreadable_line(line: str, timezone: str) -> str | None:
-    """Why `line` cannot be read on this machine; None: it can be."""
+    """Why `line` cannot be read on this machine; None if it can be."""
     try:
         CronSim(_expression(line), _aware(_CHECKED_FROM_US, _zone(timezone)))
     except (ValueError, CronSimError) as error:
@@ -89,9 +88,9 @@ def unreadable_line(line: str, timezone: str) -> str | None:
 
 
 class CronLine:
-    """A cron line that remembers the last gap between two due times it has found.
+    """A cron line that caches the last interval between two due times.
 
-    All times in that gap have the same next due time, so that ten thousand tasks on one line cost one search.
+    All times in that interval have the same next due time, so that ten thousand tasks on one line cost one search.
     """
 
     def __init__(self, line: str, timezone: str) -> None:
@@ -129,7 +128,7 @@ def cron_times(line: str, timezone: str, after_us: int) -> Iterator[int]:
         last_us = after_us
         for due in times:
             due_us = (due.astimezone(UTC) - _EPOCH) // _MICROSECOND
-            # Begun within an hour that comes twice, cronsim first gives that hour's first passing, which is over.
+            # From a start in the second pass of an hour that comes twice, cronsim first gives times of the first pass.
             if due_us > last_us:
                 yield due_us
                 last_us = due_us
@@ -139,7 +138,7 @@ def cron_times(line: str, timezone: str, after_us: int) -> Iterator[int]:
 
 def _aware(at_us: int, zone: ZoneInfo) -> datetime:
     moment = _EPOCH + timedelta(microseconds=at_us)
-    # cronsim leaves out its care for daylight saving only where it is given UTC itself.
+    # cronsim skips its daylight-saving rules only for the UTC object itself.
     return moment if zone.key == "UTC" else moment.astimezone(zone)
 
 
@@ -155,7 +154,7 @@ def _expression(line: str) -> str:
 
 
 def _complaint(line: str, expression: str) -> str:
-    """What is wrong with a line that cronsim refused, in words."""
+    """What is wrong with a line that cronsim refused, as a sentence."""
     fields = expression.upper().split()
     if len(fields) not in (5, 6):
         return (
@@ -187,5 +186,5 @@ def _zone(name: str) -> ZoneInfo:
 
 @lru_cache(maxsize=1)
 def _zone_names() -> frozenset[str]:
-    """The names in the tzdata package: what every member has, whatever its machine has besides ("localtime")."""
+    """The names in the tzdata package, which every member has. A machine may know others, such as "localtime"."""
     return frozenset(resources.files("tzdata").joinpath("zones").read_text("utf-8").split())

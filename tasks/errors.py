@@ -1,8 +1,8 @@
-"""How an attempt ends that does not succeed, by name: raised by a kind, or at it by its context."""
+"""The exceptions that end an attempt: raised by a kind, or by the context that a kind calls."""
 
 
 class Fenced(Exception):
-    """The attempt's token is no longer the run's: another member has taken the work over. Stop."""
+    """The attempt's token is no longer the run's current one: another attempt has taken the run over. Stop."""
 
 
 class MissingSecret(Exception):
@@ -10,8 +10,8 @@ class MissingSecret(Exception):
 
 
 class Failed(Exception):
-    """Raised by a kind where its message says all: a failure like any other, but the log has no traceback of it."""
+    """Raised by a kind if the message says everything. The attempt fails, and its log has no traceback."""
 
 
 class Unretryable(Exception):
-    """Raised by a kind where another attempt would fail the same way. The run fails at once."""
+    """Raised by a kind if another attempt would fail the same way. The run fails without retries."""

@@ -1,7 +1,7 @@
-"""What a kind of task is, and what it is given when it runs.
+"""A kind of task, and what it is given when it runs.
 
-A kind is a class, found by the entry-point group `rota.kinds`, with a pydantic model for its
-params and one method. It inherits from nothing of ours:
+A kind is a class with a pydantic model for its params and one method. It is found by the entry-point group
+`rota.kinds`, and needs no base class:
 
     class Greet:
         class Params(BaseModel):
@@ -25,18 +25,18 @@ from tasks.errors import Failed, Fenced, MissingSecret, Unretryable
 __all__ = ["RESULT_BYTES_MAX", "Context", "Failed", "Fenced", "Kind", "MissingSecret", "Unretryable"]
 
 RESULT_BYTES_MAX: Final = 64 * 1024
-"""What `run` returns is no longer than that, as JSON in UTF-8."""
+"""The size limit of what `run` returns, as JSON in UTF-8."""
 
 P_contra = TypeVar("P_contra", bound=BaseModel, contravariant=True)
 P_co = TypeVar("P_co", bound=BaseModel, covariant=True)
 
 
 class Context(Protocol[P_co]):
-    """What an attempt sees of the cluster. One object, alive as long as the attempt."""
+    """What an attempt sees of the cluster: one object for the whole attempt."""
 
     @property
     def params(self) -> P_co:
-        """The task's params, checked by the kind's model, secrets still references."""
+        """The task's params, checked by the kind's model. Secrets are references."""
 
     @property
     def task(self) -> str:
@@ -48,75 +48,77 @@ class Context(Protocol[P_co]):
 
     @property
     def run_id(self) -> str:
-        """The run, opaque; the same for every attempt at it."""
+        """The run's id. It is opaque, and the same for every attempt at the run."""
 
     @property
     def attempt(self) -> int:
-        """1 for the first try at this run, and so on."""
+        """The number of this attempt at the run, from 1."""
 
     @property
     def token(self) -> int:
-        """The fencing number of this attempt's claim: greater than that of every claim before it."""
+        """The fencing token of this attempt's claim: greater than that of every claim before it."""
 
     @property
     def fire_at(self) -> datetime:
-        """The time for which the run was due (aware, UTC)."""
+        """The time at which the run was due (aware, UTC)."""
 
     @property
     def checkpoint(self) -> Any:
-        """What the last committed `save_checkpoint` of this run was given, or None."""
+        """The value of the run's last committed checkpoint; None if there is none."""
 
     def save_checkpoint(self, value: Any) -> None:
-        """Commit `value` (anything msgpack takes, 64 KiB packed at most) as the place to resume from.
+        """Commit `value` as the point to resume from: anything that msgpack can pack, 64 KiB packed at most.
 
-        Returns when a majority has it. Raises `Fenced` if another attempt has taken the run over, and
-        `ValueError` if the value is too large.
+        Returns when a majority has it. Raises `Fenced` if another attempt has taken the run over, and `ValueError` if
+        the value is too large or contains a secret's value.
         """
 
     def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
-        """Say how far the work is. Cheap; call it as often as you like."""
+        """Report how far the work is. Cheap: call it as often as you like."""
 
     @property
     def log(self) -> logging.Logger:
-        """Writes to the attempt's log, as do standard output and standard error."""
+        """A logger that writes to the attempt's log. Standard output and standard error go there too."""
 
     @property
     def scratch(self) -> Path:
-        """A folder of this attempt's own, removed when it ends."""
+        """This attempt's scratch folder. It is removed when the attempt ends."""
 
     def secret(self, reference: Any) -> str:
         """The value of a reference `{"secret": name}` or `{"env": NAME}`; a plain name means `secret`.
 
-        Raises `MissingSecret`. The value is blotted out of the log.
+        Raises `MissingSecret`. The value is redacted from the log.
         """
 
     @property
     def access(self) -> Access:
-        """What tasks may reach on this member: see `tasks.access`, and `tasks.opened.Guard`, which enforces it.
+        """What tasks may reach on this member: see `tasks.access`, and `tasks.file_guard.FileGuard`, which enforces it.
 
-        A kind that opens files or speaks to hosts that its params name asks it first.
+        A kind checks the files and hosts that its params name against it before it opens them.
         """
 
     @property
     def cancelled(self) -> bool:
-        """True once the attempt should come to an end: cancelled, out of time, or handed over."""
+        """True once the attempt should stop: it was cancelled, has timed out, or is handed over."""
 
 
 class Kind(Protocol[P_contra]):
-    """A kind of task. `Params` checks what a user registers; `run` does one attempt's work.
+    """A kind of task. `Params` checks what a user registers; `run` does the work of one attempt.
 
-    A kind that needs packages which not every member has may name them in `requires`, a tuple of module names:
-    members without them do not offer it.
+    Optional attributes of the class:
 
-    A kind whose params may name data on a member's own disk may say so by a static method `local_data(params)`: the
-    names of the fields (such as `source`) that do, unless the params say that all members see the same there. A task
-    with such fields is taken only if its group binds it to one member (`group: {node: ID}`).
+    - `requires`: a tuple of module names. Members that cannot import them do not offer the kind.
+    - `environment`: a mapping from a variable's name to a setting's name, such as `{"RUN_ENGINE": "ROTA_ENGINE"}`.
+      Workers do not inherit the node's ROTA_* variables; a setting that is named here is put into the worker's
+      environment under the variable's name, if it is set. A kind cannot ask for the node's own settings.
+    - `local_data(params)`: a static method that returns the names of the params (such as `source`) that are on a
+      member's own disk, unless the params say that all members see the same data there. A task with such params is
+      accepted only if its group binds it to one member (`group: {node: ID}`).
+    - `reaches(params, task)`: a static method that returns a `tasks.reach.Reach` for each path or host that the params
+      name. A client that registers a task is warned of those that the answering node would refuse.
 
-    A kind whose params name paths or hosts may say so by a static method `reaches(params, task)`: a `tasks.reach.Reach`
-    for each. Whoever registers a task is warned then of what the node that answers would refuse.
-
-    `run` returns a small dict of figures and artifact URLs (JSON types), or None. Any exception is a
-    failed attempt; `Unretryable` and `MissingSecret` fail the run at once.
+    `run` returns a small dict of figures and artifact URLs (JSON types), or None. Any exception fails the attempt;
+    `Unretryable` and `MissingSecret` fail the run without retries.
     """
 
     Params: ClassVar[type[BaseModel]]

@@ -1,43 +1,49 @@
-"""Finding kinds: by the entry-point group `rota.kinds`, in whatever package they come."""
+"""The installed kinds: found by the entry-point group `rota.kinds`, in any package, and loaded."""
 
 import importlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
 from tasks.access import Access
-from tasks.fields import FieldError, field_errors
+from tasks.field_errors import FieldError, field_errors
 from tasks.kind import Kind
 from tasks.reach import refusals
 
 GROUP = "rota.kinds"
 
 UNBOUND: Final = (
-    "is on a node's own disk, where another node has other data at the same path: bind the task to the node that has "
-    "it (group: {node: ID}; a pin is only a preference), or set `shared: true` if all nodes see the same data there"
+    "is on a node's own disk, and another node has other data at the same path: bind the task to the node that has "
+    "the data (group: {node: ID}; a pin is only a preference), or set `shared: true` if all nodes see the same data "
+    "there"
 )
-"""What is wrong with params that name a member's own data in a task that any member may run."""
+"""The error for params that name data on a member's own disk, in a task that any member may run."""
 
 
 class KindError(Exception):
-    """A kind cannot be used: it is not there, does not import, is not one, or two packages claim its name."""
+    """A kind cannot be used: it is not installed, does not load, is not a kind, or two packages have its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindEntry:
-    """An installed kind: its name, and where it is (`module:Class`)."""
+    """An installed kind: its name, and its class as `module:Class`.
+
+    `environment` are the settings that the kind asks for, by variable (`tasks.kind.Kind`). It is known once the kind is
+    loaded, and empty before.
+    """
 
     name: str
     target: str
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def installed(points: Iterable[EntryPoint] | None = None) -> dict[str, KindEntry]:
-    """The kinds that are installed here, by name, without importing any of them.
+    """The kinds that are installed here, by name. None of them is imported.
 
-    Raises `KindError` if two packages offer different kinds under one name: members would not agree on it.
+    Raises `KindError` if two packages offer different kinds under one name.
     """
     found: dict[str, KindEntry] = {}
     for point in entry_points(group=GROUP) if points is None else points:
@@ -52,7 +58,7 @@ def installed(points: Iterable[EntryPoint] | None = None) -> dict[str, KindEntry
 
 
 def load(target: str) -> type[Kind[Any]]:
-    """Import the kind at `module:Class`. Raises `KindError`, which says what is wrong with it."""
+    """Import the kind at `module:Class`. Raises `KindError`."""
     module_name, _, class_name = target.partition(":")
     if not module_name or not class_name:
         raise KindError(f"{target!r} is not module:Class")
@@ -61,7 +67,7 @@ def load(target: str) -> type[Kind[Any]]:
         for name in class_name.split("."):
             kind = getattr(kind, name)
     except Exception as error:
-        # A user's module may raise anything while it is imported; whatever it is, the kind is not usable here.
+        # A module may raise any exception while it is imported. Whatever it is, the kind is not usable here.
         raise KindError(f"the kind at {target} cannot be loaded: {type(error).__name__}: {error}") from error
     params = getattr(kind, "Params", None)
     if not (isinstance(params, type) and issubclass(params, BaseModel)):
@@ -71,17 +77,33 @@ def load(target: str) -> type[Kind[Any]]:
     return kind
 
 
+def environment_of(kind: type[Any]) -> dict[str, str]:
+    """The settings that a kind (as `load` gave it) asks for, by variable (`tasks.kind.Kind`)."""
+    return dict(getattr(kind, "environment", {}))
+
+
+def settings_asked_for(entries: Iterable[KindEntry]) -> frozenset[str]:
+    """The names of all settings that these kinds ask for. Loads them; a kind that does not load asks for none."""
+    found: set[str] = set()
+    for entry in entries:
+        try:
+            found.update(environment_of(load(entry.target)).values())
+        except KindError:
+            continue  # a node that offers kinds logs why this one does not load
+    return frozenset(found)
+
+
 def params_schema(kind: type[Any]) -> dict[str, Any]:
-    """The JSON schema of what a user registers as `params` for a kind (as `load` gave it)."""
+    """The JSON schema of the params of a kind (as `load` gave it)."""
     schema: dict[str, Any] = kind.Params.model_json_schema()
     return schema
 
 
 def check_params(kind: type[Any], params: Mapping[str, Any], *, bound: bool) -> list[FieldError]:
-    """What is wrong with `params`, field by field; nothing if they are valid.
+    """What is wrong with `params`, field by field; an empty list if they are valid.
 
-    `bound`: whether the task may run on one member only. Unless it is, the kind's `local_data` (see `tasks.kind.Kind`)
-    names the fields that would be another machine's data on another member.
+    `bound`: the task may run on one member only. If it is not bound, the params that the kind's `local_data` names (see
+    `tasks.kind.Kind`) are errors too: on another member they would be other data.
     """
     try:
         valid = kind.Params.model_validate(dict(params))
@@ -94,6 +116,6 @@ def check_params(kind: type[Any], params: Mapping[str, Any], *, bound: bool) -> 
 
 
 def refused(kind: type[Any], params: Mapping[str, Any], task: str, access: Access) -> list[str]:
-    """What of `params`, which are valid, a node with `access` would refuse, as far as the kind's `reaches` tells."""
+    """The paths and hosts in the valid `params` that a node with `access` would refuse, as far as `reaches` says."""
     reaches = getattr(kind, "reaches", None)
     return [] if reaches is None else refusals(access, reaches(kind.Params.model_validate(dict(params)), task))

@@ -1,6 +1,6 @@
-"""What a task's policies say: another attempt or not, which occurrences to run and which to pass over.
+"""A task's policies: whether to retry, and which due occurrences to run, to queue or to skip.
 
-Pure: due times, counts and `now` in, a decision out. DESIGN.md, section 8.
+Pure: due times, counts and `now` in, a decision out.
 """
 
 from collections.abc import Sequence
@@ -15,20 +15,20 @@ Overlap = Literal["skip", "queue", "replace", "allow"]
 CatchUp = Literal["skip", "latest", "all"]
 
 KEPT: Final = 100
-"""`queue` and `catch_up: all` keep this many waiting runs of a task at the most."""
+"""The most waiting runs that `queue` and `catch_up: all` keep for a task."""
 
 LATENESS_S: Final = 10.0
-"""`catch_up: skip` still runs what is late by no more than this, or by a little more than a failover takes.
+"""`catch_up: skip` still runs an occurrence that is late by at most this, or by a little more than a failover takes.
 
-That is 6 s at the worst (section 7), unless leases are longer than by default: so the loss of one member does not make
-a task miss its time, and a cluster that stood still does.
+A failover takes at most 6 s with the default leases (docs/explanation/execution.md). So the loss of one member does not
+make a task miss its time, and an outage of the whole cluster does.
 """
 
 _BEYOND_LEASES_S: Final = 6.5
 
 
 def lateness_s(lapse_s: float) -> float:
-    """What counts as late under `catch_up: skip`, where it takes `lapse_s` until a silent member's leases are over.
+    """The lateness in seconds that `catch_up: skip` allows, if a silent member's leases lapse after `lapse_s`.
 
     >>> lateness_s(3.5), lateness_s(60.0)
     (10.0, 66.5)
@@ -37,7 +37,7 @@ def lateness_s(lapse_s: float) -> float:
 
 
 def retry_after_s(retry: "Retry", failures: int) -> float | None:
-    """How long a run waits after its `failures`-th failed attempt, in seconds; None: it has failed for good.
+    """The pause in seconds after the `failures`-th failed attempt of a run; None: no retry, the run has failed.
 
     >>> from tasks.spec import Retry
     >>> [retry_after_s(Retry(attempts=4, backoff_s=10, factor=5, max_s=60), n) for n in (1, 2, 3, 4)]
@@ -46,7 +46,7 @@ def retry_after_s(retry: "Retry", failures: int) -> float | None:
     if failures >= retry.attempts:
         return None
     if retry.backoff_s == 0:
-        return 0.0  # however large the factor has grown
+        return 0.0  # not 0 * infinity
     try:
         growing_s = retry.backoff_s * retry.factor ** (failures - 1)
     except OverflowError:
@@ -55,9 +55,9 @@ def retry_after_s(retry: "Retry", failures: int) -> float | None:
 
 
 def after_orphaning(failover: "Failover", orphanings: int) -> Literal["orphaned", "abandoned"]:
-    """What a run becomes when its attempt is lost for the `orphanings`-th time.
+    """The state of a run after it was orphaned for the `orphanings`-th time.
 
-    After `max` orphaned attempts it is abandoned; a `max` of 0 or 1 allows none to be taken over.
+    After `max` orphaned attempts it is abandoned; with a `max` of 0 or 1 no attempt is taken over.
     """
     if failover.resume == "abandon" or orphanings >= failover.max:
         return "abandoned"
@@ -65,24 +65,24 @@ def after_orphaning(failover: "Failover", orphanings: int) -> Literal["orphaned"
 
 
 def rest_s(retry: "Retry", last: "RunState | None") -> float:
-    """How long a continuous task rests before its next run begins, given how its last one ended.
+    """The pause in seconds before the next run of a continuous task, after its last run ended in the state `last`.
 
-    After a failure as long as before a first retry: what fails at once would otherwise be begun without pause.
+    After a failure it is the pause before a first retry: a task that fails at once would otherwise restart without end.
     """
     return retry.backoff_s if last in ("failed", "timed_out", "abandoned") else 0.0
 
 
 def room_for_another(overlap: Overlap, active: int) -> bool:
-    """Whether a run may begin beside `active` others of its task that are held or orphaned."""
+    """Whether a run may begin while `active` other runs of its task are held or orphaned."""
     return overlap == "allow" or active == 0
 
 
 @dataclass(frozen=True, slots=True)
 class DuePlan:
-    """What becomes of a task's due occurrences, in the order of time: the first part is missed or skipped, then
-    some are kept waiting, or one is claimed. At most one of `enqueue` and `claim` is given.
+    """What to do with a task's due occurrences, oldest first: the first ones are missed or skipped, then some are
+    queued or one is claimed. At most one of `enqueue` and `claim` is given.
 
-    `replace`: what is active must be cancelled first; the claim follows when it has ended.
+    `replace`: the active run must be cancelled first; the claim follows when it has ended.
     """
 
     missed: tuple[int, ...] = ()
@@ -95,9 +95,9 @@ class DuePlan:
 def settle(
     overlap: Overlap, catch_up: CatchUp, due_us: Sequence[int], *, more: bool, active: int, waiting: int, late_us: int
 ) -> DuePlan:
-    """Decide what to do with the occurrences `due_us` of a task, all due by now and none dealt with, oldest first.
+    """Decide what to do with the unhandled occurrences `due_us` of a task, all due by now, oldest first.
 
-    `more` says that still later ones are due besides; then more than `KEPT` must be given. `active` counts the
+    `more` says that later ones are due as well; then more than `KEPT` must be given. `active` counts the
     task's active runs of any kind, `waiting` those of them that wait. What was due before `late_us` is late: the
     cluster stood still, or it has waited for something other than an active run or a place. What the verdict leaves
     unsaid is to be asked again afterwards.
@@ -146,7 +146,7 @@ def _each(overlap: Overlap, due_us: Sequence[int], more: bool, active: int, wait
 
 
 def _queue(due_us: Sequence[int], waiting: int) -> DuePlan:
-    """Keep as many as there are places for, the newest ones; the others find the queue full."""
+    """Queue the newest occurrences, as many as there are free places, and skip the others."""
     places = max(0, KEPT - waiting)
     full = len(due_us) - places
     if full > 0:

@@ -1,6 +1,6 @@
-"""What a task's params name outside of it, and what a node would refuse of that (pure).
+"""The paths and hosts that a task's params name, and which of them a node would refuse (pure).
 
-Paths are taken by their letters: links are followed where the work is done (`tasks.opened`), and there it is decided.
+Paths are compared as text. Links are followed, and access is decided, where the work is done (`tasks.file_guard`).
 """
 
 import posixpath
@@ -10,13 +10,13 @@ from typing import Any, Final, NamedTuple
 from tasks.access import Access, AccessRefused, Use, addresses, check_address, check_path
 
 _WHERE: Final = frozenset({"endpoint_url", "account_name", "account_host", "port"})
-"""fsspec's options that say where a file system is."""
+"""fsspec's options that name the address of a file system."""
 
 
 class Reach(NamedTuple):
     """A field of params, such as `source`, that names a `path` on the node, or servers and buckets at `addresses`.
 
-    `named` is what stands in the field; addresses are as `tasks.access.addresses` gives them.
+    `named` is the field's text; addresses are as `tasks.access.addresses` gives them.
     """
 
     field: str
@@ -27,7 +27,7 @@ class Reach(NamedTuple):
 
 
 def remote(field: str, use: Use, url: str, options: Mapping[str, Any]) -> Reach:
-    """The file system of an fsspec URL. Nothing is known of where it is if a secret says so, or the URL does not.
+    """The file system at an fsspec URL. Its `addresses` are empty if a secret or an invalid URL hides them.
 
     >>> remote("destination", "destination", "s3://backups/rota", {"key": object()}).addresses
     ('s3://backups',)
@@ -41,11 +41,11 @@ def remote(field: str, use: Use, url: str, options: Mapping[str, Any]) -> Reach:
     try:
         return Reach(field, use, url, addresses=addresses(url, options))
     except ValueError:
-        return Reach(field, use, url)  # the attempt says what is wrong with it
+        return Reach(field, use, url)  # the attempt reports what is wrong with the URL
 
 
 def refusals(access: Access, reaches: Iterable[Reach]) -> list[str]:
-    """A sentence for each field of which a node with `access` would refuse something.
+    """A sentence for each path or host that a node with `access` would refuse.
 
     >>> refusals(Access("node-1", source_roots=("/srv",)), [Reach("source", "source", "/srv/../etc", "/srv/../etc")])
     ... # doctest: +ELLIPSIS

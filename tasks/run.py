@@ -1,7 +1,7 @@
-"""The life of a run: its states, and the one table of what may follow what.
+"""The states of a run, and the one table of transitions between them.
 
-A run is one occurrence of a task. `node.state.apply` makes the changes of `TRANSITIONS` and no others: the tests and
-the simulation hold it to that. The picture in ARCHITECTURE.md is drawn from it.
+A run is one occurrence of a task. `node.state.apply` makes the transitions in `TRANSITIONS` and no others, which the
+tests and the simulation check. The picture in ARCHITECTURE.md is drawn from this table.
 """
 
 from typing import Final, Literal
@@ -21,22 +21,22 @@ RunState = Literal[
 ]
 
 ACTIVE: Final[frozenset[RunState]] = frozenset({"claimed", "running", "waiting", "orphaned"})
-"""A run in one of these is kept in the replicated state."""
+"""A run in one of these states is kept in the replicated state."""
 
 HELD: Final[frozenset[RunState]] = frozenset({"claimed", "running"})
-"""A run in one of these belongs to a member, which holds its current token."""
+"""A run in one of these states belongs to a member, which holds its current token."""
 
 FINAL: Final[frozenset[RunState]] = frozenset(
     {"succeeded", "failed", "cancelled", "timed_out", "abandoned", "skipped", "missed"}
 )
-"""A run in one of these is history."""
+"""A run in one of these states has ended, and is kept in the history only."""
 
 TRANSITIONS: Final[dict[RunState | None, frozenset[RunState]]] = {
-    # None is "not there yet": an occurrence is claimed as it falls due, or waits
-    # (started by hand, or queued behind another), or is recorded as not run.
+    # None: the run does not exist yet. An occurrence is claimed when it is due, or waits (started by hand, or queued
+    # behind another run), or is recorded as not run.
     None: frozenset({"claimed", "waiting", "skipped", "missed"}),
     "waiting": frozenset({"claimed", "cancelled"}),
-    # A word of the end may come before the word that the work began.
+    # The report that an attempt has ended may come before the report that it has started.
     "claimed": frozenset(
         {"running", "succeeded", "failed", "cancelled", "timed_out", "waiting", "orphaned", "abandoned"}
     ),
@@ -50,13 +50,13 @@ TRANSITIONS: Final[dict[RunState | None, frozenset[RunState]]] = {
     "skipped": frozenset(),
     "missed": frozenset(),
 }
-"""`failed -> waiting -> claimed` of a retry appears here as `running -> waiting`: the attempt
-failed, the run waits for its next one. An attempt that a member gives back unstarted, and one that
-a continuous task's holder hands over, lead to `waiting` too."""
+"""A retry is `running -> waiting`: the attempt has failed, and the run waits for its next attempt. An attempt that a
+member gives back without having started it, and one that the holder of a continuous task hands over, lead to `waiting`
+too."""
 
 
 def may_follow(before: RunState | None, after: RunState) -> bool:
-    """Whether a run in state `before` (None: not there yet) may go to state `after`.
+    """Whether a run in state `before` (None: it does not exist yet) may change to state `after`.
 
     >>> may_follow("claimed", "running"), may_follow("succeeded", "running")
     (True, False)

@@ -9,9 +9,9 @@ from tasks.spec import At, Continuous, Cron, Every, Schedule
 def occurrences(schedule: Schedule | None, since_us: int, after_us: int) -> Iterator[int]:
     """The due times of `schedule` that are later than both `since_us` and `after_us`, in order; often without end.
 
-    `since_us` is what the schedule counts from (the registration, the last change or the resumption): an
-    `at` that is not later is never due. A continuous schedule has one occurrence, `since_us` itself, unless
-    `after_us` says that it has been dealt with; `since_us` moves when its run has ended.
+    `since_us` is the time from which the schedule counts (the registration, the last change or the resumption): an
+    `at` that is not later is never due. A continuous schedule has one occurrence, `since_us` itself, unless `after_us`
+    is not before it, which means that it has been handled; `since_us` moves when a run has ended.
     """
     start_us = max(since_us, after_us)
     match schedule:
@@ -35,7 +35,7 @@ def occurrences(schedule: Schedule | None, since_us: int, after_us: int) -> Iter
 
 
 def next_due_us(schedule: Schedule | None, since_us: int, after_us: int) -> int | None:
-    """The first of `occurrences`, or None where there is none. Cheap where many tasks share a cron line.
+    """The first of `occurrences`; None if there is none. Cheap for many tasks with the same cron line.
 
     >>> next_due_us(Every(every_s=300), since_us=7, after_us=300_000_007)
     600000007
@@ -48,10 +48,10 @@ def next_due_us(schedule: Schedule | None, since_us: int, after_us: int) -> int 
 
 
 def unreadable(schedule: Schedule | None) -> str | None:
-    """Why the due times of a schedule that was accepted cannot be worked out on this machine; None: they can be.
+    """Why the due times of an accepted schedule cannot be computed on this machine; None if they can be.
 
-    It then has none here. Which time zones there are depends on the tzdata that a machine has, and a task may have
-    been accepted by one with another.
+    Such a schedule has no due times here. Time zones depend on a machine's version of tzdata, and another member with
+    another version may have accepted the task.
 
     >>> unreadable(Cron.model_construct(cron="0 3 * * *", timezone="Mars/Olympus"))
     "'Mars/Olympus' is not a time zone of the IANA database, such as Europe/Paris or UTC"

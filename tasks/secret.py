@@ -1,8 +1,8 @@
-"""Secrets: references in params, their values on the member that runs, and blotting values out of text.
+"""Secrets: references in params, their values on the member that runs the attempt, and redaction of values from text.
 
-A reference is `{"secret": "pg_password"}`, a file in the member's secrets folder, or `{"env": "PGPASSWORD"}`,
-a variable that the member's configuration lists. Only references are registered, replicated and shown; the
-value is read where the work is done (DESIGN.md, section 8).
+A reference is `{"secret": "pg_password"}`, a file in the member's secrets folder, or `{"env": "PGPASSWORD"}`, a
+variable that the member's configuration lists. Only references are registered, replicated and shown; the value is read
+where the work is done.
 """
 
 import hmac
@@ -21,41 +21,41 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from tasks.access import is_within
 from tasks.errors import MissingSecret
-from tasks.opened import identities, identity, path_of
+from tasks.file_guard import file_id, file_ids, path_of
 
 VALUE_BYTES_MAX: Final = 64 * 1024
 LINE_BYTES_MIN: Final = 16
-"""Shorter lines of a secret of several lines may stand elsewhere by chance, and are blotted with the others only."""
+"""Lines of a multi-line secret are redacted one by one from this size on. A shorter line may occur by chance."""
 
-BLOT: Final = b"[secret]"
+REDACTED: Final = b"[secret]"
 _HEAD_BYTES: Final = 32
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}")
 
 
 class SecretFile(BaseModel):
-    """`{"secret": name}`: the content of a file in the member's secrets folder, less a closing newline."""
+    """`{"secret": name}`: the content of a file in the member's secrets folder, without the newline at its end."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     secret: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}$")]
 
 
 class SecretEnv(BaseModel):
-    """`{"env": NAME}`: a variable of the member's environment that its configuration allows; never ROTA_*."""
+    """`{"env": NAME}`: a variable of the member's environment that ROTA_ENV_ALLOW lists; never ROTA_*."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")]
 
 
 Reference = SecretFile | SecretEnv
-"""What a kind's params model has where a secret is meant."""
+"""The type of a secret in a kind's params."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodesOwn:
-    """What no reference resolves to: the node's secret and token.
+    """The node's secret and token, to which no reference may resolve.
 
-    `files` hold them, `data` is the node's data folder. `marks` are keyed hashes of the values, made with `key`: who
-    resolves references needs to know the values again, and not to have them.
+    `files` hold them, `data` is the node's data folder. `marks` are keyed hashes of the values, made with `key`: the
+    process that resolves references can recognize the values without having them.
     """
 
     files: tuple[str, ...] = ()
@@ -72,11 +72,12 @@ class NodesOwn:
 
 
 def mark(value: str, key: bytes) -> bytes:
-    """A keyed hash of a value, to know it by."""
+    """A keyed hash of a value."""
     return hmac.digest(key, value.encode("utf-8", "surrogateescape"), "sha256")
 
 
 NOBODYS: Final = NodesOwn()
+"""For a process without a node: the command line, and tests."""
 
 
 def resolve(
@@ -86,10 +87,10 @@ def resolve(
     environ: Mapping[str, str],
     own: NodesOwn = NOBODYS,
 ) -> str:
-    """The value of `reference`: a `Reference`, the dict that stands for one, or a name (a file's).
+    """The value of `reference`: a `Reference`, its dict form, or the name of a file.
 
-    Raises `MissingSecret`, which says where the value was looked for and never holds one; also for what is the node's
-    `own`, by whatever name.
+    Raises `MissingSecret`, also if the value is the node's `own` secret or token under another name. The message says
+    where the value was searched for, and never contains a value.
     """
     match reference:
         case SecretFile(secret=name) | {"secret": str(name)}:
@@ -99,7 +100,7 @@ def resolve(
         case str(name):
             value, shown = _from_file(name, secrets_dir, own), f"secret {name!r}"
         case _:
-            raise MissingSecret('a reference to a secret is {"secret": NAME} or {"env": NAME}')
+            raise MissingSecret('a reference to a secret must be {"secret": NAME} or {"env": NAME}')
     if own.is_value(value):
         raise MissingSecret(f"{shown} {_OWN}")
     return value
@@ -110,10 +111,10 @@ _OWN: Final = "is the node's own secret or token, which is never handed to a tas
 
 def _from_file(name: str, secrets_dir: Path, own: NodesOwn) -> str:
     if not _FILE_NAME.fullmatch(name):
-        raise MissingSecret(f"{name!r} cannot name a secret: letters, digits, '.', '_' and '-' only")
+        raise MissingSecret(f"{name!r} is not the name of a secret: use letters, digits, '.', '_' and '-' only")
     path = secrets_dir / name
     try:
-        # Without blocking: opening a named pipe would wait for whoever writes to it.
+        # Without blocking: opening a named pipe would wait for a writer.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             if _is_own(file.fileno(), secrets_dir, own):
                 raise MissingSecret(f"secret {name!r} {_OWN}")
@@ -130,7 +131,7 @@ def _from_file(name: str, secrets_dir: Path, own: NodesOwn) -> str:
 
 def _is_own(descriptor: int, secrets_dir: Path, own: NodesOwn) -> bool:
     """Whether an open file is the node's own: by its inode, so by every link, and by where it lies."""
-    if identity(os.fstat(descriptor)) in identities(own.files):
+    if file_id(os.fstat(descriptor)) in file_ids(own.files):
         return True
     path, data, folder = path_of(descriptor), os.path.realpath(own.data), os.path.realpath(secrets_dir)
     # The folder of secrets may lie in the data folder; what is in it is not the node's data.
@@ -139,7 +140,7 @@ def _is_own(descriptor: int, secrets_dir: Path, own: NodesOwn) -> bool:
 
 def _from_env(name: str, env_allow: Collection[str], environ: Mapping[str, str]) -> str:
     if name.startswith("ROTA_"):
-        raise MissingSecret(f"variable {name!r}: ROTA_* is the node's own and is never handed to a task")
+        raise MissingSecret(f"variable {name!r}: ROTA_* variables belong to the node and are never handed to a task")
     if name not in env_allow:
         raise MissingSecret(f"variable {name!r} is not listed in ROTA_ENV_ALLOW on this member")
     if name not in environ:
@@ -153,11 +154,11 @@ def _from_env(name: str, env_allow: Collection[str], environ: Mapping[str, str])
 
 
 def spellings(value: str) -> frozenset[bytes]:
-    """The ways in which `value` is likely to be printed: as it is, in a URL, in JSON, in a Python literal, on one line;
-    and in small or in capital letters, as a name of a host is.
+    """The forms in which `value` is likely to be printed: as it is, in a URL, in JSON, in a Python literal, on one
+    line, and in lower or upper case, as the name of a host is.
 
-    Of a value of several lines each line too that has `LINE_BYTES_MIN` bytes or more: what prints it line by line may
-    put something before each, and a shorter line (`}`, `-----`) may be anybody's.
+    Of a multi-line value also each line of `LINE_BYTES_MIN` bytes or more: a program that prints it line by line may
+    put a prefix before each. A shorter line (`}`, `-----`) may be ordinary text.
     """
     if not value:
         return frozenset()
@@ -180,7 +181,7 @@ def _bytes(text: str) -> bytes:
 
 
 class Redactor:
-    """Blots the values it has been told out of a stream of bytes, also where a value spans two pieces.
+    """Redacts values from a stream of bytes, also a value that spans two pieces.
 
     >>> redactor = Redactor()
     >>> redactor.learn("hunter2")
@@ -197,7 +198,7 @@ class Redactor:
         self._held = b""
 
     def learn(self, value: str) -> None:
-        """From now on `value` is blotted out, in each of its `spellings`."""
+        """From now on redact `value`, in each of its `spellings`."""
         self._spellings |= spellings(value)
         self._sorted = sorted(self._spellings)
         self._first_bytes = frozenset(spelling[0] for spelling in self._spellings)
@@ -205,57 +206,57 @@ class Redactor:
         self._pattern = re.compile(_any_of(self._sorted)) if self._sorted else None
 
     def feed(self, piece: bytes) -> bytes:
-        """What may be shown of the stream now that `piece` has come. A possible beginning of a value is held back."""
+        """The part of the stream that may be shown after `piece`. A possible beginning of a value is held back."""
         if self._pattern is None:
             return piece
         data = self._held + piece
         shown: list[bytes] = []
         at = 0
         cut = self._beginning_of_value(data)
-        # A match that touches the part held back might have grown longer: only what is before the cut is settled.
+        # A match that reaches into the part that is held back may become longer: only matches before the cut are final.
         for match in self._pattern.finditer(data):
             if match.start() >= cut:
                 break
-            shown += [data[at : match.start()], BLOT]
+            shown += [data[at : match.start()], REDACTED]
             at = match.end()
         cut = max(cut, at)
         self._held = data[cut:]
         return b"".join([*shown, data[at:cut]])
 
     def rest(self) -> bytes:
-        """What was held back, once the stream has ended."""
+        """The part that was held back, redacted; for the end of the stream."""
         held, self._held = self._held, b""
-        return self.blot(held)
+        return self.redact(held)
 
-    def blot(self, data: bytes) -> bytes:
-        """`data`, which stands for itself, without the values."""
-        return data if self._pattern is None else self._pattern.sub(BLOT, data)
+    def redact(self, data: bytes) -> bytes:
+        """`data`, a whole text, with the values redacted."""
+        return data if self._pattern is None else self._pattern.sub(REDACTED, data)
 
-    def blot_text(self, text: str) -> str:
-        """`text` without the values."""
-        return self.blot(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+    def redact_text(self, text: str) -> str:
+        """`text` with the values redacted."""
+        return self.redact(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
     def holds(self, data: bytes, size_min: int = 1) -> bool:
-        """Whether one of the values, of `size_min` bytes or more, stands in `data`."""
+        """Whether `data` contains one of the values that have `size_min` bytes or more."""
         return any(len(spelling) >= size_min and spelling in data for spelling in self._spellings)
 
     def _beginning_of_value(self, data: bytes) -> int:
-        """Where the longest end of `data` begins that a longer value begins with; its length where there is none."""
+        """The start of the longest suffix of `data` that is a proper prefix of a value; `len(data)` without one."""
         for at in range(max(0, len(data) - self._longest + 1), len(data)):
             if data[at] in self._first_bytes and self._begins(data[at : at + _HEAD_BYTES]) and self._begins(data[at:]):
                 return at
         return len(data)
 
     def _begins(self, part: bytes) -> bool:
-        """Whether a spelling begins with `part` and goes on; a secret may be of a thousand lines."""
+        """Whether a longer spelling begins with `part`. By bisection: a secret may have a thousand lines."""
         next_one = bisect_right(self._sorted, part)
         return next_one < len(self._sorted) and self._sorted[next_one].startswith(part)
 
 
 def _any_of(spellings: list[bytes]) -> bytes:
-    """A pattern of all `spellings` (sorted), grouped by first bytes, so that most of a text is passed over quickly.
+    """A pattern of all `spellings` (sorted), grouped by their first byte, so that most text is skipped quickly.
 
-    One longer than another comes first: a value that begins with another one goes whole.
+    In a group, longer spellings come first, so that a value that begins with another one is matched whole.
     """
     groups = []
     for first, group in groupby(spellings, key=lambda spelling: spelling[:1]):
@@ -264,20 +265,20 @@ def _any_of(spellings: list[bytes]) -> bytes:
     return b"|".join(groups)
 
 
-def blot_json(value: Any, redactor: Redactor) -> Any:
-    """`value` (JSON types) with the secrets' values blotted out of every text in it, names included."""
+def redact_json(value: Any, redactor: Redactor) -> Any:
+    """`value` (JSON types) with the secrets' values redacted from every text in it, including names."""
     match value:
         case str():
-            return redactor.blot_text(value)
+            return redactor.redact_text(value)
         case dict():
-            return {redactor.blot_text(str(name)): blot_json(item, redactor) for name, item in value.items()}
+            return {redactor.redact_text(str(name)): redact_json(item, redactor) for name, item in value.items()}
         case list():
-            return [blot_json(item, redactor) for item in value]
+            return [redact_json(item, redactor) for item in value]
     return value
 
 
 def references_in(params: Any) -> Iterator[SecretFile | SecretEnv]:
-    """Every reference in a checked params model, in the order of its fields."""
+    """Every secret reference in a checked params model, in the order of its fields."""
     match params:
         case SecretFile() | SecretEnv():
             yield params

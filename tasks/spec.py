@@ -1,8 +1,8 @@
-"""What a user registers: the task's definition, checked field by field (DESIGN.md, section 8).
+"""A task's definition, as a user registers it, checked field by field.
 
-The same models check the input, describe it in /openapi.json and give the packed form that is
-replicated. A spec that was accepted is complete: every default is written out, so that a later
-version's defaults do not change what is already registered.
+The same models check the input, describe it in /openapi.json and in docs/reference/spec.md, and give the packed form
+that is replicated. An accepted spec is complete: every default is written out, so that the defaults of a later version
+do not change tasks that are registered already.
 """
 
 from datetime import datetime
@@ -29,18 +29,18 @@ from tasks.cron import check_at, check_cron, check_timezone
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
 NODE_LABEL: Final = "node"
-"""The label that every member bears with its own id as the value: `group: {node: node-1}` binds a task to node-1."""
+"""The label that every member has with its own id as the value: `group: {node: node-1}` binds a task to node-1."""
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
-"""A task's name, or a member's id: letters, digits, `.`, `_` and `-`, 128 at most, no slash."""
+"""A task's name, or a member's id: 1 to 128 letters, digits, `.`, `_` and `-`, of which the first is alphanumeric."""
 
 Weight = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 _ACCEPTED: Final = {"accepted": True}
-"""The context in which a packed spec is read. Its cron line, time zone and `at` were checked when it came in; they are
-not checked again, since what is replicated must not depend on the time zones that one machine happens to know, nor
-become unreadable where an earlier version took more."""
+"""The context for reading a packed spec. Its cron line, time zone and `at` were checked when it was registered, and are
+not checked again: the replicated state must not depend on the time zones that one machine knows, and must stay readable
+if an earlier version accepted more."""
 
 
 class _Model(BaseModel):
@@ -48,10 +48,19 @@ class _Model(BaseModel):
 
 
 class Cron(_Model):
-    """Due by a cron line of five fields, or six with seconds first or an `@daily`-like name."""
+    """Due at the times of a cron line.
 
-    cron: str = Field(max_length=200, examples=["0 3 * * *"])
-    timezone: str = "UTC"
+    When the clocks change, a line with a fixed minute and hour follows the wall clock: a time that is skipped is due at
+    the first minute after the change, a time that comes twice is due once. Other lines follow elapsed time.
+    """
+
+    cron: str = Field(
+        max_length=200,
+        description="Five fields (minute, hour, day of the month, month, day of the week), six with seconds first, or "
+        "a name such as `@daily`",
+        examples=["0 3 * * *"],
+    )
+    timezone: str = Field(default="UTC", description="A time zone of the IANA database", examples=["Europe/Paris"])
 
     @field_validator("timezone")
     @classmethod
@@ -68,15 +77,17 @@ class Cron(_Model):
 
 
 class Every(_Model):
-    """Due every so many seconds, counted from the registration, the last change or the resumption."""
+    """Due at a fixed interval, counted from the registration, the last change or the resumption of the task."""
 
-    every_s: Annotated[float, Field(ge=0.1, le=366 * 86_400)]
+    every_s: Annotated[float, Field(ge=0.1, le=366 * 86_400, description="The interval in seconds")]
 
 
 class At(_Model):
     """Due once."""
 
-    at: AwareDatetime
+    at: AwareDatetime = Field(
+        description="The time, RFC 3339 with an offset, before the year 9999", examples=["2026-11-21T03:00:00Z"]
+    )
 
     @field_validator("at")
     @classmethod
@@ -87,29 +98,40 @@ class At(_Model):
 
 
 class Continuous(_Model):
-    """Always due: when a run has ended, the next one begins."""
+    """Always due: the next run begins when a run has ended. After a failed run it waits for `retry.backoff_s`.
 
-    continuous: Literal[True]
+    When the task's owner changes, the running attempt is asked to save a checkpoint and to stop; the new owner resumes.
+    """
+
+    continuous: Literal[True] = Field(description="true")
 
 
 Schedule = Cron | Every | At | Continuous
 
 
 class Retry(_Model):
-    """After a failed attempt: up to `attempts` in all, `backoff_s * factor**n` seconds apart, `max_s` at most."""
+    """When a failed attempt is retried: the n-th time after `backoff_s * factor ** (n - 1)` s, at most `max_s`."""
 
-    attempts: Annotated[int, Field(ge=1, le=1000)] = 3
-    backoff_s: Annotated[float, Field(ge=0, le=86_400)] = 10
-    factor: Annotated[float, Field(ge=1, le=100)] = 2
-    max_s: Annotated[float, Field(ge=0, le=86_400)] = 900
+    attempts: Annotated[int, Field(ge=1, le=1000, description="The most attempts at a run, counting the first one")] = 3
+    backoff_s: Annotated[float, Field(ge=0, le=86_400, description="The pause before the first retry, in seconds")] = 10
+    factor: Annotated[float, Field(ge=1, le=100, description="The pause is multiplied by this after each failure")] = 2
+    max_s: Annotated[float, Field(ge=0, le=86_400, description="The longest pause, in seconds")] = 900
 
 
 class Failover(_Model):
-    """After the member of an attempt was lost: wait, resume how, and how often at most."""
+    """What happens to a run whose member was lost (it is down, or was restarted). Lost attempts are not failures."""
 
-    grace_s: Annotated[float, Field(ge=0, le=86_400)] = 0
-    resume: Literal["checkpoint", "restart", "abandon"] = "checkpoint"
-    max: Annotated[int, Field(ge=0, le=1000)] = 3
+    grace_s: Annotated[
+        float, Field(ge=0, le=86_400, description="How long to wait before another member takes over, in seconds")
+    ] = 0
+    resume: Literal["checkpoint", "restart", "abandon"] = Field(
+        default="checkpoint",
+        description="`checkpoint`: the next attempt gets the last checkpoint; `restart`: it gets none; `abandon`: the "
+        "run is abandoned",
+    )
+    max: Annotated[
+        int, Field(ge=0, le=1000, description="The number of lost attempts after which the run is abandoned")
+    ] = 3
 
 
 EXAMPLE: Final[dict[str, JsonValue]] = {
@@ -118,7 +140,7 @@ EXAMPLE: Final[dict[str, JsonValue]] = {
     "params": {"argv": ["echo", "hello"]},
     "schedule": {"every_s": 60},
 }
-"""What /docs fills in, to be tried as it is."""
+"""The example in /docs, which can be sent as it is."""
 
 
 def _labels(value: Any) -> Any:
@@ -130,22 +152,49 @@ class Spec(_Model):
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
-    name: Name
-    kind: Name
-    params: dict[str, JsonValue] = {}
-    schedule: Schedule | None = None
-    key: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    group: Annotated[dict[str, str], BeforeValidator(_labels)] = {}
-    pin: Name | None = None
-    sticky: bool = Field(default=False, description="True by default for continuous tasks")
-    weight: Weight = 1
-    standbys: Annotated[int, Field(ge=0, le=100)] = 0
-    overlap: Literal["skip", "queue", "replace", "allow"] = "skip"
-    catch_up: Literal["skip", "latest", "all"] = "latest"
-    timeout_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None
-    retry: Retry = Retry()
-    failover: Failover = Failover()
-    enabled: bool = True
+    name: Name = Field(
+        description="The task's name: letters, digits, `.`, `_` and `-`, 128 at most, beginning with a letter or digit"
+    )
+    kind: Name = Field(description="The kind of task, which must be offered by a member (`rota kinds`)")
+    params: dict[str, JsonValue] = Field(default={}, description="What the kind needs; each kind checks its own params")
+    schedule: Schedule | None = Field(default=None, description="When the task is due; null: only when run by hand")
+    key: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
+        default=None,
+        description="The text that is hashed to find the owner; null: the name. Tasks with the same key and group "
+        "prefer the same members",
+    )
+    group: Annotated[dict[str, str], BeforeValidator(_labels)] = Field(
+        default={},
+        description="Labels that a member must have to run the task; `{node: ID}` binds it to one member",
+        examples=[{"zone": "a"}],
+    )
+    pin: Name | None = Field(
+        default=None, description="The member that is preferred while it is eligible, even if it has no room"
+    )
+    sticky: bool = Field(
+        default=False,
+        description="Prefer the member that made the last claim. True by default for continuous tasks",
+    )
+    weight: Weight = Field(default=1, description="The task's share of a member's capacity")
+    standbys: Annotated[int, Field(ge=0, le=100)] = Field(
+        default=0, description="The number of members to name as standbys, in different zones if possible"
+    )
+    overlap: Literal["skip", "queue", "replace", "allow"] = Field(
+        default="skip",
+        description="What happens to an occurrence that is due while a run is active. `skip`: it is recorded as "
+        "skipped; `queue`: it waits, 100 at most; `replace`: the active run is cancelled; `allow`: both run",
+    )
+    catch_up: Literal["skip", "latest", "all"] = Field(
+        default="latest",
+        description="What happens to occurrences that could not run in time, for example without a quorum. `latest`: "
+        "the latest one runs; `skip`: the latest one runs if it is late by 10 s at most; `all`: each runs, 100 at most",
+    )
+    timeout_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = Field(
+        default=None, description="How long an attempt may take, in seconds; null: no limit"
+    )
+    retry: Retry = Field(default=Retry(), description="Whether and when a failed attempt is retried")
+    failover: Failover = Field(default=Failover(), description="What happens to a run whose member was lost")
+    enabled: bool = Field(default=True, description="false: the task is registered, and not due")
 
     @model_validator(mode="before")
     @classmethod
@@ -178,9 +227,9 @@ def _sorted(value: Any) -> Any:
 
 
 def accepted(plain: Any) -> Spec:
-    """The spec that was packed as these plain values. Raises `ValueError` (pydantic's) for what is none.
+    """The spec with these plain values, which was packed. Raises `ValueError` (pydantic's) if they are not a spec.
 
-    The same on every member: an unknown time zone, or a cron line that never fires, is not looked for.
+    The result is the same on every member: time zones and cron lines are not checked again.
     """
     return Spec.model_validate(plain, context=_ACCEPTED)
 
@@ -192,14 +241,14 @@ def read(packed: bytes) -> Spec:
 
 @lru_cache(maxsize=1024)
 def unpack(packed: bytes) -> Spec:
-    """As `read`, and remembered. For what is asked for again: a spec is a score of objects, and a list of a thousand
-    that passes through here leaves the collector of garbage (node/runtime/gc_tuning.py) all of them to look at.
+    """As `read`, but cached. For specs that are needed again. A spec is about twenty objects, so a long list should not
+    go through this cache: the garbage collector would have to visit all of them (node/runtime/gc_tuning.py).
     """
     return read(packed)
 
 
 class TaskTiming(NamedTuple):
-    """What of a spec says when it is due."""
+    """The fields of a spec that determine its due times."""
 
     schedule: Schedule | None
     retry: Retry
@@ -213,9 +262,9 @@ class TaskTiming(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def timing(packed: bytes) -> TaskTiming:
-    """The timing of a spec that `Spec.pack` packed: the same as `unpack` has, for a tenth of its price.
+    """The timing of a spec that `Spec.pack` packed: the same as that of `unpack`, at a tenth of its cost.
 
-    A member that starts looks at all tasks there are, and of most of them at nothing else. Raises as `unpack` does.
+    A member that starts reads the timing of every task, and of most tasks nothing else. Raises as `unpack` does.
 
     >>> timing(Spec(name="a", kind="command", schedule={"every_s": 5}).pack()).schedule
     Every(every_s=5.0)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from node.execution import tree
+from node.execution import process_tree
 from node.execution.leftovers import MARK
 
 
@@ -15,7 +15,7 @@ def marked(folder: Path) -> list[int]:
 
 def process_state(pid: int) -> str:
     """A process's state as the kernel names it: R, S, D, T, Z; empty if there is none of that pid."""
-    found = tree.process(pid)
+    found = process_tree.process(pid)
     return "" if found is None else found.state
 
 

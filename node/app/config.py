@@ -8,7 +8,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -18,6 +18,7 @@ from node.state.entries import Seed
 from node.storage.room import Bounds
 from tasks.access import EVERYTHING, NOTHING, Access, parse_hosts
 from tasks.command_ctx import VARIABLES
+from tasks.kinds import installed, settings_asked_for
 from tasks.secret import NOBODYS, NodesOwn
 from tasks.spec import NAME_PATTERN, NODE_LABEL
 
@@ -45,7 +46,8 @@ class BadConfig(Exception):
 @dataclass(frozen=True, slots=True)
 class Config:
     """A node's settings. `members` may be empty where it is to join a running cluster at `join_url`, and where its
-    data folder knows them.
+    data folder knows them. `kind_settings` are the ROTA_* variables that the node itself does not use: kinds may ask
+    for them.
     """
 
     node: str
@@ -61,7 +63,6 @@ class Config:
     heartbeat_port: int
     secrets_dir: Path
     env_allow: tuple[str, ...]
-    spark_master: str
     allow_command: bool
     hosts: tuple[str, ...]
     bounds: Bounds = _BOUNDS
@@ -70,6 +71,7 @@ class Config:
     own: NodesOwn = NOBODYS
     umask: int = 0o022
     auto_join: bool = False
+    kind_settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def me(self) -> Seed | None:
@@ -117,7 +119,6 @@ def load(environ: Mapping[str, str]) -> Config:
         heartbeat_port=reader.parsed("ROTA_HEARTBEAT_PORT", _integer(0, 65_535), 0),
         secrets_dir=secrets_dir,
         env_allow=reader.parsed("ROTA_ENV_ALLOW", _allowed, ()),
-        spark_master=reader.text("ROTA_SPARK_MASTER") or "local[*]",
         allow_command=allow_command,
         hosts=reader.parsed("ROTA_HOSTS", _words, ()),
         bounds=_bounds(reader),
@@ -125,6 +126,7 @@ def load(environ: Mapping[str, str]) -> Config:
         access=_access(reader, node, allow_command, (*own.files, own.data, str(secrets_dir.absolute()))),
         own=own,
         auto_join=reader.parsed("ROTA_AUTO_JOIN", _switch, False),
+        kind_settings={name: environ[name].strip() for name in _not_the_nodes(environ) if environ[name].strip()},
     )
     if not config.secret and "ROTA_SECRET" not in reader.failed:
         reader.problem(
@@ -170,12 +172,22 @@ def _access(reader: "_Reader", node: str, allow_command: bool, own: tuple[str, .
 
 
 def unknown_settings(environ: Mapping[str, str]) -> list[str]:
-    """The ROTA_* variables that mean nothing to a node: slips of the pen, most likely.
+    """The ROTA_* variables that neither the node nor an installed kind uses: misspelled, most likely.
 
     >>> unknown_settings({"ROTA_NODE": "a", "ROTA_MEMBRES": ""})
     ['ROTA_MEMBRES']
     """
-    return sorted(name for name in environ if name.startswith("ROTA_") and name.removeprefix("ROTA_") not in _KNOWN)
+    unknown = _not_the_nodes(environ)
+    return sorted(unknown - settings_asked_for(installed().values())) if unknown else []
+
+
+def is_the_nodes(setting: str) -> bool:
+    """Whether a ROTA_* variable is one of the node's own settings, which no kind is given."""
+    return setting.removeprefix("ROTA_") in _KNOWN
+
+
+def _not_the_nodes(environ: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(name for name in environ if name.startswith("ROTA_") and not is_the_nodes(name))
 
 
 def is_loopback(host: str) -> bool:
@@ -269,7 +281,7 @@ def _switch(text: str) -> bool:
 
 _KNOWN: Final = frozenset(
     "NODE MEMBERS JOIN AUTO_JOIN DATA LABELS CAPACITY MAX_RUNS SECRET SECRET_FILE TOKEN TOKEN_FILE SECRETS_DIR "
-    "ENV_ALLOW SPARK_MASTER ALLOW_COMMAND BIND HEARTBEAT_PORT HOSTS METRICS_TASKS URL SOURCE_ROOTS DESTINATION_ROOTS "
+    "ENV_ALLOW ALLOW_COMMAND BIND HEARTBEAT_PORT HOSTS METRICS_TASKS URL SOURCE_ROOTS DESTINATION_ROOTS "
     "SOURCE_HOSTS DESTINATION_HOSTS POSTGRES_BIN DISK_RESERVE_BYTES SCRATCH_BYTES LOG_BYTES LOGS_BYTES "
     "HISTORY_BYTES".split()
 ) | {name.removeprefix("ROTA_") for name in VARIABLES}

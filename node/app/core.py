@@ -19,7 +19,7 @@ from node.control.controller import Controller
 from node.control.placement_service import PlacementService, only_tasks
 from node.duty.ownership import Ownership
 from node.duty.step import LeaseView
-from node.execution.launch_health import Ability
+from node.execution.launch_health import LaunchObserver
 from node.execution.order import Event, Order
 from node.liveness.detector import LivenessVerdict
 from node.liveness.lease import NO_LEASE, LeaseNow
@@ -57,7 +57,7 @@ class Core:
         self,
         settings: CoreSettings,
         ports: CorePorts,
-        ability: Ability | None = None,
+        ability: LaunchObserver | None = None,
         connect: Connect = asyncio.open_connection,
     ) -> None:
         self.me = settings.me

@@ -3,8 +3,10 @@
 import importlib.util
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
-from tasks.kinds import KindEntry, KindError, load
+from node.app.config import is_the_nodes
+from tasks.kinds import KindEntry, KindError, environment_of, load
 
 _log = logging.getLogger("rota.kinds")
 
@@ -13,19 +15,25 @@ def offered(installed: Mapping[str, KindEntry], allow_command: bool) -> dict[str
     """The kinds to offer, by name. `command` only if it is allowed; the others if the packages that their class
     names in `requires`, if it has that, can be imported here.
     """
-    return {name: kind for name, kind in installed.items() if (allow_command or name != "command") and _usable(kind)}
+    entries = (_usable(kind) for name, kind in installed.items() if allow_command or name != "command")
+    return {entry.name: entry for entry in entries if entry is not None}
 
 
-def _usable(kind: KindEntry) -> bool:
+def _usable(kind: KindEntry) -> KindEntry | None:
+    """The entry of a kind with the settings that it asks for; None if it cannot be used here."""
     try:
-        needed = getattr(load(kind.target), "requires", ())
+        loaded = load(kind.target)
     except KindError as error:
         _log.error("the kind %s is not offered: %s", kind.name, error)
-        return False
-    missing = [package for package in needed if not _there(package)]
+        return None
+    missing = [package for package in getattr(loaded, "requires", ()) if not _there(package)]
     if missing:
         _log.info("the kind %s is not offered: not installed here: %s", kind.name, ", ".join(missing))
-    return not missing
+        return None
+    environment = environment_of(loaded)
+    for refused in sorted(filter(is_the_nodes, environment.values())):
+        _log.warning("the kind %s asks for %s, which is the node's own and not handed on", kind.name, refused)
+    return replace(kind, environment=environment)
 
 
 def _there(package: str) -> bool:

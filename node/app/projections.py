@@ -57,11 +57,17 @@ def order_of(run: Run, config: Config, kinds: Mapping[str, KindEntry], deadline_
         deadline_s,
         str(config.secrets_dir),
         config.env_allow,
-        {"RUN_SPARK_MASTER": config.spark_master},
+        _environment(kind, config.kind_settings),
         config.node,
         config.access,
         config.own,
     )
+
+
+def _environment(kind: KindEntry | None, settings: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a kind asks for, as far as their settings are set."""
+    asked = {} if kind is None else kind.environment
+    return {variable: settings[name] for variable, name in asked.items() if name in settings}
 
 
 def view_of(me: str, incarnation: int, state: State, role: RaftRole) -> View:

@@ -15,7 +15,7 @@ from node.cli.text import say
 from node.client import ApiProblem, Unreachable, path
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.destination import BadDestination, local_path
-from tasks.backup.kept import kept_at
+from tasks.backup.location import backup_location
 from tasks.backup.manifest import Manifest, NoBackup, survey_url
 from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
@@ -57,7 +57,7 @@ def _place(api: Api, what: str, options: str | None) -> tuple[str, dict[str, Any
     task = api.client.get(path("v1", "tasks", what))
     if task["kind"] != "backup":
         raise click.UsageError(f"{what} is a task of kind {task['kind']}, not a backup")
-    url, kept = kept_at(task["params"], what, _secret)
+    url, kept = backup_location(task["params"], what, _secret)
     folder = local_path(url)
     if folder is not None and not Path(folder).exists():
         _say_who_sees(api, what, url)

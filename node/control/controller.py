@@ -15,7 +15,7 @@ from node.duty.duty import Duty
 from node.duty.overdue import Overdue
 from node.duty.step import CancelWork, HandOver, KillAttempt, Launch, LocalAttempt, Owners, WaitsForRoom
 from node.duty.step import Order as DutyOrder
-from node.execution.launch_health import Ability, Able, scarce
+from node.execution.launch_health import IgnoreLaunches, LaunchObserver, scarce
 from node.execution.order import AttemptEnded, AttemptFrozen, AttemptStarted, AttemptThawed, Event, Progressed
 from node.raft.errors import EntryTooLarge, RaftError
 from node.state.codec import BadEntry
@@ -55,7 +55,7 @@ class Controller:
         max_runs: int,
         member: ControllerPort,
         runner: RunnerPort,
-        ability: Ability | None = None,
+        ability: LaunchObserver | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._me = me
@@ -64,7 +64,7 @@ class Controller:
         self._member = member
         self._runner = runner
         self._sleep = sleep
-        self._ability = ability or Able()
+        self._ability = ability or IgnoreLaunches()
         self._held: dict[str, LocalAttempt] = {}
         self._reporters: dict[str, AttemptReporter] = {}
         self._proposing: set[asyncio.Task[None]] = set()

@@ -10,9 +10,9 @@ from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-from hashing.chunked import dict_in_turns, list_in_turns, sorted_in_turns
+from hashing.chunked import dict_in_chunks, list_in_chunks, sorted_in_chunks
 from hashing.columns import Columns
-from hashing.difference import Move, load_of, moves
+from hashing.moves import Move, load_of, moves
 from hashing.placement import place, standbys
 from hashing.preference import Reason, because, preference
 from hashing.view import Slot, Task
@@ -39,12 +39,12 @@ class Ownership:
         self._columns = columns
         self._slots = slots
         self._placement = place(slots, columns, state.settings.balance_slack_milli)
-        self._owners = dict_in_turns(zip(map(itemgetter(0), columns.tasks), self._placement.owners, strict=True))
+        self._owners = dict_in_chunks(zip(map(itemgetter(0), columns.tasks), self._placement.owners, strict=True))
 
     @classmethod
     def of(cls, state: State) -> "Ownership":
         """The ownership of any state, from nothing."""
-        rows = sorted_in_turns(state.tasks.values(), key=attrgetter("order"))
+        rows = sorted_in_chunks(state.tasks.values(), key=attrgetter("order"))
         roll = {row.placing.name: _Entry(row.order, row.placing) for row in rows}
         return cls(state, roll, Columns(_tasks(roll)), state.seats())
 
@@ -111,7 +111,7 @@ class Ownership:
 
 
 def _tasks(roll: _Roll) -> tuple[Task, ...]:
-    return tuple(list_in_turns(map(itemgetter(1), roll.values())))
+    return tuple(list_in_chunks(map(itemgetter(1), roll.values())))
 
 
 def _updated(roll: _Roll, state: State, touched: Collection[str]) -> _Roll:

@@ -1,1 +1,4 @@
-"""Attempts as processes: a nursery that forks, a supervisor and a worker for each."""
+"""Attempts as processes: one nursery that forks, and for each attempt a supervisor and a worker.
+
+docs/explanation/execution.md says why.
+"""

@@ -1,7 +1,7 @@
-"""The frames that node, supervisor and worker say to one another: msgpack, one frame a packet.
+"""The frames that node, supervisor and worker send to one another: msgpack, one frame a packet.
 
-Every channel is a SOCK_SEQPACKET pair: a packet arrives whole or not at all, so that the heartbeat thread
-and the loop may both write to one channel, and a full channel never leaves half a frame behind.
+Every channel is a SOCK_SEQPACKET pair: a packet arrives whole or not at all. So the heartbeat thread and the event loop
+may both write to one channel, and a full channel never leaves half a frame behind.
 """
 
 import socket
@@ -15,60 +15,60 @@ FRAME_BYTES_MAX: Final = 160 * 1024
 
 
 class BadFrame(Exception):
-    """What arrived is no frame of ours."""
+    """A packet that is not a frame."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """Nursery to node: it forks from now on."""
+class ReadyFrame:
+    """Nursery to node: ready to fork."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
-    """Supervisor to node: it is there. Before this, nothing of the attempt has begun."""
+class HelloFrame:
+    """Supervisor to node: the supervisor runs. Before this frame, no part of the attempt has begun."""
 
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
-class Renew:
+class RenewFrame:
     """Node to supervisor: the lease lasts until `deadline_s` on CLOCK_BOOTTIME."""
 
     deadline_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """Node to supervisor, supervisor to worker: come to an end, for this reason."""
+class StopFrame:
+    """Node to supervisor, supervisor to worker: stop the attempt, for this reason."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class KillFrame:
-    """Node to supervisor: kill everything, now."""
+    """Node to supervisor: kill every process of the attempt now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
-    """Node to supervisor: kill everything, now; the attempt has failed, of this."""
+class FailFrame:
+    """Node to supervisor: kill every process of the attempt now; the attempt has failed with this error."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
-    """Supervisor to worker: its process group is recorded, it may begin."""
+class GoFrame:
+    """Supervisor to worker: the process group is recorded, the work may begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartedFrame:
-    """Worker to supervisor to node: the kind is loaded, the params are valid, its work begins."""
+    """Worker to supervisor to node: the kind is loaded, the params are valid, the work begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressFrame:
-    """Worker to supervisor to node: how far it is."""
+    """Worker to supervisor to node: how far the work is."""
 
     done: float
     total: float | None
@@ -76,36 +76,36 @@ class ProgressFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointAsk:
-    """Worker to supervisor to node: commit this. `sequence` counts the asks of an attempt."""
+class CheckpointAskFrame:
+    """Worker to supervisor to node: commit this checkpoint. `sequence` counts the requests of an attempt."""
 
     sequence: int
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointDone:
-    """Node to supervisor to worker: what became of it: `ok`, `fenced`, `unknown`, or why it was refused."""
+class CheckpointDoneFrame:
+    """Node to supervisor to worker: the outcome: `ok`, `fenced`, `unknown`, or why the checkpoint was refused."""
 
     sequence: int
     code: str
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
-    """Worker to supervisor: a secret's value, to be blotted out of the log. Answered by `Noted`."""
+class RedactFrame:
+    """Worker to supervisor: a secret's value, to be redacted from the log. Answered by `RedactedFrame`."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
-    """Supervisor to worker: the value will not appear in the log."""
+class RedactedFrame:
+    """Supervisor to worker: from now on the value does not appear in the log."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """Worker to supervisor: the kind returned. `result` is JSON. `saw_stop`: it had looked at a request to stop."""
+class DoneFrame:
+    """Worker to supervisor: the kind returned. `result` is JSON. `saw_stop`: it had seen a request to stop."""
 
     result: str | None
     saw_stop: bool
@@ -121,28 +121,28 @@ class FailedFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Froze:
-    """Supervisor to node: the lease has lapsed, everything of the attempt is stopped."""
+class FrozenFrame:
+    """Supervisor to node: the lease has lapsed, and every process of the attempt is stopped."""
 
 
 @dataclass(frozen=True, slots=True)
-class OutOfReach:
-    """Supervisor to node: it may not signal these processes, and can neither freeze nor kill them."""
+class OutOfReachFrame:
+    """Supervisor to node: the supervisor may not signal these processes, so it can neither freeze nor kill them."""
 
     pids: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThawedFrame:
-    """Supervisor to node: the lease is back, everything goes on."""
+    """Supervisor to node: the lease was renewed, and the processes continue."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """Supervisor to node: the attempt has ended, and no process of it is left.
+class EndedFrame:
+    """Supervisor to node: the attempt has ended, and none of its processes is left.
 
     `end` is an `AttemptEnd`; `result` is JSON; `log_error` says why the log is not complete, if it is not.
-    `starved`: it could not be started for want of processes or memory.
+    `starved`: the attempt could not be started for lack of descriptors, processes or memory.
     """
 
     end: str
@@ -154,36 +154,37 @@ class Ending:
 
 
 Frame = (
-    Ready
-    | Hello
-    | Renew
-    | Stop
+    ReadyFrame
+    | HelloFrame
+    | RenewFrame
+    | StopFrame
     | KillFrame
-    | Fail
-    | Go
+    | FailFrame
+    | GoFrame
     | StartedFrame
     | ProgressFrame
-    | CheckpointAsk
-    | CheckpointDone
-    | Learned
-    | Noted
-    | Done
+    | CheckpointAskFrame
+    | CheckpointDoneFrame
+    | RedactFrame
+    | RedactedFrame
+    | DoneFrame
     | FailedFrame
-    | Froze
-    | OutOfReach
+    | FrozenFrame
+    | OutOfReachFrame
     | ThawedFrame
-    | Ending
+    | EndedFrame
 )
 
-_TYPES: Final[dict[str, type[Any]]] = {frame.__name__: frame for frame in Frame.__args__}
+_TYPES: Final[dict[str, type[Any]]] = {frame.__name__.removesuffix("Frame"): frame for frame in Frame.__args__}
+_NAMES: Final[dict[type[Any], str]] = {frame: name for name, frame in _TYPES.items()}
 _FIELDS: Final[dict[str, tuple[tuple[str, Any], ...]]] = {
     name: tuple((field.name, field.type) for field in fields(frame)) for name, frame in _TYPES.items()
 }
 
 
 def pack(frame: Frame) -> bytes:
-    """The packet for `frame`."""
-    name = type(frame).__name__
+    """The packet for `frame`: a list of its name (`Hello` for `HelloFrame`) and its fields in their order."""
+    name = _NAMES[type(frame)]
     return bytes(msgpack.packb([name, *(getattr(frame, field) for field, _ in _FIELDS[name])]))
 
 
@@ -195,16 +196,16 @@ def unpack(packet: bytes) -> Frame:
     except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
         raise BadFrame(f"not a frame: {type(error).__name__}") from None
     if len(values) != len(types):
-        raise BadFrame(f"a {name} with {len(values)} fields, where it has {len(types)}")
+        raise BadFrame(f"a {name} frame with {len(values)} fields instead of {len(types)}")
     for value, (field, expected) in zip(values, types, strict=True):
         if not isinstance(value, expected):
-            raise BadFrame(f"a {name} whose {field} is {type(value).__name__}")
+            raise BadFrame(f"a {name} frame whose field {field} is of type {type(value).__name__}")
     frame: Frame = _TYPES[name](*values)
     return frame
 
 
 def channel() -> tuple[socket.socket, socket.socket]:
-    """The two ends of a new channel. Neither survives an exec."""
+    """The two ends of a new channel. Both are closed by exec."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
@@ -213,7 +214,7 @@ def receive(end: socket.socket) -> Frame | None:
     try:
         packet = end.recv(FRAME_BYTES_MAX)
     except ConnectionResetError:
-        # The other end was closed with something unread in it. Linux says so before it hands out what was
-        # sent ahead of that, and says it once: the last frames are still to be read.
+        # The other end was closed with unread data in it. Linux reports that once, before the frames that the other
+        # end sent last: these can still be read.
         packet = end.recv(FRAME_BYTES_MAX)
     return unpack(packet) if packet else None

@@ -1,14 +1,14 @@
-"""Whether attempts can be started on this machine, as those hear of it who claim them."""
+"""Whether this machine has the resources to start attempts: what counts as scarcity, and the port that hears of it."""
 
 import errno
 from typing import Final, Protocol
 
 SCARCE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS})
-"""What the kernel says where descriptors, processes or memory have run out."""
+"""The kernel's error codes when descriptors, processes or memory have run out."""
 
 
 def scarce(error: BaseException) -> bool:
-    """Whether this is want of descriptors, processes or memory, and no other fault.
+    """Whether `error` means that descriptors, processes or memory have run out.
 
     >>> scarce(OSError(errno.EMFILE, "")), scarce(MemoryError()), scarce(ValueError())
     (True, True, False)
@@ -16,21 +16,21 @@ def scarce(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SCARCE)
 
 
-class Ability(Protocol):
-    """Hears of each attempt whether it could be started."""
+class LaunchObserver(Protocol):
+    """Is told of each attempt whether it could be started."""
 
     def cannot_start(self, why: str) -> None:
-        """One could not, for want of descriptors, processes or memory."""
+        """An attempt could not be started, for lack of descriptors, processes or memory."""
 
     def started(self) -> None:
-        """One works here."""
+        """An attempt has started."""
 
 
-class Able:
-    """Leaves it at that."""
+class IgnoreLaunches:
+    """A `LaunchObserver` that does nothing."""
 
     def cannot_start(self, why: str) -> None:
-        """One could not."""
+        """Do nothing."""
 
     def started(self) -> None:
-        """One works here."""
+        """Do nothing."""

@@ -1,8 +1,8 @@
-"""What an earlier process of this member may have left running: recorded while it runs, killed at the next start.
+"""Leftovers: processes of attempts that outlived their supervisor. Recorded while an attempt runs, killed afterwards.
 
-A node's workers die with it. This is for the case where that failed: supervisor and node both killed, while
-something that the work had started lived on. An attempt's record in the data folder names its processes, and
-every process below the nursery has the data folder in its environment, unless it took that away itself.
+A node's workers die with it. This module is for the case where that fails: supervisor and node were both killed, and
+something that the work had started lives on. The attempt's record in the data folder names its processes, and every
+process below the nursery has the data folder in its environment unless it removed the variable itself.
 """
 
 import contextlib
@@ -16,27 +16,28 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from node.execution import tree
+from node.execution import process_tree
 
 MARK: Final = "NURSERY_OF"
-"""The variable that names the data folder. Not ROTA_*: workers do not inherit those."""
+"""The environment variable that names the data folder. It is not called ROTA_*: workers do not inherit those."""
 
 RUN_MARK: Final = "NURSERY_RUN"
-"""The variable that names the attempt: run and token."""
+"""The environment variable that names the attempt: RUN_ID:TOKEN."""
 
 WAIT_S: Final = 10.0
-LOOK_S: Final = 0.01
-LOOK_S_MAX: Final = 0.5
-"""Between two looks at what was killed: ever longer, since each is at all processes, and some take hours to end."""
+CHECK_S: Final = 0.01
+CHECK_S_MAX: Final = 0.5
+"""The pause between two checks of the killed processes. It doubles up to `CHECK_S_MAX`: each check reads the whole
+process table, and a process that hangs in the kernel may take hours to end."""
 
 
 class LeftoversRemain(Exception):
-    """Processes of an attempt could not be killed: joining now could let two attempts work at once."""
+    """Processes of an attempt could not be killed. If the node joined now, two attempts could work at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The processes of an attempt. Start times, in ticks, tell them from others that got their pids later."""
+    """The processes of an attempt. Start times, in clock ticks, tell them from later processes with the same pids."""
 
     boot: str
     supervisor: int
@@ -52,38 +53,41 @@ def mark(folder: Path) -> str:
 
 
 def record_path(folder: Path, supervisor: int) -> Path:
-    """Where an attempt is recorded."""
+    """The path of an attempt's record."""
     return folder / "groups" / f"{supervisor}.json"
 
 
 def write_record(folder: Path, worker: int, run_mark: str) -> Path:
-    """Record the attempt of this supervisor. Raises `OSError`. Not synced: a machine that crashes leaves nobody."""
-    own, other = tree.process(os.getpid()), tree.process(worker)
+    """Record the attempt of this supervisor; the path of the record. Raises `OSError`.
+
+    The record is not synced: after a crash of the machine no process is left.
+    """
+    own, other = process_tree.process(os.getpid()), process_tree.process(worker)
     path = record_path(folder, os.getpid())
     path.parent.mkdir(parents=True, exist_ok=True)
     record = Record(
-        tree.boot_id(), os.getpid(), own.started if own else 0, worker, other.started if other else 0, run_mark
+        process_tree.boot_id(), os.getpid(), own.started if own else 0, worker, other.started if other else 0, run_mark
     )
     path.write_text(json.dumps(asdict(record)))
     return path
 
 
 def _records(folder: Path) -> list[Record]:
-    boot = tree.boot_id()
+    boot = process_tree.boot_id()
     found: list[Record] = []
     for path in sorted((folder / "groups").glob("*.json")):
         try:
             record = Record(**json.loads(path.read_text()))
         except (ValueError, TypeError, OSError):
-            # Cut short by a crash, or removed since it was listed: another attempt has just ended. Where processes
-            # of it are left, they are still found by the mark in their environment.
+            # Truncated by a crash, or removed since it was listed because its attempt has ended. Processes of it that
+            # are left are still found by the mark in their environment.
             continue
         if record.boot == boot:
             found.append(record)
     return found
 
 
-def _is_of(one: tree.Process, record: Record, by_pid: dict[int, tree.Process]) -> bool:
+def _is_of(one: process_tree.Process, record: Record, by_pid: dict[int, process_tree.Process]) -> bool:
     if (one.pid, one.started) in {
         (record.supervisor, record.supervisor_started),
         (record.worker, record.worker_started),
@@ -91,7 +95,7 @@ def _is_of(one: tree.Process, record: Record, by_pid: dict[int, tree.Process]) -
         return True
     if record.worker not in (one.group, one.session):
         return False
-    # While anybody is in a group, its number is given to no new process. Where its leader lives it must be ours.
+    # The kernel does not reuse a group's number while the group has members. If its leader lives, it must be ours.
     leader = by_pid.get(record.worker)
     return one.started >= record.worker_started and (leader is None or leader.started == record.worker_started)
 
@@ -100,22 +104,22 @@ def _environment_has(pid: int, entries: frozenset[bytes]) -> bool:
     try:
         return entries.issubset(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
     except OSError:
-        # Gone, or somebody else's: not one of ours in either case.
+        # Gone, or another user's: not one of ours in either case.
         return False
 
 
 def _spared() -> set[int]:
-    """This process and those above it, who may bear the mark where a node is started from within a task."""
+    """This process and its ancestors: they have the mark if a task started this node."""
     spared: set[int] = set()
     pid = os.getpid()
-    while pid and (one := tree.process(pid)) is not None:
+    while pid and (one := process_tree.process(pid)) is not None:
         spared.add(pid)
         pid = one.parent
     return spared
 
 
 def _find(records: Iterable[Record], entries: frozenset[bytes]) -> list[int]:
-    table = tree.processes()
+    table = process_tree.processes()
     by_pid = {one.pid: one for one in table}
     spared = _spared()
     known = list(records)
@@ -126,35 +130,37 @@ def _find(records: Iterable[Record], entries: frozenset[bytes]) -> list[int]:
         and one.pid not in spared
         and (any(_is_of(one, record, by_pid) for record in known) or _environment_has(one.pid, entries))
     }
-    below = {one.pid for one in tree.descendants(ours, table)} - spared
+    below = {one.pid for one in process_tree.descendants(ours, table)} - spared
     return sorted(ours | below)
 
 
 def _kill(records: list[Record], marks: dict[str, str], wait_s: float) -> int:
-    """Kill all of them, and what has these variables in its environment, and wait until they are gone. How many there
-    were.
+    """Kill the processes of `records` and those with the variables `marks` in their environment; how many.
+
+    Blocks until they are gone. Raises `LeftoversRemain` after `wait_s`.
     """
     entries = frozenset(f"{name}={value}".encode() for name, value in marks.items())
     killed: set[int] = set()
     until_s = time.monotonic() + wait_s
-    pause_s = LOOK_S
+    pause_s = CHECK_S
     while pids := _find(records, entries):
         if time.monotonic() > until_s:
             raise LeftoversRemain(_remaining(pids))
         for pid in pids:
-            tree.send(pid, signal.SIGKILL)
+            process_tree.send(pid, signal.SIGKILL)
         killed.update(pids)
         time.sleep(pause_s)
-        pause_s = min(2 * pause_s, LOOK_S_MAX)
+        pause_s = min(2 * pause_s, CHECK_S_MAX)
     return len(killed)
 
 
 def _remaining(pids: list[int]) -> str:
-    """What is left, why, and what to do about it."""
-    if beyond := tree.out_of_reach(pids):
+    """Which processes are left, why, and what to do about it."""
+    if beyond := process_tree.out_of_reach(pids):
         return (
-            f"processes {', '.join(map(str, beyond))} of an attempt are another user's (sudo?), and this node may not "
-            f"signal them; end them as root (kill -9 {' '.join(map(str, beyond))}), or restart the machine or container"
+            f"processes {', '.join(map(str, beyond))} of an attempt belong to another user (sudo?), and this node may "
+            f"not signal them; end them as root (kill -9 {' '.join(map(str, beyond))}), or restart the machine or "
+            "container"
         )
     return (
         f"processes {', '.join(map(str, pids))} of an attempt do not end when killed (a hanging disk or network "
@@ -163,30 +169,32 @@ def _remaining(pids: list[int]) -> str:
 
 
 def kill_leftovers(folder: Path, wait_s: float = WAIT_S) -> int:
-    """Kill what an earlier node on `folder` left running, and clear its scratch folders. How many there were.
+    """Kill what an earlier node on `folder` left running, and remove its scratch folders. The number of processes.
 
-    Blocks until they are gone; raises `LeftoversRemain` after `wait_s`. To be called by the one process that
-    holds the folder's lock, before it joins and before its nursery starts.
+    Blocks until they are gone; raises `LeftoversRemain` after `wait_s`. The caller holds the folder's lock, has not
+    joined yet, and has not started its nursery yet.
     """
     try:
         count = _kill(_records(folder), {MARK: mark(folder)}, wait_s)
     except LeftoversRemain as error:
-        raise LeftoversRemain(f"an earlier start of this node left work behind: {error}; then start it again") from None
+        raise LeftoversRemain(
+            f"an earlier start of this node left processes behind: {error}; then start the node again"
+        ) from None
     shutil.rmtree(folder / "groups", ignore_errors=True)
     shutil.rmtree(folder / "scratch", ignore_errors=True)
     return count
 
 
 def kill_attempt(folder: Path, supervisor: int, run_mark: str, scratch: Path, wait_s: float = WAIT_S) -> int:
-    """Kill what is left of one attempt whose supervisor was killed, and clear its scratch folder.
+    """Kill what is left of one attempt whose supervisor was killed, and remove its scratch folder.
 
-    Blocks; raises `LeftoversRemain` after `wait_s`.
+    Blocks until the processes are gone, and returns how many there were; raises `LeftoversRemain` after `wait_s`.
     """
     records = [record for record in _records(folder) if record.supervisor == supervisor]
-    # Of this folder too: nodes of another cluster on this machine may have a run of that name, under that token.
+    # MARK as well as RUN_MARK: a node of another cluster on this machine may have a run with the same id and token.
     count = _kill(records, {MARK: mark(folder), RUN_MARK: run_mark}, wait_s)
     shutil.rmtree(scratch, ignore_errors=True)
     with contextlib.suppress(OSError):
-        # Nothing of it is left: that is what counts, and not a disk that can no longer be written.
+        # The processes are gone. A record that cannot be removed does no harm.
         record_path(folder, supervisor).unlink()
     return count

@@ -1,7 +1,7 @@
-"""What Linux offers and Python 3.11 does not: prctl, capabilities, and a timer on CLOCK_BOOTTIME.
+"""Linux calls that Python 3.11 does not have: prctl, capabilities, and a timer on CLOCK_BOOTTIME.
 
-CLOCK_BOOTTIME goes on while the machine is suspended. A poll's time-out does not: after a resume it would
-let work go on that another member has taken over meanwhile.
+CLOCK_BOOTTIME counts the time for which the machine is suspended. The timeout of poll does not: after a resume it would
+let work continue that another member has taken over in the meantime.
 """
 
 import ctypes
@@ -42,37 +42,40 @@ def _checked(code: int, what: str) -> int:
 
 
 def boottime_s() -> float:
-    """Seconds since the machine started, time in suspension included. Comparable between its processes."""
+    """Seconds since the machine started, including time suspended. The same clock in every process of the machine."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def die_with_parent(signal_number: int) -> None:
-    """Get `signal_number` when the thread that made this process ends. Check `getppid` afterwards: it may have."""
+    """Have the kernel send `signal_number` to this process when the thread that forked it ends. Raises `OSError`.
+
+    Check `getppid` afterwards: the parent may have ended before this call.
+    """
     _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends: none of them can leave the tree."""
+    """Become the parent of every descendant whose own parent ends, so that none can leave the process tree."""
     _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def may_signal_everybody(status: Path = _STATUS) -> bool:
-    """Whether this process has CAP_KILL: whoever a process of its has become, it may stop and kill it."""
+    """Whether this process has CAP_KILL, and so may signal its descendants even if they run as another user."""
     effective = next(line for line in status.read_text().splitlines() if line.startswith("CapEff:"))
     return bool(int(effective.split()[1], 16) & 1 << _CAP_KILL)
 
 
 def gain_no_rights() -> None:
-    """Let no program that this process starts have rights that this process has not: sudo, or file capabilities."""
+    """Keep programs that this process starts from gaining rights that it does not have (sudo, file capabilities)."""
     _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
 
 
 def lower_session(nice: int, file: Path = _AUTOGROUP, tries: int = 50) -> None:
-    """Give this process's session the priority `nice`, as against other sessions.
+    """Give this process's session the priority `nice` relative to other sessions.
 
-    Where the kernel shares the processor between sessions (sched_autogroup_enabled, as on most desktops), a
-    process's own nice counts only within its session, and work in a session of its own would get as much as the
-    node. The kernel allows a change each tenth of a second: what comes too soon tries again, in a thread.
+    Where the kernel shares the processor between sessions (sched_autogroup_enabled, as on most desktops), a process's
+    own nice value counts only within its session, and work in its own session would get as much time as the node. The
+    kernel allows one change in a tenth of a second: a change that comes too early is retried in a thread.
     """
     try:
         file.write_text(str(nice))
@@ -82,11 +85,11 @@ def lower_session(nice: int, file: Path = _AUTOGROUP, tries: int = 50) -> None:
             again.daemon = True
             again.start()
     except OSError:
-        return  # a kernel without it, or a /proc that is not to be written: nice is all there is
+        return  # a kernel without autogroups, or a read-only /proc: only the process's own nice value applies
 
 
 class Timer:
-    """One alarm on CLOCK_BOOTTIME, as a file descriptor that becomes readable when it is due."""
+    """One alarm on CLOCK_BOOTTIME: a file descriptor that becomes readable when the alarm is due."""
 
     def __init__(self) -> None:
         self._fd = _checked(
@@ -99,17 +102,17 @@ class Timer:
         return self._fd
 
     def set(self, at_s: float | None) -> None:
-        """Be due at `at_s` of `boottime_s`; at once if that has passed; never if None."""
+        """Set the alarm to `at_s` on CLOCK_BOOTTIME; due at once if that has passed; None: no alarm."""
         if at_s == self._at_s:
             return
         self._at_s = at_s
-        # A value of zero would disarm it; a nanosecond after the start of the machine has passed.
+        # Zero would disarm the timer; one nanosecond after the start of the machine is a time that has passed.
         total_ns = 0 if at_s is None else max(1, int(at_s * 1e9))
         value = _Itimerspec(_Timespec(0, 0), _Timespec(*divmod(total_ns, 1_000_000_000)))
         _checked(_libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(value), None), "timerfd_settime")
 
     def clear(self) -> None:
-        """Forget that it was due, so that it can be set again."""
+        """Acknowledge the alarm, so that it can be set again."""
         self._at_s = None
         try:
             os.read(self._fd, 8)
@@ -117,5 +120,5 @@ class Timer:
             return
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(self._fd)

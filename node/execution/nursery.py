@@ -1,7 +1,7 @@
 """The nursery: `python -m node.execution.nursery FD PARENT`. It forks a supervisor for every attempt.
 
-Starting an interpreter and importing pydantic takes 150-250 ms; a fork of a process that has done so takes a
-few. It has one thread, so that forking it is safe, and it does nothing else: supervisors live on if it ends.
+Starting an interpreter and importing pydantic takes 150-250 ms; forking a process that has done so takes a few
+milliseconds. The nursery has one thread, so that forking it is safe. Supervisors survive its end.
 """
 
 import contextlib
@@ -15,20 +15,20 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from node.execution import frames, tree
+from node.execution import frames, process_tree
 from node.execution.linux import adopt_orphans, die_with_parent
 
 
 def main(descriptor: int, parent: int) -> None:
-    """Serve the node at the other end of the channel `descriptor` until it is gone."""
+    """Serve the node at the other end of the channel `descriptor` until it is gone. `parent` is the node's pid."""
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         return
-    # Orphans of a supervisor that was killed come here, and are killed too.
+    # The orphans of a killed supervisor become children of the nursery, which kills them.
     adopt_orphans()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # What is imported is shared with every fork for as long as nobody writes to it: no collector, then.
+    # Forks share the pages of imported modules until one writes to them, as the garbage collector would.
     gc.disable()
     from node.execution.supervisor import supervise
     from node.execution.worker import preload
@@ -40,7 +40,7 @@ def main(descriptor: int, parent: int) -> None:
 
 
 class Nursery:
-    """The loop: requests to fork, and children that have ended. `supervise` is what a fork does; it does not return."""
+    """The loop: takes requests to fork, and reaps children. `supervise` is what a fork runs; it does not return."""
 
     def __init__(self, node: socket.socket, supervise: Callable[[socket.socket, int], NoReturn]) -> None:
         self._node = node
@@ -51,8 +51,8 @@ class Nursery:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Until the node's end is closed."""
-        self._node.send(frames.pack(frames.Ready()))
+        """Serve until the node closes its end of the channel."""
+        self._node.send(frames.pack(frames.ReadyFrame()))
         poll = select.poll()
         poll.register(self._node, select.POLLIN)
         poll.register(self._wake_read, select.POLLIN)
@@ -66,7 +66,7 @@ class Nursery:
                 return
 
     def _take(self) -> bool:
-        """Take one request: a packet with two descriptors, the attempt's channel and its brief."""
+        """Take one request: a packet with two descriptors, the attempt's channel and its brief. False: node gone."""
         try:
             packet, descriptors, _, _ = socket.recv_fds(self._node, 16, 2)
         except ConnectionResetError:
@@ -82,7 +82,7 @@ class Nursery:
             pid = os.fork()
         except OSError as error:
             why = f"cannot fork a supervisor: {error.strerror}"
-            channel.send(frames.pack(frames.Ending("not_started", None, why, True, None, starved=True)))
+            channel.send(frames.pack(frames.EndedFrame("not_started", None, why, True, None, starved=True)))
         else:
             if pid == 0:
                 self._become_supervisor(channel, brief_fd)
@@ -117,14 +117,14 @@ class Nursery:
             self._kill_orphans()
 
     def _kill_orphans(self) -> None:
-        """Kill what a supervisor left that was killed itself: all of this process's children but supervisors."""
+        """Kill what a killed supervisor left behind: all children of this process that are not supervisors."""
         own = os.getpid()
-        table = tree.processes()
+        table = process_tree.processes()
         orphans = [one.pid for one in table if one.parent == own and one.pid not in self._supervisors]
-        for one in tree.descendants(orphans, table):
-            tree.send(one.pid, signal.SIGKILL)
+        for one in process_tree.descendants(orphans, table):
+            process_tree.send(one.pid, signal.SIGKILL)
         for pid in orphans:
-            tree.send(pid, signal.SIGKILL)
+            process_tree.send(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The node's side of the nursery: starts it, hands it attempts, starts another when it ends."""
+"""The node's side of the nursery: starts it, sends it attempts, restarts it when it ends."""
 
 import asyncio
 import logging
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 
 class NurseryFailed(Exception):
-    """The nursery process did not come up."""
+    """The nursery process did not start."""
 
 
 class Handout:
-    """An attempt on its way to the nursery: the supervisor's end of its channel, and its brief in memory."""
+    """An attempt to be sent to the nursery: the supervisor's end of its channel, and a memfd that holds its brief."""
 
     def __init__(self, channel: socket.socket, brief: bytes) -> None:
         self._channel = channel
@@ -40,18 +40,21 @@ class Handout:
             raise
 
     def send(self, nursery: socket.socket) -> None:
-        """Give both to the nursery. Raises as `send` does."""
+        """Send both descriptors to the nursery, and close them here. Raises what `socket.send_fds` raises."""
         socket.send_fds(nursery, [b"fork"], [self._channel.fileno(), self._brief_fd])
         self.drop()
 
     def drop(self) -> None:
-        """Close both here. If the nursery never had them, the attempt's channel thereby ends, unstarted."""
+        """Close both descriptors. If the nursery does not have them, this ends the attempt's channel, not started."""
         self._channel.close()
         os.close(self._brief_fd)
 
 
 class NurseryLink:
-    """Keeps one nursery running, as a child of the thread that runs the loop."""
+    """Keeps one nursery running, as a child of the event loop's thread.
+
+    `on_give_up` is called with a reason when the attempts that wait for a nursery are dropped.
+    """
 
     def __init__(self, folder: Path, on_give_up: Callable[[str], None]) -> None:
         self._folder = folder
@@ -66,11 +69,11 @@ class NurseryLink:
 
     @property
     def pid(self) -> int | None:
-        """The nursery's process id while there is one."""
+        """The nursery's process id; None while there is no nursery."""
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Start it, and wait until it can fork. Raises `NurseryFailed`."""
+        """Start the nursery, and wait until it can fork. Raises `NurseryFailed`."""
         self._spawn()
         assert self._ready is not None
         try:
@@ -80,12 +83,12 @@ class NurseryLink:
             raise NurseryFailed(f"the nursery process was not ready within {READY_S:g} s") from None
 
     def launch(self, handout: Handout) -> None:
-        """Have a supervisor forked. Waits its turn while the nursery is busy or being started again."""
+        """Have a supervisor forked; later, if the nursery is busy or is being restarted."""
         self._waiting.append(handout)
         self._hand_out()
 
     async def close(self) -> None:
-        """End it. Supervisors that still run live on until their own channels are closed."""
+        """End the nursery. Supervisors that run continue until their own channels are closed."""
         self._closing = True
         if self._restart is not None:
             self._restart.cancel()
@@ -101,7 +104,7 @@ class NurseryLink:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
         arguments = [sys.executable, "-P", "-m", "node.execution.nursery", str(theirs.fileno()), str(os.getpid())]
         with theirs:
-            # A session of its own: Ctrl-C in the node's terminal is for the node to answer.
+            # In its own session, so that Ctrl-C in the node's terminal reaches the node only.
             self._process = subprocess.Popen(
                 arguments,
                 env={**environment, MARK: mark(self._folder)},
@@ -123,7 +126,7 @@ class NurseryLink:
             return
         except OSError:
             frame = None
-        if isinstance(frame, frames.Ready):
+        if isinstance(frame, frames.ReadyFrame):
             self._ready.set_result(None)
             self._hand_out()
         elif frame is None:
@@ -140,7 +143,7 @@ class NurseryLink:
                 loop.add_writer(self._socket.fileno(), self._hand_out)
                 return
             except OSError:
-                # It has just ended; the reader will notice, and the next one gets what waits.
+                # The nursery has just ended. The reader notices that, and the next nursery gets what waits.
                 return
             self._delay_s = RESTART_S
             self._waiting.popleft()
@@ -155,11 +158,11 @@ class NurseryLink:
         if process is not None:
             process.kill()
             loop.run_in_executor(None, process.wait)
-        log.warning("the nursery process has ended; starting another in %.1f s", self._delay_s)
+        log.warning("the nursery process ended; restarting it in %.1f s", self._delay_s)
         if not was_ready:
-            # It does not even come up. What waits for it is given back, for another member to do.
+            # It did not even start. The attempts that wait for it are given back, so that another member runs them.
             self._drop_waiting()
-            self._on_give_up("the nursery process does not come up")
+            self._on_give_up("the nursery process does not start")
         self._start_again()
 
     def _start_again(self) -> None:
@@ -170,7 +173,7 @@ class NurseryLink:
         try:
             self._spawn()
         except OSError as error:
-            log.error("the nursery process cannot be started: %s; trying again", error)  # noqa: TRY400  it says it all
+            log.error("the nursery process cannot be started: %s; retrying", error)  # noqa: TRY400  no traceback needed
             self._drop_waiting()
             self._start_again()
 
@@ -182,7 +185,7 @@ class NurseryLink:
             self._socket.close()
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(NurseryFailed("the nursery process ended before it was ready; see its output"))
-            self._ready.exception()  # whether or not anybody waits for it
+            self._ready.exception()  # marks it as retrieved, also if no coroutine waits for it
         self._socket = self._ready = self._process = None
 
     def _drop_waiting(self) -> None:

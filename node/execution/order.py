@@ -1,4 +1,4 @@
-"""What the node orders, and what it hears: an attempt's `Order`, and the events of its life."""
+"""What the node tells the runner, and what it hears back: an attempt's `Order`, and the attempt's events."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -17,12 +17,12 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One attempt to be made, as it was claimed.
+    """One attempt to start, as it was claimed.
 
-    `target` is the kind's `module:Class`; `params` still hold references; `fire_at_us` is in microseconds
-    since the epoch; `checkpoint` is packed, as it was committed; `deadline_s` is the lease's, on
-    CLOCK_BOOTTIME; `env` is added to the worker's variables; `node` is the member that makes the attempt. `access` is
-    what the attempt may reach, `own` what no reference resolves to.
+    `target` is the kind's `module:Class`. `params` hold secrets as references. `fire_at_us` is in microseconds since
+    the epoch. `checkpoint` is packed, as it was committed. `deadline_s` is the end of the lease on CLOCK_BOOTTIME.
+    `env` is added to the worker's variables. `node` is the member on which the attempt runs. `access` is what the
+    attempt may reach, `own` what no secret reference resolves to.
     """
 
     run_id: str
@@ -46,11 +46,11 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class AttemptLimits:
-    """What holds for every attempt of a member.
+    """Limits of every attempt on a member.
 
-    `stop_s` is how long an attempt that was asked to stop may take before it is killed, `hand_over_s` the
-    same for one that is handed over. `umask` is the one that the work begins with; what the node makes is its own
-    alone. `oom_score_adj` makes memory pressure take the work before the node.
+    `stop_s` is how long an attempt that was asked to stop may take before it is killed, `hand_over_s` the same for one
+    that is handed over. `log_bytes` is the most that an attempt's log may hold. `umask` is the worker's; the node's own
+    files are readable by its user only. By `oom_score_adj` the kernel kills work before the node when memory is short.
     """
 
     nice: int = 10
@@ -63,7 +63,7 @@ class AttemptLimits:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """All that a supervisor is given: the order, the member's limits, and the folder to work in."""
+    """What a supervisor is given: the order, the member's limits, and the member's data folder."""
 
     order: Order
     limits: AttemptLimits
@@ -87,28 +87,28 @@ def unpack_brief(packed: bytes) -> Brief:
 
 
 def logs_path(folder: Path) -> Path:
-    """Where the logs of all attempts are, under the member's data folder: a folder for each run."""
+    """The folder of all attempts' logs in the member's data folder `folder`; it has a folder for each run."""
     return folder / "logs"
 
 
 def log_path(folder: Path, run_id: str, attempt: int) -> Path:
-    """Where the log of an attempt is."""
+    """The path of an attempt's log."""
     return logs_path(folder) / run_id / f"{attempt}.log"
 
 
 def scratch_path(folder: Path, order: Order) -> Path:
-    """The attempt's own folder, removed when it ends. No two claims share one."""
+    """The attempt's scratch folder, which is removed when the attempt ends. Each claim has its own."""
     return scratch_folder(folder, order.run_id, order.token)
 
 
 def scratch_folder(folder: Path, run_id: str, token: int) -> Path:
-    """As `scratch_path`."""
+    """The scratch folder of the attempt with that token."""
     return folder / "scratch" / f"{run_id}.{token}"
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptStarted:
-    """The kind's work begins: it is loaded here, and the params are valid."""
+    """The kind is loaded, the params are valid, and the work begins."""
 
     run_id: str
     token: int
@@ -127,7 +127,7 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointAsked:
-    """The attempt waits until `data` is committed, or refused: answer with `Runner.checkpoint_done`."""
+    """The attempt waits until `data` is committed or refused. Answer with `Runner.checkpoint_done`."""
 
     run_id: str
     token: int
@@ -145,7 +145,7 @@ class AttemptFrozen:
 
 @dataclass(frozen=True, slots=True)
 class AttemptThawed:
-    """The lease is back, and the attempt goes on."""
+    """The lease was renewed, and the attempt continues."""
 
     run_id: str
     token: int
@@ -153,10 +153,10 @@ class AttemptThawed:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """The attempt has ended and no process of it is left. It comes once for every `Runner.launch`.
+    """The attempt has ended and none of its processes is left. This event comes once for every `Runner.launch`.
 
-    `retry` False: another attempt would only fail the same way. `starved`: it could not be started for want of
-    descriptors, processes or memory, as others could not be here either. `log_truncated`: its log is not complete.
+    `retry` False: another attempt would fail the same way. `starved`: the attempt could not be started for lack of
+    descriptors, processes or memory. `log_truncated`: its log is not complete.
     """
 
     run_id: str

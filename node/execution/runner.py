@@ -1,6 +1,6 @@
-"""The runner: a member's attempts, as its node sees them. Used from the asyncio loop, but for `renew`.
+"""The runner: a member's attempts, as its node sees them. Used from the event loop, except for `renew`.
 
-Each attempt has a channel of its own to its supervisor; nothing here waits for one.
+Each attempt has its own channel to its supervisor. Nothing in this module blocks on one.
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from node.state.entries import AttemptEnd
 log = logging.getLogger(__name__)
 
 CLOSE_S: Final = 15.0
-"""How long `close` waits for supervisors. What they cannot kill in that time hangs in the kernel."""
+"""How long `close` waits for supervisors. A process that they cannot kill in that time hangs in the kernel."""
 
 CLEAR_AGAIN_S: Final = 1.0
-"""Between two tries to clear away what a killed supervisor left, where the first could not even look."""
+"""The pause between two tries to kill what a killed supervisor left behind, if a try raised an unexpected error."""
 
 READS_MAX: Final = 16
-"""Frames taken from one attempt before others, and the rest of the node, have their turn."""
+"""Frames read from one attempt before the event loop serves others."""
 
 CheckpointCode = str
-"""`ok`, `fenced`, `unknown` (asked again), or any other refusal's."""
+"""`ok`, `fenced`, `unknown` (the worker asks again), or why the checkpoint was refused."""
 
 
 @dataclass(eq=False, slots=True)
@@ -47,10 +47,10 @@ class _Attempt:
 
 
 class Runner:
-    """Launches attempts, passes on what they say, and what they are told.
+    """Launches attempts, sends them requests, and reports their events.
 
-    `on_event` is called on the loop. Every launch is followed by exactly one `Ended`. What is said to an
-    attempt that has ended, or never was here, is dropped: its end is on its way already.
+    `on_event` is called on the event loop. Every launch is followed by exactly one `AttemptEnded`. A request to an
+    attempt that has ended, or was never launched here, is dropped.
     """
 
     def __init__(self, folder: Path, on_event: Callable[[Event], None], limits: AttemptLimits | None = None) -> None:
@@ -67,15 +67,18 @@ class Runner:
 
     @property
     def nursery_pid(self) -> int | None:
-        """The nursery's process id while there is one."""
+        """The nursery's process id; None while there is no nursery."""
         return self._nursery.pid
 
     async def start(self) -> None:
-        """Start the nursery: from the main thread, since it dies with its starter. Raises `NurseryFailed`."""
+        """Start the nursery. Raises `NurseryFailed`.
+
+        Call this from the main thread: the kernel ends the nursery with the thread that started it.
+        """
         await self._nursery.start()
 
     async def close(self, wait_s: float = CLOSE_S) -> None:
-        """Kill every attempt, then the nursery. Returns when nothing of them is left.
+        """Kill every attempt, then end the nursery. Returns when no process of them is left.
 
         Raises `LeftoversRemain` after `wait_s`.
         """
@@ -85,26 +88,26 @@ class Runner:
             await self._nursery.close()
 
     async def kill_all(self, wait_s: float = CLOSE_S) -> None:
-        """Kill every attempt and wait until nothing of them is left. Raises `LeftoversRemain` after `wait_s`."""
+        """Kill every attempt and wait until no process of them is left. Raises `LeftoversRemain` after `wait_s`."""
         for run_id, token in list(self._attempts):
             self.kill(run_id, token)
         try:
-            # Not wait_for: before Python 3.12 it loses a cancellation that comes as the wait ends.
+            # Not asyncio.wait_for: before Python 3.12 it loses a cancellation that comes as the wait ends.
             async with asyncio.timeout(wait_s):
                 await self._all_gone.wait()
         except TimeoutError:
             left = ", ".join(sorted({attempt.order.run_id for attempt in self._open.values()}))
             raise LeftoversRemain(
-                "attempts cannot be killed: they hang in the kernel, or have processes that this node may not signal "
+                "attempts cannot be killed: their processes hang in the kernel, or this node may not signal them "
                 f"(its log says which): {left}"
             ) from None
 
     def launch(self, what: Order) -> None:
-        """Make an attempt. Raises `ValueError` if this very claim is being worked on already, `OSError` if there are
-        no file descriptors left for it; then there is none.
+        """Start an attempt. Raises `ValueError` if an attempt with this run and token runs already, and `OSError` if
+        no file descriptors are left; then nothing was started.
         """
         if (what.run_id, what.token) in self._attempts:
-            raise ValueError(f"token {what.token} of run {what.run_id} is being worked on already")
+            raise ValueError(f"an attempt at run {what.run_id} with token {what.token} runs already")
         ours, theirs = frames.channel()
         ours.setblocking(False)
         try:
@@ -123,33 +126,36 @@ class Runner:
 
     def cancel(self, run_id: str, token: int) -> None:
         """Ask an attempt to stop; it is killed if it does not within `AttemptLimits.stop_s`. It ends as `cancelled`."""
-        self._tell(run_id, token, frames.Stop("cancelled"))
+        self._tell(run_id, token, frames.StopFrame("cancelled"))
 
     def hand_over(self, run_id: str, token: int) -> None:
-        """Ask an attempt to stop where another member can go on; it has `AttemptLimits.hand_over_s` for it."""
-        self._tell(run_id, token, frames.Stop("handed_over"))
+        """Ask an attempt to stop, so that another member can continue; it has `AttemptLimits.hand_over_s` for it."""
+        self._tell(run_id, token, frames.StopFrame("handed_over"))
 
     def kill(self, run_id: str, token: int) -> None:
-        """Kill an attempt now. It ends as `handed_over`, or `not_started`: neither counts as a failure."""
+        """Kill an attempt now. It ends as `handed_over` or `not_started`: neither counts as a failure."""
         self._tell(run_id, token, frames.KillFrame())
 
     def fail(self, run_id: str, token: int, error: str) -> None:
-        """Kill an attempt now. It ends as `failed`, with that error: it has taken what was not its own."""
-        self._tell(run_id, token, frames.Fail(error))
+        """Kill an attempt now. It ends as `failed` with that error (it has exceeded a limit)."""
+        self._tell(run_id, token, frames.FailFrame(error))
 
     def checkpoint_done(self, run_id: str, token: int, sequence: int, code: CheckpointCode) -> None:
         """Answer a `CheckpointAsked`. `fenced` also has the attempt stopped."""
-        self._tell(run_id, token, frames.CheckpointDone(sequence, code))
+        self._tell(run_id, token, frames.CheckpointDoneFrame(sequence, code))
 
     def renew(self, deadline_s: float) -> None:
-        """The lease lasts until `deadline_s` on CLOCK_BOOTTIME: thaws what was frozen. From any thread; never waits."""
-        packet = frames.pack(frames.Renew(float(deadline_s)))
+        """Tell every attempt that the lease lasts until `deadline_s` on CLOCK_BOOTTIME; frozen attempts are thawed.
+
+        May be called from any thread. Does not block.
+        """
+        packet = frames.pack(frames.RenewFrame(float(deadline_s)))
         with self._changing:
             for attempt in self._attempts.values():
                 try:
                     attempt.channel.send(packet)
                 except OSError:
-                    # Full, or closing. A renewal that does not arrive freezes the attempt: the safe side.
+                    # Full, or closing. A renewal that does not arrive freezes the attempt, which is safe.
                     continue
 
     def _tell(self, run_id: str, token: int, frame: frames.Frame) -> None:
@@ -159,7 +165,7 @@ class Runner:
         try:
             attempt.channel.send(frames.pack(frame))
         except BlockingIOError:
-            # Its supervisor does not run: somebody has stopped it, or the machine is beside itself.
+            # Its supervisor does not read: it was stopped, or the machine is overloaded. Send the frame later.
             asyncio.get_running_loop().call_later(0.1, self._tell, run_id, token, frame)
         except OSError:
             log.debug("run %s: its supervisor is gone", run_id)
@@ -171,7 +177,7 @@ class Runner:
             except BlockingIOError:
                 return
             except (OSError, frames.BadFrame) as error:
-                log.error("run %s: its supervisor cannot be understood: %s", attempt.order.run_id, error)  # noqa: TRY400
+                log.error("run %s: reading from its supervisor failed: %s", attempt.order.run_id, error)  # noqa: TRY400
                 frame = None
             if frame is None:
                 self._closed(attempt)
@@ -181,28 +187,29 @@ class Runner:
     def _heard(self, attempt: _Attempt, frame: frames.Frame) -> None:
         run_id, token = attempt.id
         match frame:
-            case frames.Hello(pid=pid):
+            case frames.HelloFrame(pid=pid):
                 attempt.supervisor = pid
             case frames.StartedFrame():
                 self._on_event(order.AttemptStarted(run_id, token))
             case frames.ProgressFrame(done=done, total=total, unit=unit):
                 self._on_event(order.Progressed(run_id, token, done, total, unit))
-            case frames.CheckpointAsk(sequence=sequence, data=data):
+            case frames.CheckpointAskFrame(sequence=sequence, data=data):
                 self._on_event(order.CheckpointAsked(run_id, token, sequence, data))
-            case frames.Froze():
+            case frames.FrozenFrame():
                 self._on_event(order.AttemptFrozen(run_id, token))
-            case frames.OutOfReach(pids=pids):
+            case frames.OutOfReachFrame(pids=pids):
                 log.error(
-                    "run %s: processes of it are another user's (sudo?), and this node may not signal them: they go on "
-                    "whether or not the lease does, and the run lasts until they end. To end them, as root: kill -9 %s",
+                    "run %s: some of its processes belong to another user (sudo?), and this node may not signal them: "
+                    "they continue even if the lease lapses, and the run lasts until they end. To end them, as root: "
+                    "kill -9 %s",
                     run_id,
                     pids,
                 )
             case frames.ThawedFrame():
                 self._on_event(order.AttemptThawed(run_id, token))
-            case frames.Ending():
+            case frames.EndedFrame():
                 if frame.log_error is not None:
-                    log.warning("run %s: its log is not complete: %s", run_id, frame.log_error)
+                    log.warning("run %s: the log is not complete: %s", run_id, frame.log_error)
                 truncated = frame.log_error is not None
                 self._end(attempt, _end(frame.end), frame.result, frame.error, frame.retry, frame.starved, truncated)
 
@@ -236,9 +243,9 @@ class Runner:
             task.add_done_callback(self._clearing.discard)
 
     async def _clear(self, attempt: _Attempt, supervisor: int) -> None:
-        """A supervisor has ended without a word: it was killed. The attempt ends when what it left is gone.
+        """Kill the processes of an attempt whose supervisor was killed, and then end the attempt as failed.
 
-        It does not give up: a launch that no `Ended` follows would be a run that never ends.
+        Retries without end: without an `AttemptEnded` the run would never end.
         """
         run_id, token = attempt.id
         scratch = order.scratch_path(self._folder, attempt.order)
@@ -247,9 +254,13 @@ class Runner:
                 await asyncio.to_thread(kill_attempt, self._folder, supervisor, f"{run_id}:{token}", scratch)
                 break
             except LeftoversRemain as error:
-                log.error("run %s: %s", run_id, error)  # noqa: TRY400  the message says it all
+                log.error("run %s: %s", run_id, error)  # noqa: TRY400  no traceback needed
             except Exception:
-                log.exception("run %s: what its supervisor left cannot be cleared away; trying again", run_id)
+                log.exception(
+                    "run %s: killing the processes that its supervisor left behind failed; retrying in %g s",
+                    run_id,
+                    CLEAR_AGAIN_S,
+                )
                 await asyncio.sleep(CLEAR_AGAIN_S)
         self._gone(attempt)
         self._end(attempt, "failed", None, "its supervisor was killed")

@@ -1,8 +1,8 @@
-"""One attempt's supervisor: a thin process between the node and the work.
+"""One attempt's supervisor: a small process between the node and the work.
 
-It keeps the lease's deadline, and whatever else `life` decides, whether or not the node answers: its loop
-waits for descriptors and one timer, and for nothing else while the work runs. The end of its channel to the
-node is the node's death, and the work's.
+It keeps the lease's deadline and acts on the decisions of `attempt_life` whether or not the node answers: while the
+work runs, its loop waits only for descriptors and one timer. When its channel to the node ends, the node is dead, and
+the supervisor kills the work.
 """
 
 import contextlib
@@ -16,21 +16,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
-from node.execution import frames, leftovers, life, tree, worker
+from node.execution import attempt_life, frames, leftovers, process_tree, worker
 from node.execution.linux import Timer, adopt_orphans, boottime_s
-from node.execution.logs import LogPump
+from node.execution.log_pump import LogPump
 from node.execution.order import Brief, log_path, scratch_path, unpack_brief
 from node.storage.disk_full import is_full
 
 OUTBOX_MAX: Final = 64
-"""Frames kept for a node that does not read. With more, the worker is not read either until it does."""
+"""Frames kept for a node that does not read. When there are more, the worker's frames are not read either."""
 
 EXIT_S: Final = 1.0
 """How long a worker that has reported may take to exit."""
 
 
 def supervise(node: socket.socket, brief_fd: int) -> NoReturn:
-    """Make the attempt that is described in `brief_fd`, report to `node`, and exit. Called in a fresh fork."""
+    """Run the attempt whose brief is in `brief_fd`, report to `node`, and exit. Called in a fresh fork."""
     with os.fdopen(brief_fd, "rb") as file:
         brief = unpack_brief(file.read())
     Supervisor(node, brief).run()
@@ -38,7 +38,7 @@ def supervise(node: socket.socket, brief_fd: int) -> NoReturn:
 
 
 class Supervisor:
-    """The loop, and what it holds."""
+    """The loop of one attempt."""
 
     def __init__(self, node: socket.socket, brief: Brief) -> None:
         self._node = node
@@ -46,12 +46,12 @@ class Supervisor:
         self._folder = Path(brief.folder)
         order = brief.order
         self._run_mark = f"{order.run_id}:{order.token}"
-        self._life = life.AttemptLife(order.deadline_s, None, brief.limits)
+        self._life = attempt_life.AttemptLife(order.deadline_s, None, brief.limits)
         self._outbox: deque[frames.Frame] = deque()
-        self._ending: frames.Ending | None = None
+        self._ending: frames.EndedFrame | None = None
         self._orphaned = False
         self._begun = False
-        self._misspoken: str | None = None
+        self._protocol_error: str | None = None
         self._worker_pid = 0
         self._worker_status: int | None = None
         self._stopped: set[int] = set()
@@ -65,21 +65,21 @@ class Supervisor:
         self._work, self._work_end = frames.channel()
 
     def run(self) -> None:
-        """Make the attempt, from its beginning to the removal of its scratch folder."""
+        """Run the attempt, from its beginning to the removal of its scratch folder."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            # Who stops a service may signal all of its processes. The node decides what becomes of the work.
+            # A service manager may signal every process of a service. The node decides what happens to the work.
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         adopt_orphans()
         for end in (self._node, self._work):
             end.setblocking(False)
-        self._say(frames.Hello(os.getpid()))
+        self._say(frames.HelloFrame(os.getpid()))
         if self._begin():
             self._watch()
         self._finish()
 
-    # beginning
+    # -- the beginning
 
     def _begin(self) -> bool:
         order = self._brief.order
@@ -88,17 +88,17 @@ class Supervisor:
             self._log = LogPump(log_path(self._folder, order.run_id, order.attempt), self._brief.limits.log_bytes)
             scratch.mkdir(parents=True)
         except OSError as error:
-            # Where the disk is full, it is not the run's fault: another member begins it, or this one later.
+            # A full disk is not the run's fault: another member starts it, or this one does later.
             end = "not_started" if is_full(error) else "failed"
-            self._ending = frames.Ending(end, None, f"cannot prepare the attempt: {error}", True, None)
+            self._ending = frames.EndedFrame(end, None, f"cannot prepare the attempt: {error}", True, None)
             return False
         self._hear_node()
         if self._life.why == "cancelled":
-            self._ending = frames.Ending("cancelled", None, None, True, None)
+            self._ending = frames.EndedFrame("cancelled", None, None, True, None)
             return False
         if self._orphaned or self._life.why is not None or boottime_s() >= self._life.deadline_s:
-            # A claim from before a lapse is not started after it (DESIGN.md, section 6).
-            self._ending = frames.Ending("not_started", None, "the lease or the claim was over", True, None)
+            # A claim that was made before a lease lapsed is not started after it: it is given back and claimed anew.
+            self._ending = frames.EndedFrame("not_started", None, "the lease or the claim was over", True, None)
             return False
         return self._fork(self._log, scratch)
 
@@ -111,7 +111,7 @@ class Supervisor:
             os.close(output_read)
             os.close(output_write)
             why = f"cannot fork a worker: {error.strerror}"
-            self._ending = frames.Ending("not_started", None, why, True, None, starved=True)
+            self._ending = frames.EndedFrame("not_started", None, why, True, None, starved=True)
             return False
         if pid == 0:
             keep = (self._work_end.fileno(), output_write)
@@ -125,25 +125,25 @@ class Supervisor:
             self._record = leftovers.write_record(self._folder, pid, self._run_mark)
         except OSError as error:
             end = "not_started" if is_full(error) else "failed"
-            self._ending = frames.Ending(end, None, f"cannot record the attempt: {error}", True, None)
+            self._ending = frames.EndedFrame(end, None, f"cannot record the attempt: {error}", True, None)
             self._kill()
             return True
         timeout_s = self._brief.order.timeout_s
         if timeout_s is not None:
             self._life = replace(self._life, timeout_at_s=boottime_s() + timeout_s)
-        self._tell_worker(frames.Go())
+        self._tell_worker(frames.GoFrame())
         return True
 
-    # the loop
+    # -- the loop
 
     def _watch(self) -> None:
-        """Until no process of the attempt is left. Being the parent of all orphans, that is: until childless."""
+        """Loop until no process of the attempt is left: since orphans become children, until there are no children."""
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
         poll.register(self._timer, select.POLLIN)
         while not self._childless:
             self._act()
-            self._timer.set(life.wake_s(self._life))
+            self._timer.set(attempt_life.wake_s(self._life))
             if not self._orphaned:
                 poll.register(self._node, select.POLLIN | (select.POLLOUT if self._outbox else 0))
             if self._work.fileno() >= 0:
@@ -170,40 +170,40 @@ class Supervisor:
             os.write(self._wake_write, b".")
 
     def _act(self) -> None:
-        self._life, acts = life.step(self._life, boottime_s())
+        self._life, acts = attempt_life.step(self._life, boottime_s())
         for act in acts:
             match act:
-                case life.Act.FREEZE:
-                    stopped = tree.freeze(os.getpid(), self._group())
+                case attempt_life.Act.FREEZE:
+                    stopped = process_tree.freeze(os.getpid(), self._group())
                     self._stopped |= stopped
                     self._tell_of_reach(stopped)
                     if not self._frozen:
                         self._frozen = True
-                        self._say(frames.Froze())
-                case life.Act.THAW:
-                    tree.thaw(os.getpid(), self._group(), self._stopped)
+                        self._say(frames.FrozenFrame())
+                case attempt_life.Act.THAW:
+                    process_tree.thaw(os.getpid(), self._group(), self._stopped)
                     self._stopped.clear()
                     self._frozen = False
                     self._say(frames.ThawedFrame())
-                case life.Act.ASK:
-                    self._tell_worker(frames.Stop(str(self._life.why)))
-                case life.Act.KILL:
-                    self._tell_of_reach(tree.kill(os.getpid(), self._group()))
+                case attempt_life.Act.ASK:
+                    self._tell_worker(frames.StopFrame(str(self._life.why)))
+                case attempt_life.Act.KILL:
+                    self._tell_of_reach(process_tree.kill(os.getpid(), self._group()))
 
     def _group(self) -> int | None:
-        # Once the worker is reaped its number may be given to a group of somebody else's.
+        # Once the worker is reaped, the kernel may reuse its number for another group.
         return self._worker_pid if self._worker_status is None else None
 
     def _kill(self) -> None:
-        self._life = life.killing(self._life, boottime_s())
-        self._tell_of_reach(tree.kill(os.getpid(), self._group()))
+        self._life = attempt_life.killing(self._life, boottime_s())
+        self._tell_of_reach(process_tree.kill(os.getpid(), self._group()))
 
     def _tell_of_reach(self, pids: set[int]) -> None:
-        """Tell the node, once of each, which of the processes just signalled were not: only root can end them."""
-        beyond = tree.out_of_reach(pids - self._out_of_reach)
+        """Tell the node, once for each, which of these processes could not be signalled: only root can end them."""
+        beyond = process_tree.out_of_reach(pids - self._out_of_reach)
         if beyond:
             self._out_of_reach.update(beyond)
-            self._say(frames.OutOfReach(" ".join(map(str, beyond))))
+            self._say(frames.OutOfReachFrame(" ".join(map(str, beyond))))
 
     def _reap(self) -> None:
         while True:
@@ -218,10 +218,10 @@ class Supervisor:
                 self._worker_status = os.waitstatus_to_exitcode(status)
                 self._hear_the_rest()
         if self._worker_status is not None and not self._life.killed:
-            # The work is over; what it has left running is not the work.
+            # The work is over: kill the processes that it left running.
             self._kill()
 
-    # what the node says
+    # -- frames from and to the node
 
     def _hear_node(self) -> None:
         while True:
@@ -235,17 +235,17 @@ class Supervisor:
                 case None:
                     self._orphaned = True
                     return
-                case frames.Renew(deadline_s=deadline_s):
-                    self._life = life.renewed(self._life, deadline_s)
-                case frames.Stop(why="cancelled" | "handed_over" as why):
-                    self._life = life.told_to_stop(self._life, why, boottime_s())
+                case frames.RenewFrame(deadline_s=deadline_s):
+                    self._life = attempt_life.renewed(self._life, deadline_s)
+                case frames.StopFrame(why="cancelled" | "handed_over" as why):
+                    self._life = attempt_life.told_to_stop(self._life, why, boottime_s())
                 case frames.KillFrame():
-                    self._life = life.told_to_stop(self._life, "killed", boottime_s())
-                case frames.Fail(error=error):
-                    self._life = life.failing(self._life, error, boottime_s())
-                case frames.CheckpointDone(code=code):
+                    self._life = attempt_life.told_to_stop(self._life, "killed", boottime_s())
+                case frames.FailFrame(error=error):
+                    self._life = attempt_life.failing(self._life, error, boottime_s())
+                case frames.CheckpointDoneFrame(code=code):
                     if code == "fenced":
-                        self._life = life.told_to_stop(self._life, "fenced", boottime_s())
+                        self._life = attempt_life.told_to_stop(self._life, "fenced", boottime_s())
                     self._tell_worker(frame)
 
     def _say(self, frame: frames.Frame) -> None:
@@ -269,10 +269,10 @@ class Supervisor:
                 return
             self._outbox.popleft()
 
-    # what the worker says
+    # -- frames from and to the worker
 
     def _hear_worker(self) -> bool:
-        """Take one frame. False once the worker's end is closed."""
+        """Read one frame. False once the worker's end is closed, or after a packet that is not a frame."""
         try:
             frame = frames.receive(self._work)
         except BlockingIOError:
@@ -280,8 +280,8 @@ class Supervisor:
         except OSError:
             frame = None
         except frames.BadFrame as error:
-            # What else it says cannot be trusted. It sees that nobody listens any more, and ends.
-            self._misspoken = f"the worker said something that is no frame: {error}"
+            # Nothing else from this worker can be trusted. The channel is closed, at which the worker exits.
+            self._protocol_error = f"the worker sent a packet that is not a frame: {error}"
             return False
         match frame:
             case None:
@@ -289,13 +289,13 @@ class Supervisor:
             case frames.StartedFrame():
                 self._begun = True
                 self._say(frame)
-            case frames.ProgressFrame() | frames.CheckpointAsk():
+            case frames.ProgressFrame() | frames.CheckpointAskFrame():
                 self._say(frame)
-            case frames.Learned(value=value):
+            case frames.RedactFrame(value=value):
                 if self._log is not None:
                     self._log.learn(value)
-                self._tell_worker(frames.Noted())
-            case frames.Done() | frames.FailedFrame():
+                self._tell_worker(frames.RedactedFrame())
+            case frames.DoneFrame() | frames.FailedFrame():
                 self._reported(frame)
         return True
 
@@ -304,28 +304,28 @@ class Supervisor:
             if not self._hear_worker():
                 return
 
-    def _reported(self, report: frames.Done | frames.FailedFrame) -> None:
+    def _reported(self, report: frames.DoneFrame | frames.FailedFrame) -> None:
         now_s = boottime_s()
         if self._ending is None:
-            self._ending = life.conclude(self._life, report, None, self._brief.order.timeout_s)
+            self._ending = attempt_life.conclude(self._life, report, None, self._brief.order.timeout_s)
         self._life = replace(self._life, timeout_at_s=None, kill_at_s=now_s + EXIT_S)
 
     def _tell_worker(self, frame: frames.Frame) -> None:
-        # A worker has few frames to expect, and reads them in a thread of its own. One that has stopped to
-        # read, or is gone, is dealt with when its patience or its life ends.
+        # Few frames go to a worker, and it reads them in its own thread. A worker that does not read, or is gone, is
+        # killed at its deadline, or reaped.
         with contextlib.suppress(OSError):
             self._work.send(frames.pack(frame), socket.MSG_NOSIGNAL)
 
-    # the end
+    # -- the end
 
     def _finish(self) -> None:
         ending = self._ending
         if ending is None:
-            ending = life.conclude(self._life, None, self._worker_status, self._brief.order.timeout_s)
+            ending = attempt_life.conclude(self._life, None, self._worker_status, self._brief.order.timeout_s)
             if self._life.why == "killed" and not self._begun:
                 ending = replace(ending, end="not_started")
-            if self._misspoken is not None and ending.end == "failed":
-                ending = replace(ending, error=f"{self._misspoken}; {ending.error}")
+            if self._protocol_error is not None and ending.end == "failed":
+                ending = replace(ending, error=f"{self._protocol_error}; {ending.error}")
         if self._log is not None:
             self._log.close()
             ending = replace(ending, log_error=self._log.error)

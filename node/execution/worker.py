@@ -1,4 +1,4 @@
-"""The worker: the process in which a kind's `run` does one attempt's work."""
+"""The worker: the process in which a kind's `run` does the work of one attempt."""
 
 import gc
 import importlib
@@ -18,24 +18,25 @@ import msgpack
 from pydantic import ValidationError
 
 from node.execution import frames
-from node.execution.ctx import Ctx, Wire
+from node.execution.attempt_context import AttemptContext
 from node.execution.leftovers import RUN_MARK
 from node.execution.linux import die_with_parent, gain_no_rights, lower_session, may_signal_everybody
 from node.execution.order import Brief
-from tasks.fields import field_errors
+from node.execution.supervisor_link import SupervisorLink
+from tasks.field_errors import field_errors
 from tasks.kind import RESULT_BYTES_MAX, Failed, MissingSecret, Unretryable
 from tasks.kinds import KindError, load
-from tasks.secret import Redactor, blot_json, references_in
+from tasks.secret import Redactor, redact_json, references_in
 
 ERROR_CHARS_MAX: Final = 2000
 
 
 class InvalidParams(Exception):
-    """The params were valid when they were registered, and are not for the kind that is installed here."""
+    """The params were valid when they were registered, and are not valid for the version of the kind installed here."""
 
 
 class InvalidResult(Exception):
-    """What a kind returned is not a small dict of JSON types. Another attempt would return the like."""
+    """What a kind returned is not a small dict of JSON types. Another attempt would return the same."""
 
 
 NO_RETRY: Final = (Unretryable, MissingSecret, KindError, InvalidParams, InvalidResult)
@@ -44,12 +45,15 @@ NO_RETRY: Final = (Unretryable, MissingSecret, KindError, InvalidParams, Invalid
 def enter(
     supervisor: int, keep: Collection[int], brief: Brief, end: socket.socket, output: int, scratch: Path, run_mark: str
 ) -> NoReturn:
-    """Become the worker, in a fresh fork of the supervisor: do the attempt, and exit. Never returns."""
+    """Become the worker, in a fresh fork of the supervisor: do the work, report, and exit. Never returns.
+
+    `keep` are descriptors to keep open, `end` is the channel to the supervisor, `output` the pipe to the log.
+    """
     try:
         _leave_supervisor(supervisor, keep, output, brief)
         os.environ.update({**brief.order.env, RUN_MARK: run_mark})
         os.chdir(scratch)
-        _work(brief, Wire(end), scratch)
+        _work(brief, SupervisorLink(end), scratch)
     except BaseException:  # noqa: BLE001  a fork must not return into its parent's code, whatever happens
         traceback.print_exc()
         os._exit(70)
@@ -61,7 +65,7 @@ def _leave_supervisor(supervisor: int, keep: Collection[int], output: int, brief
     if os.getppid() != supervisor:
         os._exit(1)
     if not may_signal_everybody():
-        # What becomes another user could be neither frozen when the lease lapses nor killed: it does not start.
+        # A program that becomes another user could be neither frozen nor killed, so it must not gain rights.
         gain_no_rights()
     os.setsid()
     signal.set_wakeup_fd(-1)
@@ -71,18 +75,18 @@ def _leave_supervisor(supervisor: int, keep: Collection[int], output: int, brief
     os.dup2(nothing, 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    # The supervisor's descriptors, its channel to the node above all: held here, they would outlive it.
+    # Close the supervisor's descriptors: if its channel to the node stayed open here, it would outlive the supervisor.
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  Path.iterdir holds a descriptor of its own open
         if int(name) > 2 and int(name) not in keep:
             _close(int(name))
     _close(output)
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115  they stay open as long as the process
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115  open for the life of the process
     sys.stdout = _printer(1)
     sys.stderr = _printer(2)
     os.umask(brief.limits.umask)
     os.nice(brief.limits.nice)
     oom_score_adj = Path("/proc/self/oom_score_adj")
-    # Raising it needs no privilege; lowering it would, where the node's own is high already.
+    # Raising the score needs no privilege; lowering it would, if the node's own score is already higher.
     oom_score_adj.write_text(str(max(brief.limits.oom_score_adj, int(oom_score_adj.read_text()))))
     gc.enable()
 
@@ -91,7 +95,7 @@ def _close(descriptor: int) -> None:
     try:
         os.close(descriptor)
     except OSError:
-        # The one that listdir itself had open.
+        # The descriptor that listdir itself had open.
         return
 
 
@@ -99,14 +103,14 @@ def _printer(descriptor: int) -> TextIO:
     return open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
-def _work(brief: Brief, wire: Wire, scratch: Path) -> None:
+def _work(brief: Brief, link: SupervisorLink, scratch: Path) -> None:
     order = brief.order
-    wire.wait_for_go()
-    wire.listen()
+    link.wait_for_go()
+    link.listen()
     _log_to_stderr()
     redactor = Redactor()
-    ctx: Ctx | None = None
-    report: frames.Done | frames.FailedFrame
+    ctx: AttemptContext | None = None
+    report: frames.DoneFrame | frames.FailedFrame
     try:
         kind = load(order.target)
         try:
@@ -114,24 +118,24 @@ def _work(brief: Brief, wire: Wire, scratch: Path) -> None:
         except ValidationError as error:
             found = "; ".join(f"{one.field}: {one.message}" for one in field_errors(error, order.params))
             raise InvalidParams(found) from None
-        ctx = Ctx(order, params, wire, scratch, dict(os.environ), redactor)
+        ctx = AttemptContext(order, params, link, scratch, dict(os.environ), redactor)
         for reference in references_in(params):
-            # All of them before the work: a missing one is found now and not hours later, halfway through.
+            # Resolve every secret before the work, so that a missing one fails the attempt now and not hours later.
             ctx.secret(reference)
-        wire.send(frames.StartedFrame())
-        lower_session(brief.limits.nice)  # not before: to begin is the node's affair
+        link.send(frames.StartedFrame())
+        lower_session(brief.limits.nice)  # not before: the start of an attempt has the node's priority
         result = kind().run(ctx)
-        report = frames.Done(_checked(result, redactor), ctx.saw_stop)
-    except BaseException as error:  # noqa: BLE001  whatever a kind raises, SystemExit too, is how its attempt ended
+        report = frames.DoneFrame(_checked(result, redactor), ctx.saw_stop)
+    except BaseException as error:  # noqa: BLE001  whatever a kind raises, including SystemExit, fails the attempt
         report = frames.FailedFrame(
             _line(error, redactor), not isinstance(error, NO_RETRY), ctx is not None and ctx.saw_stop
         )
         _print(error)
-    wire.flush_progress()
+    link.flush_progress()
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    wire.send(report)
+    link.send(report)
 
 
 def _log_to_stderr() -> None:
@@ -146,7 +150,7 @@ def _log_to_stderr() -> None:
 
 def _print(error: BaseException) -> None:
     if isinstance(error, (MissingSecret, KindError, InvalidParams, InvalidResult, Failed)):
-        # Said in full by their one line; the cause of a kind that does not load is worth its traceback.
+        # One line says it all, except for a kind that does not load: there the traceback of the cause helps.
         shown = error.__cause__ if isinstance(error, KindError) and error.__cause__ is not None else None
         if shown is None:
             print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201  the log is standard error
@@ -156,31 +160,31 @@ def _print(error: BaseException) -> None:
 
 def _line(error: BaseException, redactor: Redactor) -> str:
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    # Before the blanks go, with which a secret of several lines would no longer be itself; and after, for what was
-    # folded into several lines.
-    clean = redactor.blot_text(text.encode("utf-8", "replace").decode())
-    return redactor.blot_text(" ".join(clean.split()))[:ERROR_CHARS_MAX]
+    # Redact before white space is collapsed, which would change a secret of several lines; and after, for a secret
+    # that was wrapped into several lines.
+    clean = redactor.redact_text(text.encode("utf-8", "replace").decode())
+    return redactor.redact_text(" ".join(clean.split()))[:ERROR_CHARS_MAX]
 
 
 def _checked(result: Any, redactor: Redactor) -> str | None:
-    """The result as JSON, secrets blotted out."""
+    """The result as JSON, secrets redacted. Raises `InvalidResult`."""
     if result is None:
         return None
     if not isinstance(result, dict) or not all(isinstance(name, str) for name in result):
-        raise InvalidResult(f"a kind returns a dict with text for names, or None, not {type(result).__name__}")
+        raise InvalidResult(f"a kind must return a dict whose keys are text, or None, not {type(result).__name__}")
     try:
-        clean = blot_json(json.loads(json.dumps(result, allow_nan=False)), redactor)
-        # It is replicated as msgpack, which takes no integer beyond 64 bits and no half of a surrogate pair.
+        clean = redact_json(json.loads(json.dumps(result, allow_nan=False)), redactor)
+        # The result is replicated as msgpack, which has no integers beyond 64 bits and no lone surrogates.
         msgpack.packb(clean)
         text = json.dumps(clean, ensure_ascii=False)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidResult(f"a kind returns JSON types only: {error}") from None
+        raise InvalidResult(f"a kind must return JSON types only: {error}") from None
     size_bytes = len(text.encode())
     if size_bytes > RESULT_BYTES_MAX:
-        raise InvalidResult(f"a result of {size_bytes} bytes of JSON: {RESULT_BYTES_MAX} at most")
+        raise InvalidResult(f"the result has {size_bytes} bytes of JSON; {RESULT_BYTES_MAX} at most are allowed")
     return text
 
 
 def preload() -> None:
-    """Import, in the nursery, what nearly every worker needs, and our own kind that is to start at once."""
+    """Import, in the nursery, what nearly every worker needs, and the kind `command`, so that it starts at once."""
     importlib.import_module("tasks.command")

@@ -6,7 +6,7 @@ from traceback import extract_tb
 from typing import Any
 
 from tasks.access import EVERYTHING, Access
-from tasks.fields import FieldError
+from tasks.field_errors import FieldError
 from tasks.kind import Kind
 from tasks.kinds import KindEntry, check_params, load, params_schema, refused
 

@@ -20,7 +20,7 @@ from node.replication.state_machine import StateChange
 from node.state.entries import Entry, Seed
 from node.state.value import EndedRun, Result, State
 from node.telemetry.thread_lag import Lateness
-from tasks.fields import FieldError
+from tasks.field_errors import FieldError
 
 
 class Facts(Protocol):

@@ -13,7 +13,7 @@ from aiohttp import web
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
-from tasks.fields import FieldError, dotted, message
+from tasks.field_errors import FieldError, dotted, message
 from tasks.spec import NAME_PATTERN
 
 TYPE_PREFIX: Final = "urn:rota:problem:"

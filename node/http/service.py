@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from hashing.chunked import sorted_in_turns
+from hashing.chunked import sorted_in_chunks
 from node.http.endpoint import Endpoint
 from node.http.events import Hub
 from node.http.metrics import Metrics
@@ -33,7 +33,7 @@ class TaskNames:
         version = (state.cluster_id, state.epoch)
         names = self._names
         if self._of != version:
-            names = await asyncio.to_thread(sorted_in_turns, state.tasks)
+            names = await asyncio.to_thread(sorted_in_chunks, state.tasks)
             self._of, self._names = version, names
         return islice(names, 0 if name is None else bisect_right(names, name), None)
 

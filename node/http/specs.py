@@ -12,7 +12,7 @@ from node.http.request_context import UNKEPT, Call, string_list
 from node.peer.protocol import PeerAway
 from node.state.entries import Put
 from node.state.value import State
-from tasks.fields import FieldError, Path, dotted
+from tasks.field_errors import FieldError, Path, dotted
 from tasks.kinds import KindError
 from tasks.spec import NODE_LABEL, Spec
 

@@ -20,7 +20,7 @@ from node.peer.portions import Gap, Portion, unpack_portion
 from node.peer.protocol import CLUSTER, MEMBER, NoSuchLog, PeerAway, Roster, RunProgress, read_roster, url_of
 from node.peer.signing import CHALLENGE, SIGNED, answer_mac, asked, member_key, same_mac
 from node.state.value import State
-from tasks.fields import FieldError
+from tasks.field_errors import FieldError
 
 HISTORY_S: Final = 10.0
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from immutables import Map
 
-from hashing.chunked import sorted_in_turns
+from hashing.chunked import sorted_in_chunks
 from node.state.bounds import params_bytes, requests_bytes, run_bytes
 from node.state.shape import Misfit, shape
 from node.state.value import Lead, Member, Result, Run, Settings, State, TaskRow, Window
@@ -43,7 +43,7 @@ def records(state: State) -> Iterator[list[Any]]:
     ]
     for member in sorted(state.members):
         yield [_MEMBER, shape(Member).wire(state.members[member])]
-    for row in sorted_in_turns(state.tasks.values(), key=lambda row: row.order):
+    for row in sorted_in_chunks(state.tasks.values(), key=lambda row: row.order):
         yield [_TASK, shape(TaskRow).wire(row)]
     for task in sorted(state.runs_of):
         for run_id in state.runs_of[task]:

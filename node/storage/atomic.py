@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tasks.durable import sync
+from tasks.fsync import sync
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -1,1 +1,1 @@
-"""Backups: the kind `backup`, and the plain functions that list, verify and restore what it made."""
+"""Backups: the kind `backup`, and the functions that list, verify and restore its backups."""

@@ -1,7 +1,7 @@
-"""A stream of bytes into a compressed file and back, in constant memory, with its sums.
+"""Compresses a stream of bytes into a file and back, in constant memory, with checksums.
 
-Both sums are taken on the way: of the file as stored, which any `sha256sum` checks, and of the content. The file
-is one zstd frame with its own checksum, which `zstd -d` unpacks.
+Two checksums are computed on the way: of the file as stored, which `sha256sum` checks, and of the content. The file is
+one zstd frame with its own checksum, which `zstd -d` unpacks.
 """
 
 import hashlib
@@ -18,23 +18,23 @@ from tasks.backup.manifest import FileEntry
 CHUNK_BYTES = 1 << 20
 
 Progress = Callable[[int], None]
-"""Is told how many bytes of content have gone through so far."""
+"""Called with the number of bytes of content that were processed so far."""
 
 
 def quiet(done_bytes: int) -> None:
-    """Progress for those who do not ask."""
+    """A `Progress` that does nothing."""
 
 
 class TargetExists(Exception):
-    """There is something where the backup is to be restored, and nobody said to overwrite it."""
+    """The target of a restore exists, and `overwrite` was not given."""
 
 
 class Damaged(Exception):
-    """A stored file is not what its manifest says."""
+    """A stored file does not match its manifest."""
 
 
 class Writer:
-    """Where a source writes its content: compressed, summed and counted on its way into a file."""
+    """The file-like object that a source writes to: compresses, sums and counts the content on its way into a file."""
 
     def __init__(self, file: IO[bytes], level: int, progress: Progress) -> None:
         self._file = file
@@ -45,7 +45,7 @@ class Writer:
         self.size_bytes = 0
 
     def write(self, content: bytes) -> int:
-        """Take the next piece of content; all of it is taken."""
+        """Write the next piece of content, all of it."""
         self._content_sum.update(content)
         self.size_bytes += len(content)
         self._store(self._packer.compress(content))
@@ -58,7 +58,7 @@ class Writer:
         self._file.write(packed)
 
     def finish(self, name: str) -> FileEntry:
-        """End the archive. What the manifest has to say of it."""
+        """End the archive; its entry for the manifest."""
         self._store(self._packer.flush())
         return FileEntry(
             name=name,
@@ -70,7 +70,7 @@ class Writer:
 
 
 def store(place: Place, name: str, dump: Callable[[Writer], None], level: int, progress: Progress) -> FileEntry:
-    """Write what `dump` writes, compressed, as `name` into `place`. What the manifest has to say of it."""
+    """Compress what `dump` writes into the file `name` in `place`; its entry for the manifest."""
     with place.writing(name) as file:
         writer = Writer(file, level, progress)
         dump(writer)
@@ -78,7 +78,7 @@ def store(place: Place, name: str, dump: Callable[[Writer], None], level: int, p
 
 
 class _Summed(io.RawIOBase):
-    """A file that counts and sums what is read from it."""
+    """A file that counts and sums the bytes that are read from it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.sum = hashlib.sha256()
@@ -102,7 +102,8 @@ class _Summed(io.RawIOBase):
 def load(place: Place, entry: FileEntry, progress: Progress) -> Iterator[bytes]:
     """The content of a stored file, checked. Raises `Damaged`.
 
-    The last chunk is given only once every sum is right: who stops at an error has not seen the end of the content.
+    The last chunk is yielded only after every checksum was found right, so that a damaged file is never read to its end
+    without an error.
     """
     held = b""
     for chunk in _unpacked(place, entry, progress):
@@ -113,7 +114,7 @@ def load(place: Place, entry: FileEntry, progress: Progress) -> Iterator[bytes]:
 
 
 class Content(io.RawIOBase):
-    """Checked content as a file to read from, for those that want one. Raises `Damaged` from `read`."""
+    """Checked content as a readable file. `read` raises `Damaged`."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
@@ -134,7 +135,7 @@ class Content(io.RawIOBase):
         return taken
 
     def drain(self) -> None:
-        """Read to the end, so that every sum is checked."""
+        """Read to the end, so that every checksum is checked."""
         while self.read(CHUNK_BYTES):
             pass
 
@@ -144,14 +145,14 @@ def _unpacked(place: Place, entry: FileEntry, progress: Progress) -> Iterator[by
     try:
         with place.reading(entry.name) as file:
             stored = _Summed(file)
-            # Read by the size of the content: a megabyte of archive may hold gigabytes.
+            # Read in pieces of content, not of the file: a megabyte of archive may unpack to gigabytes.
             buffered = io.BufferedReader(stored, CHUNK_BYTES)
             reader = zstandard.ZstdDecompressor().stream_reader(buffered)
             while chunk := reader.read(CHUNK_BYTES):
                 content_sum.update(chunk)
                 size_bytes += len(chunk)
                 if size_bytes > entry.size_bytes:
-                    said = f"the {entry.size_bytes} bytes that its manifest says"
+                    said = f"the {entry.size_bytes} bytes in its manifest"
                     raise Damaged(f"{place.url}/{entry.name} unpacks to more than {said}")
                 progress(size_bytes)
                 yield chunk
@@ -163,8 +164,8 @@ def _unpacked(place: Place, entry: FileEntry, progress: Progress) -> Iterator[by
         raise Damaged(f"{place.url}/{entry.name}: {error}") from None
     if (stored.size_bytes, stored.sum.hexdigest()) != (entry.stored_bytes, entry.sha256):
         raise Damaged(
-            f"{place.url}/{entry.name}: {stored.size_bytes} bytes with sum {stored.sum.hexdigest()[:12]} are stored, "
-            f"the manifest says {entry.stored_bytes} with {entry.sha256[:12]}"
+            f"{place.url}/{entry.name} has {stored.size_bytes} bytes with the checksum {stored.sum.hexdigest()[:12]}; "
+            f"the manifest says {entry.stored_bytes} bytes with {entry.sha256[:12]}"
         )
     if (size_bytes, content_sum.hexdigest()) != (entry.size_bytes, entry.content_sha256):
-        raise Damaged(f"{place.url}/{entry.name}: the content is not what was backed up")
+        raise Damaged(f"{place.url}/{entry.name}: the content differs from what was backed up")

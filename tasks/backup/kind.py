@@ -1,4 +1,4 @@
-"""The kind `backup`: a PostgreSQL database, an SQLite file or a folder, to any fsspec URL, compressed, with sums."""
+"""The kind `backup`: a PostgreSQL database, an SQLite file or a folder, compressed, to any fsspec URL."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,57 +12,72 @@ import zstandard
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from tasks.access import Access, check_options
-from tasks.backup import archive, keep, lineage, manifest
+from tasks.backup import archive, lineage, manifest, retention
 from tasks.backup.destination import BadDestination, Place, checked, local_path
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.sources import folder, postgres, sqlite
 from tasks.backup.sources.in_place import closed_to_others
-from tasks.identity import AcceptedSources, identity_id
+from tasks.file_guard import FileGuard
 from tasks.kind import Context, Failed, Fenced, Unretryable
-from tasks.opened import Guard
 from tasks.reach import Reach, remote
 from tasks.secret import Reference, SecretEnv, SecretFile
+from tasks.source_identity import AcceptedSources, identity_id
 
-INSIDE: Final = "the destination is inside the folder that is backed up"
+INSIDE: Final = "the destination is inside the folder to back up"
+
+RESULT: Final = {
+    "url": "the backup's URL",
+    "bytes": "the size of the content",
+    "stored_bytes": "the size of the compressed file",
+    "sha256": "the checksum of the compressed file",
+    "remarks": "the number of remarks in the manifest, such as files that vanished",
+    "removed": "the number of old backups and leftovers that were removed",
+    "not_removed": "those that could not be removed, and why; 20 at most",
+    "unreadable": "the number of backups whose manifest cannot be read; they are neither counted nor removed",
+    "others": "the number of backups of another source, or of none; they are neither counted nor removed",
+    "seconds": "how long the attempt took",
+}
+"""The fields of a run's result, for the reference."""
 
 Source = Annotated[postgres.PostgresSource | sqlite.SqliteSource | folder.FolderSource, Field(discriminator="type")]
 
 
 class BackupStopped(Exception):
-    """The attempt was asked to stop. What it had written is no backup."""
+    """The attempt was asked to stop. It made no backup, and removed what it had written."""
 
 
 class NoBackupSource(Unretryable):
-    """The folder or file that is to be backed up is not there."""
+    """The folder or file to back up does not exist."""
 
 
 class Vanished(Failed):
-    """What was written is not there any more, or not all of it: somebody has removed it."""
+    """Files that this attempt wrote were removed or changed before the backup was complete."""
 
 
 class BackupParams(BaseModel):
-    """What to back up, and where to."""
+    """What to back up, and where to keep the backups."""
 
     model_config = ConfigDict(extra="forbid")
 
-    source: Source
+    source: Source = Field(description="What to back up: a folder, an SQLite file or a PostgreSQL database")
     destination: str = Field(
-        description="A folder, by its path or an fsspec URL; backups go to DESTINATION/TASK/CREATED-TOKEN/",
+        description="The folder for the backups, as a path or an fsspec URL; each backup is one folder in it, "
+        "DESTINATION/TASK/CREATED-TOKEN/",
         min_length=1,
         max_length=4096,
         examples=["s3://backups/rota", "/mnt/backups"],
     )
     options: dict[str, Reference | str | int | bool | None] = Field(
         default={},
-        description="fsspec's options for the destination; secrets as references",
+        description="fsspec's options for the destination; secrets are given as references",
         examples=[{"key": {"env": "S3_KEY"}, "secret": {"secret": "s3_secret"}, "endpoint_url": "https://s3.internal"}],
     )
-    level: int = Field(default=3, ge=1, le=19, description="zstd's level")
-    keep: int | None = Field(default=None, ge=1, le=10_000, description="How many backups stay; null: all")
+    level: int = Field(default=3, ge=1, le=19, description="The compression level of zstd")
+    keep: int | None = Field(default=None, ge=1, le=10_000, description="How many backups to keep; null: all")
     accept_source: AcceptedSources = Field(
         default=[],
-        description="Ids of sources that are the same data as before, moved or restored: the error that refuses one "
-        "names its id",
+        description="Ids of sources that hold the same data as before, moved or restored; the error that refuses a "
+        "source names its id. One id, or a list",
     )
 
     @model_validator(mode="after")
@@ -77,7 +92,7 @@ class BackupParams(BaseModel):
 
     @model_validator(mode="after")
     def _not_into_itself(self) -> "BackupParams":
-        # By the letters alone: the node asks this on its event loop. Links are followed where the work is done.
+        # As text only, because a node checks params on its event loop. The attempt follows links.
         if isinstance(self.source, folder.FolderSource):
             inner, outer = local_path(self.destination), local_path(self.source.path)
             if inner is not None and outer is not None and inner.is_relative_to(outer):
@@ -86,7 +101,7 @@ class BackupParams(BaseModel):
 
 
 def place_url(destination: str, task: str) -> str:
-    """Where the backups of a task are.
+    """The URL of the folder of a task's backups.
 
     >>> place_url("s3://backups/rota/", "orders")
     's3://backups/rota/orders'
@@ -102,19 +117,19 @@ def resolved(options: Mapping[str, Any], secret: Callable[[Any], str]) -> dict[s
 
 
 class Backup:
-    """Makes a backup; it counts once its manifest is written, which is the last thing done."""
+    """Makes a backup. It is valid once its manifest is written, which is the last step."""
 
     Params = BackupParams
 
     @staticmethod
     def local_data(params: BackupParams) -> list[str]:
-        """The fields that name data on the member's own disk (`tasks.kind.Kind`)."""
+        """The params that name data on the member's own disk (`tasks.kind.Kind`)."""
         source = params.source
         return [] if isinstance(source, postgres.PostgresSource) or source.shared else ["source"]
 
     @staticmethod
     def reaches(params: BackupParams, task: str) -> list[Reach]:
-        """What the params of that task name outside of it (`tasks.kind.Kind`)."""
+        """The paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
         source = params.source
         url = place_url(params.destination, task)
         folder_path = local_path(url)
@@ -128,12 +143,12 @@ class Backup:
         ]
 
     def run(self, ctx: Context[BackupParams]) -> dict[str, Any]:
-        """Make one backup. Result: its URL, sizes, seconds, remarks, how many old ones were removed, what could not be.
+        """Make one backup. Result: its URL, its sizes, the seconds it took, and what was removed and what was not.
 
-        Raises `BadDestination`, `Fenced`, `MissingSecret`, `NoBucket`, `NoBackupSource`, `OtherSource`, `Refused`,
-        `BackupStopped`, `Vanished`, and what the source's file names.
+        Raises `AccessRefused`, `BackupStopped`, `BadDestination`, `Fenced`, `MissingSecret`, `NoBackupSource`,
+        `NoBucket`, `OtherSource`, `Vanished`, and what the module of the source names.
         """
-        # A backup holds what the source's own permissions keep from others.
+        # The files of a backup are for this user only: the source's own permissions may hide its data from others.
         with closed_to_others():
             return self._make(ctx)
 
@@ -141,7 +156,7 @@ class Backup:
         began_s = time.monotonic()
         params = ctx.params
         created = datetime.now(UTC)
-        # Before anything is asked of the destination: a source that is refused leaves nothing there.
+        # Before the destination is used, so that a refused source leaves nothing there.
         _check_source(params.source, ctx.access, ctx.node)
         task_place = Place(place_url(params.destination, ctx.task), resolved(params.options, ctx.secret), ctx.access)
         if isinstance(params.source, folder.FolderSource) and task_place.is_within(Path(params.source.path)):
@@ -149,14 +164,14 @@ class Backup:
         name = manifest.folder_name(created, ctx.token)
         place = task_place.inside(name)
         if place.read(manifest.NAME) is not None:
-            raise FileExistsError(f"{place.url} is a backup already: another cluster writes to the same destination")
+            raise FileExistsError(f"{place.url} exists already: another cluster writes to the same destination")
         making = _Making(ctx, place)
         identity = making.identity()
         held = _lineage(ctx, task_place, identity)
-        before = keep.begun_before(ctx.checkpoint)
-        begun = keep.begun_by_now(before, name)
+        before = retention.begun_before(ctx.checkpoint)
+        begun = retention.begun_by_now(before, name)
         ctx.save_checkpoint(begun)
-        cleared = keep.clear(task_place, before, ctx.token)
+        cleared = retention.remove_unfinished(task_place, before, ctx.token)
         try:
             entry, tools, remarks = making.content()
             done = Manifest(
@@ -175,9 +190,9 @@ class Backup:
                 identity=identity,
                 lineage=held.name,
             )
-            # An attempt that was taken over makes no backup,
+            # Raises `Fenced` if the attempt was taken over: then it makes no backup.
             ctx.save_checkpoint(begun | {"finishing": place.url})
-            # and one that was paused here, and taken over, no backup without its files.
+            # If the attempt was paused here and taken over, its successor has removed the files.
             _check_stored(place, done)
             manifest.write(place, done)
         except Exception:
@@ -186,17 +201,17 @@ class Backup:
         ctx.log.info("%s: %d bytes, %d stored", place.url, done.size_bytes, done.stored_bytes)
         for remark in done.remarks[:100]:
             ctx.log.warning("%s", remark)
-        tidied = self._tidy(ctx, task_place, place, done, begun, held)
-        failed = [*cleared.failed, *tidied.failed]
+        pruned = self._prune(ctx, task_place, place, done, begun, held)
+        failed = [*cleared.failed, *pruned.failed]
         for why in failed:
-            ctx.log.warning("the backup is complete, but something old could not be removed: %s", why)
-        for why in tidied.unreadable:
+            ctx.log.warning("the backup is complete, but an old folder could not be removed: %s", why)
+        for why in pruned.unreadable:
             ctx.log.warning("not counted and not removed: %s", why)
-        if tidied.others:
+        if pruned.others:
             ctx.log.warning(
-                "not counted and not removed: %d backups of another source, or from before sources were noted (those "
-                "count if the task's params have `accept_source: %s`)",
-                tidied.others,
+                "not counted and not removed: %d backups of another source, or made before sources were recorded (the "
+                "latter count if the task's params have `accept_source: %s`)",
+                pruned.others,
                 identity_id(identity),
             )
         return {
@@ -205,14 +220,14 @@ class Backup:
             "stored_bytes": done.stored_bytes,
             "sha256": entry.sha256,
             "remarks": len(done.remarks),
-            "removed": len(cleared.removed) + len(tidied.removed),
+            "removed": len(cleared.removed) + len(pruned.removed),
             "not_removed": [_printable(why[:1000]) for why in failed[:20]],
-            "unreadable": len(tidied.unreadable),
-            "others": tidied.others,
+            "unreadable": len(pruned.unreadable),
+            "others": pruned.others,
             "seconds": round(time.monotonic() - began_s, 3),
         }
 
-    def _tidy(
+    def _prune(
         self,
         ctx: Context[BackupParams],
         task_place: Place,
@@ -220,10 +235,11 @@ class Backup:
         done: Manifest,
         begun: dict[str, Any],
         held: lineage.Lineage,
-    ) -> keep.Tidied:
-        """Remove what is old, if this is still the run's attempt and its backup is whole: raises `Fenced`, `Vanished`.
+    ) -> retention.Pruned:
+        """Remove old backups, if this attempt still holds the run and its backup is complete.
 
-        One that was paused while it wrote its manifest may have been taken over, and its files removed, since.
+        Raises `Fenced` and `Vanished`: an attempt that was paused while it wrote its manifest may have been taken over
+        since, and its files removed.
         """
         fenced: Fenced | None = None
         try:
@@ -235,65 +251,65 @@ class Backup:
         except Vanished:
             _discard(ctx, place)
             raise
-        except Exception as error:  # noqa: BLE001  the libraries of the storages raise whatever they like; it is told
+        except Exception as error:  # noqa: BLE001  storage libraries raise any exception; it is reported
             if fenced is None:
-                return keep.Tidied(failed=(f"{place.url}: {type(error).__name__}: {error}",))
+                return retention.Pruned(failed=(f"{place.url}: {type(error).__name__}: {error}",))
         if fenced is not None:
             raise fenced
         kept = None if held.name is None else ctx.params.keep
-        return keep.tidy(task_place, place.url, ctx.token, held, kept, done.finished)
+        return retention.prune(task_place, place.url, ctx.token, held, kept, done.finished)
 
 
 def _lineage(ctx: Context[BackupParams], task_place: Place, identity: dict[str, str]) -> lineage.Lineage:
-    """What the backup of this source will belong to. Raises `OtherSource`."""
+    """The lineage of the backup of this source. Raises `OtherSource`."""
     try:
         newest = lineage.newest_identified(task_place)
     except PermissionError as error:
-        # A member that may only write there removes nothing either: without a look there is no harm in going on.
-        ctx.log.warning("whether the backups at %s are of this source is not known: %s", task_place.url, error)
+        # A member that may only write there cannot remove anything either, so continuing does no harm.
+        ctx.log.warning("cannot read whether the backups at %s are of this source: %s", task_place.url, error)
         return lineage.Lineage(None)
     return lineage.continued(newest, identity, ctx.params.accept_source, ctx.node)
 
 
 def _check_source(source: Source, access: Access, node: str) -> None:
-    """What is opened later is checked again then. Raises `NoBackupSource` and `AccessRefused`."""
+    """Raise `NoBackupSource` or `AccessRefused`. Files are checked again when they are opened."""
     if isinstance(source, postgres.PostgresSource):
         source.check(access)
-    elif not (found := Guard(access, "source").resolve(source.path)).exists():
+    elif not (found := FileGuard(access, "source").resolve(source.path)).exists():
         raise NoBackupSource(
-            f"{found} is not there on {node}: correct the source's path, mount it, or bind the task to the node that "
+            f"{found} does not exist on {node}: correct the source's path, mount it, or bind the task to the node that "
             "has it (group: {node: ID})"
         )
 
 
 def _check_stored(place: Place, done: Manifest) -> None:
-    """Raises `Vanished` unless the files are there in the size that they were written in."""
+    """Raise `Vanished` unless every file exists with the size with which it was written."""
     for file in done.files:
         try:
             found = place.size_bytes(file.name)
         except (FileNotFoundError, NotADirectoryError):
-            now = "it is gone"
+            now = "the file does not exist"
         else:
             if found is None or found == file.stored_bytes:
                 continue
-            now = f"it has {found}"
+            now = f"the file has {found} bytes"
         raise Vanished(
-            f"{place.url}/{file.name}: {file.stored_bytes} bytes were written, now {now}: another attempt, or somebody "
-            "else, has removed or changed it; this attempt makes no backup"
+            f"{place.url}/{file.name}: {file.stored_bytes} bytes were written, and now {now}: another attempt or "
+            "another program has removed or changed it; this attempt makes no backup"
         )
 
 
 def _discard(ctx: Context[BackupParams], place: Place) -> None:
-    """Remove what this attempt has written. What it failed of is what counts, and is raised by the caller."""
+    """Remove what this attempt has written. A failure to do so is logged: the caller raises the attempt's own error."""
     ctx.log.info("removing what was written to %s", place.url)
     try:
-        keep.remove(place)
-    except Exception as error:  # noqa: BLE001  the libraries of the storages raise whatever they like
+        retention.remove(place)
+    except Exception as error:  # noqa: BLE001  storage libraries raise any exception
         ctx.log.warning("%s could not be removed: %s: %s", place.url, type(error).__name__, error)
 
 
 def _printable(remark: str) -> str:
-    r"""A remark without what neither JSON nor msgpack takes: names of files may be any bytes.
+    r"""A remark without lone surrogates, which JSON and msgpack do not take: names of files may be any bytes.
 
     >>> _printable("caf\udce9 vanished")
     'caf\\udce9 vanished'
@@ -302,7 +318,7 @@ def _printable(remark: str) -> str:
 
 
 class _Making:
-    """The content of one backup, on its way from its source to its place."""
+    """Writes the content of one backup from its source to its place."""
 
     def __init__(self, ctx: Context[BackupParams], place: Place) -> None:
         self._ctx = ctx
@@ -310,7 +326,7 @@ class _Making:
         self._total: int | None = None
 
     def identity(self) -> dict[str, str]:
-        """What tells the source from another of that name. Raises what the source's file names."""
+        """The source's identity facts. Raises what the module of the source names."""
         match self._ctx.params.source:
             case postgres.PostgresSource() as source:
                 database = self._database(source)
@@ -325,7 +341,7 @@ class _Making:
         return postgres.Database(source.url, self._ctx.scratch, password, self._ctx.access.postgres_bin)
 
     def content(self) -> tuple[FileEntry, dict[str, str], list[str]]:
-        """Write it. What the manifest says of it, the tools that made it, and remarks."""
+        """Write the content; its entry for the manifest, the versions of the tools, and remarks."""
         remarks: list[str] = []
         tools = {"rota": _version("rota"), "zstandard": zstandard.__version__}
         match self._ctx.params.source:
@@ -335,7 +351,7 @@ class _Making:
                 entry = self._store(postgres.FILE, lambda out: postgres.dump(database, found, out))
                 return entry, tools | {"pg_dump": found.version}, []
             case sqlite.SqliteSource() as source:
-                guard = Guard(self._ctx.access, "source")
+                guard = FileGuard(self._ctx.access, "source")
                 path = guard.resolve(source.path)
                 self._total = path.stat().st_size if path.exists() else None
                 scratch = self._ctx.scratch
@@ -346,7 +362,7 @@ class _Making:
                 return entry, tools | {"sqlite": sqlite_version}, remarks
             case folder.FolderSource() as source:
                 path = Path(source.path)
-                guard = Guard(self._ctx.access, "source")
+                guard = FileGuard(self._ctx.access, "source")
                 entry = self._store(folder.FILE, lambda out: remarks.extend(folder.dump(path, out, guard)))
                 return entry, tools, remarks
 

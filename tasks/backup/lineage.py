@@ -1,8 +1,9 @@
-"""Lineages: which backups are of one source, so that `keep` counts and removes no other's.
+"""Lineages: the backups of one source, so that `keep` does not count or remove those of another source.
 
-Each backup names its lineage and the identity of its source (`tasks.identity`). The newest one decides: an attempt
-whose source has another identity ends before it writes anything, unless its params accept that source. Backups from
-before identities were noted belong to no lineage; nothing counts or removes them, unless the params accept the source.
+Each backup names its lineage and the identity of its source (`tasks.source_identity`). The newest backup decides: an
+attempt whose source has another identity fails before it writes anything, unless its params accept that source. Backups
+that were made before identities were recorded have no lineage; they are neither counted nor removed, unless the params
+accept the source.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,30 +11,30 @@ from dataclasses import dataclass
 
 from tasks.backup.destination import Place
 from tasks.backup.manifest import Manifest, NoBackup, begun, read
-from tasks.identity import Facts, OtherSource, differing, identity_id, told
+from tasks.source_identity import Facts, OtherSource, describe, differing, identity_id
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """What an attempt's backup belongs to; a `name` of None: to none, since the others could not be looked at.
+    """The lineage of an attempt's backup. `name` is None if the older backups could not be read.
 
-    `adopts`: backups without an identity, of this type of source, belong to it too.
+    `adopts`: backups without an identity, of this type of source, belong to the lineage too.
     """
 
     name: str | None
     adopts: str | None = None
 
     def holds(self, manifest: Manifest) -> bool:
-        """Whether a backup belongs to it."""
+        """Whether a backup belongs to this lineage."""
         if manifest.lineage is None:
             return self.adopts == manifest.source_type
         return manifest.lineage == self.name
 
 
 def newest_identified(place: Place) -> Manifest | None:
-    """The newest backup of a task that names its lineage; manifests that cannot be read are passed over.
+    """The newest backup of a task that names its lineage; manifests that cannot be read are skipped.
 
-    Raises what the storage raises: `PermissionError` where this member may write and not look.
+    Raises what the storage raises: `PermissionError` if this member may write there but not read.
     """
     names = [(by.created, by.token, name) for name in place.folders() if (by := begun(name)) is not None]
     for _, _, name in sorted(names, reverse=True):
@@ -47,9 +48,9 @@ def newest_identified(place: Place) -> Manifest | None:
 
 
 def continued(newest: Manifest | None, now: Facts, accepted: Collection[str], node: str) -> Lineage:
-    """The lineage of a backup of the source that is `now`, on the member `node`. Raises `OtherSource`.
+    """The lineage of a backup of the source with the identity `now`, on the member `node`. Raises `OtherSource`.
 
-    `newest` is the newest backup with an identity, `accepted` the ids of the sources that the params accept.
+    `newest` is the newest backup with an identity, `accepted` are the ids of the sources that the params accept.
     """
     mine = identity_id(now)
     adopts = now["type"] if mine in accepted else None
@@ -62,12 +63,12 @@ def continued(newest: Manifest | None, now: Facts, accepted: Collection[str], no
 
 
 def _refusal(newest: Manifest, was: Facts, now: Facts, others: Sequence[str], node: str) -> str:
-    bind = f"bind the task to the member that has the right one (group: {{node: {newest.node or 'ID'}}})"
+    bind = f"bind the task to the member that has the right source (group: {{node: {newest.node or 'ID'}}})"
     seen = " If both members see the same data there: set `shared: true` on the source." if "node" in others else ""
     return (
         f"this is another source than that of the backups here, so nothing was written or removed. The newest, "
-        f"{newest.url}, made on {newest.node}, is of {told(was, others)}; on {node} the source now is "
-        f"{told(now, others)}. If that is other data: {bind}, or give its backups another destination.{seen} If it "
+        f"{newest.url}, made on {newest.node}, is of {describe(was, others)}; on {node} the source now is "
+        f"{describe(now, others)}. If that is other data: {bind}, or give its backups another destination.{seen} If it "
         f"is the same data, moved or restored: set `accept_source: {identity_id(now)}` in the task's params, which "
         "accepts this source and no other"
     )

@@ -1,8 +1,7 @@
-"""The manifest: what a backup is. A backup without one is not a backup.
+"""The manifest, which makes a folder a backup: it is written last, when every file that it names is complete.
 
-A backup is a folder of its own, `DESTINATION/TASK/CREATED-TOKEN/`. The token is the attempt's, which no other
-attempt has: one that was taken over and writes late writes beside the good backup, never over it. The manifest is
-written last, once everything it names is there.
+A backup is one folder, `DESTINATION/TASK/CREATED-TOKEN/`. No two attempts have the same token, so an attempt that was
+taken over and writes late writes next to the good backup, never over it.
 """
 
 from collections.abc import Sequence
@@ -20,24 +19,24 @@ SourceType = Literal["postgres", "sqlite", "folder"]
 
 
 class NoBackup(Exception):
-    """There is no complete backup at that URL."""
+    """There is no complete backup at the URL."""
 
 
 class FileEntry(BaseModel):
-    """A file of a backup: as it is stored, and as it was."""
+    """A file of a backup: its size and checksum as stored, and those of its content."""
 
     name: str
     size_bytes: int = Field(description="Of the content")
     stored_bytes: int = Field(description="Of the file as stored, compressed")
     sha256: str = Field(description="Of the file as stored, in hex")
     content_sha256: str = Field(description="Of the content, in hex")
-    mode: int | None = Field(default=None, description="Permissions of the database's file; null: not of a file")
+    mode: int | None = Field(default=None, description="Permissions of the SQLite file; null for other sources")
     uid: int | None = Field(default=None, description="Its owner")
     gid: int | None = Field(default=None, description="Its group")
 
 
 class Manifest(BaseModel):
-    """What was backed up, when, by whom and with what, and the files that make it up."""
+    """What was backed up, when, by which attempt and with which tools, and the files of the backup."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -46,37 +45,38 @@ class Manifest(BaseModel):
     run_id: str
     attempt: int
     token: int
-    created: AwareDatetime = Field(description="When the backup was begun: what it holds is no older")
+    created: AwareDatetime = Field(description="When the backup was begun: its content is not older")
     finished: AwareDatetime
     source_type: SourceType
     source: dict[str, Any] = Field(description="What was backed up; never a secret")
-    tools: dict[str, str] = Field(description="Versions of what made it")
+    tools: dict[str, str] = Field(description="Versions of the programs that made it")
     files: tuple[FileEntry, ...]
     remarks: tuple[str, ...] = Field(
-        default=(), description="What is not in it as one might expect: files that vanished"
+        default=(), description="What is missing or different in the backup, for example files that vanished"
     )
-    node: str | None = Field(default=None, description="The member that made it; null: made before this was noted")
+    node: str | None = Field(default=None, description="The member that made it; null: made before this was recorded")
     identity: dict[str, str] | None = Field(
-        default=None, description="What tells the source from another of that name; null: made before this was noted"
+        default=None, description="Facts that identify the source; null: made before they were recorded"
     )
     lineage: str | None = Field(
-        default=None, description="The backups that `keep` counts together: those of one source; null: as above"
+        default=None,
+        description="The id of the backups of one source, which `keep` counts together; null: made before lineages",
     )
-    url: str = Field(default="", exclude=True, description="Where this was read from; not stored")
+    url: str = Field(default="", exclude=True, description="The URL that the manifest was read from; not stored")
 
     @property
     def size_bytes(self) -> int:
-        """The size of the content."""
+        """The size of the content in bytes."""
         return sum(file.size_bytes for file in self.files)
 
     @property
     def stored_bytes(self) -> int:
-        """The size as stored."""
+        """The size of the stored files in bytes."""
         return sum(file.stored_bytes for file in self.files)
 
 
 def folder_name(created: datetime, token: int) -> str:
-    """What a backup's folder is called. Names sort by their time.
+    """The name of a backup's folder. Names sort by their time.
 
     >>> folder_name(datetime(2026, 11, 21, 3, 0, tzinfo=UTC), 42)
     '20261121T030000.000000Z-42'
@@ -86,14 +86,14 @@ def folder_name(created: datetime, token: int) -> str:
 
 @dataclass(frozen=True)
 class Begun:
-    """When a backup was begun, and by which attempt: what the name of its folder says."""
+    """When a backup was begun, and the token of its attempt: the parts of its folder's name."""
 
     created: datetime
     token: int
 
 
 def begun(name: str) -> Begun | None:
-    """What `folder_name` made `name` of; None for a folder that is not ours to touch.
+    """The parts from which `folder_name` made `name`; None for any other name.
 
     >>> begun("20261121T030000.000000Z-42").token
     42
@@ -111,7 +111,7 @@ def begun(name: str) -> Begun | None:
 
 
 def read(place: Place) -> Manifest | None:
-    """The manifest in the folder `place`; None if there is none. Raises `NoBackup` for one that cannot be read."""
+    """The manifest in the folder `place`; None if there is none. Raises `NoBackup` if it cannot be read."""
     try:
         text = place.read(NAME)
     except (PermissionError, IsADirectoryError) as error:
@@ -126,23 +126,23 @@ def read(place: Place) -> Manifest | None:
 
 
 def write(place: Place, manifest: Manifest) -> None:
-    """Make what is in `place` a backup."""
+    """Write the manifest into `place`, which makes it a backup."""
     place.write_whole(NAME, manifest.model_dump_json(indent=1).encode())
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What is in the folders of a task: backups, the newest first; what may be one; and what is none."""
+    """The folders of a task: complete backups, the newest first; unreadable manifests; folders without a manifest."""
 
     complete: tuple[Manifest, ...]
     unreadable: tuple[str, ...]
-    """For each manifest that is damaged, of another version or kept from us: which, and why."""
+    """For each manifest that is damaged, of another version or not readable by this user: which, and why."""
 
     without: tuple[str, ...]
     """The names of the folders without a manifest."""
 
     def newest(self, url: str) -> Manifest:
-        """The newest backup that is complete. Raises `NoBackup`, which says what there is at `url` instead."""
+        """The newest complete backup. Raises `NoBackup`, which says what is at `url` instead."""
         if not self.complete:
             why = "; ".join(self.unreadable) or f"{url} holds no folder with a {NAME}"
             raise NoBackup(f"{why}: give DESTINATION/TASK, or the URL of one backup")
@@ -150,7 +150,7 @@ class Survey:
 
 
 def survey(place: Place, names: Sequence[str] | None = None) -> Survey:
-    """What is in the folders of `place`: in all of them, or in those that are named."""
+    """The folders of `place`: all of them, or those in `names`."""
     complete, unreadable, without = [], [], []
     for name in place.folders() if names is None else names:
         try:
@@ -167,10 +167,10 @@ def survey(place: Place, names: Sequence[str] | None = None) -> Survey:
 
 
 def survey_url(url: str, options: dict[str, Any] | None = None) -> Survey:
-    """What is at `url`: the folders of one task (`DESTINATION/TASK`), or the one backup that `url` is.
+    """The survey of `url`: of the folders of one task (`DESTINATION/TASK`), or of one backup.
 
-    `options` are fsspec's for that URL, secrets resolved. Raises `NoBackup` where `url` is a backup's that cannot be
-    read.
+    `options` are fsspec's for that URL, secrets resolved. Raises `NoBackup` if `url` is a backup whose manifest cannot
+    be read.
     """
     place = Place(url, options)
     own = read(place)
@@ -183,5 +183,5 @@ def list_backups(url: str, options: dict[str, Any] | None = None) -> list[Manife
 
 
 def newest(url: str, options: dict[str, Any] | None = None) -> Manifest:
-    """The backup that `url` is, or the newest of the task whose folder it is. Raises `NoBackup`."""
+    """The backup at `url`, or the newest one if `url` is a task's folder. Raises `NoBackup`."""
     return survey_url(url, options).newest(url)

@@ -1,4 +1,4 @@
-"""Put a backup back: into a folder, an SQLite file, or a PostgreSQL database. All of it, or nothing."""
+"""Restore a backup into a folder, an SQLite file or a PostgreSQL database: all of it, or nothing."""
 
 import tempfile
 import time
@@ -13,12 +13,12 @@ from tasks.backup.sources import folder, postgres, sqlite
 
 
 class BadTarget(Exception):
-    """The target is not of the kind that the backup needs."""
+    """The target does not fit the type of the backup."""
 
 
 @dataclass(frozen=True)
 class Restored:
-    """What was restored, and where. `remarks` say what is not in it, and what could not be checked here."""
+    """What was restored, and where. `remarks` say what the backup lacks, and what could not be checked here."""
 
     manifest: Manifest
     target: str
@@ -35,10 +35,10 @@ def restore(
     password: str | None = None,
     progress: archive.Progress = archive.quiet,
 ) -> Restored:
-    """Restore the backup at `url` (of a task's folder: the newest) into `target`.
+    """Restore the backup at `url` (the newest one if `url` is a task's folder) into `target`.
 
-    `target` is a path, or for a PostgreSQL dump the URL of a database that exists, with its `password` (or libpq's own
-    ways: PGPASSWORD, ~/.pgpass). What is there already is only replaced with `overwrite`. Sums are checked on the way,
+    `target` is a path, or for a PostgreSQL dump the URL of an existing database, with its `password` (or libpq's own
+    means: PGPASSWORD, ~/.pgpass). Existing content is replaced only with `overwrite`. Checksums are checked on the way,
     and the target does not change unless all are right. Raises `NoBackup`, `BadTarget`, `TargetExists`, `Damaged`, and
     for PostgreSQL `NoTool` and `PostgresFailed`.
     """

@@ -1,4 +1,4 @@
-"""Read a backup back and say whether it could be restored: its sums, its frames, and what is inside."""
+"""Verify a backup: read all of it, and check its checksums, its compression and its content."""
 
 import tempfile
 import time
@@ -15,7 +15,7 @@ from tasks.backup.sources.postgres_tools import PostgresFailed
 
 @dataclass(frozen=True)
 class Report:
-    """What was found. `problems` is empty for a backup that is good; `remarks` say what could not be checked here."""
+    """The result. `problems` is empty for a good backup; `remarks` say what could not be checked here."""
 
     manifest: Manifest
     problems: tuple[str, ...]
@@ -30,10 +30,11 @@ class Report:
 
 
 def verify(url: str, options: dict[str, Any] | None = None, progress: archive.Progress = archive.quiet) -> Report:
-    """Read the backup at `url` (of a task's folder: the newest) through, and check it.
+    """Read and check the backup at `url` (the newest one if `url` is a task's folder).
 
-    Every file's sums and zstd frame; then a PostgreSQL dump's table of contents by pg_restore, an SQLite database by
-    its own check (in a temporary file), a folder's archive member by member. Raises `NoBackup` if there is none.
+    Checks every file's checksums and zstd frame; then, by pg_restore, a PostgreSQL dump's table of contents; by
+    SQLite's own check, an SQLite database (in a temporary file); member by member, a folder's archive. Raises
+    `NoBackup` if there is none.
     """
     began_s = time.monotonic()
     manifest = newest(url, options)
@@ -55,7 +56,7 @@ def verify(url: str, options: dict[str, Any] | None = None, progress: archive.Pr
 
 
 def _check(manifest: Manifest, place: Place, entry: FileEntry, scratch: Path, progress: archive.Progress) -> list[str]:
-    """Remarks. Raises `Damaged` or `PostgresFailed`."""
+    """Check one file; remarks. Raises `Damaged` or `PostgresFailed`."""
     content = archive.Content(archive.load(place, entry, progress))
     match manifest.source_type:
         case "postgres":

@@ -1,4 +1,4 @@
-"""A runner in a test, with verbs, and looks at the process table."""
+"""A runner in a test, with verbs, and a view of the process table."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from node.execution import tree
+from node.execution import process_tree
 from node.execution.linux import boottime_s
 from node.execution.order import AttemptEnded, AttemptLimits, AttemptStarted, CheckpointAsked, Event, Order
 from node.execution.runner import Runner
@@ -89,8 +89,8 @@ async def attempts(folder: Path, limits: AttemptLimits | None = None) -> AsyncIt
     nursery = made.runner.nursery_pid
     try:
         yield made
-        zombies = [one for one in tree.processes() if one.parent == nursery and one.state == "Z"]
-        await until(lambda: not any(tree.process(one.pid) for one in zombies))
+        zombies = [one for one in process_tree.processes() if one.parent == nursery and one.state == "Z"]
+        await until(lambda: not any(process_tree.process(one.pid) for one in zombies))
     finally:
         await made.runner.close()
     assert not list((folder / "groups").glob("*"))
@@ -118,5 +118,5 @@ async def until(condition: Callable[[], bool], wait_s: float = WAIT_S) -> None:
 
 def states(of: list[int]) -> str:
     """The states of the processes, a letter each; those that are gone, or only not yet reaped, have none."""
-    found = (tree.process(pid) for pid in of)
+    found = (process_tree.process(pid) for pid in of)
     return "".join(one.state for one in found if one is not None and one.state not in "ZX")

@@ -1,4 +1,4 @@
-"""Kinds that behave well or badly in the ways that the execution tests are about."""
+"""Kinds that behave well or badly in the ways that the execution tests need."""
 
 import os
 import signal
@@ -112,7 +112,7 @@ class Act:
         os._exit(3)
 
     def misspeaks(self, ctx: Context[Anything]) -> None:
-        """Says to the supervisor what is no frame, on the socket that its own wire has."""
+        """Send the supervisor a packet that is not a frame, on the socket of the worker's own link."""
         for path in Path("/proc/self/fd").iterdir():
             if path.exists() and path.is_socket():
                 with socket.socket(fileno=os.dup(int(path.name))) as end:

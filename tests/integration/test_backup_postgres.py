@@ -1,4 +1,4 @@
-"""A real database, dumped and restored: PostgreSQL 17 by pip (DESIGN.md, section 12)."""
+"""A real database, dumped and restored by PostgreSQL 17 from PyPI."""
 
 import os
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources import postgres_tools
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed
 from tasks.backup.verify import verify
-from tasks.identity import OtherSource
-from testkit.attempt import FakeContext
+from tasks.source_identity import OtherSource
+from testkit.fake_context import FakeContext
 
 pytestmark = pytest.mark.integration
 

@@ -1,4 +1,4 @@
-"""A backup to an object store and back: moto's S3 API on loopback (DESIGN.md, section 12)."""
+"""A backup to an object store and back, on moto's S3 API on loopback."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ from tasks.backup.kind import Backup, BackupParams, NoBackupSource, resolved  # 
 from tasks.backup.manifest import list_backups  # noqa: E402
 from tasks.backup.restore import restore  # noqa: E402
 from tasks.backup.verify import verify  # noqa: E402
-from testkit.attempt import FakeContext  # noqa: E402
+from testkit.fake_context import FakeContext  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
@@ -79,7 +79,7 @@ def test_a_bucket_or_a_folder_that_is_not_there_is_named_and_not_tried_again(tmp
         )
         Backup().run(FakeContext(params, tmp_path, task="nightly", secrets=secrets))
 
-    with pytest.raises(NoBucket, match="there is no bucket 'no-such-bucket'"):
+    with pytest.raises(NoBucket, match="the bucket 'no-such-bucket' does not exist"):
         run("from")
-    with pytest.raises(NoBackupSource, match="nowhere is not there on node-1"):
+    with pytest.raises(NoBackupSource, match="nowhere does not exist on node-1"):
         run("nowhere")

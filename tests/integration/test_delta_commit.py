@@ -1,4 +1,4 @@
-"""A batch is committed once, whoever tries (DESIGN.md, sections 6 and 12). Delta and Parquet for real, no Spark."""
+"""A batch is committed once, whichever attempt tries. Real Delta and Parquet files, without Spark."""
 
 import json
 import os
@@ -16,15 +16,15 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 from deltalake import DeltaTable, Transaction  # noqa: E402  after the check that it is there
 from pyarrow import parquet  # noqa: E402
 
-from spark_tasks import disks  # noqa: E402
+from spark_tasks import source_disks  # noqa: E402
 from spark_tasks.delta import Overtaken, Table, TableUnfit, app_id  # noqa: E402
-from spark_tasks.disks import disks_of  # noqa: E402
 from spark_tasks.ingest import Ingest, TableReplaced  # noqa: E402
 from spark_tasks.ledger import LedgerDamaged, Mark, Page  # noqa: E402
 from spark_tasks.params import IngestParams  # noqa: E402
-from tasks.identity import OtherSource, identity_id  # noqa: E402
+from spark_tasks.source_disks import disks_of  # noqa: E402
 from tasks.kind import Fenced  # noqa: E402
-from testkit.attempt import FakeContext  # noqa: E402
+from tasks.source_identity import OtherSource, identity_id  # noqa: E402
+from testkit.fake_context import FakeContext  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
@@ -126,7 +126,7 @@ def test_an_old_token_commits_nothing_once_a_later_one_has_the_table(tmp_path: P
     assert table.claim(6, instead_of=5)
     assert (table.holder(), table.last()) == (6, Mark(1, 5)), "and the ledger is as it was"
     _write(table, Mark(2, 5), [2], previous=Mark(1, 5))
-    with pytest.raises(Overtaken, match="token 6 has"):
+    with pytest.raises(Overtaken, match=r"token 6, not .*holds"):
         table.commit(Mark(2, 5), SCHEMA)
     _write(table, Mark(2, 6), [3], previous=Mark(1, 5))
     table.commit(Mark(2, 6), SCHEMA)
@@ -141,7 +141,7 @@ def test_an_old_token_that_has_read_the_table_already_commits_nothing_either(
     table.commit(Mark(1, 5), SCHEMA)
     _write(table, Mark(2, 5), [2], previous=Mark(1, 5))
     monkeypatch.setattr(Table, "_check_follows", lambda self, mark, last: self.claim(6, instead_of=5))
-    with pytest.raises(Overtaken, match="token 6 has"):
+    with pytest.raises(Overtaken, match=r"token 6, not .*holds"):
         table.commit(Mark(2, 5), SCHEMA)
     assert _numbers(tmp_path) == [1]
 
@@ -218,7 +218,7 @@ def test_what_cannot_be_committed_any_more_is_removed_and_nothing_else(tmp_path:
 def test_a_gap_is_refused(tmp_path: Path) -> None:
     table = Table(tmp_path, "task")
     _write(table, Mark(2, 1), [1])
-    with pytest.raises(TableUnfit, match="put back or replaced"):
+    with pytest.raises(TableUnfit, match="restored or replaced"):
         table.commit(Mark(2, 1), SCHEMA)
     assert _numbers(tmp_path) == []
 
@@ -235,7 +235,7 @@ def test_a_ledger_that_cannot_be_read_is_an_error_not_an_empty_one(
     _write(table, Mark(1, 1), [1])
     table.commit(Mark(1, 1), SCHEMA)
     damage(tmp_path / "_rota" / "task" / "00000001-1.json")
-    with pytest.raises(LedgerDamaged, match="holds batch 1 of task"):
+    with pytest.raises(LedgerDamaged, match="contains batch 1 of task"):
         list(table.ledger.pages(table.last()))
 
 
@@ -284,9 +284,12 @@ def test_an_attempt_whose_token_is_old_does_not_take_the_table(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("hint", "said"),
     [
-        ({"batch": 2, "version": 2, "intent": None}, "has put batch 2 into the table, but the table here has 1"),
-        ({"batch": 0, "version": 7, "intent": None}, "has seen the table at version 7, but here it is at 1"),
-        ({"batch": 1, "version": 1, "intent": 2}, "has written batch 2 to .*, but here is no trace of it"),
+        (
+            {"batch": 2, "version": 2, "intent": None},
+            "has committed batch 2 to the table, but the last batch in the table here is 1",
+        ),
+        ({"batch": 0, "version": 7, "intent": None}, "has read version 7 of the table, but here it is at 1"),
+        ({"batch": 1, "version": 1, "intent": 2}, "has written batch 2 to .*, but its files are not here"),
     ],
 )
 def test_another_folder_than_the_run_has_written_to_is_not_taken_for_it(
@@ -305,7 +308,7 @@ def test_another_folder_than_the_run_has_written_to_is_not_taken_for_it(
     ("hint", "said"),
     [
         ({"batch": 0, "version": 7, "intent": 1}, "but here there is none"),
-        ({"batch": 0, "intent": 1}, "no trace of it"),
+        ({"batch": 0, "intent": 1}, "its files are not here"),
     ],
 )
 def test_an_empty_folder_is_not_taken_for_the_table(tmp_path: Path, hint: dict[str, Any], said: str) -> None:
@@ -330,9 +333,9 @@ def test_another_machine_s_folder_is_not_read(tmp_path: Path, monkeypatch: pytes
     assert [page.disks for page in table.ledger.pages(table.last())] == [here]
     elsewhere = {folder: {**here[folder], "uuid": "another", "fsid": "another"}}
     standing = {"batch": 1, "version": table.version(), "intent": None}
-    with pytest.raises(OtherSource, match=r"what this run has put into the table was made from.*another") as told:
+    with pytest.raises(OtherSource, match=r"what this run has committed to the table was made from.*another") as told:
         Ingest().run(_context(tmp_path, token=2, node="node-2", checkpoint=standing | {"disks": elsewhere}))
-    monkeypatch.setattr(disks, "facts_of", lambda *_, **__: elsewhere[folder])
+    monkeypatch.setattr(source_disks, "facts_of", lambda *_, **__: elsewhere[folder])
     with pytest.raises(OtherSource, match="batch 1 of the table was made from"):
         Ingest().run(_context(tmp_path, token=3, node="node-2"))
     assert "group: {node: ID}" in str(told.value)
@@ -392,7 +395,7 @@ def test_delta_s_own_checkpoints_are_on_the_disk_as_well(tmp_path: Path, syncs: 
     _write(table, Mark(1, 5), [1])
     table.commit(Mark(1, 5), SCHEMA)
     DeltaTable(syncs.folder).create_checkpoint()
-    table.keep()
+    table.sync_log()
     assert {"_delta_log/00000000000000000001.checkpoint.parquet", "_delta_log/_last_checkpoint"} <= syncs.at(1)
 
 

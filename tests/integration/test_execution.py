@@ -1,4 +1,4 @@
-"""Attempts in real processes: how they begin, what they are told, and how they end (DESIGN.md, sections 6 to 8)."""
+"""Attempts in real processes: how they begin, how they are asked to stop, and how they end."""
 
 import asyncio
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from node.execution import tree
+from node.execution import process_tree
 from node.execution.order import AttemptEnded, AttemptLimits, AttemptStarted, Progressed
 from tasks.command_ctx import VARIABLES
 from tests.integration.attempts import Attempts, attempts, until
@@ -81,7 +81,7 @@ def test_a_command_saves_checkpoints_and_leaves_figures_until_it_is_fenced(tmp_p
         asked = await made.asked()
         made.runner.checkpoint_done(order.run_id, order.token, asked.sequence, "fenced")
         assert (await made.ended(order)).end == "failed"
-        assert f"checkpoint refused, fenced: attempt 1 of {order.run_id} has been taken over" in made.log(order)
+        assert f"checkpoint refused, fenced: another attempt has taken over {order.run_id}" in made.log(order)
         assert "went on" not in made.log(order)
 
     play(tmp_path, scene)
@@ -149,7 +149,9 @@ def test_requests_to_stop(tmp_path: Path) -> None:
         family = await made.family(order)
         made.runner.kill(order.run_id, order.token)
         assert (await made.ended(order)).end == "handed_over"
-        assert not any(tree.process(pid) for pid in family), "also those that left the session or shed the environment"
+        assert not any(process_tree.process(pid) for pid in family), (
+            "also those that left the session or shed the environment"
+        )
 
     play(tmp_path, scene)
 
@@ -161,7 +163,7 @@ def test_who_does_not_stop_is_killed_with_all_that_it_started(tmp_path: Path) ->
         made.runner.cancel(order.run_id, order.token)
         ended = await made.ended(order)
         assert (ended.end, ended.error) == ("cancelled", "cancelled; it did not stop within 0.2 s and was killed")
-        assert not any(tree.process(pid) for pid in family)
+        assert not any(process_tree.process(pid) for pid in family)
 
     play(tmp_path, scene, QUICK)
 
@@ -205,7 +207,7 @@ def test_checkpoints_wait_for_their_answer(tmp_path: Path) -> None:
         made.runner.checkpoint_done(order.run_id, order.token, asked.sequence, "fenced")
         fenced = await made.ended(order)
         assert fenced.end == "failed"
-        assert str(fenced.error).startswith("Fenced: attempt 1 of task~")
+        assert str(fenced.error).startswith("Fenced: another attempt has taken over task~")
 
         large = await made.ended(made.act("too_much"))
         assert "65536 at most" in str(large.error)
@@ -221,8 +223,8 @@ def test_what_another_attempt_would_only_repeat_is_not_retried(tmp_path: Path) -
             (made.act("see", params={"secret": {"secret": "absent"}}), "MissingSecret: secret 'absent': cannot read"),
             (made.act("see", params={"secret": {"env": "ROTA_SECRET"}}), "MissingSecret: variable 'ROTA_SECRET'"),
             (made.act("hopeless"), "Unretryable: the table is not there"),
-            (made.act("bad_result"), "InvalidResult: a kind returns JSON types only"),
-            (made.act("large_result"), "InvalidResult: a result of 100"),
+            (made.act("bad_result"), "InvalidResult: a kind must return JSON types only"),
+            (made.act("large_result"), "InvalidResult: the result has 100"),
         ]
         found = {event.run_id: event for event in [await made.until(AttemptEnded) for _ in cases]}
         for order, error in cases:
@@ -248,7 +250,7 @@ def test_failures_are_told_in_a_line_and_logged_in_full(tmp_path: Path) -> None:
         assert str((await made.ended(made.act("dies"))).error).startswith("killed by SIGKILL")
         misspoken = await made.ended(made.act("misspeaks"))
         assert misspoken.end == "failed"
-        assert str(misspoken.error).startswith("the worker said something that is no frame: not a frame")
+        assert str(misspoken.error).startswith("the worker sent a packet that is not a frame: not a frame")
 
     play(tmp_path, scene)
 
@@ -290,9 +292,7 @@ def test_a_log_has_a_limit_and_says_so_once(tmp_path: Path) -> None:
         assert (ended.end, ended.log_truncated) == ("succeeded", True)
         log = made.log(order)
         assert 100_000 < len(log) < 100_200
-        assert log.endswith(
-            "\n[the log is truncated here, at 97.7 KiB, the most that a log may hold here (ROTA_LOG_BYTES)]\n"
-        )
+        assert log.endswith("\n[the log is truncated here, at 97.7 KiB, this node's limit (ROTA_LOG_BYTES)]\n")
         assert log.count("truncated") == 1
 
     play(tmp_path, scene, QUICK)

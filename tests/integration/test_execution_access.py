@@ -1,4 +1,4 @@
-"""What a real worker's attempt may reach: the node's policy travels with the order, and a refusal is final."""
+"""What an attempt in a real worker may reach: the node's policy is part of the order, and a refusal is not retried."""
 
 import asyncio
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_a_source_that_the_node_does_not_allow_fails_the_run_for_good(tmp_path: 
             assert "Traceback" not in made.log(order)
             own = Access("node-7", ("/",), ("/",), own=(str(tmp_path / "node"),))
             order = made.launch(params | {"destination": str(tmp_path / "node" / "logs")}, BACKUP, access=own)
-            assert "node-7's own, and never a destination" in str((await made.ended(order)).error)
+            assert "node-7's own, and is never a destination" in str((await made.ended(order)).error)
             allowed = Access("node-7", (str(source),), (str(tmp_path / "backups"),))
             order = made.launch(params, BACKUP, access=allowed)
             assert (await made.asked()).run_id == order.run_id, "it goes on to its first checkpoint"

@@ -1,4 +1,4 @@
-"""What becomes of attempts when leases lapse and processes die (DESIGN.md, section 7)."""
+"""What happens to attempts when leases lapse and processes die."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from node.execution import frames, runner, tree
+from node.execution import frames, process_tree, runner
 from node.execution.leftovers import LeftoversRemain, kill_attempt, kill_leftovers, record_path
 from node.execution.linux import boottime_s
 from node.execution.order import AttemptFrozen, AttemptLimits, AttemptStarted, AttemptThawed, scratch_path
@@ -101,7 +101,7 @@ def test_the_deadline_is_kept_while_the_node_hangs_with_its_channel_full(
 
         await until(begun)
         worker = next(
-            one.pid for one in tree.processes() if one.group == one.pid == one.session and _is_below(one, made)
+            one.pid for one in process_tree.processes() if one.group == one.pid == one.session and _is_below(one, made)
         )
         hang_until(lambda: states([worker]) == "T")
 
@@ -116,8 +116,8 @@ def hang_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def _is_below(one: tree.Process, made: Attempts) -> bool:
-    parent = tree.process(one.parent)
+def _is_below(one: process_tree.Process, made: Attempts) -> bool:
+    parent = process_tree.process(one.parent)
     return parent is not None and parent.parent == made.runner.nursery_pid
 
 
@@ -176,7 +176,7 @@ def test_a_node_that_is_stopped_cannot_keep_its_work_running(tmp_path: Path) -> 
 def test_what_outlived_its_supervisor_is_killed_at_the_next_start(tmp_path: Path) -> None:
     with a_node(tmp_path, 60) as (node, nursery):
         family = pids(pids_path(tmp_path, "task~1"))
-        supervisor = tree.process(family[-1])
+        supervisor = process_tree.process(family[-1])
         assert supervisor is not None
         # Stopped first, so that neither can do its duty before it is killed.
         for pid in (nursery, supervisor.parent):
@@ -199,7 +199,7 @@ def test_a_killed_supervisor_takes_its_attempt_along(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("family")
         family = await made.family(order)
-        worker = tree.process(family[-1])
+        worker = process_tree.process(family[-1])
         assert worker is not None
         os.kill(worker.parent, signal.SIGKILL)
         ended = await made.ended(order)
@@ -226,7 +226,7 @@ def test_an_attempt_whose_supervisor_was_killed_ends_whatever_is_in_the_way(
         family = await made.family(order)
         gone = record_path(tmp_path, 1)
         gone.symlink_to(tmp_path / "gone")  # listed, and not to be read
-        worker = tree.process(family[-1])
+        worker = process_tree.process(family[-1])
         assert worker is not None
         os.kill(worker.parent, signal.SIGKILL)
         assert (await made.ended(order)).error == "its supervisor was killed"
@@ -255,7 +255,7 @@ def test_a_nursery_that_dies_is_replaced_and_what_runs_runs_on(tmp_path: Path) -
 def test_the_same_claim_is_not_launched_twice_and_an_unknown_one_is_told_nothing(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("stops")
-        with pytest.raises(ValueError, match="worked on already"):
+        with pytest.raises(ValueError, match="runs already"):
             made.runner.launch(order)
         made.runner.cancel(order.run_id, order.token + 1)
         made.runner.kill("nobody", 1)
@@ -284,7 +284,7 @@ def test_what_another_cluster_on_this_machine_calls_the_same_is_left_alone(tmp_p
 def test_leftovers_that_do_not_end_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NURSERY_OF", str(tmp_path.resolve()))
     child = subprocess.Popen(["sleep", "60"])
-    monkeypatch.setattr(tree, "send", lambda pid, number: True)
+    monkeypatch.setattr(process_tree, "send", lambda pid, number: True)
     with pytest.raises(LeftoversRemain, match=str(child.pid)):
         kill_leftovers(tmp_path, wait_s=0)
     child.kill()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from node.execution import tree
+from node.execution import process_tree
 from node.execution.leftovers import kill_leftovers
 from tests.integration.attempts import until
 
@@ -43,16 +43,16 @@ ANOTHER_USERS = ("setpriv", f"--reuid={NOBODY}", "sleep", "600")
 
 START = """
 import functools, sys
-from node import serving
+from node.app import daemon
 from node.app.config import load
 
-serving.kill_leftovers = functools.partial(serving.kill_leftovers, wait_s=0.2)
+daemon.kill_leftovers = functools.partial(daemon.kill_leftovers, wait_s=0.2)
 try:
-    serving.serve(load({
+    daemon.serve(load({
         "ROTA_NODE": "node-1", "ROTA_MEMBERS": "node-1=127.0.0.1:1:2", "ROTA_DATA": sys.argv[1],
         "ROTA_SECRET": "between members of a test",
     }))
-except serving.CannotStart as error:
+except daemon.CannotStart as error:
     print(error)
 """
 
@@ -82,12 +82,12 @@ class Node:
     def wait_for_log(self, word: str) -> None:
         asyncio.run(until(lambda: word in self.logged, WAIT_S))
 
-    def below(self) -> list[tree.Process]:
-        return tree.descendants([self.process.pid], tree.processes())
+    def below(self) -> list[process_tree.Process]:
+        return process_tree.descendants([self.process.pid], process_tree.processes())
 
-    def another_users(self) -> tree.Process:
+    def another_users(self) -> process_tree.Process:
         """The process that the command has become, once it is another user's."""
-        found: list[tree.Process] = []
+        found: list[process_tree.Process] = []
 
         def there() -> bool:
             found[:] = [one for one in self.below() if _name(one.pid) == "sleep"]
@@ -128,8 +128,8 @@ def a_node(folder: Path, *argv: str, rights: tuple[str, ...] = WITHOUT_CAP_KILL,
         process.wait()
         for one in below:
             # By its start too: another may have its number by now.
-            if (now := tree.process(one.pid)) is not None and now.started == one.started:
-                tree.send(one.pid, signal.SIGKILL)
+            if (now := process_tree.process(one.pid)) is not None and now.started == one.started:
+                process_tree.send(one.pid, signal.SIGKILL)
         kill_leftovers(data)
 
 
@@ -152,7 +152,7 @@ def test_a_lapse_leaves_the_supervisor_at_its_post_and_the_run_ends_when_its_wor
 
 
 def _state(pid: int) -> str:
-    found = tree.process(pid)
+    found = process_tree.process(pid)
     return "" if found is None else found.state
 
 
@@ -160,7 +160,7 @@ def test_what_a_killed_supervisor_left_out_of_reach_ends_the_run_when_it_ends(tm
     with a_node(tmp_path, *ANOTHER_USERS) as node:
         beyond, nursery = node.another_users(), node.nursery
         os.kill(node.supervisor(), signal.SIGKILL)
-        node.wait_for_log(f"run task~1: processes {beyond.pid} of an attempt are another user's")
+        node.wait_for_log(f"run task~1: processes {beyond.pid} of an attempt belong to another user")
         assert "Ended(" not in node.said, "others may not be told that it is over while it goes on"
         assert _state(nursery) not in {"", "Z"}, "it tried too, and lives on"
         os.kill(beyond.pid, signal.SIGKILL)
@@ -178,9 +178,9 @@ def test_a_start_that_finds_what_it_may_not_signal_says_which_and_what_to_do(tmp
         done = subprocess.run(start, env=environment, capture_output=True, text=True, check=False, timeout=30)
         try:
             assert done.stdout == (
-                f"an earlier start of this node left work behind: processes {beyond.pid} of an attempt are another "
-                f"user's (sudo?), and this node may not signal them; end them as root (kill -9 {beyond.pid}), or "
-                "restart the machine or container; then start it again\n"
+                f"an earlier start of this node left processes behind: processes {beyond.pid} of an attempt belong to "
+                f"another user (sudo?), and this node may not signal them; end them as root (kill -9 {beyond.pid}), or "
+                "restart the machine or container; then start the node again\n"
             ), done.stderr
         finally:
             os.kill(beyond.pid, signal.SIGKILL)

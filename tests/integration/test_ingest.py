@@ -1,4 +1,4 @@
-"""Files into a Delta table on real Spark: every row once, whatever happens on the way (DESIGN.md, section 12)."""
+"""Ingests into a Delta table with real Spark: every row exactly once, also after faults."""
 
 import csv
 import json
@@ -18,12 +18,12 @@ from deltalake import DeltaTable
 
 from spark_tasks.delta import Overtaken, Table
 from spark_tasks.files import SourceChanged
-from spark_tasks.ingest import FilesUnfit, Ingest, IngestStopped, TableReplaced
+from spark_tasks.ingest import RESULT, FilesUnfit, Ingest, IngestStopped, TableReplaced
 from spark_tasks.ledger import Ledger, Mark
 from spark_tasks.params import IngestParams
 from spark_tasks.reading import SchemaDrift
 from tasks.kind import Fenced
-from testkit.attempt import FakeContext
+from testkit.fake_context import FakeContext
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -136,7 +136,7 @@ def test_json_files_keep_their_nested_fields_and_a_new_field_is_an_error(house: 
     assert DeltaTable(house.table).to_pyarrow_table().sort_by("n").to_pylist()[7] == {"n": 7, "inner": {"x": 7}}
     house.put_json(2)
     house.put_json(3, surprise=1)
-    with pytest.raises(FilesUnfit, match=r"03\.json has fields that the table has not: surprise"):
+    with pytest.raises(FilesUnfit, match=r"03\.json has fields that the table does not have: surprise"):
         Ingest().run(house.attempt(token=2, format="json"))
     assert house.numbers() == list(range(30))
 
@@ -284,11 +284,12 @@ def test_a_malformed_row_fails_the_run_or_is_left_out_and_counted(house: House) 
     house.put_csv(1)
     bad = house.folder / "in" / "02.csv"
     bad.write_text("n,text\n20,fine\nnot a number,x\n21\n22,fine\n")
-    with pytest.raises(FilesUnfit, match=r"1 of 3 files are not in the table.*02\.csv: .*(not a number|21)"):
+    with pytest.raises(FilesUnfit, match=r"1 of 3 files were not ingested.*02\.csv: .*(not a number|21)"):
         Ingest().run(house.attempt(token=1))
     assert house.numbers() == list(range(20))
     result = Ingest().run(house.attempt(token=2, malformed="skip"))
     assert (result["rows"], result["skipped"]) == (22, 2), "of this run, by both attempts"
+    assert result.keys() == RESULT.keys()
     assert house.numbers() == [*range(21), 22]
     [kept] = result["malformed"]
     assert [json.loads(line) for line in Path(kept).read_text().splitlines()] == [
@@ -304,7 +305,7 @@ def test_a_bad_file_fails_itself_and_not_the_good_ones_of_its_batch(house: House
     (house.folder / "in" / "03.csv").write_text("n,text\nnone,x\n")
     with pytest.raises(FilesUnfit, match="2 of 6 files") as told:
         Ingest().run(house.attempt(token=1, batch_files=4, columns="n INT, text STRING"))
-    assert "01.csv: its header is (text, n)" in str(told.value)
+    assert "01.csv: the header is (text, n)" in str(told.value)
     assert "03.csv" in str(told.value)
     assert house.numbers() == [number * 10 + row for number in (0, 2, 4, 6) for row in range(10)]
 
@@ -313,7 +314,7 @@ def test_a_header_that_is_not_the_table_s_is_an_error_that_names_the_file(house:
     house.put_csv(0)
     Ingest().run(house.attempt(token=1))
     (house.folder / "in" / "01.csv").write_text("text,n\nx,11\n")
-    with pytest.raises(FilesUnfit, match=r"01\.csv: its header is \(text, n\), the columns are \(n, text\)"):
+    with pytest.raises(FilesUnfit, match=r"01\.csv: the header is \(text, n\), the columns are \(n, text\)"):
         Ingest().run(house.attempt(token=2))
     with pytest.raises(SchemaDrift, match="the table's columns are"):
         Ingest().run(house.attempt(token=3, columns="n BIGINT, text STRING, more INT"))
@@ -342,10 +343,10 @@ def test_a_file_that_changed_and_a_table_that_was_replaced_are_errors(house: Hou
     Ingest().run(done)
     elsewhere = house.attempt(token=2, table=str(house.folder / "other"))
     elsewhere.checkpoint = done.saved[-1]
-    with pytest.raises(TableReplaced, match="has put batch 1"):
+    with pytest.raises(TableReplaced, match="has committed batch 1"):
         Ingest().run(elsewhere)
     (house.folder / "in" / "00.csv").write_text("n,text\n1,x\n")
-    with pytest.raises(SourceChanged, match=r"00\.csv: ingested already"):
+    with pytest.raises(SourceChanged, match=r"00\.csv: the size has changed"):
         Ingest().run(house.attempt(token=2))
     assert Ingest().run(house.attempt(token=2, changed="ignore"))["rows"] == 10
 

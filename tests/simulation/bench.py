@@ -1,4 +1,4 @@
-"""The work in a history, each attempt under its supervisor, whose decisions are the real `node.execution.life`.
+"""The work in a history, each attempt under its supervisor, whose decisions are the real `node.execution.attempt_life`.
 
 A supervisor is a process of its own: it freezes the work at the deadline whatever its node does, and kills it when the
 node is gone. The judge of invariant 4 sits here: whatever works bears the present token of its run.
@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import msgpack
 
-from node.execution import life, order
-from node.execution.frames import Done, Ending, FailedFrame
-from node.execution.life import Act, AttemptLife
+from node.execution import attempt_life, order
+from node.execution.attempt_life import Act, AttemptLife
+from node.execution.frames import DoneFrame, EndedFrame, FailedFrame
 from node.execution.order import AttemptLimits, Event, Order
 from node.state.value import State
 from tasks.run import HELD
@@ -83,7 +83,7 @@ class Runner:
         """Make an attempt."""
         key = (self.me, what.run_id, what.token)
         if key in self._bench.attempts:
-            raise ValueError(f"token {what.token} of run {what.run_id} is being worked on already")
+            raise ValueError(f"an attempt at run {what.run_id} with token {what.token} runs already")
         self._bench.counts["launches"] += 1
         self._bench.attempts[key] = self._mine[what.run_id, what.token] = Supervisor(self.me, what, self._bench, self)
 
@@ -103,7 +103,7 @@ class Runner:
         """End it now, as a failure. No disk fills up here."""
         raise NotImplementedError
 
-    def _stop(self, run_id: str, token: int, why: life.Why) -> None:
+    def _stop(self, run_id: str, token: int, why: attempt_life.StopReason) -> None:
         attempt = self._mine.get((run_id, token))
         if attempt is not None:
             attempt.stop(why)
@@ -160,7 +160,7 @@ class Supervisor:
         self._every_s = rng.choice((1.2, 3.0, 30.0))
         self._done_s = 0.0
         chance = rng.random()
-        self._report: Done | FailedFrame | None = Done(None, False)
+        self._report: DoneFrame | FailedFrame | None = DoneFrame(None, False)
         if chance > 0.85:
             self._report = FailedFrame("it failed", chance < 0.97, False) if chance < 0.98 else None
         self._stubborn = rng.random() < 0.1
@@ -175,13 +175,13 @@ class Supervisor:
     def renew(self, deadline_s: float) -> None:
         """The lease lasts until then."""
         if deadline_s > self._life.deadline_s:
-            self._life = life.renewed(self._life, deadline_s)
+            self._life = attempt_life.renewed(self._life, deadline_s)
         if self._life.frozen:
             self._wake(0.0)
 
-    def stop(self, why: life.Why) -> None:
+    def stop(self, why: attempt_life.StopReason) -> None:
         """It should end."""
-        self._life = life.told_to_stop(self._life, why, self._now_s())
+        self._life = attempt_life.told_to_stop(self._life, why, self._now_s())
         self._wake(0.0)
 
     def checkpoint_done(self, code: str) -> None:
@@ -211,10 +211,10 @@ class Supervisor:
             return
         why = self._life.why
         if why == "cancelled":
-            self._end(Ending("cancelled", None, None, True, None))
+            self._end(EndedFrame("cancelled", None, None, True, None))
         elif self._orphaned or why is not None or self._now_s() >= self._life.deadline_s:
             # A claim from before a lapse is not started after it.
-            self._end(Ending("not_started", None, "the lease or the claim was over", True, None))
+            self._end(EndedFrame("not_started", None, "the lease or the claim was over", True, None))
         else:
             self._begun = True
             if self.order.timeout_s is not None:
@@ -234,7 +234,7 @@ class Supervisor:
             self._world.at(at_s, lambda: self._turn(at_s))
 
     def _arm(self) -> None:
-        self._wake(max(0.0, self._world.when_s(self.member, life.wake_s(self._life)) - self._world.now_s))
+        self._wake(max(0.0, self._world.when_s(self.member, attempt_life.wake_s(self._life)) - self._world.now_s))
 
     def _turn(self, at_s: float) -> None:
         if self._dead or at_s != self._turn_at_s:
@@ -259,13 +259,13 @@ class Supervisor:
 
     def _kill(self) -> None:
         if not self._dead:
-            self._life = life.killing(self._life, self._now_s())
+            self._life = attempt_life.killing(self._life, self._now_s())
             self._world.at(self._world.now_s + self._late_s(), self._killed)
 
     def _killed(self) -> None:
         if self._dead:
             return
-        ending = life.conclude(self._life, None, -9, self.order.timeout_s)
+        ending = attempt_life.conclude(self._life, None, -9, self.order.timeout_s)
         if self._life.why == "killed" and not self._begun:
             ending = replace(ending, end="not_started")
         self._end(ending)
@@ -315,13 +315,13 @@ class Supervisor:
 
         self._world.at(self._world.now_s + self._world.rng.uniform(0.01, 0.4), heeds)
 
-    def _reported(self, report: Done | FailedFrame | None) -> None:
+    def _reported(self, report: DoneFrame | FailedFrame | None) -> None:
         status = None if report is not None else -9
-        self._end(life.conclude(self._life, report, status, self.order.timeout_s))
+        self._end(attempt_life.conclude(self._life, report, status, self.order.timeout_s))
 
     # -- its end
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: EndedFrame) -> None:
         self._bench.attempts.pop((self.member, self.order.run_id, self.order.token), None)
         self.gone()
         end, error, retry = ending.end, ending.error, ending.retry

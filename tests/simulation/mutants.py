@@ -11,7 +11,7 @@ from unittest import mock
 
 from node.duty import decide
 from node.duty.flight import Flight
-from node.execution.life import Act, AttemptLife
+from node.execution.attempt_life import Act, AttemptLife
 from node.liveness import timeouts
 from node.liveness.detector import Detector, _Watch
 from node.liveness.lease import Lease, LeaseNow

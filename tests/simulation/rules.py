@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from node.execution import life
+from node.execution import attempt_life
 from node.liveness.detector import Detector
 from node.liveness.lease import Lease
 from tests.simulation.bench import Steps
@@ -16,5 +16,5 @@ class Rules:
 
     lease: type[Lease] = Lease
     detector: type[Detector] = Detector
-    steps: Steps = life.step
+    steps: Steps = attempt_life.step
     without: Callable[[], AbstractContextManager[object]] = nullcontext

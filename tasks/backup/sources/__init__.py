@@ -1,1 +1,1 @@
-"""What can be backed up, a file for each. Every one gives a stream of bytes, and takes one back."""
+"""The sources of backups, one module each. Every source is dumped to a stream of bytes and restored from one."""

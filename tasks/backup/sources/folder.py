@@ -1,4 +1,4 @@
-"""A folder, as a tar stream: names in a stable order, links as links, nothing held in memory."""
+"""A folder, as a tar stream: names in a stable order, links as links, in constant memory."""
 
 import errno
 import os
@@ -14,21 +14,25 @@ from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
 from tasks.backup.sources.in_place import beside, closed_to_others, empty, put_folder
 from tasks.backup.sources.tar import tarfile
 from tasks.backup.sources.unpack import ROOT, forget, unpack
-from tasks.disk import facts_of
+from tasks.disk_identity import facts_of
 from tasks.errors import Failed
-from tasks.opened import Guard, open_within
+from tasks.file_guard import FileGuard, open_within
 
 FILE = "folder.tar.zst"
 
 
 class FolderSource(BaseModel):
-    """A folder on the member that runs: every file, folder and link in it. Sockets and pipes are left out."""
+    """A folder on the member that runs the task: every file, folder and link in it. Sockets and pipes are left out."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    type: Literal["folder"]
-    path: Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$")] = Field(examples=["/srv/uploads"])
-    shared: bool = Field(default=False, description="All members that may run this see the same folder at this path")
+    type: Literal["folder"] = Field(description="The type of the source")
+    path: Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$")] = Field(
+        description="The folder's absolute path", examples=["/srv/uploads"]
+    )
+    shared: bool = Field(
+        default=False, description="All members that may run the task see the same folder at this path"
+    )
 
 
 class FolderFailed(Failed):
@@ -36,9 +40,9 @@ class FolderFailed(Failed):
 
 
 def identity(source: FolderSource, node: str) -> dict[str, str]:
-    """What tells the folder from another member's at that path (`tasks.identity`). Raises `OSError`.
+    """The folder's identity facts (`tasks.source_identity`). Raises `OSError`.
 
-    Not its own inode: a folder is often made anew under its name, and is the same to whoever backs it up.
+    The folder's inode is not among them: a folder that is made anew under its name is the same source.
     """
     return {
         "type": source.type,
@@ -48,7 +52,7 @@ def identity(source: FolderSource, node: str) -> dict[str, str]:
 
 
 class _AsLongAsListed:
-    """A file that gives as many bytes as it was said to have: what grew is cut, what shrank is filled with zeros."""
+    """A file of a fixed size: a file that has grown is truncated, one that has shrunk is padded with zeros."""
 
     def __init__(self, file: IO[bytes], size_bytes: int) -> None:
         self._file = file
@@ -64,19 +68,20 @@ class _AsLongAsListed:
 
 
 _VANISHED = "vanished while the folder was read"
-_OWN = "was left out: it is the node's own, or the kernel's"
+_OWN = "was left out: it belongs to the node itself or to the kernel"
 
 
-def dump(folder: Path, out: Writer, guard: Guard | None = None) -> list[str]:
-    """Write the folder as a tar archive. What could not be had as it was, for the manifest.
+def dump(folder: Path, out: Writer, guard: FileGuard | None = None) -> list[str]:
+    """Write the folder as a tar archive; remarks for the manifest.
 
-    A file that vanishes while the folder is read is left out, one that shrinks is filled up; so is what `guard` knows
-    as the node's own. No link is followed below the folder, nor one that appears while it is read. Raises `Refused` if
-    the folder may not be read, `FolderFailed` if it is another one in the end (renamed, unmounted), and `OSError` for
-    what is there and cannot be read, the folder itself among it: a backup without it would not be one.
+    A file that vanishes while the folder is read is left out, and one that shrinks is padded, each with a remark. The
+    node's own files, as `guard` knows them, are left out too. No link below the folder is followed, nor one that
+    appears while it is read. Raises `AccessRefused` if the folder may not be read, `FolderFailed` if it was replaced in
+    the meantime (renamed, unmounted), and `OSError` for a file or folder that cannot be read: a backup without it would
+    be incomplete.
     """
-    guard = guard or Guard(EVERYTHING, "source")
-    sink = cast(IO[bytes], out)  # tarfile only writes to it
+    guard = guard or FileGuard(EVERYTHING, "source")
+    sink = cast(IO[bytes], out)  # tarfile uses only its method write
     root, real = guard.open_folder(folder)
     try:
         with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT, bufsize=CHUNK_BYTES) as archive:
@@ -84,9 +89,7 @@ def dump(folder: Path, out: Writer, guard: Guard | None = None) -> list[str]:
             dumping = _Dumping(archive, guard, real)
             dumping.content_of(root, folder, "")
         if not _is_still(folder, os.fstat(root)):
-            raise FolderFailed(
-                f"{folder} was renamed, unmounted or replaced while it was read: there is no backup of it"
-            )
+            raise FolderFailed(f"{folder} was renamed, unmounted or replaced while it was read; no backup was made")
     finally:
         os.close(root)
     return dumping.remarks
@@ -100,22 +103,22 @@ def _is_still(folder: Path, before: os.stat_result) -> bool:
 
 
 class _Dumping:
-    """A folder on its way into an archive, and what is to be said of it.
+    """Writes a folder into an archive, and collects remarks.
 
-    Everything is reached through the descriptor of the folder that it is in, never by its path: whoever may write there
-    can put a link in the place of a folder at any moment.
+    Every file is opened through the descriptor of its folder, never by its path: a program that may write there can
+    replace a folder by a link at any moment.
     """
 
-    def __init__(self, archive: tarfile.TarFile, guard: Guard, real: Path) -> None:
+    def __init__(self, archive: tarfile.TarFile, guard: FileGuard, real: Path) -> None:
         self.remarks: list[str] = []
         self._archive = archive
         self._guard = guard
         self._real = real
 
     def content_of(self, folder: int, path: Path, within: str) -> None:
-        """Put what is in the open `folder`, at `path`, into the archive. `within` begins the names of its members."""
+        """Put the entries of the open `folder`, at `path`, into the archive; `within` is the prefix of their names."""
         try:
-            # A set, since a folder that is changed meanwhile may be listed with a name twice.
+            # A set, since a folder that is changed in the meantime may list a name twice.
             names = sorted(set(os.listdir(folder)))
         except FileNotFoundError:
             self._say(path, _VANISHED)
@@ -150,7 +153,7 @@ class _Dumping:
         self.remarks.append(f"{path} {remark}")
 
     def _add(self, folder: int, name: str, path: Path, within: str) -> bool:
-        """Put one entry of the open `folder` into the archive. Whether it is a folder to go on with."""
+        """Put one entry of the open `folder` into the archive. True if it is a folder, whose entries come next."""
         about = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if self._guard.is_own(about) or is_own(self._guard.access, f"{self._real}/{within}{name}"):
             self._say(path, _OWN)
@@ -163,7 +166,7 @@ class _Dumping:
             if not member.isreg():
                 self._archive.addfile(member)
                 return bool(member.isdir())
-            self._add_file(folder, name, path, within)  # it has become one just now
+            self._add_file(folder, name, path, within)  # it has become a regular file since os.stat
         return False
 
     def _add_file(self, folder: int, name: str, path: Path, within: str) -> None:
@@ -174,7 +177,7 @@ class _Dumping:
                 raise
             self._say(path, _VANISHED)
             return
-        # Opened first: what tarfile was told of is what later names of the same file are stored as links to.
+        # Open the file before `gettarinfo`, which remembers it and stores later names of the same file as links to it.
         with os.fdopen(opened, "rb") as file:
             about = os.fstat(opened)
             if not stat.S_ISREG(about.st_mode) or self._guard.is_own(about):
@@ -182,7 +185,7 @@ class _Dumping:
                 return
             member = self._archive.gettarinfo(arcname=within + name, fileobj=file)
             if about.st_nlink == 1:
-                # Nothing will be a link to it, and there may be millions.
+                # No later name can be a link to this file. Forget it: there may be millions.
                 self._archive.inodes.pop((about.st_ino, about.st_dev), None)
             content = _AsLongAsListed(file, member.size)
             self._archive.addfile(member, content)
@@ -191,13 +194,13 @@ class _Dumping:
 
 
 def restore(content: Content, target: Path, overwrite: bool) -> None:
-    """Unpack the archive as the folder `target`, which appears whole or not at all.
+    """Unpack the archive as the folder `target`, which appears complete or not at all.
 
-    Raises `TargetExists` if there is something at `target` and `overwrite` is not set; `Damaged`.
+    Raises `TargetExists` if `target` exists, is not an empty folder, and `overwrite` is not set; `Damaged`.
     """
     target = target.resolve()
     if not overwrite and target.exists() and (not target.is_dir() or not empty(target)):
-        raise TargetExists(f"{target} is there and not empty: name another target, or give --overwrite")
+        raise TargetExists(f"{target} exists and is not empty: name another target, or give --overwrite")
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = beside(target)
     with closed_to_others():

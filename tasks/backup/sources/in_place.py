@@ -1,4 +1,4 @@
-"""What was restored beside its target, put in the target's place: all of it, or nothing, and the old until then."""
+"""Replaces a target by what was restored next to it: completely or not at all; the old content stays until then."""
 
 import ctypes
 import os
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tasks.durable import sync
+from tasks.fsync import sync
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
@@ -18,7 +18,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 @contextmanager
 def closed_to_others() -> Iterator[None]:
-    """What is made in the block is its owner's alone, until it gets the mode that it is to have."""
+    """Files made in the block can be read by their owner only, until they get their final mode."""
     before = os.umask(0o077)
     try:
         yield
@@ -27,14 +27,14 @@ def closed_to_others() -> Iterator[None]:
 
 
 def empty(folder: Path) -> bool:
-    """Whether there is nothing in it."""
+    """Whether a folder has no entries."""
     return next(folder.iterdir(), None) is None
 
 
 def beside(target: Path) -> Path:
-    """Where to restore to, so that a rename puts it in the place of `target`: in it, if that is a mount point.
+    """A new path on the file system of `target`, from which a rename can replace it: inside, if it is a mount point.
 
-    A mount point cannot be renamed, and what is beside it is another file system's.
+    A mount point cannot be renamed, and its parent folder is on another file system.
     """
     return _hidden(target, target if target.is_dir() and _is_mounted(target) else target.parent, "partial")
 
@@ -44,15 +44,15 @@ def _hidden(target: Path, folder: Path, suffix: str) -> Path:
 
 
 def _is_mounted(path: Path) -> bool:
-    # `os.path.ismount` does not know a folder that is mounted from the same file system.
+    # `os.path.ismount` does not recognize a bind mount of a folder of the same file system.
     lines = os.fsdecode(_MOUNTS.read_bytes()).splitlines()
     return str(path) in {_ESCAPED.sub(lambda code: chr(int(code[1], 8)), line.split(" ")[4]) for line in lines}
 
 
 def put_folder(aside: Path, target: Path) -> None:
-    """Make the folder `aside`, which is where `beside` said, the one at `target`; what was there is removed.
+    """Move the folder `aside`, a path from `beside`, to `target`; what was there is removed.
 
-    Raises `OSError`, and leaves what was there if it does.
+    Raises `OSError`; then what was there stays.
     """
     if aside.parent == target:
         _move_up(aside, target)
@@ -69,9 +69,9 @@ def put_folder(aside: Path, target: Path) -> None:
 
 
 def _move_up(aside: Path, target: Path) -> None:
-    """The same for a mount point, whose content is renamed entry by entry."""
+    """As `put_folder`, for a mount point: its entries are renamed one by one."""
     about = aside.stat()
-    # Whatever its mode is to be, its entries must come out of it.
+    # Its own mode may forbid renaming its entries.
     aside.chmod(0o700)
     _sync(aside)
     old = _hidden(target, target, "old")
@@ -96,7 +96,7 @@ def _move_up(aside: Path, target: Path) -> None:
 
 @contextmanager
 def _all_or_none() -> Iterator[list[tuple[Path, Path]]]:
-    """Gives a list of renames done, which are undone, the last first, if the block raises."""
+    """Gives a list for renames. If the block raises, the renames in it are undone, the last one first."""
     moved: list[tuple[Path, Path]] = []
     try:
         yield moved
@@ -112,9 +112,9 @@ def _move(path: Path, to: Path, moved: list[tuple[Path, Path]]) -> None:
 
 
 def put_file(aside: Path, target: Path, with_it: Iterable[Path]) -> None:
-    """Make the file `aside`, which is beside it, the one at `target`; what was there, and the files `with_it`, go.
+    """Move the file `aside`, a path from `beside`, to `target`; what was there, and the files `with_it`, are removed.
 
-    Raises `OSError`, and leaves what was there if it does.
+    Raises `OSError`; then what was there stays.
     """
     sync(aside)
     with _all_or_none() as moved:
@@ -128,8 +128,8 @@ def put_file(aside: Path, target: Path, with_it: Iterable[Path]) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Have all that was written to the file system of `folder` on its disk."""
-    # One call for any number of files; Python has it for all file systems at once only, and without its errors.
+    """Sync the file system of `folder`. Raises `OSError`."""
+    # One call for any number of files. Python's os.sync syncs all file systems, and reports no errors.
     libc = ctypes.CDLL(None, use_errno=True)
     with _opened(folder) as descriptor:
         if libc.syncfs(descriptor) != 0:

@@ -1,7 +1,7 @@
-"""A PostgreSQL database, by pg_dump in its custom format through a pipe.
+"""A PostgreSQL database, dumped by pg_dump in its custom format through a pipe.
 
-A password goes to the programs in a file that only this user can read (PGPASSFILE), never on a command line.
-Roles and tablespaces belong to the server, not to a database, and are not in the backup.
+The programs get a password in a file that only this user can read (PGPASSFILE), never on a command line. Roles and
+tablespaces belong to the server, not to a database, and are not in the backup.
 """
 
 import os
@@ -18,7 +18,7 @@ from tasks.access import Access, check_address, is_within, postgres_address
 from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed
 from tasks.backup.sources.postgres_url import parse
-from tasks.opened import Guard
+from tasks.file_guard import FileGuard
 from tasks.secret import Reference
 
 FILE = "postgres.dump.zst"
@@ -29,7 +29,7 @@ _CERTIFICATES: Final = (
     "/usr/share/ca-certificates",
     "/usr/local/share/ca-certificates",
 )
-"""Where a system keeps certificates, which are public."""
+"""Folders in which systems keep certificates, which are public."""
 
 _USER_RELATIONS = """SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp)'"""
@@ -40,7 +40,7 @@ _SYSTEM = "SELECT system_identifier FROM pg_catalog.pg_control_system()"
 
 
 def _postgres_url(url: str) -> str:
-    """Raises `ValueError` for a URL that has a secret in it, or sets what is no task's to set."""
+    """Raise `ValueError` for a URL that contains a secret, or sets a parameter that tasks may not set."""
     parse(url)
     return url
 
@@ -50,11 +50,14 @@ class PostgresSource(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    type: Literal["postgres"]
+    type: Literal["postgres"] = Field(description="The type of the source")
     url: Annotated[str, Field(max_length=4096), AfterValidator(_postgres_url)] = Field(
-        description="As libpq takes it, without a password", examples=["postgresql://backup@db.internal:5432/orders"]
+        description="The database's URL as libpq takes it, without a password",
+        examples=["postgresql://backup@db.internal:5432/orders"],
     )
-    password: Reference | None = None
+    password: Reference | None = Field(
+        default=None, description="A reference to the password; null: libpq's own means (PGPASSFILE, peer, ...)"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -63,18 +66,18 @@ class PostgresSource(BaseModel):
             return given
         if given["bin"] is not None:
             raise ValueError(
-                "`bin` is no longer a param: which programs run is the node's affair. Leave it out, and set "
+                "`bin` is no longer a param, because the node decides which programs run. Leave it out, and set "
                 "ROTA_POSTGRES_BIN on the node to the folder of pg_dump, psql and pg_restore"
             )
         return {name: value for name, value in given.items() if name != "bin"}
 
     def check(self, access: Access) -> None:
-        """Raises `Refused` unless a node may reach the servers, and read the file of root certificates."""
+        """Raise `AccessRefused` unless `access` allows the servers, and the file of root certificates."""
         for address in self.addresses():
             check_address(access, "source", address, self.url)
         root = parse(self.url).root_certificate
         if root is not None and not any(is_within(os.path.realpath(root), place) for place in _CERTIFICATES):
-            Guard(access, "source").resolve(root)
+            FileGuard(access, "source").resolve(root)
 
     def addresses(self) -> tuple[str, ...]:
         """The servers' addresses, as `tasks.access.check_address` takes them."""
@@ -83,9 +86,9 @@ class PostgresSource(BaseModel):
 
 @dataclass(frozen=True)
 class Database:
-    """A database, and how to get at it. `scratch` takes the password file and the programs' messages.
+    """A database, and how to reach it. `scratch` is for the password file and the programs' messages.
 
-    `bin` is the folder of PostgreSQL's programs; None: the one that ROTA_POSTGRES_BIN names, or where they are found.
+    `bin` is the folder of PostgreSQL's programs; None: the one in ROTA_POSTGRES_BIN, else they are searched for.
     """
 
     url: str
@@ -106,11 +109,11 @@ class Database:
         here = installed(folder, os.environ)
         if not here:
             where = f"in {folder}, which ROTA_POSTGRES_BIN names" if folder else "on this machine"
-            raise NoTool(f"pg_dump, pg_restore and psql are not {where}")
+            raise NoTool(f"pg_dump, pg_restore and psql are not installed {where}")
         return choose(here, max(at_least, int(self.ask(here[0], "SHOW server_version_num")) // 10_000))
 
     def ask(self, tools: Tools, query: str) -> str:
-        """What psql answers. Raises `PostgresFailed`."""
+        """The output of psql for `query`. Raises `PostgresFailed`."""
         argv = [tools.program("psql"), "-XAtqw", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-c", query]
         done = subprocess.run(argv, capture_output=True, text=True, env=self._environ(), check=False)
         if done.returncode != 0:
@@ -119,7 +122,7 @@ class Database:
 
     @contextmanager
     def running(self, argv: list[str], stdin: int, stdout: int) -> "Iterator[subprocess.Popen[bytes]]":
-        """A program, running while the block lasts. Killed if the block raises. Raises `PostgresFailed`."""
+        """A program that runs while the block lasts, and is killed if the block raises. Raises `PostgresFailed`."""
         messages = self.scratch / f"{Path(argv[0]).name}.stderr"
         with messages.open("w+b") as stderr:
             process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, env=self._environ())
@@ -129,7 +132,7 @@ class Database:
                     process.stdin.close()
                 code = process.wait()
             except BrokenPipeError:
-                # It ended before it had read everything: its own words say why.
+                # The program ended before it had read all its input. Its messages say why.
                 code = process.wait()
             finally:
                 if process.poll() is None:
@@ -149,7 +152,7 @@ def _close(pipe: IO[bytes] | None) -> None:
     try:
         pipe.close()
     except BrokenPipeError:
-        # What was still in the buffer has no reader any more, as the exit code has told.
+        # The rest of the buffer has no reader; the exit code reports the program's failure.
         return
 
 
@@ -161,7 +164,7 @@ def _tail(file: IO[bytes]) -> str:
 
 def _password_file(scratch: Path, password: str) -> Path:
     if "\n" in password:
-        raise PostgresFailed("the password has a line break in it, which no password file can hold")
+        raise PostgresFailed("the password contains a line break, which a password file cannot hold")
     escaped = password.replace("\\", "\\\\").replace(":", "\\:")
     path = scratch / "pgpass"
     if not path.exists():
@@ -171,10 +174,10 @@ def _password_file(scratch: Path, password: str) -> Path:
 
 
 def identity(database: Database, tools: Tools) -> dict[str, str]:
-    """What tells the database from another behind the same URL (`tasks.identity`). Raises `PostgresFailed`.
+    """The database's identity facts (`tasks.source_identity`). Raises `PostgresFailed`.
 
-    The server's identifier is that of its data: a standby has that of its primary. What only speaks PostgreSQL's
-    protocol may have none.
+    The system identifier is that of the data: a standby has the same as its primary. Other servers that speak
+    PostgreSQL's protocol may have none.
     """
     facts = {"type": "postgres", "database": database.ask(tools, _DATABASE)}
     try:
@@ -185,7 +188,7 @@ def identity(database: Database, tools: Tools) -> dict[str, str]:
 
 def dump(database: Database, tools: Tools, out: Writer) -> None:
     """Write the database as an archive in pg_dump's custom format. Raises `PostgresFailed`."""
-    # Uncompressed, since zstd packs it better on its way.
+    # Uncompressed, since the archive is compressed with zstd.
     argv = [tools.program("pg_dump"), "--format=custom", "--compress=0", "--no-password", f"--dbname={database.url}"]
     with database.running(argv, subprocess.DEVNULL, subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -194,10 +197,10 @@ def dump(database: Database, tools: Tools, out: Writer) -> None:
 
 
 def restore(content: Content, database: Database, dumped_with: str, overwrite: bool) -> None:
-    """Put the archive into a database, in one transaction: all of it, or nothing.
+    """Restore the archive into a database in one transaction: all of it, or nothing.
 
-    Objects belong to the user that restores. Raises `TargetExists` if the database has tables of its own and
-    `overwrite` (which drops what is in the archive first) is not set; `PostgresFailed`; `Damaged`.
+    The restoring user owns the objects. Raises `TargetExists` if the database has tables and `overwrite`, which first
+    drops the objects that are in the archive, is not set; `PostgresFailed`; `Damaged`.
     """
     tools = database.tools(at_least=int(dumped_with.partition(".")[0]))
     if not overwrite and int(database.ask(tools, _USER_RELATIONS)) > 0:
@@ -215,9 +218,9 @@ def _feed(content: Content, process: "subprocess.Popen[bytes]") -> None:
 
 
 def check(content: Content, scratch: Path, dumped_with: str) -> str | None:
-    """Read the archive through, and let pg_restore list it. Why that could not be asked for, or None.
+    """Read the whole archive, and have pg_restore list it. Why pg_restore could not run, or None.
 
-    Raises `Damaged`, and `PostgresFailed` if pg_restore does not take it.
+    Raises `Damaged`, and `PostgresFailed` if pg_restore refuses the archive.
     """
     try:
         tools = choose(installed(os.environ.get("ROTA_POSTGRES_BIN"), os.environ), int(dumped_with.partition(".")[0]))
@@ -229,6 +232,6 @@ def check(content: Content, scratch: Path, dumped_with: str) -> str | None:
         try:
             _feed(content, process)
         except BrokenPipeError:
-            # It has seen its table of contents; the sums want the rest.
+            # pg_restore has read the table of contents and ended. Read the rest for the checksums.
             content.drain()
     return None

@@ -1,4 +1,4 @@
-"""Find PostgreSQL's own programs in a version that fits: pg_dump refuses a server newer than itself."""
+"""Finds PostgreSQL's own programs in a version that fits: pg_dump refuses a server that is newer than itself."""
 
 import os
 import re
@@ -15,11 +15,11 @@ OTHER_PLACES = "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/o
 
 
 class NoTool(Failed):
-    """PostgreSQL's programs are not on this machine, or not in a version that fits."""
+    """PostgreSQL's programs are not installed on this machine, or not in a version that fits."""
 
 
 class PostgresFailed(Failed):
-    """One of PostgreSQL's programs failed; its own words follow."""
+    """One of PostgreSQL's programs failed. The message contains its output."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Tools:
 
 
 def installed(folder: str | None, environ: Mapping[str, str]) -> list[Tools]:
-    """What is on this machine: in `folder` only if one is named, else wherever it may be. Each version once."""
+    """The installed programs: in `folder` if one is given, else in the PATH and the usual places. Each version once."""
     found: dict[str, Tools] = {}
     for place in [Path(folder)] if folder else _places(environ):
         version = _version(place / "pg_dump")
@@ -72,7 +72,7 @@ def _version(program: Path) -> str | None:
 
 
 def choose(tools: Sequence[Tools], major: int) -> Tools:
-    """The programs for a server, or an archive, of version `major`: that version's, else the next newer.
+    """The programs for a server or an archive of version `major`: of that version, else of the next newer one.
 
     Raises `NoTool`.
 
@@ -85,5 +85,5 @@ def choose(tools: Sequence[Tools], major: int) -> Tools:
     here = ", ".join(f"{tool.version} in {tool.folder}" for tool in tools) or "none"
     raise NoTool(
         f"PostgreSQL's programs of version {major} or later are needed; found: {here}. Install the client package of "
-        f"version {major}, or name its folder in ROTA_POSTGRES_BIN"
+        f"version {major}, or set ROTA_POSTGRES_BIN to its folder"
     )

@@ -1,7 +1,6 @@
-"""The URL of a PostgreSQL database, read as libpq reads it (conninfo_uri_parse_options), and what of it is allowed.
+"""The URL of a PostgreSQL database, parsed as libpq parses it (conninfo_uri_parse_options), and the allowed parameters.
 
-libpq's own parameters reach further than a database: they name files of this machine, and other servers. Those that do
-are no task's to set.
+Some of libpq's parameters name local files or other servers. Tasks may not set those.
 """
 
 import re
@@ -10,7 +9,7 @@ from typing import Final
 from urllib.parse import unquote
 
 PREFIXES: Final = ("postgresql://", "postgres://")
-_REFUSAL: Final = "a password does not belong in the URL: give a reference to a secret as `password`"
+_REFUSAL: Final = "the URL must not contain a password: give a reference to a secret as `password`"
 _SECRETS: Final = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
 _USER: Final = re.compile(r"[^@/]*(?=@)")
 _SERVER: Final = re.compile(r"(?:\[([^\]]*)\]|([^:/?,]*))(?::([^/?,]*))?")
@@ -21,21 +20,21 @@ ALLOWED: Final = frozenset(
     "port require_auth requiressl ssl ssl_max_protocol_version ssl_min_protocol_version sslcompression sslmode "
     "sslnegotiation sslrootcert sslsni target_session_attrs tcp_user_timeout user".split()
 )
-"""libpq's parameters that a task may set. `sslrootcert` names a file, which is checked like a source."""
+"""The parameters of libpq that a task may set. `sslrootcert` names a file, which is checked like a source."""
 
 _FILES: Final = frozenset("passfile sslcert sslkey sslcrl sslcrldir sslkeylogfile service servicefile".split())
 
 
 @dataclass(frozen=True)
 class PostgresUrl:
-    """The servers that a URL names, `(host, port)` each, an address that stands for a host included; its root file."""
+    """The servers that a URL names, each as `(host, port)`, those in `hostaddr` included; and its `sslrootcert`."""
 
     servers: tuple[tuple[str, str], ...]
     root_certificate: str | None
 
 
 def parse(url: str) -> PostgresUrl:
-    """What `url` names. Raises `ValueError` for what a task may not say in one.
+    """The parts of `url`. Raises `ValueError` if it is invalid or sets what a task may not set.
 
     >>> parse("postgresql://a@db:5433,[::1]/orders?hostaddr=10.0.0.7").servers
     (('db', '5433'), ('::1', ''), ('10.0.0.7', '5433'))
@@ -46,30 +45,32 @@ def parse(url: str) -> PostgresUrl:
     if prefix is None:
         raise ValueError("a PostgreSQL URL begins with postgresql://")
     rest = url.removeprefix(prefix)
-    # `#` and `?` end nothing before the `@`, and there is no fragment after the parameters.
+    # To libpq, `#` and `?` before the `@` are part of the user's name, and there are no fragments.
     user = _USER.match(rest)
     if user is not None:
         if ":" in user[0]:
-            raise ValueError(f"{_REFUSAL}; a ':' in the user's name is %3A")
+            raise ValueError(f"{_REFUSAL}; write a ':' in the user's name as %3A")
         rest = rest[user.end() + 1 :]
     hosts, ports, rest = _servers(rest)
     path, _, query = rest.partition("?")
     parameters = _parameters(query)
     for name in (unquote(path.removeprefix("/")), parameters.get("dbname", "")):
         if "=" in name or "://" in name:
-            raise ValueError(f"{name!r} is no database: some of PostgreSQL's programs would read it as another URL")
+            raise ValueError(
+                f"{name!r} is not a database's name: some of PostgreSQL's programs would read it as another URL"
+            )
     hosts = _listed(parameters["host"]) if "host" in parameters else hosts
     ports = _listed(parameters["port"]) if "port" in parameters else ports
     numbered = _beside(hosts, ports)
     addressed = _beside(_listed(parameters.get("hostaddr", "")), ports)
-    # Without a host there is the default one: a socket of this machine.
+    # Without a host libpq uses its default, a socket of this machine.
     servers = (*numbered, *(pair for pair in addressed if pair[0])) if hosts or not addressed else tuple(addressed)
     root = parameters.get("sslrootcert")
     return PostgresUrl(servers or (("", ""),), None if root in (None, "", "system") else root)
 
 
 def _servers(rest: str) -> tuple[list[str], list[str], str]:
-    """`host:port,host:port` at the beginning of `rest`, and what comes after."""
+    """The hosts and ports in `host:port,host:port` at the beginning of `rest`, and the text after them."""
     hosts, ports, at = [], [], 0
     while match := _SERVER.match(rest, at):
         hosts.append(match[1] if match[1] is not None else match[2])
@@ -79,8 +80,8 @@ def _servers(rest: str) -> tuple[list[str], list[str], str]:
             break
         at += 1
     if rest[at:] and rest[at] not in "/?":
-        raise ValueError(f"{rest[at:]!r} in the URL comes after a host, and is neither a port nor a database")
-    # libpq decodes the list as one, so that a %2C in a host divides it.
+        raise ValueError(f"{rest[at:]!r} in the URL follows a host, and is neither a port nor a database")
+    # libpq decodes the whole list before it splits it, so a %2C in a host separates two hosts.
     joined = unquote(",".join(hosts))
     return _listed(joined), _listed(unquote(",".join(ports))), rest[at:]
 
@@ -90,7 +91,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _beside(hosts: list[str], ports: list[str]) -> list[tuple[str, str]]:
-    """Each host with its port: its own, or the one that is there for all."""
+    """Each host with its own port, or with the one port that is given for all."""
     if len(ports) != len(hosts):
         ports = (ports[:1] or [""]) * len(hosts)
     return list(zip(hosts, ports, strict=True))
@@ -106,10 +107,10 @@ def _parameters(query: str) -> dict[str, str]:
             raise ValueError(_REFUSAL)
         if name in _FILES:
             raise ValueError(
-                f"{name!r} names a file of the node's, and is not a task's to set: libpq's own variables in the node's "
-                "environment are (PGSSLCERT, PGSSLKEY, PGPASSFILE, PGSERVICEFILE)"
+                f"{name!r} names a file on the node, and tasks may not set it: set libpq's own variable in the node's "
+                "environment instead (PGSSLCERT, PGSSLKEY, PGPASSFILE, PGSERVICEFILE)"
             )
         if name not in ALLOWED:
-            raise ValueError(f"{name!r} cannot be set in a task's URL (what can: {', '.join(sorted(ALLOWED))})")
+            raise ValueError(f"{name!r} cannot be set in a task's URL (these can: {', '.join(sorted(ALLOWED))})")
         found[name] = unquote(value)
     return found

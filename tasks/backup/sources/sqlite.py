@@ -1,4 +1,4 @@
-"""An SQLite database, by SQLite's own backup API: a consistent copy while others read and write."""
+"""An SQLite database, copied by SQLite's own backup API: consistent while other programs read and write."""
 
 import os
 import re
@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged, TargetExists, Writer
 from tasks.backup.manifest import FileEntry
 from tasks.backup.sources.in_place import beside, closed_to_others, put_file
-from tasks.disk import facts_of
+from tasks.disk_identity import facts_of
 from tasks.errors import Failed
-from tasks.opened import Guard, regular_files_open
+from tasks.file_guard import FileGuard, regular_files_open
 
 FILE = "database.sqlite.zst"
 
@@ -25,30 +25,32 @@ _OPERATIONS_A_STEP = 1000
 _BUSY_S = 60
 _HEADER_BYTES = 100
 _APPLICATION_ID = slice(68, 72)
-"""Where the header of a database file has it (the file format, section 1.3)."""
+"""The position of the application_id in a database file's header (SQLite's file format, section 1.3)."""
 
 _NOT_HERE = re.compile(
     r"(?:no such collation sequence: (?P<collation>.+)|no such module: .+"
     r"|(?:no such function: |unknown function: )(?P<function>.+?)(?:\(\))?)"
 )
-"""What the check says where it needs what only the application brings along."""
+"""The check's errors for functions, collations and modules that only the application provides."""
 
 _CONTENT = re.compile(r"CHECK constraint failed in |[-\w]+ value in ")
-"""What the check says of values that the tables should not have: the file is sound, and they were backed up."""
+"""The check's findings about values that the tables should not contain. The file is sound, so these do not fail it."""
 
 
 class SqliteSource(BaseModel):
-    """An SQLite database file on the member that runs."""
+    """An SQLite database file on the member that runs the task."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    type: Literal["sqlite"]
-    path: Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$")] = Field(examples=["/srv/app/app.db"])
-    shared: bool = Field(default=False, description="All members that may run this see the same file at this path")
+    type: Literal["sqlite"] = Field(description="The type of the source")
+    path: Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$")] = Field(
+        description="The database file's absolute path", examples=["/srv/app/app.db"]
+    )
+    shared: bool = Field(default=False, description="All members that may run the task see the same file at this path")
 
 
 class _Unsound(Exception):
-    """What SQLite's own check says of a file that is damaged."""
+    """The message of SQLite's own check for a damaged file."""
 
 
 class SqliteFailed(Failed):
@@ -56,9 +58,9 @@ class SqliteFailed(Failed):
 
 
 def identity(source: SqliteSource, node: str) -> dict[str, str]:
-    """What tells the database from another of that name (`tasks.identity`). Raises `SqliteFailed`.
+    """The database's identity facts (`tasks.source_identity`). Raises `SqliteFailed`.
 
-    A file whose application has given it an application_id is known by that, another one by its inode.
+    A file with an application_id is identified by that, any other file by its inode.
     """
     path = Path(source.path)
     try:
@@ -72,20 +74,20 @@ def identity(source: SqliteSource, node: str) -> dict[str, str]:
     return {"type": source.type, "path": os.path.normpath(source.path), **facts, **own}
 
 
-def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None], guard: Guard | None = None) -> list[str]:
-    """Write the database as one file. The copy is made in `scratch`, which must have room for it. Remarks.
+def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None], guard: FileGuard | None = None) -> list[str]:
+    """Write the database as one file; remarks. The copy is made in `scratch`, which must have room for it.
 
-    `step` is called now and then, and may raise to stop. Whatever file SQLite opens, `guard` is asked whether it may be
-    read, once it is open. Raises `Refused`, and `SqliteFailed`, for a database that is damaged too: a
-    backup of it would take the place of those from when it was sound.
+    `step` is called regularly, and may raise to stop. `guard` checks every file that SQLite opens, once it is open.
+    Raises `AccessRefused` and `SqliteFailed`; a damaged database fails too, since its backups would replace the ones
+    from before the damage.
     """
     copy = scratch / "copy.sqlite"
     copy.unlink(missing_ok=True)
     try:
         before = regular_files_open()
         with closing(_open(path)) as source:
-            # Within one read transaction, so that writers do not make the copy start over. In WAL mode they go on
-            # writing meanwhile; in the older modes they wait.
+            # In one read transaction, so that writers do not make the copy start over. In WAL mode they can write
+            # at the same time; in the older modes they wait.
             source.execute("BEGIN")
             source.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             for descriptor in regular_files_open().keys() - before.keys():
@@ -99,7 +101,7 @@ def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None], guard
         remarks = _examine(copy, step)
     except _Unsound as error:
         raise SqliteFailed(
-            f"{path} is damaged, and was not backed up ({error}): restore an older backup, or mend it by sqlite3's"
+            f"{path} is damaged, and was not backed up ({error}): restore an older backup, or repair it with sqlite3's"
             " .recover"
         ) from error
     with copy.open("rb") as file:
@@ -110,7 +112,7 @@ def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None], guard
 
 
 def permissions(path: Path) -> dict[str, int]:
-    """The mode and owner of the database's file, by their names in the manifest."""
+    """The mode and owner of the database file, by their names in the manifest."""
     about = path.stat()
     return {"mode": stat.S_IMODE(about.st_mode), "uid": about.st_uid, "gid": about.st_gid}
 
@@ -120,16 +122,16 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def restore(content: Content, target: Path, overwrite: bool, entry: FileEntry) -> list[str]:
-    """Write the database to the file `target`, which appears whole and checked, or not at all. Remarks.
+    """Write the database to the file `target`, which appears complete and checked, or not at all; remarks.
 
-    It gets the mode and (from root) the owner that `entry` names; it is its owner's alone if that names none. Raises
-    `TargetExists` if there is something at `target` and `overwrite` is not set; `Damaged`.
+    It gets the mode and, if root restores it, the owner in `entry`; without a mode only its owner may read it. Raises
+    `TargetExists` if `target` exists and `overwrite` is not set; `Damaged`.
     """
     target = target.resolve()
     if target.is_dir():
-        raise TargetExists(f"{target} is a folder: name the file that is to become the database")
+        raise TargetExists(f"{target} is a folder: name a file for the database")
     if target.exists() and not overwrite:
-        raise TargetExists(f"{target} is there: name another target, or give --overwrite")
+        raise TargetExists(f"{target} exists: name another target, or give --overwrite")
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = beside(target)
     try:
@@ -141,7 +143,7 @@ def restore(content: Content, target: Path, overwrite: bool, entry: FileEntry) -
             os.chown(aside, entry.uid, entry.gid)
         if entry.mode is not None:
             aside.chmod(entry.mode)
-        # What an older database at that place left in its log is not the new one's.
+        # The log files of an older database at this path do not belong to the new one.
         put_file(aside, target, [target.with_name(target.name + suffix) for suffix in ("-wal", "-shm", "-journal")])
     finally:
         aside.unlink(missing_ok=True)
@@ -149,21 +151,21 @@ def restore(content: Content, target: Path, overwrite: bool, entry: FileEntry) -
 
 
 def _check(path: Path) -> list[str]:
-    """Ask SQLite whether what was backed up is sound. Remarks. Raises `Damaged`."""
+    """Have SQLite check the restored file; remarks. Raises `Damaged`."""
     try:
         return _examine(path, lambda: None)
     except _Unsound as error:
         raise Damaged(
-            f"what was backed up is not a sound database ({error}): `zstd -d {FILE}` gives it as it is, for sqlite3's"
+            f"the backup is not a sound database ({error}): `zstd -d {FILE}` unpacks it unchanged, for sqlite3's"
             " .recover"
         ) from error
 
 
 def _examine(path: Path, step: Callable[[], None]) -> list[str]:
-    """Ask SQLite whether the file, which nobody else has open, is sound. Remarks. Raises `_Unsound`, or as `step`."""
+    """Have SQLite check the file, which no other process has open; remarks. Raises `_Unsound`, and what `step` does."""
     remarks: list[str] = []
     try:
-        # Read only, SQLite leaves the constraints alone, which may want functions that only the application has.
+        # Opened immutable, SQLite does not evaluate constraints, which may need functions of the application.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as database:
             database.set_progress_handler(step, _OPERATIONS_A_STEP)
             while True:
@@ -178,26 +180,26 @@ def _examine(path: Path, step: Callable[[], None]) -> list[str]:
                     if not _stand_in(database, missing):
                         return remarks
     except sqlite3.Error as error:
-        # What `step` raises in the middle of the check comes out of SQLite as an interruption.
+        # An exception of `step` during the check appears as an interruption of SQLite: raise it again.
         step()
         raise _Unsound(str(error)) from error
 
 
 def _findings(database: sqlite3.Connection) -> list[str]:
-    """What the check says of the tables' values. Raises `_Unsound` for what it says of the file itself."""
+    """The check's findings about values. Raises `_Unsound` for a finding about the file itself."""
     first, others = "", -1
-    # It ends after a number of findings, and those about values may come before the others.
+    # The check ends after a number of findings, and those about values may come first.
     for (found,) in database.execute("PRAGMA quick_check(1000000)"):
         if found == "ok":
             return []
         if not _CONTENT.match(found):
             raise _Unsound(found)
         first, others = first or found, others + 1
-    return [f"SQLite found values that do not belong there: {first}" + (f", and {others:,} more" if others else "")]
+    return [f"SQLite found invalid values: {first}" + (f", and {others:,} more" if others else "")]
 
 
 def _stand_in(database: sqlite3.Connection, missing: re.Match[str]) -> bool:
-    """Let the check go on without the application: it reads every page, whatever an order or a value means."""
+    """Provide a substitute for what the application provides, so that the check can read every page; False: cannot."""
     if missing["collation"] is not None:
         database.create_collation(missing["collation"], lambda left, right: (left > right) - (left < right))
     elif missing["function"] is not None:
@@ -208,7 +210,7 @@ def _stand_in(database: sqlite3.Connection, missing: re.Match[str]) -> bool:
 
 
 def check(content: Content, scratch: Path) -> list[str]:
-    """Read the archive through, and ask SQLite whether it is sound. Remarks. Raises `Damaged`."""
+    """Read the whole archive, and have SQLite check the database; remarks. Raises `Damaged`."""
     copy = scratch / "check.sqlite"
     with copy.open("wb") as file:
         while chunk := content.read(CHUNK_BYTES):

@@ -1,7 +1,7 @@
-"""A folder's archive, unpacked or read through without trust: nothing lands outside, or is written through a link.
+"""Unpacks or checks an untrusted archive of a folder: nothing is written outside of the target or through a link.
 
-tarfile's own filters do not do for that. `data` changes modes and owners, which are to stay; `tar` leaves hard links
-alone; and neither knows what an earlier member has put in the way of a later one.
+tarfile's own filters are not enough for that. `data` changes modes and owners, which must stay; `tar` does not check
+hard links; and neither considers what an earlier member has put in the path of a later one.
 """
 
 import os
@@ -15,26 +15,26 @@ from tasks.backup.archive import CHUNK_BYTES, Content, Damaged
 from tasks.backup.sources.tar import tarfile
 
 ROOT = "."
-"""What the folder itself is called in its archive. Archives from before it was stored have none."""
+"""The name of the folder itself in its archive. Older archives have no such member."""
 
 
 def unpack(content: Content, into: Path) -> None:
-    """Unpack the archive into the empty folder `into`, which gets the mode, owner and time of the one backed up.
+    """Unpack the archive into the empty folder `into`, which gets the mode, owner and time of the original.
 
-    Raises `Damaged`; what was unpacked by then stays in `into`, and nowhere else.
+    Raises `Damaged`; the members that were unpacked before the error stay in `into`.
     """
     try:
         with tarfile.open(fileobj=content, mode="r|", bufsize=CHUNK_BYTES) as archive:
             archive.extractall(into, members=_members(archive), filter=_inside)
     except tarfile.TarError as error:
-        raise Damaged(f"the archive does not unpack: {error}") from error
+        raise Damaged(f"the archive cannot be unpacked: {error}") from error
     content.drain()
 
 
 def check(content: Content) -> int:
-    """Read the archive through. How many members it has. Raises `Damaged`.
+    """Read the whole archive; the number of its members. Raises `Damaged`.
 
-    Eight bytes are kept for each file, since any of them may be what a later hard link wants.
+    Keeps eight bytes for each file, since a later hard link may refer to any of them.
     """
     members, files, links = 0, array("Q"), _Links()
     try:
@@ -48,14 +48,14 @@ def check(content: Content) -> int:
                 elif member.isreg():
                     files.append(_short(member.name))
     except tarfile.TarError as error:
-        raise Damaged(f"the archive does not unpack: {error}") from error
+        raise Damaged(f"the archive cannot be unpacked: {error}") from error
     content.drain()
     links.refuse_without(files)
     return members
 
 
 class _Links:
-    """The hard links of an archive, by what they are links to."""
+    """The hard links of an archive, by their targets."""
 
     def __init__(self) -> None:
         self._wanted: dict[int, tuple[int, tarfile.TarInfo]] = {}
@@ -65,18 +65,18 @@ class _Links:
         self._wanted.setdefault(_short(member.linkname), (before, member))
 
     def refuse_without(self, files: "array[int]") -> None:
-        """Raises `Damaged` unless each link has its file among those before it."""
+        """Raise `Damaged` unless each link's target is among the files before it."""
         if not self._wanted:
             return
         for index, file in enumerate(files):
             if file in self._wanted and index < self._wanted[file][0]:
                 del self._wanted[file]
         for _, member in self._wanted.values():
-            raise _refused(member, f"it is a hard link to {member.linkname!r}, which does not come before it")
+            raise _refused(member, f"it is a hard link to {member.linkname!r}, which is not a file before it")
 
 
 def forget(archive: tarfile.TarFile) -> None:
-    """Drop the list of all members so far, which tarfile keeps and a stream has no use for."""
+    """Drop the list of members that tarfile keeps, which a stream does not need."""
     archive.members = []
 
 
@@ -91,11 +91,11 @@ def _short(name: str) -> int:
 
 
 def _refused(member: tarfile.TarInfo, why: str) -> Damaged:
-    return Damaged(f"the archive does not unpack: {member.name!r} is refused: {why}")
+    return Damaged(f"the archive cannot be unpacked: {member.name!r} is refused: {why}")
 
 
 def _parts(member: tarfile.TarInfo, name: str) -> list[str]:
-    """A name in the archive, folder by folder. Raises `Damaged` if it leads out of it."""
+    """The parts of a name in the archive. Raises `Damaged` if the name is outside of the folder."""
     parts = [part for part in name.split("/") if part not in ("", ROOT)]
     if name.startswith("/") or ".." in parts:
         raise _refused(member, f"{name!r} is outside the folder")
@@ -103,11 +103,14 @@ def _parts(member: tarfile.TarInfo, name: str) -> list[str]:
 
 
 def _there(member: tarfile.TarInfo, name: str, into: str) -> os.stat_result | None:
-    """What is at `name` already; a link is not followed. Raises `Damaged` where the way there has one in it."""
+    """The status of an existing `name`, without following a link; None if there is none.
+
+    Raises `Damaged` if a part of the path before it is not a folder.
+    """
     path, about = into, os.lstat(into)
     for part in _parts(member, name):
         if not stat.S_ISDIR(about.st_mode):
-            raise _refused(member, f"{name!r} leads through what is not a folder")
+            raise _refused(member, f"a part of the path {name!r} is not a folder")
         path = f"{path}/{part}"
         try:
             about = os.lstat(path)
@@ -117,12 +120,12 @@ def _there(member: tarfile.TarInfo, name: str, into: str) -> os.stat_result | No
 
 
 def _inside(member: tarfile.TarInfo, into: str) -> tarfile.TarInfo:
-    """The member as it is to be unpacked: as it was backed up, modes and owners too. Raises `Damaged`."""
+    """The member unchanged, with its mode and owner, if it may be unpacked. Raises `Damaged`."""
     there = _there(member, member.name, into)
     if there is not None and not (member.isdir() and stat.S_ISDIR(there.st_mode)):
-        raise _refused(member, "there is something of that name already")
+        raise _refused(member, "this name exists already")
     if member.islnk():
         target = _there(member, member.linkname, into)
         if target is None or not stat.S_ISREG(target.st_mode):
-            raise _refused(member, f"it is a hard link to {member.linkname!r}, which is no file that comes before it")
+            raise _refused(member, f"it is a hard link to {member.linkname!r}, which is not a file before it")
     return member

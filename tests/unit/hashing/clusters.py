@@ -1,4 +1,4 @@
-"""Clusters and tasks for hypothesis to vary."""
+"""Hypothesis strategies for clusters and tasks."""
 
 from hypothesis import strategies as st
 

@@ -1,4 +1,4 @@
-"""What is done in pieces comes to the same as what is done at once."""
+"""The functions that work in chunks give the same results as those that work at once."""
 
 import random
 from collections.abc import Iterator
@@ -11,24 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashing import chunked
-from hashing.chunked import PIECE, dict_in_turns, list_in_turns, set_in_turns, sorted_in_turns
+from hashing.chunked import CHUNK, dict_in_chunks, list_in_chunks, set_in_chunks, sorted_in_chunks
 
-SIZES = (0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 3 * PIECE + 7)
+SIZES = (0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 7)
 PAIRS = st.lists(st.tuples(st.integers(0, 20), st.integers()), max_size=120)
 
 
 @contextmanager
 def small_pieces() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunked, "PIECE", 8)
+        patch.setattr(chunked, "CHUNK", 8)
         patch.setattr(chunked, "SAMPLED", 4)
         yield
 
 
 @given(PAIRS)
 def test_sorted(pairs: list[tuple[int, int]]) -> None:
-    assert sorted_in_turns(pairs) == sorted(pairs)
-    assert sorted_in_turns(iter(pairs), key=itemgetter(0)) == sorted(pairs, key=itemgetter(0)), (
+    assert sorted_in_chunks(pairs) == sorted(pairs)
+    assert sorted_in_chunks(iter(pairs), key=itemgetter(0)) == sorted(pairs, key=itemgetter(0)), (
         "equals keep their order"
     )
 
@@ -36,29 +36,29 @@ def test_sorted(pairs: list[tuple[int, int]]) -> None:
 @given(PAIRS)
 def test_gathered(pairs: list[tuple[int, int]]) -> None:
     with small_pieces():
-        assert list_in_turns(iter(pairs)) == pairs
-        assert set_in_turns(iter(pairs)) == set(pairs)
-        assert list(dict_in_turns(iter(pairs)).items()) == list(dict(pairs).items())
+        assert list_in_chunks(iter(pairs)) == pairs
+        assert set_in_chunks(iter(pairs)) == set(pairs)
+        assert list(dict_in_chunks(iter(pairs)).items()) == list(dict(pairs).items())
 
 
 def test_the_result_is_that_of_doing_it_at_once() -> None:
     rng = random.Random(7)
     for size in SIZES:
         numbers = [rng.randrange(1000) for _ in range(size)]
-        assert list_in_turns(iter(numbers)) == numbers
-        assert set_in_turns(iter(numbers)) == set(numbers)
-        assert dict_in_turns((number, -number) for number in numbers) == {number: -number for number in numbers}
-        assert sorted_in_turns(iter(numbers)) == sorted(numbers)
+        assert list_in_chunks(iter(numbers)) == numbers
+        assert set_in_chunks(iter(numbers)) == set(numbers)
+        assert dict_in_chunks((number, -number) for number in numbers) == {number: -number for number in numbers}
+        assert sorted_in_chunks(iter(numbers)) == sorted(numbers)
         pairs = list(enumerate(numbers))
         by_number = sorted(pairs, key=itemgetter(1))
-        assert sorted_in_turns(pairs, key=itemgetter(1)) == by_number, "what is equal changed places"
+        assert sorted_in_chunks(pairs, key=itemgetter(1)) == by_number, "what is equal changed places"
 
 
 @pytest.mark.parametrize("step", [1, -1, 7919])
 def test_nothing_long_is_sorted_at_once(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """A part holds what is sampled once, and of each piece less than lies between two of its samples."""
     count, piece, sampled = 4096, 64, 16
-    monkeypatch.setattr(chunked, "PIECE", piece)
+    monkeypatch.setattr(chunked, "CHUNK", piece)
     monkeypatch.setattr(chunked, "SAMPLED", sampled)
     lengths: list[int] = []
     together = chunked._together
@@ -70,6 +70,6 @@ def test_nothing_long_is_sorted_at_once(monkeypatch: pytest.MonkeyPatch, step: i
 
     monkeypatch.setattr(chunked, "_together", noted)
     items = [step * number % count for number in range(count)]
-    assert sorted_in_turns(items) == sorted(items)
+    assert sorted_in_chunks(items) == sorted(items)
     assert sum(lengths) == count
     assert max(lengths) <= piece + count // sampled, lengths

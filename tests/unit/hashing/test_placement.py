@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hashing.columns import Columns
-from hashing.difference import Move, load_of, moves
 from hashing.key import key64
+from hashing.moves import Move, load_of, moves
 from hashing.placement import Placement, place
 from hashing.succession import succession
 from hashing.view import Slot, Task
@@ -22,7 +22,7 @@ def down(slots: list[Slot], slot: int) -> list[Slot]:
 @settings(max_examples=80, deadline=None)
 @given(clusters(), task_lists(), slacks)
 def test_the_owners_are_the_naive_ones(slots: list[Slot], tasks: list[Task], slack: int | None) -> None:
-    # DESIGN.md, section 4, whole
+    # the whole placement function (docs/explanation/placement.md)
     placement = place(slots, tasks, slack)
     assert list(placement.owners) == oracle.owners(slots, tasks, slack)
     given_to: Counter[int | None] = Counter()

@@ -16,7 +16,7 @@ from spark_tasks.files import (
     check_unchanged,
     fixed_folder,
     listing,
-    news,
+    new_and_changed,
     staged,
 )
 
@@ -128,7 +128,7 @@ def test_every_new_file_is_in_one_batch_and_no_taken_one(
     there: dict[str, int], taken: dict[str, int], batch_files: int
 ) -> None:
     found = sorted(Source(path, size) for path, size in there.items())
-    fresh = news(found, taken)
+    fresh = new_and_changed(found, taken)
     cut = batches(fresh.new, batch_files)
     assert [source for batch in cut for source in batch] == [source for source in found if source.path not in taken]
     assert all(0 < len(batch) <= batch_files for batch in cut)

@@ -1,4 +1,4 @@
-"""What a task of kind `ingest` may say, and what the messages are made of. No Spark here."""
+"""The params of a task of kind `ingest`, and the making of its error messages. Without Spark."""
 
 import subprocess
 import sys
@@ -114,7 +114,7 @@ def test_spark_s_errors_name_the_file_and_the_row() -> None:
     )
     assert drift is not None
     assert isinstance(drift.why, SchemaDrift)
-    assert str(drift) == "/in/a b.csv: its header is (x, z), the columns are (x, y)"
+    assert str(drift) == "/in/a b.csv: the header is (x, z), the columns are (x, y)"
     unread = explained(_Thrown(READING, "Input/output error"), {})
     assert unread is not None
     assert isinstance(unread.why, ReadFailed)

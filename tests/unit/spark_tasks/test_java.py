@@ -1,4 +1,4 @@
-"""Finding a Java that Spark runs on, with shell scripts in the place of Javas (DESIGN.md, section 12)."""
+"""Finding a Java that Spark runs on, with shell scripts in place of Java."""
 
 import subprocess
 from pathlib import Path

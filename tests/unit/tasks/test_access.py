@@ -34,7 +34,7 @@ def test_what_lies_in_a_root_is_allowed(path: str) -> None:
         ("source", "/srv2", "ROTA_SOURCE_ROOTS"),
         ("source", "/backups", "ROTA_SOURCE_ROOTS"),
         ("destination", "/srv", "ROTA_DESTINATION_ROOTS"),
-        ("source", "/data/rota", "node-1's own, and never a source"),
+        ("source", "/data/rota", "node-1's own, and is never a source"),
         ("source", "/data/rota/raft/raft.sqlite", "node-1's own"),
     ],
 )
@@ -108,7 +108,7 @@ def test_hosts_and_buckets_are_held_against_the_list(
 
 @pytest.mark.parametrize("port", ["000123456", "1_2", "٢٢", " 22", "0", "-1", "22.0", True])
 def test_a_port_is_a_number_as_it_is_told_and_nothing_else_is_repeated(port: Any) -> None:
-    with pytest.raises(ValueError, match=r"^`port` is a number from 1 to 65535") as raised:
+    with pytest.raises(ValueError, match=r"^`port` must be a number from 1 to 65535") as raised:
         addresses("sftp://box/x", {"port": port})
     assert str(port).strip() not in str(raised.value)
 
@@ -127,13 +127,13 @@ def test_a_port_is_a_number_as_it_is_told_and_nothing_else_is_repeated(port: Any
     ],
 )
 def test_an_endpoint_that_libraries_might_read_otherwise_is_none(endpoint: str) -> None:
-    with pytest.raises(ValueError, match=r"endpoint_url|names no host"):
+    with pytest.raises(ValueError, match=r"endpoint_url|does not name a host"):
         addresses("s3://any/x", {"endpoint_url": endpoint})
 
 
 @pytest.mark.parametrize("entry", ["http://x", "s3://", "s3://a/b", "a b", "-x", "x:port", "*x", "[1"])
 def test_a_wrong_entry_is_a_wrong_setting(entry: str) -> None:
-    with pytest.raises(ValueError, match=r"is no (host|bucket)"):
+    with pytest.raises(ValueError, match=r"is not a (host|bucket)"):
         parse_hosts(entry)
 
 

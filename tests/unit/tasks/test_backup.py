@@ -1,4 +1,4 @@
-"""Backups of folders and SQLite files to folders and memory: the round trip, and what goes wrong on the way."""
+"""Backups of folders and SQLite files to folders and memory: the round trip, and failures on the way."""
 
 import json
 import os
@@ -15,16 +15,16 @@ from pydantic import ValidationError
 from tasks.backup import archive, destination
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.destination import BadDestination, Place
-from tasks.backup.kind import Backup, BackupParams, BackupStopped, NoBackupSource, place_url
+from tasks.backup.kind import RESULT, Backup, BackupParams, BackupStopped, NoBackupSource, place_url
 from tasks.backup.manifest import NoBackup, list_backups, newest
 from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources import folder, sqlite
 from tasks.backup.sources.tar import tarfile
 from tasks.backup.verify import verify
-from tasks.identity import identity_id
+from tasks.file_guard import open_within
 from tasks.kind import Fenced, MissingSecret
-from tasks.opened import open_within
-from testkit.attempt import FakeContext
+from tasks.source_identity import identity_id
+from testkit.fake_context import FakeContext
 
 
 def _context(tmp_path: Path, token: int = 1, **params: Any) -> FakeContext[BackupParams]:
@@ -78,6 +78,7 @@ def test_a_folder_comes_back_as_it_was(tmp_path: Path, kept: str, memory: str) -
     _fill(tmp_path / "from")
     url = memory if kept == "memory" else str(tmp_path / "to")
     result = Backup().run(_context(tmp_path, destination=url))
+    assert result.keys() == RESULT.keys()
     assert result["url"].startswith(f"{url}/nightly/")
     assert result["remarks"] == 0
     assert verify(place_url(url, "nightly")).ok
@@ -143,7 +144,7 @@ def test_a_file_that_vanishes_or_shrinks_while_the_folder_is_read_is_told(
 
 
 def test_a_folder_that_is_not_there_fails_and_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(NoBackupSource, match="is not there on node-1"):
+    with pytest.raises(NoBackupSource, match="does not exist on node-1"):
         Backup().run(_context(tmp_path))
     assert list_backups(f"{tmp_path}/to/nightly") == []
 
@@ -193,7 +194,7 @@ def test_what_is_no_database_is_an_error_that_names_it(tmp_path: Path, content: 
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(
-        (NoBackupSource, sqlite.SqliteFailed), match=r"app\.db(: file is not a database| is not there on)"
+        (NoBackupSource, sqlite.SqliteFailed), match=r"app\.db(: file is not a database| does not exist on)"
     ):
         Backup().run(_context(tmp_path, source={"type": "sqlite", "path": str(path)}))
     assert list_backups(f"{tmp_path}/to/nightly") == []
@@ -314,22 +315,22 @@ def test_an_attempt_that_is_asked_to_stop_makes_no_backup(tmp_path: Path) -> Non
         ({"source": {"type": "mysql"}}, "'postgres', 'sqlite', 'folder'"),
         ({"source": {"type": "sqlite", "path": "app.db"}}, "pattern"),
         ({"source": {"type": "postgres", "url": "mysql://x/y"}}, "begins with postgresql://"),
-        ({"source": {"type": "postgres", "url": "postgresql://a:b@x/y"}}, "does not belong in the URL"),
-        ({"source": {"type": "postgres", "url": "postgresql://x/y?password=b"}}, "does not belong in the URL"),
-        ({"source": {"type": "postgres", "url": "postgresql://a:b#c@x/y"}}, "does not belong in the URL"),
-        ({"source": {"type": "postgres", "url": "postgresql://a:b?c@x/y"}}, "does not belong in the URL"),
-        ({"source": {"type": "postgres", "url": "postgresql://a#b:c@x/y"}}, "in the user's name is %3A"),
-        ({"source": {"type": "postgres", "url": "postgresql://a@x/y#z?password=b"}}, "does not belong in the URL"),
-        ({"source": {"type": "postgres", "url": "postgresql://a@x/y?sslpass%77ord=b"}}, "does not belong in the URL"),
+        ({"source": {"type": "postgres", "url": "postgresql://a:b@x/y"}}, "must not contain a password"),
+        ({"source": {"type": "postgres", "url": "postgresql://x/y?password=b"}}, "must not contain a password"),
+        ({"source": {"type": "postgres", "url": "postgresql://a:b#c@x/y"}}, "must not contain a password"),
+        ({"source": {"type": "postgres", "url": "postgresql://a:b?c@x/y"}}, "must not contain a password"),
+        ({"source": {"type": "postgres", "url": "postgresql://a#b:c@x/y"}}, "in the user's name as %3A"),
+        ({"source": {"type": "postgres", "url": "postgresql://a@x/y#z?password=b"}}, "must not contain a password"),
+        ({"source": {"type": "postgres", "url": "postgresql://a@x/y?sslpass%77ord=b"}}, "must not contain a password"),
         ({"source": {"type": "folder", "path": "/data"}, "destination": "/data/backups"}, "inside the folder"),
         ({"source": {"type": "folder", "path": "/data"}, "destination": "file:///x/..//data/y"}, "inside the folder"),
         ({"destination": "somewhere"}, "must begin with '/'"),
-        ({"destination": "/srv/a\0b"}, "a NUL is in it"),
-        ({"destination": "nosuch://x"}, "no file system that a task may name"),
-        ({"destination": "memory://x"}, "cannot keep a backup .it is gone when the run ends"),
-        ({"destination": "https://host/x"}, "cannot keep a backup .nothing can be written there"),
+        ({"destination": "/srv/a\0b"}, "contains a NUL character"),
+        ({"destination": "nosuch://x"}, "not a file system that a task may name"),
+        ({"destination": "memory://x"}, "cannot keep a backup .its content is lost when the run ends"),
+        ({"destination": "https://host/x"}, "cannot keep a backup .it is read-only"),
         *(
-            ({"destination": url}, "no file system that a task may name")
+            ({"destination": url}, "not a file system that a task may name")
             for url in (
                 "github://org:repo@main/x",
                 "simplecache://x",
@@ -344,7 +345,7 @@ def test_an_attempt_that_is_asked_to_stop_makes_no_backup(tmp_path: Path) -> Non
                 "smb://x/y",
             )
         ),
-        ({"destination": "local::/srv"}, "puts one file system before another"),
+        ({"destination": "local::/srv"}, "chains file systems"),
         ({"destination": "file:/srv"}, "must begin with '/'"),
         ({"destination": "file://~/x"}, "must begin with '/'"),
         ({"destination": "s3://bucket", "options": {"profile": "root"}}, "'profile' cannot be set by a task for s3"),
@@ -352,20 +353,23 @@ def test_an_attempt_that_is_asked_to_stop_makes_no_backup(tmp_path: Path) -> Non
         ({"destination": "sftp://host/x", "options": {"key_filename": "/k"}}, "cannot be set by a task for sftp"),
         ({"destination": "sftp://host/x", "options": {"host": "other"}}, "cannot be set by a task for sftp"),
         ({"destination": "abfs://b/x", "options": {"connection_string": "x"}}, "cannot be set by a task for abfs"),
-        ({"destination": "gs://b/x", "options": {"token": "/root/key.json"}}, "another names a file"),
+        ({"destination": "gs://b/x", "options": {"token": "/root/key.json"}}, "other values name a file"),
         ({"source": {"type": "postgres", "url": "postgresql://x/y", "bin": "/tmp/b"}}, "ROTA_POSTGRES_BIN"),
         *(
-            ({"source": {"type": "postgres", "url": f"postgresql://x/y?{name}=z"}}, "cannot be set|not a task's to set")
+            (
+                {"source": {"type": "postgres", "url": f"postgresql://x/y?{name}=z"}},
+                "cannot be set|tasks may not set it",
+            )
             for name in (
                 *("passfile", "service", "servicefile", "sslkey", "sslcert", "sslcrl", "sslkeylogfile"),
                 *("oauth_issuer", "replication", "gsslib", "%73ervice", "requirepeer", "unknown"),
             )
         ),
-        ({"source": {"type": "postgres", "url": "postgresql://x/host%3Devil"}}, "is no database"),
-        ({"source": {"type": "postgres", "url": "postgresql://x?dbname=postgres://evil/"}}, "is no database"),
-        ({"destination": "s3://bucket/x::memory"}, "'::' puts one file system before another"),
-        ({"destination": "ftp://user:hunter2@host/x"}, "does not belong in the URL.*`options`"),
-        ({"destination": "sftp://user:@host/x"}, "does not belong in the URL"),
+        ({"source": {"type": "postgres", "url": "postgresql://x/host%3Devil"}}, "is not a database's name"),
+        ({"source": {"type": "postgres", "url": "postgresql://x?dbname=postgres://evil/"}}, "is not a database's name"),
+        ({"destination": "s3://bucket/x::memory"}, "'::' chains file systems"),
+        ({"destination": "ftp://user:hunter2@host/x"}, "must not contain a password.*`options`"),
+        ({"destination": "sftp://user:@host/x"}, "must not contain a password"),
         ({"keep": 0}, "greater than or equal to 1"),
     ],
 )

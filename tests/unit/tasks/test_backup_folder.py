@@ -1,4 +1,4 @@
-"""A folder's archive: what is hostile in one stays in it, what changes meanwhile is told, the rest comes back."""
+"""A folder's archive: hostile members are contained, changes during the dump are remarked, the rest is restored."""
 
 import io
 import os
@@ -15,7 +15,7 @@ from tasks.backup.archive import CHUNK_BYTES, Content, Damaged
 from tasks.backup.sources import folder, in_place, unpack
 from tasks.backup.sources.folder import FolderFailed
 from tasks.backup.sources.tar import tarfile
-from tasks.opened import open_within, path_of
+from tasks.file_guard import open_within, path_of
 
 
 def _dump(path: Path) -> tuple[bytes, list[str]]:
@@ -81,7 +81,7 @@ def test_no_archive_reaches_outside_the_folder_that_it_is_restored_to(
     outside.mkdir(0o750)
     (outside / "victim").write_text("mine")
     (outside / "victim").chmod(0o600)
-    with pytest.raises(Damaged, match="does not unpack"):
+    with pytest.raises(Damaged, match="cannot be unpacked"):
         folder.restore(_content(_made(*hostile(outside))), tmp_path / "back", overwrite=False)
     assert [path.name for path in outside.iterdir()] == ["victim"]
     assert (outside / "victim").read_text() == "mine"

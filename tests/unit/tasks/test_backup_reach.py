@@ -1,4 +1,4 @@
-"""What a task of kind `backup` was made to reach, and does not reach any more: files, links, mounts, servers."""
+"""The files, links, mounts and servers that a task of kind `backup` may not reach."""
 
 import os
 import socket
@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tasks.access import EVERYTHING, Access, AccessRefused
-from tasks.backup.kept import kept_at
 from tasks.backup.kind import Backup, BackupParams
+from tasks.backup.location import backup_location
 from tasks.backup.restore import restore
 from tasks.backup.sources import folder, sqlite
-from tasks.opened import open_within, path_of
-from testkit.attempt import FakeContext
+from tasks.file_guard import open_within, path_of
+from testkit.fake_context import FakeContext
 
 SECRET = "the-secret-of-the-members"
 
@@ -138,9 +138,9 @@ def _bound(what: Path, at: Path) -> Iterator[None]:
 def test_a_bind_mount_of_the_node_s_own_is_known_for_what_it_is(site: Site, what: str) -> None:
     with _bound(site.root / what, site.srv / "mounted"):
         for path in (site.srv / "mounted", f"{site.srv}/mounted/."):
-            with pytest.raises(AccessRefused, match="by another path"):
+            with pytest.raises(AccessRefused, match="another path to"):
                 site.back_up(path)
-        with pytest.raises(AccessRefused, match="by another path"):
+        with pytest.raises(AccessRefused, match="another path to"):
             site.back_up({"type": "sqlite", "path": str(next((site.srv / "mounted").iterdir()))})
         result = site.back_up(site.srv)
         assert (site.restored(result), result["remarks"]) == ({"a.txt": "a"}, 1)
@@ -309,7 +309,7 @@ def test_a_file_of_root_certificates_is_held_against_the_roots(site: Site) -> No
 
 def test_backups_of_a_task_that_would_be_refused_now_are_restored_all_the_same() -> None:
     old = {"source": {"type": "postgres", "url": "postgresql://db/x?passfile=/x", "bin": "/b"}, "destination": "/b"}
-    assert kept_at(old, "orders", str) == ("/b/orders", {})
+    assert backup_location(old, "orders", str) == ("/b/orders", {})
 
 
 def test_an_archive_that_unpacks_to_more_than_it_says_is_stopped_there(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""Backups of SQLite files: damaged ones are found out in time, sound ones come back whatever they need, as closed."""
+"""Backups of SQLite files: damaged ones fail in time, sound ones are restored with their permissions."""
 
 import io
 import json
@@ -17,7 +17,7 @@ from tasks.backup.manifest import list_backups
 from tasks.backup.restore import restore
 from tasks.backup.sources.sqlite import SqliteFailed, dump
 from tasks.backup.verify import verify
-from testkit.attempt import FakeContext
+from testkit.fake_context import FakeContext
 
 
 def _back_up(tmp_path: Path, token: int = 1) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def test_a_damaged_database_fails_and_takes_no_sound_backup_s_place(tmp_path: Pa
                 "PRAGMA writable_schema = ON",
                 "UPDATE sqlite_schema SET sql = 'CREATE TABLE few (n INTEGER NOT NULL)' WHERE name = 'few'",
             ),
-            ["values that do not belong there: NULL value in few.n, and 2 more"],
+            ["invalid values: NULL value in few.n, and 2 more"],
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a command is asked."""
+"""How a command is asked to stop."""
 
 import logging
 import os
@@ -10,7 +10,7 @@ from tasks.command import _terminate
 
 @pytest.mark.parametrize(
     ("refusal", "said"),
-    [(ProcessLookupError(), "it had ended already"), (PermissionError(), "it runs as another user")],
+    [(ProcessLookupError(), "the command had already ended"), (PermissionError(), "it runs as another user")],
 )
 def test_a_command_that_cannot_be_asked_to_stop_is_waited_for(
     refusal: OSError, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -15,7 +15,7 @@ from tasks import command_ctx
 from tasks.command import CommandParams
 from tasks.command_ctx import VARIABLES, CommandCtx
 from tasks.kind import Fenced
-from testkit.attempt import FakeContext
+from testkit.fake_context import FakeContext
 
 
 class Nothing(BaseModel):
@@ -118,7 +118,7 @@ def test_progress_and_figures(attempt: FakeContext[Nothing], seen: CommandCtx) -
         ("result a=1 b", 2, "'b' is no figure"),
         ("result rows=99999999999999999999999", 1, "Integer value out of range"),
         ("nonsense", 2, "invalid choice"),
-        ("result a=$(head -c 70000 /dev/zero | tr '\\0' x)", 1, "a result of 70009 bytes of JSON: 65536 at most"),
+        ("result a=$(head -c 70000 /dev/zero | tr '\\0' x)", 1, "the result has 70009 bytes of JSON; 65536 at most"),
     ],
 )
 def test_wrong_calls_and_refusals(seen: CommandCtx, call: str, code: int, said: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from spark_tasks.ingest import Ingest
 from tasks.backup.kind import Backup
 from tasks.command import Command
-from tasks.fields import FieldError
+from tasks.field_errors import FieldError
 from tasks.kinds import GROUP, KindEntry, KindError, check_params, installed, load, params_schema
 from tasks.spec import Spec
 
@@ -61,7 +61,7 @@ def test_params_are_checked_field_by_field() -> None:
     assert check_params(Command, {"argv": ["true"]}, bound=False) == []
     assert check_params(Command, {"argv": [], "cwd": 7, "shell": True}, bound=False) == [
         FieldError("params.argv", "List should have at least 1 item after validation, not 0"),
-        FieldError("params.cwd", "Input should be a valid string"),
+        FieldError("params.cwd", "must be text (in YAML, put yes, no, on, off, numbers and dates in quotes)"),
         FieldError("params.shell", "there is no such field"),
     ]
 
@@ -71,7 +71,11 @@ def test_params_are_checked_field_by_field() -> None:
     [
         ({"source": {"type": "sqlite"}, "destination": "/b"}, "params.source.path", "is missing"),
         ({"source": {"type": "tape"}, "destination": "/b"}, "params.source", "'postgres', 'sqlite', 'folder'"),
-        ({"source": {"type": "sqlite", "path": "/a"}, "destination": "no://b"}, "params.destination", "no file system"),
+        (
+            {"source": {"type": "sqlite", "path": "/a"}, "destination": "no://b"},
+            "params.destination",
+            "not a file system",
+        ),
         (
             {
                 "source": {"type": "postgres", "url": "postgresql://h/d", "password": {"secret": "../x"}},

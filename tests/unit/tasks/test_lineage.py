@@ -1,4 +1,4 @@
-"""Whose data a backup is of: what another source at the same path meets with, and what `keep` counts."""
+"""The identity of a backup's source: another source at its path is refused, and `keep` counts one source only."""
 
 import json
 import os
@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tasks import disk
+from tasks import disk_identity
 from tasks.backup import lineage, manifest
 from tasks.backup.destination import Place
 from tasks.backup.kind import Backup, BackupParams
 from tasks.backup.manifest import list_backups
-from tasks.identity import OtherSource, identity_id
-from testkit.attempt import FakeContext
+from tasks.source_identity import OtherSource, identity_id
+from testkit.fake_context import FakeContext
 
 MOUNTS = "22 1 254:0 / / rw - ext4 /dev/vda rw\n23 22 0:9 / /run rw - tmpfs tmpfs rw\n"
 MACHINE_ID = "3d1219c7c4c5404aaa1f6d2a48adfda4"
@@ -208,7 +208,7 @@ def test_a_node_that_may_write_and_not_look_makes_a_backup_that_belongs_to_no_li
     with monkeypatch.context() as patched:
         patched.setattr(Place, "folders", refuse)
         blind = site.backup("node-2")
-    assert "is not known: AccessDenied" in caplog.text
+    assert "AccessDenied" in caplog.text
     assert site.urls() == [*good, blind["url"]]
     assert site.backup("node-1")["removed"] == 1
     assert blind["url"] in site.urls()
@@ -250,22 +250,22 @@ def test_an_id_that_is_none_is_refused_at_registration(site: Site) -> None:
 
 
 def test_a_container_s_machine_id_is_its_image_s_and_counts_for_nothing() -> None:
-    real = disk.machine(MACHINE_ID, MOUNTS, in_container=False)
+    real = disk_identity.machine(MACHINE_ID, MOUNTS, in_container=False)
     assert len(real) == 16
     assert real != MACHINE_ID[:16]
-    assert disk.machine(MACHINE_ID, MOUNTS, in_container=True) == ""
-    assert disk.machine(MACHINE_ID, MOUNTS.replace("- ext4", "- overlay"), in_container=False) == ""
+    assert disk_identity.machine(MACHINE_ID, MOUNTS, in_container=True) == ""
+    assert disk_identity.machine(MACHINE_ID, MOUNTS.replace("- ext4", "- overlay"), in_container=False) == ""
     for none in ("", "uninitialized", MACHINE_ID.upper()):
-        assert disk.machine(none, MOUNTS, in_container=False) == ""
+        assert disk_identity.machine(none, MOUNTS, in_container=False) == ""
 
 
 def test_the_machine_is_told_unless_it_may_be_any_of_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "_machine", lambda: "m1")
-    here = disk.facts_of(tmp_path, "node-1", shared=True)
+    monkeypatch.setattr(disk_identity, "_machine", lambda: "m1")
+    here = disk_identity.facts_of(tmp_path, "node-1", shared=True)
     assert (here["machine"], here.get("node")) == ("m1", None)
-    monkeypatch.setattr(disk, "mount_of", lambda *_: disk.Mount("/", "nfs"))
-    assert "machine" not in disk.facts_of(tmp_path, "node-1", shared=True)
-    alone = disk.facts_of(tmp_path, "node-1", shared=False)
+    monkeypatch.setattr(disk_identity, "mount_of", lambda *_: disk_identity.Mount("/", "nfs"))
+    assert "machine" not in disk_identity.facts_of(tmp_path, "node-1", shared=True)
+    alone = disk_identity.facts_of(tmp_path, "node-1", shared=False)
     assert (alone["machine"], alone["node"], alone["file_system"]) == ("m1", "node-1", "nfs")
 
 

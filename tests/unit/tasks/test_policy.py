@@ -1,4 +1,4 @@
-"""Retry, failover, overlap and catch-up (DESIGN.md, section 8)."""
+"""Retry, failover, overlap and catch-up."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What PostgreSQL's programs say of a failure is told once, with the program's name before it once."""
+"""A failure of PostgreSQL's programs is reported once, with the program's name once."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a node that is asked to register a task says of the paths and hosts that it names."""
+"""The warnings about paths and hosts that a node gives when a task is registered."""
 
 from typing import Any
 

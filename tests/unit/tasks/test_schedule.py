@@ -1,4 +1,4 @@
-"""Due times (DESIGN.md, section 8): cron by Debian's rules, every, at, continuous."""
+"""Due times: cron by Debian's rules, every, at, continuous."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise

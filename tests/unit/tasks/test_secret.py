@@ -1,4 +1,4 @@
-"""References to secrets, and blotting values out (DESIGN.md, section 8)."""
+"""References to secrets, and redaction of their values."""
 
 import os
 import time
@@ -16,8 +16,8 @@ from tasks.secret import (
     Reference,
     SecretEnv,
     SecretFile,
-    blot_json,
     mark,
+    redact_json,
     references_in,
     resolve,
 )
@@ -43,9 +43,9 @@ def test_a_variable_that_is_allowed(reference: object, tmp_path: Path) -> None:
     ("reference", "says"),
     [
         ("absent", "No such file"),
-        ({"secret": "../etc/passwd"}, "cannot name a secret"),
-        ({"secret": ".hidden"}, "cannot name a secret"),
-        ({"secret": ""}, "cannot name a secret"),
+        ({"secret": "../etc/passwd"}, "is not the name of a secret"),
+        ({"secret": ".hidden"}, "is not the name of a secret"),
+        ({"secret": ""}, "is not the name of a secret"),
         ("folder", "directory"),
         ("large", "larger than"),
         ("binary", "not UTF-8"),
@@ -53,8 +53,8 @@ def test_a_variable_that_is_allowed(reference: object, tmp_path: Path) -> None:
         ({"env": "HOME"}, "not listed in ROTA_ENV_ALLOW"),
         ({"env": "UNSET"}, "is not set"),
         ({"env": "BINARY"}, "not UTF-8"),
-        ({"file": "x"}, "a reference to a secret is"),
-        (7, "a reference to a secret is"),
+        ({"file": "x"}, "a reference to a secret must be"),
+        (7, "a reference to a secret must be"),
     ],
 )
 def test_what_is_missing_is_named_and_why(reference: object, says: str, tmp_path: Path) -> None:
@@ -93,9 +93,9 @@ def redactor(*values: str) -> Redactor:
     st.lists(st.text("abc", max_size=6), max_size=6),
 )
 def test_no_value_is_shown_however_the_stream_is_cut(values: list[str], pieces: list[str]) -> None:
-    blotter = redactor(*values)
-    shown = b"".join([*(blotter.feed(piece.encode()) for piece in pieces), blotter.rest()])
-    whole = redactor(*values).blot("".join(pieces).encode())
+    redactor_ = redactor(*values)
+    shown = b"".join([*(redactor_.feed(piece.encode()) for piece in pieces), redactor_.rest()])
+    whole = redactor(*values).redact("".join(pieces).encode())
     assert shown == whole
     assert all(value.encode() not in part for value in values for part in shown.split(b"[secret]"))
 
@@ -104,58 +104,58 @@ def test_what_cannot_be_the_beginning_of_a_value_is_shown_at_once() -> None:
     assert redactor("hunter2").feed(b"a line\n") == b"a line\n"
 
 
-def test_a_value_is_blotted_out_in_the_spellings_of_urls_and_json() -> None:
-    blotter = redactor('p@ss/w"rd')
+def test_a_value_is_redacted_in_the_spellings_of_urls_and_json() -> None:
+    redactor_ = redactor('p@ss/w"rd')
     for text in ('p@ss/w"rd', "postgres://u:p%40ss%2Fw%22rd@h", '{"a": "p@ss/w\\"rd"}'):
-        assert "rd" not in blotter.blot_text(text)
+        assert "rd" not in redactor_.redact_text(text)
 
 
 @pytest.mark.parametrize(
     "shown", ["supersecret-pw9", "SUPERSECRET-PW9", "https://supersecret-pw9.blob.core.windows.net"]
 )
-def test_a_value_is_blotted_out_where_it_is_taken_for_the_name_of_a_host(shown: str) -> None:
-    assert "pw9" not in redactor("SuperSecret-Pw9").blot_text(shown).lower()
+def test_a_value_is_redacted_where_it_is_taken_for_the_name_of_a_host(shown: str) -> None:
+    assert "pw9" not in redactor("SuperSecret-Pw9").redact_text(shown).lower()
 
 
 KEY = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\n  AASCBKcwggSjAgEAAoIBAQC7VJTU\nshort\n-----END KEY-----"
 
 
 @pytest.mark.parametrize("secret", [KEY, "two  blanks\tand a tab", "a\r\nb\r\nc"])
-def test_a_value_is_blotted_out_where_it_is_printed_on_one_line(secret: str) -> None:
-    assert redactor(secret).blot_text(f"error: {' '.join(secret.split())}!") == "error: [secret]!"
+def test_a_value_is_redacted_where_it_is_printed_on_one_line(secret: str) -> None:
+    assert redactor(secret).redact_text(f"error: {' '.join(secret.split())}!") == "error: [secret]!"
 
 
-def test_a_value_of_several_lines_is_blotted_out_line_by_line_however_the_stream_is_cut() -> None:
+def test_a_value_of_several_lines_is_redacted_line_by_line_however_the_stream_is_cut() -> None:
     printed = "".join(f"> {line.strip()}\n" for line in KEY.splitlines()).encode()
     for size in (1, 7, 64, len(printed)):
-        blotter = redactor(KEY)
-        pieces = [blotter.feed(printed[at : at + size]) for at in range(0, len(printed), size)]
-        shown = b"".join([*pieces, blotter.rest()])
+        redactor_ = redactor(KEY)
+        pieces = [redactor_.feed(printed[at : at + size]) for at in range(0, len(printed), size)]
+        shown = b"".join([*pieces, redactor_.rest()])
         assert shown == b"> [secret]\n> [secret]\n> [secret]\n> short\n> [secret]\n"
 
 
-def test_the_lines_of_a_value_are_blotted_out_as_json_and_python_write_them() -> None:
+def test_the_lines_of_a_value_are_redacted_as_json_and_python_write_them() -> None:
     account = '{\n  "private_key_id": "0123456789abcdef",\n  "type": "x"\n}'
     for printed in (r"\"private_key_id\": \"0123456789abcdef\",", '\'"private_key_id": "0123456789abcdef",\''):
-        assert "0123456789" not in redactor(account).blot_text(printed)
+        assert "0123456789" not in redactor(account).redact_text(printed)
 
 
 def test_a_value_of_a_thousand_lines_does_not_hold_the_log_up() -> None:
     lines = [f"{number:08}{number * 7919 % 1_000_003:08}{'x' * 48}" for number in range(1000)]
-    blotter = redactor("\n".join(lines))
+    redactor_ = redactor("\n".join(lines))
     began_s = time.process_time()
-    shown = b"".join(blotter.feed(b"00000 nothing of it is here, and it is shown\n") for _ in range(1000))
+    shown = b"".join(redactor_.feed(b"00000 nothing of it is here, and it is shown\n") for _ in range(1000))
     assert shown.count(b"nothing") == 1000
-    assert blotter.blot_text(f"> {lines[500]}") == "> [secret]"
+    assert redactor_.redact_text(f"> {lines[500]}") == "> [secret]"
     assert time.process_time() - began_s < 3, "it took 10 s when each line was compared with each end of the log"
 
 
 def test_an_empty_value_blots_nothing() -> None:
-    assert redactor("").blot(b"text") == b"text"
+    assert redactor("").redact(b"text") == b"text"
 
 
-def test_values_in_a_result_are_blotted_out() -> None:
-    assert blot_json({"url": "u:hunter2@h", "n": [1, "hunter2", None]}, redactor("hunter2")) == {
+def test_values_in_a_result_are_redacted() -> None:
+    assert redact_json({"url": "u:hunter2@h", "n": [1, "hunter2", None]}, redactor("hunter2")) == {
         "url": "u:[secret]@h",
         "n": [1, "[secret]", None],
     }

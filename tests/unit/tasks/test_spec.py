@@ -1,4 +1,4 @@
-"""What is read off a packed spec in short is what the whole of it says."""
+"""The timing that is read from a packed spec is that of the whole spec."""
 
 import pytest
 from pydantic import ValidationError

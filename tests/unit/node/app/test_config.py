@@ -121,6 +121,15 @@ def test_slips_of_the_pen_are_found() -> None:
     assert unknown_settings({**WELL, "ROTA_MEMBRES": "", "PATH": ""}) == ["ROTA_MEMBRES"]
 
 
+def test_a_setting_that_an_installed_kind_asks_for_is_known() -> None:
+    assert unknown_settings({**WELL, "ROTA_SPARK_MASTER": "local[2]", "ROTA_SPARK_MASTR": "x"}) == ["ROTA_SPARK_MASTR"]
+
+
+def test_kinds_can_ask_for_settings_that_are_not_the_nodes_own() -> None:
+    config = load({**WELL, "ROTA_SPARK_MASTER": " local[2] ", "ROTA_ENGINE": ""})
+    assert config.kind_settings == {"ROTA_SPARK_MASTER": "local[2]"}
+
+
 def test_what_tasks_may_reach_is_what_the_settings_name(tmp_path: Path) -> None:
     environ = {
         **WELL,
@@ -146,7 +155,7 @@ def test_what_tasks_may_reach_is_what_the_settings_name(tmp_path: Path) -> None:
     for name, wrong, said in (
         ("ROTA_SOURCE_ROOTS", "srv", "absolute paths"),
         ("ROTA_SOURCE_ROOTS", "/srv/../etc", "without '..'"),
-        ("ROTA_DESTINATION_HOSTS", "https://s3.internal", "is no bucket"),
+        ("ROTA_DESTINATION_HOSTS", "https://s3.internal", "is not a bucket"),
         ("ROTA_POSTGRES_BIN", "bin", "absolute paths"),
     ):
         assert said in problems(**{name: wrong})

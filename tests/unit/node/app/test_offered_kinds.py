@@ -1,7 +1,7 @@
 """Which kinds a member offers."""
 
 import logging
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel
@@ -35,6 +35,10 @@ class NotHereEither(Plain):
     requires = ("no_such_package.inside",)
 
 
+class Asks(Plain):
+    environment: ClassVar[dict[str, str]] = {"RUN_ENGINE": "ROTA_ENGINE", "MINE": "ROTA_SECRET"}
+
+
 def entries(**kinds: str) -> dict[str, KindEntry]:
     return {name: KindEntry(name, f"tests.unit.node.app.test_offered_kinds:{target}") for name, target in kinds.items()}
 
@@ -45,6 +49,11 @@ def test_a_kind_is_offered_if_it_loads_and_finds_what_it_needs(caplog: pytest.Lo
         assert sorted(offered(kinds, allow_command=False)) == ["here", "plain"]
     assert "broken is not offered" in caplog.text
     assert "no_such_package.inside" in caplog.text
+
+
+def test_an_offered_kind_brings_the_settings_that_it_asks_for(caplog: pytest.LogCaptureFixture) -> None:
+    assert offered(entries(asks="Asks"), allow_command=False)["asks"].environment == Asks.environment
+    assert "asks for ROTA_SECRET, which is the node's own and not handed on" in caplog.text
 
 
 @pytest.mark.parametrize("allowed", [False, True])

@@ -6,7 +6,7 @@ import pytest
 
 from node.cli.main import main
 from tasks.backup.kind import Backup, BackupParams
-from testkit.attempt import FakeContext
+from testkit.fake_context import FakeContext
 
 
 def exit_code(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

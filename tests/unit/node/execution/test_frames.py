@@ -54,10 +54,10 @@ def test_the_last_frame_is_read_although_the_other_end_was_closed_with_something
     """Linux then reports a reset ahead of what was sent before it."""
     ours, theirs = frames.channel()
     with ours:
-        ours.send(frames.pack(frames.Renew(1.0)))
-        theirs.send(frames.pack(frames.Hello(7)))
+        ours.send(frames.pack(frames.RenewFrame(1.0)))
+        theirs.send(frames.pack(frames.HelloFrame(7)))
         theirs.close()
-        assert frames.receive(ours) == frames.Hello(7)
+        assert frames.receive(ours) == frames.HelloFrame(7)
         assert frames.receive(ours) is None
 
 
@@ -65,6 +65,6 @@ def test_the_largest_frames_fit_a_packet() -> None:
     ours, theirs = frames.channel()
     with ours, theirs:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, b"\5\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0")
-        largest = frames.CheckpointAsk(1, b"x" * 64 * 1024)
+        largest = frames.CheckpointAskFrame(1, b"x" * 64 * 1024)
         theirs.send(frames.pack(largest))
         assert frames.receive(ours) == largest

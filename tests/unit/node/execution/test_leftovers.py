@@ -1,4 +1,4 @@
-"""What is recorded of attempts, and what is said of those that cannot be ended."""
+"""The records of attempts, and the errors about processes that cannot be killed."""
 
 import json
 import os
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from node.execution import tree
+from node.execution import process_tree
 from node.execution.leftovers import Record, _records, _remaining, record_path
 
 
 def test_a_record_that_is_removed_while_they_are_read_is_left_out(tmp_path: Path) -> None:
     """Another attempt ends meanwhile. A link to nowhere is listed, and cannot be read, too."""
-    record = Record(tree.boot_id(), 50, 100, 51, 101, "r:1")
+    record = Record(process_tree.boot_id(), 50, 100, 51, 101, "r:1")
     path = record_path(tmp_path, 50)
     path.parent.mkdir()
     path.write_text(json.dumps(asdict(record)))
@@ -29,7 +29,7 @@ def test_what_is_another_users_is_told_from_what_hangs(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(os, "kill", kill)
     assert _remaining([50, 51]) == (
-        "processes 51 of an attempt are another user's (sudo?), and this node may not signal them; end them as root "
-        "(kill -9 51), or restart the machine or container"
+        "processes 51 of an attempt belong to another user (sudo?), and this node may not signal them; end them as "
+        "root (kill -9 51), or restart the machine or container"
     )
     assert "processes 50, 52 of an attempt do not end when killed" in _remaining([50, 52])

@@ -1,4 +1,4 @@
-"""The priority of a session, where the kernel schedules by sessions, and what a process may do."""
+"""The priority of a session, if the kernel schedules by sessions, and the rights of a process."""
 
 import errno
 import threading

@@ -7,7 +7,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from node.http.problems import CATALOGUE, MAX_ERRORS, Problem, field_errors, invalid
-from tasks.fields import FieldError
+from tasks.field_errors import FieldError
 from tasks.spec import Spec
 
 

@@ -1,4 +1,4 @@
-"""An attempt's log file: what its processes print, without the secrets, up to a limit."""
+"""An attempt's log file: what its processes print, secrets redacted, up to a limit."""
 
 import os
 import threading
@@ -14,15 +14,15 @@ CLOSE_S: Final = 5.0
 
 
 class LogPump:
-    """Moves what comes through a pipe into a file, in a thread of its own.
+    """Copies the output of an attempt from a pipe into a file, in its own thread.
 
-    The thread may wait for a slow disk as long as it likes: the supervisor's loop, which keeps the lease's
-    deadline, does not wait with it. A file that cannot be written, or has reached its limit, is given up, and the pipe
-    read on, so that the work does not hang on it; `error` then says why the log is not complete.
+    The thread may wait for a slow disk: the supervisor's loop, which keeps the lease's deadline, does not wait for it.
+    When the file cannot be written or has reached its limit, the pump stops writing and keeps reading the pipe, so that
+    the work does not block; `error` then says why the log is not complete.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
-        """Open the file, for appending. Raises `OSError`."""
+        """Open the file at `path` for appending at most `limit_bytes`. Raises `OSError`."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self._left_bytes = limit_bytes
@@ -33,23 +33,23 @@ class LogPump:
         self.error: str | None = None
 
     def start(self, pipe: int, ended: Callable[[], None]) -> None:
-        """Begin to read `pipe`, and own it; call `ended`, in the thread, when its other ends are closed.
+        """Read `pipe`, and close it at its end; then call `ended`, in the pump's thread.
 
-        Not before the worker is forked: a fork takes the forking thread along and no other.
+        Call this after the worker is forked: a fork copies only the thread that forks.
         """
         self._thread = threading.Thread(target=self._pump, args=(pipe, ended), daemon=True, name="log")
         self._thread.start()
 
     def learn(self, secret: str) -> None:
-        """From now on `secret` does not get into the file."""
+        """From now on, redact `secret` from the file."""
         self._redactor.learn(secret)
 
     def close(self, wait_s: float = CLOSE_S) -> None:
-        """Wait until all is written, for `wait_s` at most: a disk that hangs does not hold up the end of a run."""
+        """Wait until the output is written, `wait_s` at most: a hanging disk does not delay the end of a run."""
         if self._thread is not None:
             self._thread.join(wait_s)
             if self._thread.is_alive():
-                self.error = self.error or f"its end was not written within {wait_s:g} s"
+                self.error = self.error or f"the end of the log was not written within {wait_s:g} s"
 
     def _pump(self, pipe: int, ended: Callable[[], None]) -> None:
         try:
@@ -68,8 +68,8 @@ class LogPump:
         self._left_bytes -= len(kept)
         if len(kept) < len(data):
             self._given_up = True
-            bound = f"{size(self._limit_bytes)}, the most that a log may hold here (ROTA_LOG_BYTES)"
-            self.error = f"it is truncated at {bound}"
+            bound = f"{size(self._limit_bytes)}, this node's limit (ROTA_LOG_BYTES)"
+            self.error = f"the log is truncated at {bound}"
             kept += f"\n[the log is truncated here, at {bound}]\n".encode()
         try:
             while kept:

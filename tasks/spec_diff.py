@@ -1,10 +1,10 @@
-"""What differs between two definitions of a task, field by field (pure)."""
+"""The differences between two definitions of a task, field by field (pure)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 ABSENT: Final = None
-"""What stands for a field that one of the two does not have; as in a definition, where null means: not given."""
+"""The value of a field that one of the two does not have. In a definition, too, null means: not given."""
 
 
 class FieldChange(NamedTuple):

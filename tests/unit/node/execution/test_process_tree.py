@@ -1,12 +1,12 @@
-"""Finding an attempt's processes, and telling them from others."""
+"""Finding an attempt's processes among others."""
 
 import os
 
 import pytest
 
-from node.execution import tree
+from node.execution import process_tree
 from node.execution.leftovers import Record, _is_of
-from node.execution.tree import Process, descendants
+from node.execution.process_tree import Process, descendants
 
 
 def one(pid: int, parent: int, *, group: int = 0, session: int = 0, state: str = "S", started: int = 100) -> Process:
@@ -24,10 +24,10 @@ def test_zombies_are_not_counted_but_those_below_them_are() -> None:
 
 
 def test_this_process_is_read_from_the_table() -> None:
-    own = tree.process(os.getpid())
+    own = process_tree.process(os.getpid())
     assert own is not None
     assert (own.pid, own.parent, own.group) == (os.getpid(), os.getppid(), os.getpgrp())
-    assert own in tree.processes() or any(other.pid == own.pid for other in tree.processes())
+    assert own in process_tree.processes() or any(other.pid == own.pid for other in process_tree.processes())
 
 
 @pytest.fixture
@@ -45,19 +45,19 @@ def signalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_what_may_not_be_signalled_is_still_there(signalled: list[int]) -> None:
-    assert tree.send(11, 9)
-    assert tree.send_group(12, 9)
-    assert tree.out_of_reach([14, 13]) == [13, 14]
+    assert process_tree.send(11, 9)
+    assert process_tree.send_group(12, 9)
+    assert process_tree.out_of_reach([14, 13]) == [13, 14]
     assert signalled == [11, 12, 14, 13]
 
 
 def test_this_process_is_within_its_own_reach() -> None:
-    assert tree.out_of_reach([os.getpid()]) == []
+    assert process_tree.out_of_reach([os.getpid()]) == []
 
 
 def test_all_are_tried_though_some_may_not_be_stopped(signalled: list[int]) -> None:
     table = [one(11, 10), one(12, 11, group=12), one(13, 10)]
-    assert tree.freeze(10, 11, lambda: table) == {11, 12, 13}
+    assert process_tree.freeze(10, 11, lambda: table) == {11, 12, 13}
     assert signalled == [11, 13, 12], "the group first, and each once at a look"
 
 
@@ -70,11 +70,11 @@ def test_of_a_process_whose_line_is_kept_from_us_its_group_and_session_are_known
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", refuse)
-    own = tree.process(os.getpid())
+    own = process_tree.process(os.getpid())
     assert own is not None
     assert (own.group, own.session) == (os.getpgrp(), os.getsid(0))
     assert is_ours(Process(60, 0, 60, 51, own.state, own.started)), "in a recorded session: rather taken for ours"
-    assert tree.process(2**22 + 1) is None, "no pid is as high"
+    assert process_tree.process(2**22 + 1) is None, "no pid is as high"
 
 
 RECORD = Record("boot", supervisor=50, supervisor_started=100, worker=51, worker_started=101, mark="r:1")

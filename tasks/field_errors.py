@@ -1,4 +1,4 @@
-"""What is wrong with what a user wrote, field by field, in the user's own terms."""
+"""What is wrong with a definition or with params, field by field, in the user's own terms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """What is wrong with one field. `field` is its path as it was written: `params.argv[0]`."""
+    """What is wrong with one field. `field` is its path as the user wrote it: `params.argv[0]`."""
 
     field: str
     message: str
 
 
 def dotted(path: Sequence[str | int]) -> str:
-    """A path as people write it.
+    """A path as users write it.
 
     >>> dotted((3, "retry", "attempts")), dotted(("params", "sources", 0)), dotted(())
     ('[3].retry.attempts', 'params.sources[0]', '')
@@ -31,33 +31,37 @@ def dotted(path: Sequence[str | int]) -> str:
 
 
 def message(finding: ErrorDetails) -> str:
-    """What pydantic found, as a clause."""
-    if finding["type"] == "extra_forbidden":
-        return "there is no such field"
-    if finding["type"] == "missing":
-        return "is missing"
-    return finding["msg"].removeprefix("Value error, ")
+    """What pydantic found, as a clause that follows the field's path."""
+    return _MESSAGES.get(finding["type"]) or finding["msg"].removeprefix("Value error, ")
+
+
+_MESSAGES: Final = {
+    "extra_forbidden": "there is no such field",
+    "missing": "is missing",
+    "string_type": "must be text (in YAML, put yes, no, on, off, numbers and dates in quotes)",
+}
 
 
 def field_errors(error: ValidationError, given: Any, within: str = "params") -> list[FieldError]:
     """What pydantic found wrong with `given`, each with the path of its field under `within`.
 
-    Pydantic's paths hold the names of models and validators where a field may be one of several; they are left
-    out. Of such a field, what is told is what is wrong with the alternative that it comes closest to. No value is
-    repeated: it may be a secret.
+    If a field may have one of several types, pydantic's paths name the models and validators that were tried; these
+    names are left out, and only the errors of the type that fits best are reported. No value is repeated: it may be a
+    secret.
     """
     found = error.errors(include_url=False, include_input=False, include_context=False)
-    told = (_Finding.of(detail, given, within) for detail in found)
-    return list(dict.fromkeys(finding.told for finding in _closest(list(told), 0)))
+    findings = [_Finding.of(detail, given, within) for detail in found]
+    return list(dict.fromkeys(finding.error for finding in _closest(findings, 0)))
 
 
 class _Finding(NamedTuple):
-    """`choices`: each place where one of several alternatives had to be chosen, and which of them this is about.
+    """One of pydantic's errors.
 
-    `distance`: how much it speaks against that alternative's having been meant.
+    `choices`: the places where one of several alternatives was tried, and the alternative that this error is about.
+    `distance`: how strongly the error suggests that this alternative was not meant.
     """
 
-    told: FieldError
+    error: FieldError
     choices: tuple[tuple[Path, str | int], ...]
     distance: int
 
@@ -91,7 +95,7 @@ def _inner(given: Any, part: str | int) -> Any:
 
 
 def _closest(findings: list[_Finding], depth: int) -> list[_Finding]:
-    """The findings, less those about alternatives that were hardly meant."""
+    """The findings about the best-fitting alternative at each place, and those that are about no alternative."""
     kept: list[_Finding] = []
     places: dict[Path, dict[str | int, list[_Finding]]] = {}
     for finding in findings:

@@ -1,4 +1,4 @@
-"""Which backups go and which leftovers, and what is not ours to remove, however attempts overtake one another."""
+"""Which backups and leftovers are removed, and which are not, however attempts overtake one another."""
 
 import json
 import os
@@ -13,14 +13,14 @@ import pytest
 from click.testing import CliRunner
 
 from node.cli.main import rota
-from tasks.backup import destination, keep, manifest
+from tasks.backup import destination, manifest, retention
 from tasks.backup.destination import Place
 from tasks.backup.kind import Backup, BackupParams, Vanished
 from tasks.backup.manifest import NoBackup, folder_name, list_backups, newest
 from tasks.backup.sources import folder
 from tasks.backup.verify import verify
 from tasks.kind import Fenced
-from testkit.attempt import FakeContext
+from testkit.fake_context import FakeContext
 
 NIGHTLY = "nightly"
 DAY_S = 86_400
@@ -99,7 +99,7 @@ def test_keep_removes_the_oldest_and_what_failed_long_ago(site: Site) -> None:
     for day in (2, 4, 6):
         _old(site, day, day)
     result = site.backup(92, keep=3)
-    assert site.names() == [old[2], keep.name_of(first), keep.name_of(result["url"])]
+    assert site.names() == [old[2], retention.name_of(first), retention.name_of(result["url"])]
     assert (result["removed"], result["not_removed"], result["unreadable"]) == (5, [], 0)
 
 
@@ -108,8 +108,8 @@ def test_the_backup_just_made_stays_whatever_the_clocks_say(site: Site) -> None:
     ahead = folder_name(datetime(2999, 1, 1, tzinfo=UTC), 2)
     Path(first).rename(Path(site.url) / ahead)
     result = site.backup(3, keep=1)
-    assert site.names() == [keep.name_of(result["url"])]
-    assert keep.surplus(list_backups(site.url), result["url"], 1, 3) == []
+    assert site.names() == [retention.name_of(result["url"])]
+    assert retention.surplus(list_backups(site.url), result["url"], 1, 3) == []
 
 
 def test_what_is_not_of_our_form_is_not_touched(site: Site) -> None:
@@ -138,7 +138,7 @@ def test_a_backup_whose_manifest_cannot_be_read_is_named_and_stays(
         newest(f"{site.url}/{odd}")
     for token in (2, 3):
         result = site.backup(token, keep=1)
-    assert site.names() == [odd, keep.name_of(result["url"])]
+    assert site.names() == [odd, retention.name_of(result["url"])]
     assert result["unreadable"] == 1
     assert f"{path} is not a manifest of version 1" in caplog.text
     listed = CliRunner().invoke(rota, ["backup", "list", site.url])
@@ -155,11 +155,11 @@ def test_a_slower_run_that_still_writes_is_left_alone(site: Site) -> None:
     """`overlap: allow`: an older token may belong to another run of the task, which has nothing to do with ours."""
     lately, long_ago = _old(site, 1, 1), _old(site, 2, 2)
     os.utime(Path(site.url) / lately / folder.FILE)
-    mine = keep.name_of(site.backup(9, keep=1)["url"])
+    mine = retention.name_of(site.backup(9, keep=1)["url"])
     assert site.names() == [lately, mine], f"{long_ago} has been silent for years"
     begun_today = folder_name(datetime.now(UTC) - timedelta(hours=23), 3)
     (Path(site.url) / begun_today).mkdir()
-    newer = keep.name_of(site.backup(10, keep=1)["url"])
+    newer = retention.name_of(site.backup(10, keep=1)["url"])
     assert site.names() == [lately, begun_today, newer]
 
 
@@ -168,7 +168,7 @@ def test_what_killed_attempts_left_goes_without_keep_too(site: Site) -> None:
     again = site.killed(2, dead.saved[-1])
     assert len(site.names()) == 1, "the second attempt at the run has removed what the first one left"
     result = Backup().run(site.attempt(3, again.saved[-1]))
-    assert site.names() == [keep.name_of(result["url"])]
+    assert site.names() == [retention.name_of(result["url"])]
     assert result["removed"] == 1, "what the first one left had gone before"
     other_run = site.killed(4).saved[-1]["begun"][0]
     Path(site.url, other_run).rename(Path(site.url, yesterday := folder_name(datetime(2020, 1, 1, tzinfo=UTC), 4)))
@@ -181,7 +181,7 @@ def test_what_killed_attempts_left_goes_without_keep_too(site: Site) -> None:
 def test_the_backup_of_an_attempt_that_could_not_tell_is_not_a_leftover(site: Site) -> None:
     made = Backup().run(first := site.attempt(1))
     Backup().run(site.attempt(2, first.saved[-1]))
-    assert keep.name_of(made["url"]) in site.names()
+    assert retention.name_of(made["url"]) in site.names()
 
 
 def test_an_attempt_whose_files_were_removed_meanwhile_makes_no_backup_and_removes_none(in_memory: Site) -> None:
@@ -196,7 +196,7 @@ def test_an_attempt_whose_files_were_removed_meanwhile_makes_no_backup_and_remov
     paused.before_checkpoint = overtake
     with pytest.raises(Vanished, match="another attempt"):
         Backup().run(paused)
-    assert in_memory.names() == [keep.name_of(made[0])]
+    assert in_memory.names() == [retention.name_of(made[0])]
     assert verify(in_memory.url).ok
 
 
@@ -221,7 +221,7 @@ def test_an_attempt_that_was_overtaken_while_it_wrote_its_manifest_removes_nothi
     paused.before_checkpoint = fence
     with pytest.raises((Fenced, Vanished)):
         Backup().run(paused)
-    assert in_memory.names() == [keep.name_of(made[0])], "no manifest without files, and B's backup is there"
+    assert in_memory.names() == [retention.name_of(made[0])], "no manifest without files, and B's backup is there"
 
 
 def test_a_whole_backup_of_an_attempt_that_is_fenced_stays_and_removes_nothing(site: Site) -> None:
@@ -241,7 +241,7 @@ def test_a_whole_backup_of_an_attempt_that_is_fenced_stays_and_removes_nothing(s
 def test_no_backup_of_a_newer_attempt_is_removed(site: Site) -> None:
     newer = site.backup(7)["url"]
     mine = site.backup(6, keep=1)
-    assert site.names() == sorted(map(keep.name_of, (newer, mine["url"])))
+    assert site.names() == sorted(map(retention.name_of, (newer, mine["url"])))
     assert mine["removed"] == 0
 
 
@@ -290,7 +290,7 @@ def test_a_manifest_is_not_written_beside_files_that_were_changed(site: Site) ->
             raise Killed
 
     context.before_checkpoint = change
-    with pytest.raises(Vanished, match="now it has"):
+    with pytest.raises(Vanished, match="now the file has"):
         Backup().run(context)
     assert site.names() == []
 

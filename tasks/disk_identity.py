@@ -1,7 +1,7 @@
-"""Where data on this machine's disks lies: facts that tell it from another machine's data at the same path.
+"""Facts that identify the disk behind a path, and distinguish it from another machine's disk at the same path.
 
-The node and the machine say whose it is, the file system's UUID which disk it is, and the inode of the mount's root
-which of several folders of one disk is mounted there: two containers' volumes mostly lie on one file system.
+The node and the machine say whose disk it is, the file system's UUID says which disk, and the inode of the mount's root
+says which folder of the disk is mounted: the volumes of two containers are mostly on one file system.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ MACHINE_ID: Final = Path("/etc/machine-id")
 _IN_CONTAINER: Final = (Path("/.dockerenv"), Path("/run/.containerenv"))
 _BY_UUID: Final = Path("/dev/disk/by-uuid")
 _GET_UUID: Final = 0x80111500
-"""FS_IOC_GETFSUUID of linux/fs.h, since Linux 6.9: a length, and a UUID of 16 bytes."""
+"""FS_IOC_GETFSUUID of linux/fs.h, since Linux 6.9. It answers with a length and a UUID of 16 bytes."""
 
 _BETWEEN_MACHINES: Final = frozenset(
     "9p afs beegfs ceph cifs gfs2 glusterfs gpfs lustre nfs ocfs2 orangefs prl_fs smb3 vboxsf virtiofs".split()
@@ -27,22 +27,22 @@ _BETWEEN_MACHINES: Final = frozenset(
 
 @dataclass(frozen=True)
 class Mount:
-    """A mount: where it is, and the type of its file system."""
+    """A mount: its mount point, and the type of its file system."""
 
     point: str
     type: str
 
     @property
     def between_machines(self) -> bool:
-        """Whether several machines may have this file system mounted at the same time."""
+        """Whether several machines may mount this file system at the same time."""
         return self.type in _BETWEEN_MACHINES or self.type.startswith("fuse")
 
 
 def facts_of(path: Path, node: str, *, shared: bool) -> dict[str, str]:
-    """Where the folder or file at `path` lies, as seen by the member `node`; links are followed.
+    """The facts of the folder or file at `path`, as seen by the member `node`; links are followed. Raises `OSError`.
 
-    Of data that is said to be `shared` the node is no fact, and neither is the machine where the file system may be
-    mounted by several. Raises `OSError`.
+    For `shared` data the node is not among the facts, and neither is the machine if several machines may mount the file
+    system.
     """
     real = path.resolve(strict=True)
     descriptor = os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -63,7 +63,7 @@ def facts_of(path: Path, node: str, *, shared: bool) -> dict[str, str]:
 
 
 def mount_of(mount_id: int, mountinfo: str) -> Mount:
-    r"""The mount of that number in the text of /proc/self/mountinfo (proc(5)). Raises `OSError` if it is not there.
+    r"""The mount with that id in the text of /proc/self/mountinfo (proc(5)). Raises `OSError` if it is not there.
 
     >>> mount_of(36, "36 35 98:0 /a /mnt\\040of\\040b rw,noatime master:1 - nfs4 nas:/a rw\n")
     Mount(point='/mnt of b', type='nfs')
@@ -88,16 +88,16 @@ def _mount_id(descriptor: int) -> int:
         name, _, value = line.partition(":")
         if name == "mnt_id":
             return int(value)
-    raise OSError("/proc/self/fdinfo tells no mnt_id")
+    raise OSError("/proc/self/fdinfo has no mnt_id")
 
 
 def _fsid(fsid: int, device: int) -> str:
-    """A file system's id. Not that of one (XFS, FAT) which makes it of the device's number: disks change numbers."""
+    """A file system's id; "" if it is derived from the device's number (XFS, FAT), which may change at a reboot."""
     return "" if fsid in (0, device) else f"{fsid:016x}"
 
 
 def _uuid(descriptor: int, device: int) -> str:
-    """The UUID of the file system, asked of the kernel, else of the names of the disks; "" where neither tells."""
+    """The UUID of the file system, from the kernel, else from /dev/disk/by-uuid; "" if neither has it."""
     try:
         answer = fcntl.ioctl(descriptor, _GET_UUID, bytes(17))
     except OSError:
@@ -118,7 +118,7 @@ def _uuid_by_name(device: int) -> str:
 
 
 def _machine() -> str:
-    """This machine, as a digest of its id; "" in a container, where the id is the image's if there is one."""
+    """A digest of this machine's id; "" in a container, where the id, if there is one, is the image's."""
     root = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
     return machine(_id_of(MACHINE_ID), root, in_container=any(mark.exists() for mark in _IN_CONTAINER))
 
@@ -131,7 +131,7 @@ def _id_of(path: Path) -> str:
 
 
 def machine(machine_id: str, mountinfo: str, *, in_container: bool) -> str:
-    """A digest of a machine's id (which is not to be shown, machine-id(5)); "" where the id is not the machine's own.
+    """A digest of a machine's id, which must not be shown (machine-id(5)); "" if the id is not the machine's own.
 
     >>> mounts = "22 1 0:40 / / rw - overlay overlay rw"
     >>> machine("3d1219c7c4c5404aaa1f6d2a48adfda4", mounts, in_container=False)

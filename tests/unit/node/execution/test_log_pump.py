@@ -1,11 +1,11 @@
-"""The file of an attempt's log: where it ends when there is more to say."""
+"""Where an attempt's log is truncated, and what is written there."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from node.execution.logs import LogPump
+from node.execution.log_pump import LogPump
 
 
 def logged(path: Path, limit_bytes: int, *pieces: bytes) -> LogPump:
@@ -30,7 +30,7 @@ def test_a_log_that_just_fits_is_complete(tmp_path: Path, pieces: tuple[bytes, .
 @pytest.mark.parametrize("pieces", [(b"123456789",), (b"12345678", b"9", b"10"), (b"1234", b"5678910")])
 def test_a_log_that_does_not_fit_says_where_it_is_truncated_and_why(tmp_path: Path, pieces: tuple[bytes, ...]) -> None:
     pump = logged(tmp_path / "1.log", 8, *pieces)
-    assert pump.error == "it is truncated at 8 B, the most that a log may hold here (ROTA_LOG_BYTES)"
+    assert pump.error == "the log is truncated at 8 B, this node's limit (ROTA_LOG_BYTES)"
     assert (tmp_path / "1.log").read_text() == (
-        "12345678\n[the log is truncated here, at 8 B, the most that a log may hold here (ROTA_LOG_BYTES)]\n"
+        "12345678\n[the log is truncated here, at 8 B, this node's limit (ROTA_LOG_BYTES)]\n"
     )

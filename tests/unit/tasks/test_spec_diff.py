@@ -1,11 +1,11 @@
-"""What differs between two definitions, field by field."""
+"""The differences between two definitions, field by field."""
 
 from typing import Any
 
 import pytest
 
-from tasks.difference import FieldChange, changes
 from tasks.spec import Spec
+from tasks.spec_diff import FieldChange, changes
 
 
 def _dumped(**fields: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What changes from one placement to another: which tasks move, and who carries how much."""
+"""The difference between two placements: which tasks move, and the load of each member."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from hashing.view import Slot, Task
 
 
 class Move(NamedTuple):
-    """A task whose owner changes. None: nobody could run it before, or can after."""
+    """A task whose owner changes from `source` to `target`. None: no owner, because no member is eligible."""
 
     task: str
     source: str | None
@@ -16,10 +16,10 @@ class Move(NamedTuple):
 
 
 def moves(tasks: Sequence[Task], before: Placement, after: Placement, slots: Sequence[Slot]) -> list[Move]:
-    """The tasks whose owner is another one after than before, in the order of `tasks`.
+    """The tasks whose owner changes, in the order of `tasks`.
 
-    Both placements are of these `tasks`, over `slots` (members' status and labels apart, as for the preview of
-    a failure). Raises `ValueError` if the placements are not of as many tasks.
+    Both placements are of these `tasks` over these `slots`; only the members' status and labels may differ, as in the
+    preview of a failure. Raises `ValueError` if a placement is of another number of tasks.
     """
     return [
         Move(task.name, _member(slots, source), _member(slots, target))
@@ -33,5 +33,5 @@ def _member(slots: Sequence[Slot], slot: int | None) -> str | None:
 
 
 def load_of(placement: Placement, slots: Sequence[Slot]) -> dict[str, int]:
-    """The weight that each member has been given, by its id."""
+    """The weight of the tasks that each member owns, by its id."""
     return {slot.member: load for slot, load in zip(slots, placement.load, strict=True) if slot.member is not None}

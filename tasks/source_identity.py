@@ -1,8 +1,8 @@
-"""What tells one source of data from another of the same name: facts about it, and how they are compared.
+"""The identity of a data source: facts that distinguish it from another source of the same name, and their comparison.
 
-Facts are short texts by name: the machine, the file system's UUID, a database server's identifier. Two sources are
-taken for the same unless a fact that is known of both differs: one that cannot be had everywhere (a container has no
-machine id, an old kernel tells no UUID) does not make a difference by being absent.
+Facts are short texts by name: the machine, the file system's UUID, a database server's identifier. Two sources count as
+the same unless a fact that is known of both differs. A fact that is missing from one of them makes no difference: a
+container has no machine id, an old kernel has no UUID.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ AcceptedSources = Annotated[
     Field(max_length=100),
     BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
 ]
-"""What a kind's params take as `accept_source`: an `identity_id`, or a list of them."""
+"""The type of a kind's param `accept_source`: an `identity_id`, or a list of them."""
 
 SAID_AS: Final = {
     "type": "type",
@@ -36,15 +36,15 @@ SAID_AS: Final = {
     "system": "PostgreSQL system identifier",
     "database": "database",
 }
-"""The facts there are, in the order in which they are told, and what they are called."""
+"""The names of all facts, in the order in which they are shown, and what users see as their names."""
 
 
 class OtherSource(Failed, Unretryable):
-    """The source is not the one that it was before. Nothing has been written."""
+    """The source is not the same as before. Nothing has been written."""
 
 
 def identity_id(facts: Facts) -> str:
-    """A short name for exactly these facts: 16 hexadecimal digits.
+    """An id of exactly these facts: 16 hexadecimal digits.
 
     >>> identity_id({"node": "a", "path": "/srv"}) == identity_id({"path": "/srv", "node": "a"})
     True
@@ -54,9 +54,9 @@ def identity_id(facts: Facts) -> str:
 
 
 def differing(was: Facts, now: Facts) -> list[str]:
-    """The names of the facts that are known of both and differ. None: it is the same source.
+    """The names of the facts that are known of both and differ. If there are none, it is the same source.
 
-    The file system's id counts only where its UUID is not known of both: some file systems make a new id at each mount.
+    The file system's id counts only if its UUID is not known of both: some file systems make a new id at each mount.
 
     >>> differing({"node": "a", "uuid": "1", "fsid": "8"}, {"uuid": "1", "fsid": "9", "machine": "m"})
     []
@@ -68,10 +68,10 @@ def differing(was: Facts, now: Facts) -> list[str]:
     return [name for name in _ordered(both - left_out) if was[name] != now[name]]
 
 
-def told(facts: Facts, names: Iterable[str] | None = None) -> str:
-    """These facts (those of `names`, or all) for people.
+def describe(facts: Facts, names: Iterable[str] | None = None) -> str:
+    """These facts (all, or those in `names`) as text for users.
 
-    >>> told({"uuid": "9f", "node": "node-1"})
+    >>> describe({"uuid": "9f", "node": "node-1"})
     'node node-1, file system UUID 9f'
     """
     chosen = facts.keys() if names is None else [name for name in names if name in facts]

@@ -1,4 +1,4 @@
-"""What a supervisor decides, and when (DESIGN.md, sections 6 to 8)."""
+"""What a supervisor decides, and when."""
 
 from dataclasses import replace
 
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.execution import life
-from node.execution.frames import Done, FailedFrame
-from node.execution.life import Act, AttemptLife, conclude, killing, renewed, step, told_to_stop, wake_s
+from node.execution import attempt_life
+from node.execution.attempt_life import Act, AttemptLife, conclude, killing, renewed, step, told_to_stop, wake_s
+from node.execution.frames import DoneFrame, FailedFrame
 from node.execution.order import AttemptLimits
 
 LIMITS = AttemptLimits(stop_s=10, hand_over_s=60)
@@ -73,10 +73,10 @@ def test_a_kill_does_not_wait() -> None:
 
 
 def test_what_has_taken_too_much_fails_at_once_and_says_what_the_node_said() -> None:
-    taken = life.failing(told_to_stop(ALIVE, "cancelled", 0.5), "no room on node-2", 1.0)
+    taken = attempt_life.failing(told_to_stop(ALIVE, "cancelled", 0.5), "no room on node-2", 1.0)
     assert step(taken, 1.0)[1] == [Act.KILL]
-    again = told_to_stop(life.failing(taken, "no room at all", 1.1), "killed", 1.2)
-    for report in (None, Done("{}", True), FailedFrame("OSError", False, False)):
+    again = told_to_stop(attempt_life.failing(taken, "no room at all", 1.1), "killed", 1.2)
+    for report in (None, DoneFrame("{}", True), FailedFrame("OSError", False, False)):
         ending = conclude(again, report, -9, None)
         assert (ending.end, ending.error, ending.retry) == ("failed", "no room on node-2", True)
 
@@ -115,7 +115,9 @@ def test_a_lapse_during_a_stop_freezes_and_patience_still_ends() -> None:
         ("cancelled", "killed", "killed"),
     ],
 )
-def test_a_reason_gives_way_to_a_weightier_one_only(first: life.Why, then: life.Why, why: life.Why) -> None:
+def test_a_reason_gives_way_to_a_weightier_one_only(
+    first: attempt_life.StopReason, then: attempt_life.StopReason, why: attempt_life.StopReason
+) -> None:
     assert told_to_stop(told_to_stop(ALIVE, first, 1.0), then, 2.0).why == why
 
 
@@ -151,38 +153,38 @@ def test_whatever_happens_nothing_runs_beyond_the_deadline(events: list[tuple[fl
         assert step(alive, now_s) == (alive, [])
 
 
-def stopped(why: life.Why) -> AttemptLife:
+def stopped(why: attempt_life.StopReason) -> AttemptLife:
     return told_to_stop(ALIVE, why, 1.0)
 
 
-LATE: tuple[life.Why, ...] = ("cancelled", "handed_over", "timed_out")
+LATE: tuple[attempt_life.StopReason, ...] = ("cancelled", "handed_over", "timed_out")
 KILLED_LATE = {why: replace(stopped(why), killed=True) for why in LATE}
 
 
 @pytest.mark.parametrize(
     ("alive", "report", "end"),
     [
-        (ALIVE, Done("{}", False), "succeeded"),
+        (ALIVE, DoneFrame("{}", False), "succeeded"),
         (ALIVE, FailedFrame("E: x", True, False), "failed"),
         # Complete before it looked at the request: the work counts.
-        (stopped("cancelled"), Done("{}", False), "succeeded"),
-        (stopped("handed_over"), Done("{}", False), "succeeded"),
+        (stopped("cancelled"), DoneFrame("{}", False), "succeeded"),
+        (stopped("handed_over"), DoneFrame("{}", False), "succeeded"),
         (stopped("handed_over"), FailedFrame("E: x", True, False), "failed"),
         # It looked, and may have stopped halfway.
-        (stopped("cancelled"), Done("{}", True), "cancelled"),
-        (stopped("handed_over"), Done("{}", True), "handed_over"),
+        (stopped("cancelled"), DoneFrame("{}", True), "cancelled"),
+        (stopped("handed_over"), DoneFrame("{}", True), "handed_over"),
         (stopped("cancelled"), FailedFrame("E: x", True, True), "cancelled"),
-        (stopped("timed_out"), Done("{}", False), "timed_out"),
+        (stopped("timed_out"), DoneFrame("{}", False), "timed_out"),
         (stopped("timed_out"), FailedFrame("E: x", True, True), "timed_out"),
         (stopped("fenced"), FailedFrame("Fenced: x", True, False), "failed"),
-        (stopped("fenced"), Done("{}", True), "succeeded"),
+        (stopped("fenced"), DoneFrame("{}", True), "succeeded"),
         (stopped("killed"), None, "handed_over"),
         (KILLED_LATE["cancelled"], None, "cancelled"),
         (KILLED_LATE["handed_over"], None, "handed_over"),
         (KILLED_LATE["timed_out"], None, "timed_out"),
     ],
 )
-def test_how_an_attempt_has_ended(alive: AttemptLife, report: Done | FailedFrame | None, end: str) -> None:
+def test_how_an_attempt_has_ended(alive: AttemptLife, report: DoneFrame | FailedFrame | None, end: str) -> None:
     assert conclude(alive, report, -9, 5.0).end == end
 
 

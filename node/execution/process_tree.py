@@ -1,7 +1,7 @@
 """The processes of an attempt: found through /proc, stopped, continued and killed, whatever group they are in.
 
-A worker leads a session and a process group of its own, but what it starts may leave both (`setsid`, PySpark's
-daemon). Because the supervisor adopts orphans, everything that the work has started stays below it.
+A worker leads its own session and process group, but the processes that it starts may leave both (with `setsid`, as
+many daemons do). The supervisor adopts orphans, so every process that the work starts stays below the supervisor.
 """
 
 import os
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PASSES_MAX = 64
-"""Each pass stops all it finds, so that only those not yet found can start others; a few passes suffice."""
+"""Each pass stops every process it finds, so that only those not yet found can start others. A few passes suffice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A line of the process table. `started` is in clock ticks since boot: with the pid, it names a process."""
+    """A line of the process table. `started` is in clock ticks since boot; pid and `started` identify a process."""
 
     pid: int
     parent: int
@@ -28,9 +28,9 @@ class Process:
 
 
 def process(pid: int) -> Process | None:
-    """The process with that pid, or None if there is none."""
+    """The process with that pid; None if there is none."""
     try:
-        # No pathlib: this is read for every process of the machine while an attempt waits to be frozen.
+        # No pathlib, for speed: this runs for every process of the machine while an attempt waits to be frozen.
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
         try:
             line = os.read(descriptor, 4096)
@@ -40,28 +40,28 @@ def process(pid: int) -> Process | None:
         return None
     except PermissionError:
         return _unreadable(pid)
-    # The name, in parentheses, may hold spaces and parentheses itself.
+    # The name, in parentheses, may itself contain spaces and parentheses.
     values = line[line.rindex(b")") + 2 :].split()
     return Process(pid, int(values[1]), int(values[2]), int(values[3]), values[0].decode(), int(values[19]))
 
 
 def _unreadable(pid: int) -> Process | None:
-    """What the kernel tells anybody of a process whose line is kept from us (a /proc with hidepid)."""
+    """What can be known of a process whose line in /proc is not readable (mounted with hidepid)."""
     try:
-        # No start is taken for a late one: what is in an attempt's session is rather believed to be the attempt's.
+        # An unknown start counts as a late one, so that a process in an attempt's session counts as the attempt's.
         return Process(pid, 0, os.getpgid(pid), os.getsid(pid), "?", sys.maxsize)
     except OSError:
         return None
 
 
 def processes() -> list[Process]:
-    """Every process that can be seen, zombies included."""
+    """Every visible process, including zombies."""
     found = (process(int(name)) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208  (see `process`)
     return [one for one in found if one is not None]
 
 
 def descendants(roots: Iterable[int], table: Iterable[Process]) -> list[Process]:
-    """Everything in `table` below `roots`, parents first; not the roots themselves, and no zombies."""
+    """Every process in `table` below `roots`, parents first; without the roots themselves and without zombies."""
     children: dict[int, list[Process]] = {}
     for one in table:
         children.setdefault(one.parent, []).append(one)
@@ -78,8 +78,8 @@ def descendants(roots: Iterable[int], table: Iterable[Process]) -> list[Process]
 def send(pid: int, number: int) -> bool:
     """Send a signal to a process. False if it is gone.
 
-    One that we may not signal (sudo) is still there, like one that hangs in the kernel: whoever waits for it to
-    stop or to end waits on, and must not end over it.
+    True also for a process that may not be signalled (sudo): it still runs, like one that hangs in the kernel, and a
+    caller that waits for its end must go on waiting.
     """
     try:
         os.kill(pid, number)
@@ -91,7 +91,7 @@ def send(pid: int, number: int) -> bool:
 
 
 def send_group(group: int, number: int) -> bool:
-    """Send a signal to a process group, all at once. False if it is gone; as `send` where we may signal none of it."""
+    """Send a signal to a whole process group at once. False if it is gone; True, as `send`, if no signal is allowed."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
@@ -102,7 +102,7 @@ def send_group(group: int, number: int) -> bool:
 
 
 def out_of_reach(pids: Iterable[int]) -> list[int]:
-    """Those of `pids` that run and that we may not signal."""
+    """Those of `pids` that run and that this process may not signal."""
     return sorted(pid for pid in pids if not _may_signal(pid))
 
 
@@ -117,9 +117,9 @@ def _may_signal(pid: int) -> bool:
 
 
 def freeze(root: int, group: int | None, table: Callable[[], list[Process]] = processes) -> set[int]:
-    """Stop everything below `root`, the process group `group` first and at once. The pids that it stopped.
+    """Stop every process below `root`: first the whole process group `group` at once. The pids that were stopped.
 
-    Those that are out of reach are among them: they are tried again at the next look, and not at the next pass.
+    Processes that may not be signalled are among them, so that they are retried at the next call and not in each pass.
     """
     if group is not None:
         send_group(group, signal.SIGSTOP)
@@ -135,13 +135,13 @@ def freeze(root: int, group: int | None, table: Callable[[], list[Process]] = pr
 
 
 def _runs(one: Process, group: int | None) -> bool:
-    # Of our own group all are stopped, the state may just not show it yet; of the others, those that are
-    # stopped already were so by their own choice, and are to stay so when the rest goes on.
+    # Every process of the group has got the signal, even if its state does not show it yet. A process outside of the
+    # group that is stopped already was stopped by the work itself, and must stay stopped when the rest continues.
     return one.group == group or one.state not in "Tt"
 
 
 def thaw(root: int, group: int | None, stopped: set[int]) -> None:
-    """Let what `freeze` stopped go on, and all that is in `group`."""
+    """Continue the processes that `freeze` stopped, and the whole group `group`."""
     for one in reversed(descendants([root], processes())):
         if one.pid in stopped and one.group != group:
             send(one.pid, signal.SIGCONT)
@@ -150,9 +150,9 @@ def thaw(root: int, group: int | None, stopped: set[int]) -> None:
 
 
 def kill(root: int, group: int | None) -> set[int]:
-    """Kill everything below `root`, and say what there was.
+    """Kill every process below `root`; their pids.
 
-    It is stopped first: what is stopped starts nothing new behind our back.
+    The processes are stopped first, so that they cannot start others in the meantime.
     """
     freeze(root, group)
     if group is not None:
@@ -164,5 +164,5 @@ def kill(root: int, group: int | None) -> set[int]:
 
 
 def boot_id() -> str:
-    """Names this start of the machine: pids and start times compare within it only."""
+    """The id of this boot of the machine. Pids and start times are comparable within one boot only."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

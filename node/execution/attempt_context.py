@@ -1,0 +1,148 @@
+"""What a kind sees of the cluster while it runs: the worker's implementation of `tasks.kind.Context`."""
+
+import logging
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgpack
+from pydantic import BaseModel
+
+from node.execution import frames
+from node.execution.order import Order
+from node.execution.supervisor_link import SupervisorLink
+from tasks.access import Access
+from tasks.errors import Fenced
+from tasks.secret import Redactor, resolve
+
+CHECKPOINT_BYTES_MAX: Final = 64 * 1024
+ASK_AGAIN_S: Final = 0.5
+SECRET_BYTES_MIN: Final = 8
+"""A checkpoint is searched for secrets of this size and more. A shorter one may be in it by chance."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class AttemptContext:
+    """One attempt's view of the cluster. Implements `tasks.kind.Context`.
+
+    `saw_stop`: the kind has read `cancelled` when it was true.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        params: BaseModel,
+        link: SupervisorLink,
+        scratch: Path,
+        environ: Mapping[str, str],
+        redactor: Redactor,
+    ) -> None:
+        self._order = order
+        self._params = params
+        self._link = link
+        self._scratch = scratch
+        self._environ = environ
+        self._redactor = redactor
+        self._checkpoint = None if order.checkpoint is None else _unpacked(order.checkpoint)
+        self._known: set[str] = set()
+        self._log = logging.getLogger("rota.task")
+        self.saw_stop = False
+
+    @property
+    def params(self) -> Any:
+        """The task's params, checked."""
+        return self._params
+
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        return self._order.task
+
+    @property
+    def node(self) -> str:
+        """The member on which the attempt runs."""
+        return self._order.node
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._order.run_id
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt at the run, from 1."""
+        return self._order.attempt
+
+    @property
+    def token(self) -> int:
+        """The claim's fencing token."""
+        return self._order.token
+
+    @property
+    def fire_at(self) -> datetime:
+        """When the run was due."""
+        return _EPOCH + timedelta(microseconds=self._order.fire_at_us)
+
+    @property
+    def checkpoint(self) -> Any:
+        """The last committed checkpoint of this run."""
+        return self._checkpoint
+
+    def save_checkpoint(self, value: Any) -> None:
+        """Commit `value`. Raises `Fenced`, and `ValueError` if it is too large or holds a secret's value."""
+        packed = bytes(msgpack.packb(value, datetime=True))
+        if len(packed) > CHECKPOINT_BYTES_MAX:
+            raise ValueError(f"the checkpoint has {len(packed)} bytes; {CHECKPOINT_BYTES_MAX} at most are allowed")
+        if self._redactor.holds(packed, SECRET_BYTES_MIN):
+            raise ValueError("the checkpoint contains a secret's value, which may not be replicated")
+        # The outcome is unknown while there is no quorum. Asking again is safe: the data is the same.
+        while (code := self._link.commit(packed)) == "unknown":
+            time.sleep(ASK_AGAIN_S)
+        if code == "fenced":
+            raise Fenced(f"another attempt has taken over {self.run_id} from attempt {self.attempt}")
+        if code != "ok":
+            raise ValueError(f"the checkpoint was refused: {code}")
+        self._checkpoint = _unpacked(packed)
+
+    def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
+        """Report how far the work is."""
+        self._link.progress(frames.ProgressFrame(float(done), None if total is None else float(total), str(unit)[:64]))
+
+    @property
+    def log(self) -> logging.Logger:
+        """The attempt's log."""
+        return self._log
+
+    @property
+    def scratch(self) -> Path:
+        """The attempt's scratch folder."""
+        return self._scratch
+
+    def secret(self, reference: Any) -> str:
+        """The value of a reference. Raises `MissingSecret`."""
+        value = resolve(reference, Path(self._order.secrets_dir), self._order.env_allow, self._environ, self._order.own)
+        if value not in self._known:
+            self._redactor.learn(value)
+            self._link.redact(value)
+            self._known.add(value)
+        return value
+
+    @property
+    def access(self) -> Access:
+        """What the attempt may reach on this member."""
+        return self._order.access
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the attempt should stop."""
+        if self._link.stop is None:
+            return False
+        self.saw_stop = True
+        return True
+
+
+def _unpacked(packed: bytes) -> Any:
+    return msgpack.unpackb(packed, strict_map_key=False, timestamp=3)

@@ -1,0 +1,171 @@
+"""A supervisor's decisions: when to freeze, thaw, stop and kill an attempt, and how the attempt has ended. Pure.
+
+Times (`*_s`) are in seconds on CLOCK_BOOTTIME. An `AttemptLife` is a value: events make a new one, and `step` says what
+to do now.
+"""
+
+import signal
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Final, Literal
+
+from node.execution.frames import DoneFrame, EndedFrame, FailedFrame
+from node.execution.order import AttemptLimits
+
+StopReason = Literal["cancelled", "timed_out", "handed_over", "fenced", "killed", "failed"]
+
+_WEIGHT: Final[dict[StopReason | None, int]] = {
+    None: 0,
+    "handed_over": 1,
+    "timed_out": 2,
+    "cancelled": 3,
+    "fenced": 4,
+    "killed": 5,
+    "failed": 6,
+}
+"""A reason to stop is replaced only by one of greater weight."""
+
+CHECK_S: Final = 1.0
+"""How often the processes of a frozen or killed attempt are checked for one that still runs."""
+
+
+class Act(Enum):
+    """What to do to the attempt's processes. `ASK`: tell the worker to stop."""
+
+    FREEZE = auto()
+    THAW = auto()
+    ASK = auto()
+    KILL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLife:
+    """The state of an attempt.
+
+    `deadline_s` is the end of the lease. `why` is the reason to stop, `kill_at_s` the time at which an attempt that was
+    asked to stop is killed. `asked` and `killed` say what has been done. `check_at_s` is when the processes of a frozen
+    or killed attempt are checked again. `error` is the error with which the node fails the attempt.
+    """
+
+    deadline_s: float
+    timeout_at_s: float | None
+    limits: AttemptLimits
+    frozen: bool = False
+    why: StopReason | None = None
+    asked: StopReason | None = None
+    kill_at_s: float | None = None
+    killed: bool = False
+    check_at_s: float = 0.0
+    error: str | None = None
+
+
+def renewed(life: AttemptLife, deadline_s: float) -> AttemptLife:
+    """The life after the lease was renewed until `deadline_s`. An older renewal that arrives late changes nothing."""
+    return replace(life, deadline_s=max(life.deadline_s, deadline_s))
+
+
+def told_to_stop(life: AttemptLife, why: StopReason, now_s: float) -> AttemptLife:
+    """The life of an attempt that should stop for the reason `why`.
+
+    `killed` and `failed` give it no time to stop, `handed_over` gives it `hand_over_s`, every other reason `stop_s`.
+    """
+    if _WEIGHT[why] <= _WEIGHT[life.why]:
+        return life
+    patience_s = {"killed": 0.0, "failed": 0.0, "handed_over": life.limits.hand_over_s}.get(why, life.limits.stop_s)
+    kill_at_s = now_s + patience_s
+    return replace(life, why=why, kill_at_s=kill_at_s if life.kill_at_s is None else min(kill_at_s, life.kill_at_s))
+
+
+def failing(life: AttemptLife, error: str, now_s: float) -> AttemptLife:
+    """The life of an attempt that the node fails now with `error`. The first error is kept."""
+    return told_to_stop(life if life.error else replace(life, error=error), "failed", now_s)
+
+
+def killing(life: AttemptLife, now_s: float) -> AttemptLife:
+    """The life of an attempt that is killed now. Its processes are checked again until none is left."""
+    return replace(life, killed=True, check_at_s=now_s + CHECK_S / 10)
+
+
+def step(life: AttemptLife, now_s: float) -> tuple[AttemptLife, list[Act]]:
+    """The life after `now_s`, and what to do now."""
+    acts: list[Act] = []
+    if life.killed:
+        return (replace(life, check_at_s=now_s + CHECK_S), [Act.KILL]) if now_s >= life.check_at_s else (life, acts)
+    if life.timeout_at_s is not None and now_s >= life.timeout_at_s:
+        life = told_to_stop(replace(life, timeout_at_s=None), "timed_out", now_s)
+    if life.kill_at_s is not None and now_s >= life.kill_at_s:
+        return killing(life, now_s), [Act.KILL]
+    if now_s >= life.deadline_s:
+        if not life.frozen or now_s >= life.check_at_s:
+            acts.append(Act.FREEZE)
+            # The first check comes soon: a process may have been started while the others were being stopped.
+            wait_s = CHECK_S if life.frozen else CHECK_S / 10
+            life = replace(life, frozen=True, check_at_s=now_s + wait_s)
+    elif life.frozen:
+        acts.append(Act.THAW)
+        life = replace(life, frozen=False)
+    if life.why is not None and life.asked != life.why:
+        acts.append(Act.ASK)
+        life = replace(life, asked=life.why)
+    return life, acts
+
+
+def wake_s(life: AttemptLife) -> float:
+    """When `step` next has something to do, unless an event comes before."""
+    if life.killed:
+        return life.check_at_s
+    times = [life.check_at_s if life.frozen else life.deadline_s, life.timeout_at_s, life.kill_at_s]
+    return min(time for time in times if time is not None)
+
+
+def conclude(
+    life: AttemptLife, report: DoneFrame | FailedFrame | None, status: int | None, timeout_s: float | None
+) -> EndedFrame:
+    """How the attempt ended, by its worker's last report, if there is one, and its wait status.
+
+    Work that was complete before its kind saw a request to stop has succeeded, unless it had timed out.
+    """
+    if report is not None and life.why in {None, "fenced", "cancelled", "handed_over"}:
+        if not report.saw_stop or life.why in {None, "fenced"}:
+            return _as_reported(report)
+    elif report is None and life.why in {None, "fenced"}:
+        return EndedFrame("failed", None, _death(status), True, None)
+    error = report.error if isinstance(report, FailedFrame) else None
+    match life.why:
+        case "timed_out":
+            return EndedFrame("timed_out", None, f"timed out after {timeout_s or 0:g} s" + _late(life), True, None)
+        case "cancelled":
+            return EndedFrame("cancelled", None, error or _late(life, "cancelled; ") or None, True, None)
+        case "handed_over":
+            return EndedFrame("handed_over", None, error or _late(life, "handed over; ") or None, True, None)
+        case "failed":
+            return EndedFrame("failed", None, life.error, True, None)
+    return EndedFrame("handed_over", None, "killed by its node", True, None)
+
+
+def _as_reported(report: DoneFrame | FailedFrame) -> EndedFrame:
+    match report:
+        case DoneFrame(result=result):
+            return EndedFrame("succeeded", result, None, True, None)
+        case FailedFrame(error=error, retry=retry):
+            return EndedFrame("failed", None, error, retry, None)
+
+
+def _late(life: AttemptLife, what: str = ", ") -> str:
+    if not life.killed:
+        return ""
+    patience_s = life.limits.hand_over_s if life.why == "handed_over" else life.limits.stop_s
+    return f"{what}it did not stop within {patience_s:g} s and was killed"
+
+
+def _death(status: int | None) -> str:
+    if status is None:
+        return "the worker ended, and its exit status is unknown"
+    if status >= 0:
+        return f"the worker ended with exit code {status} before its kind returned"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    hint = " (out of memory, or killed by hand)" if name == "SIGKILL" else ""
+    return f"killed by {name}{hint}"

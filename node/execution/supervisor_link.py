@@ -1,0 +1,113 @@
+"""The worker's end of its channel to the supervisor."""
+
+import os
+import select
+import socket
+import threading
+import time
+from typing import Final, NoReturn
+
+from node.execution import frames
+
+PROGRESS_S: Final = 0.25
+"""The shortest time between two progress frames."""
+
+
+class SupervisorLink:
+    """Sends frames to the supervisor and takes its answers. One thread reads the channel; any thread may write."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._changed = threading.Condition()
+        self._redacting = threading.Lock()
+        self._answers: dict[int, str] = {}
+        self._redacted = 0
+        self._sequence = 0
+        self._progress: frames.ProgressFrame | None = None
+        self._progress_at_s = 0.0
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.stop: str | None = None
+
+    def wait_for_go(self) -> None:
+        """Wait until the supervisor has recorded this process. Exits if the supervisor is gone."""
+        while not isinstance(self._receive(), frames.GoFrame):
+            pass
+
+    def listen(self) -> None:
+        """Start the thread that reads the channel."""
+        threading.Thread(target=self._listen, daemon=True, name="supervisor-link").start()
+
+    def send(self, frame: frames.Frame) -> None:
+        """Send `frame`. Blocks while the channel is full."""
+        self._end.send(frames.pack(frame), socket.MSG_NOSIGNAL)
+
+    def commit(self, data: bytes) -> str:
+        """Have a checkpoint committed. Blocks; returns the code of the `CheckpointDoneFrame`."""
+        with self._changed:
+            self._sequence += 1
+            sequence = self._sequence
+        self.send(frames.CheckpointAskFrame(sequence, data))
+        with self._changed:
+            self._changed.wait_for(lambda: sequence in self._answers)
+            return self._answers.pop(sequence)
+
+    def redact(self, value: str) -> None:
+        """Have a secret's value redacted from the log. Returns when output from now on cannot show it."""
+        # One request at a time: the answers carry no number.
+        with self._redacting, self._changed:
+            awaited = self._redacted + 1
+            self.send(frames.RedactFrame(value))
+            self._changed.wait_for(lambda: self._redacted >= awaited)
+
+    def progress(self, progress: frames.ProgressFrame) -> None:
+        """Send `progress` now, or within `PROGRESS_S` of the last one; only the latest value is sent."""
+        if time.monotonic() - self._progress_at_s >= PROGRESS_S:
+            self._progress, self._progress_at_s = None, time.monotonic()
+            self.send(progress)
+            return
+        first, self._progress = self._progress is None, progress
+        if first:
+            os.write(self._wake_write, b".")
+
+    def flush_progress(self) -> None:
+        """Send the latest progress if it has not been sent yet."""
+        last, self._progress = self._progress, None
+        if last is not None:
+            self._progress_at_s = time.monotonic()
+            self.send(last)
+
+    def _listen(self) -> None:
+        poll = select.poll()
+        poll.register(self._end, select.POLLIN)
+        poll.register(self._wake_read, select.POLLIN)
+        while True:
+            wait_s = None if self._progress is None else max(0.0, self._progress_at_s + PROGRESS_S - time.monotonic())
+            ready = dict(poll.poll(None if wait_s is None else wait_s * 1000 + 1))
+            if self._wake_read in ready:
+                os.read(self._wake_read, 64)
+            if self._end.fileno() in ready:
+                self._hear(self._receive())
+            if self._progress is not None and time.monotonic() - self._progress_at_s >= PROGRESS_S:
+                self.flush_progress()
+
+    def _hear(self, frame: frames.Frame) -> None:
+        with self._changed:
+            match frame:
+                case frames.StopFrame(why=why):
+                    self.stop = why
+                case frames.CheckpointDoneFrame(sequence=sequence, code=code):
+                    self._answers[sequence] = code
+                case frames.RedactedFrame():
+                    self._redacted += 1
+            self._changed.notify_all()
+
+    def _receive(self) -> frames.Frame:
+        frame = frames.receive(self._end)
+        if frame is None:
+            _exit_orphaned()
+        return frame
+
+
+def _exit_orphaned() -> NoReturn:
+    """Exit at once: without a supervisor nothing that this worker does can be committed."""
+    os._exit(1)

@@ -1,0 +1,24 @@
+"""The location of a task's backups, from its params: for listing, verifying and restoring them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from tasks.backup.kind import place_url, resolved
+from tasks.secret import Reference
+
+
+class _Destination(BaseModel):
+    destination: str
+    options: dict[str, Reference | str | int | bool | None] = {}
+
+
+def backup_location(params: Mapping[str, Any], task: str, secret: Callable[[Any], str]) -> tuple[str, dict[str, Any]]:
+    """The URL of a task's backups, and fsspec's options for it with secrets resolved.
+
+    The other params need not be valid, so that backups made under older rules can be restored. Raises
+    `ValidationError`, and what `secret` raises.
+    """
+    found = _Destination.model_validate(dict(params))
+    return place_url(found.destination, task), resolved(found.options, secret)

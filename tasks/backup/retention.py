@@ -1,0 +1,140 @@
+"""Which backups to keep; removal of the others, and of the leftovers of attempts that made no backup.
+
+Only folders are removed whose names have exactly the form of `folder_name` and a smaller token than the attempt that
+removes them. Folders of other programs, copies under other names and backups of newer attempts stay. So do backups of
+another lineage (`tasks.backup.lineage`), and those whose manifest cannot be read: it may be of a later version, or the
+rest of a damaged disk.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from tasks.backup.destination import Place
+from tasks.backup.lineage import Lineage
+from tasks.backup.manifest import NAME, Manifest, begun, survey
+
+ABANDONED_AFTER: Final = timedelta(days=1)
+"""A folder without a manifest that was neither begun nor written to for this long is a leftover.
+
+Another run of the task may still write to it (`overlap: allow`), and this code cannot ask the cluster. If one does, it
+finds its files missing before it writes its manifest, and fails: only its work is lost, never a backup.
+"""
+
+LEFTOVERS_MAX: Final = 50
+"""The number of old folders that are checked for leftovers: the newest ones, so that each is checked in 50 runs."""
+
+_BEGUN_MAX: Final = 500
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """The folders that were removed; those that could not be, and why; and the manifests that cannot be read, and why.
+
+    `others`: the number of backups of other lineages or of none; known only if `keep` is given.
+    """
+
+    removed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    others: int = 0
+
+
+def surplus(found: Sequence[Manifest], made: str, keep: int, token: int) -> list[str]:
+    """The names of those of `found` (newest first) to remove if `keep` of them stay.
+
+    The backup at the URL `made` always stays, whatever the members' clocks say, and so does one whose token is not
+    smaller than `token`: an attempt that was taken over removes nothing of the one that took over.
+    """
+    others = [(name_of(manifest.url), manifest) for manifest in found if manifest.url != made]
+    ours = [(name, by) for name, _ in others if (by := begun(name)) is not None]
+    return [name for name, by in ours[keep - 1 :] if by.token < token]
+
+
+def possible_leftovers(names: Sequence[str], token: int, now: datetime) -> list[str]:
+    """Those of `names` (folders) that may be leftovers by their names: begun by older attempts, and long ago.
+
+    >>> names = ["20260101T000000.000000Z-1", "20260103T000000.000000Z-2", "20260101T000000.000000Z-9", "photos"]
+    >>> possible_leftovers(names, 3, begun("20260103T000000.000000Z-3").created)
+    ['20260101T000000.000000Z-1']
+    """
+    known = [(by.created, name) for name in names if (by := begun(name)) is not None and by.token < token]
+    return [name for created, name in sorted(known) if now - created >= ABANDONED_AFTER][-LEFTOVERS_MAX:]
+
+
+def prune(place: Place, made: str, token: int, lineage: Lineage, keep: int | None, now: datetime) -> Pruned:
+    """Remove leftovers, and all but the newest `keep` backups of a lineage (None: keep all). Raises nothing.
+
+    `made` is the URL of the backup that the attempt with `token` just made. Backups of other lineages, or of none, are
+    neither counted nor removed.
+    """
+    removed: list[str] = []
+    failed: list[str] = []
+    unreadable: tuple[str, ...] = ()
+    try:
+        names = [name for name in place.folders() if begun(name) is not None]
+        old = possible_leftovers(names, token, now)
+        found = survey(place, old if keep is None else names)
+        unreadable = found.unreadable
+        ours = [manifest for manifest in found.complete if lineage.holds(manifest)]
+        others = 0 if keep is None else len(found.complete) - len(ours)
+        going = [] if keep is None else surplus(ours, made, keep, token)
+        going += [name for name in found.without if name in old and _silent(place.inside(name), now)]
+    except Exception as error:  # noqa: BLE001  storage libraries raise any exception; it is reported
+        return Pruned(failed=(f"{place.url}: {type(error).__name__}: {error}",), unreadable=unreadable)
+    for name in sorted(going):
+        try:
+            remove(place.inside(name))
+        except Exception as error:  # noqa: BLE001  as above
+            failed.append(f"{name}: {type(error).__name__}: {error}")
+        else:
+            removed.append(name)
+    return Pruned(tuple(removed), tuple(failed), unreadable, others)
+
+
+def remove(place: Place) -> None:
+    """Remove a backup: first its manifest, so that an interrupted removal leaves no damaged backup."""
+    place.remove(NAME)
+    place.remove_folder()
+
+
+def begun_before(checkpoint: Any) -> list[str]:
+    """The folders that earlier attempts at a run have begun, from the run's checkpoint (see `begun_by_now`)."""
+    names = checkpoint.get("begun", []) if isinstance(checkpoint, dict) else []
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def begun_by_now(before: Sequence[str], name: str) -> dict[str, Any]:
+    """The checkpoint of an attempt that begins the folder `name`: what its successor removes if the attempt dies."""
+    return {"begun": [*before, name][-_BEGUN_MAX:]}
+
+
+def remove_unfinished(place: Place, before: Sequence[str], token: int) -> Pruned:
+    """Remove the folders `before` of earlier attempts at the same run that have no manifest. Raises nothing.
+
+    Their age does not matter: once the attempt with `token` has committed a checkpoint, they can make no backup.
+    """
+    removed: list[str] = []
+    failed: list[str] = []
+    older = [name for name in before if (by := begun(name)) is not None and by.token < token]
+    try:
+        there = set(place.folders()) if older else set()
+        for name in sorted(there.intersection(older)):
+            left = place.inside(name)
+            if left.read(NAME) is None:
+                left.remove_folder()
+                removed.append(name)
+    except Exception as error:  # noqa: BLE001  storage libraries raise any exception; it is reported
+        failed.append(f"{place.url}: {type(error).__name__}: {error}")
+    return Pruned(tuple(removed), tuple(failed))
+
+
+def name_of(url: str) -> str:
+    """The last part of a URL."""
+    return url.rpartition("/")[2]
+
+
+def _silent(place: Place, now: datetime) -> bool:
+    written = place.last_written()
+    return written is None or now - written >= ABANDONED_AFTER

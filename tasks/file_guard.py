@@ -1,0 +1,135 @@
+"""Checks files against a node's policy (`tasks.access`) when they are opened.
+
+A path is resolved before it is checked, and the open file is checked again by the path that the kernel has for it, so
+that a link or a folder that is swapped in between gains nothing. Hard links and bind mounts have other paths: the
+node's own files are recognized behind them by device and inode.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from tasks.access import Access, AccessRefused, Use, check_path
+
+FileId = tuple[int, int]
+"""Device and inode: the same for every path of a file."""
+
+_DEEP: Final = 2
+_OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+
+
+def file_id(about: os.stat_result) -> FileId:
+    """The identity of a file, whatever its path."""
+    return about.st_dev, about.st_ino
+
+
+def file_ids(own: Iterable[str]) -> frozenset[FileId]:
+    """The identities of the files at the paths `own`, and of those in them two levels deep (journal, history, secrets).
+
+    Paths that do not exist or cannot be read are skipped.
+    """
+    found: set[FileId] = set()
+    for path in own:
+        found.update(_file_ids(path, _DEEP))
+    return frozenset(found)
+
+
+def _file_ids(path: str, deep: int) -> Iterator[FileId]:
+    try:
+        about = os.stat(path)  # noqa: PTH116  paths are strings here
+        yield file_id(about)
+        if deep and stat.S_ISDIR(about.st_mode):
+            with os.scandir(path) as entries:
+                inside = [entry.path for entry in entries if not entry.is_symlink()]
+            for entry in inside:
+                yield from _file_ids(entry, deep - 1)
+    except OSError:
+        return
+
+
+class FileGuard:
+    """Checks the files of one use (source or destination). It reads the node's own files once, when it is made."""
+
+    def __init__(self, access: Access, use: Use) -> None:
+        self.access = replace(
+            access,
+            source_roots=_real(access.source_roots),
+            destination_roots=_real(access.destination_roots),
+            own=_real(access.own),
+        )
+        self.use: Use = use
+        self._own = file_ids(access.own)
+
+    def resolve(self, path: str | Path) -> Path:
+        """`path` with links followed; it need not exist. Raises `AccessRefused`."""
+        real = os.path.realpath(path)
+        check_path(self.access, self.use, real, str(path))
+        self._check_file_ids(real, str(path))
+        return Path(real)
+
+    def _check_file_ids(self, real: str, named: str) -> None:
+        """Raise `AccessRefused` if `real`, or a folder above it, is one of the node's own under another path."""
+        if not self._own:
+            return
+        for each in (Path(real), *Path(real).parents):
+            try:
+                about = each.stat()
+            except OSError:
+                continue
+            if self.is_own(about):
+                raise AccessRefused(self._own_by_another_path(named))
+
+    def is_own(self, about: os.stat_result) -> bool:
+        """Whether that file or folder is the node's own."""
+        return file_id(about) in self._own
+
+    def _own_by_another_path(self, named: str | Path) -> str:
+        return f"{named} is another path to one of {self.access.node or 'this node'}'s own files or folders"
+
+    def check_opened(self, descriptor: int, named: str | Path) -> None:
+        """Raise `AccessRefused` unless the open file may be used, by its inode and the path that the kernel has."""
+        about = os.fstat(descriptor)
+        if self.is_own(about):
+            raise AccessRefused(self._own_by_another_path(named))
+        check_path(self.access, self.use, path_of(descriptor), str(named))
+
+    def open_folder(self, path: str | Path) -> tuple[int, Path]:
+        """A descriptor of the folder at `path`, and its resolved path. Raises `AccessRefused` and `OSError`."""
+        real = self.resolve(path)
+        descriptor = os.open(real, _OPEN | os.O_DIRECTORY)
+        try:
+            self.check_opened(descriptor, path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor, real
+
+
+def _real(paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(os.path.realpath(path) for path in paths)
+
+
+def path_of(descriptor: int) -> str:
+    """The path that the kernel has for an open file now."""
+    return os.readlink(f"/proc/self/fd/{descriptor}").removesuffix(" (deleted)")  # noqa: PTH115  a string is wanted
+
+
+def open_within(folder: int, name: str, *, directory: bool = False) -> int:
+    """Open the entry `name` of the open folder `folder`. Raises `OSError` (ELOOP for a link, ENOTDIR)."""
+    return os.open(name, _OPEN | (os.O_DIRECTORY if directory else 0), dir_fd=folder)
+
+
+def regular_files_open() -> dict[int, FileId]:
+    """The open regular files of this process: their descriptors and identities."""
+    found: dict[int, FileId] = {}
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  Path.iterdir holds a descriptor of its own open
+        try:
+            about = os.fstat(int(name))
+        except OSError:
+            continue  # the descriptor that listdir itself had open
+        if stat.S_ISREG(about.st_mode):
+            found[int(name)] = file_id(about)
+    return found

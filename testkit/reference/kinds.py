@@ -1,0 +1,127 @@
+"""docs/reference/kinds.md: the params, results and errors of the kinds that Rota brings."""
+
+import re
+from collections.abc import Mapping, Sequence
+from inspect import cleandoc
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from spark_tasks import delta, files, ingest, java, ledger, reading
+from tasks import command, errors, source_identity
+from tasks.access import AccessRefused
+from tasks.backup import destination
+from tasks.backup import kind as backup
+from tasks.backup.sources import folder, postgres, postgres_tools, sqlite
+from tasks.secret import SecretEnv, SecretFile
+from testkit.reference.schema import rows_of, table
+
+PATH: Final = "docs/reference/kinds.md"
+
+_HEADINGS: Final = {
+    "FolderSource": "Source folder",
+    "SqliteSource": "Source sqlite",
+    "PostgresSource": "Source postgres",
+}
+_SOURCES: Final[tuple[type[BaseModel], ...]] = (folder.FolderSource, sqlite.SqliteSource, postgres.PostgresSource)
+
+_COMMAND_ERRORS: Final = (command.CommandFailed, errors.MissingSecret)
+_BACKUP_ERRORS: Final = (
+    AccessRefused,
+    backup.NoBackupSource,
+    source_identity.OtherSource,
+    destination.BadDestination,
+    destination.NoBucket,
+    folder.FolderFailed,
+    sqlite.SqliteFailed,
+    postgres_tools.NoTool,
+    postgres_tools.PostgresFailed,
+    backup.Vanished,
+    backup.BackupStopped,
+    errors.MissingSecret,
+    errors.Fenced,
+)
+_INGEST_ERRORS: Final = (
+    AccessRefused,
+    files.NoSourceFiles,
+    files.SourceChanged,
+    source_identity.OtherSource,
+    ingest.FilesRefused,
+    ingest.FilesUnfit,
+    reading.MalformedRows,
+    reading.SchemaDrift,
+    reading.ReadFailed,
+    ingest.TableReplaced,
+    delta.TableUnfit,
+    ledger.LedgerDamaged,
+    java.NoJava,
+    ingest.IngestStopped,
+    errors.Fenced,
+)
+
+_INTRODUCTION: Final = """\
+# Kinds of task
+
+<!-- Made by `python -m testkit.reference` from the kinds' classes. Edit the descriptions there. -->
+
+What `params` hold for each kind that comes with Rota, what a run's `result` holds, and how a run's `error` begins.
+`rota kinds` shows what the nodes of a cluster offer. A kind of your own is a class with an entry point: see
+[examples/rota-hello](../../examples/rota-hello).
+
+An error with `no` under "retried" fails the run at once; the others are retried as the task's
+[retry policy](spec.md#retry) says. A param that is not in these tables is refused.
+"""
+
+
+def render() -> str:
+    """The page."""
+    return "\n".join(
+        [
+            _INTRODUCTION,
+            _kind("command", command.Command, command.RESULT, _COMMAND_ERRORS),
+            _kind("backup", backup.Backup, backup.RESULT, _BACKUP_ERRORS, _SOURCES),
+            _kind("ingest", ingest.Ingest, ingest.RESULT, _INGEST_ERRORS),
+            _secrets(),
+        ]
+    )
+
+
+def _kind(
+    name: str,
+    kind: type[Any],
+    result: Mapping[str, str],
+    raised: Sequence[type[Exception]],
+    models: Sequence[type[BaseModel]] = (),
+) -> str:
+    parts = [f"## {name}\n\n{_doc(kind)}\n", "### Params of " + name + "\n", _doc(kind.Params) + "\n"]
+    parts += [table(kind.Params, _HEADINGS)]
+    parts += [f"#### {_HEADINGS[one.__name__]}\n\n{_doc(one)}\n\n{table(one, _HEADINGS)}" for one in models]
+    parts += [f"### Result of {name}\n"]
+    parts += [rows_of(("field", "meaning"), [(f"`{field}`", about) for field, about in result.items()])]
+    parts += [f"### Errors of {name}\n"]
+    parts += [rows_of(("error", "retried", "meaning"), [_error(one) for one in raised])]
+    return "\n".join(parts)
+
+
+def _error(raised: type[Exception]) -> tuple[str, str, str]:
+    retried = "no" if issubclass(raised, errors.Unretryable | errors.MissingSecret) else "yes"
+    return f"`{raised.__name__}`", retried, " ".join(_doc(raised).split())
+
+
+def _secrets() -> str:
+    rows = [("`{secret: NAME}`", _reference(SecretFile)), ("`{env: NAME}`", _reference(SecretEnv))]
+    return (
+        "## References to secrets\n\n"
+        "If a param takes a reference to a secret, the value is read on the node that runs the attempt. It is never\n"
+        "replicated, and is redacted from logs, results and errors.\n\n" + rows_of(("reference", "value"), rows)
+    )
+
+
+def _reference(model: type[BaseModel]) -> str:
+    """What a reference stands for: its docstring without the form, which it begins with."""
+    return _doc(model).partition("`: ")[2]
+
+
+def _doc(documented: type[Any]) -> str:
+    """A class's docstring, with names of exceptions and modules as they are."""
+    return re.sub(r" \(`[a-z_.]+\.[A-Z]+`\)", "", cleandoc(documented.__doc__ or ""))
