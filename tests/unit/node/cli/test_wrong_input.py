@@ -152,7 +152,8 @@ def test_why_a_run_waits_is_said_while_it_is_waited_for(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of a task that nobody may run nothing was said, for ever."""
-    waiting: dict[str, Any] = {"run_id": "r", "task": "T", "state": "waiting", "node": None, "progress": None, "attempts": []}
+    waiting: dict[str, Any] = {"run_id": "r", "task": "T", "state": "waiting", "node": None}
+    waiting |= {"progress": None, "attempts": []}
     ends = waiting | {"state": "cancelled", "error": None, "result": None}
     looks = iter([waiting, waiting, ends])
     owner = {"waiting": None, "standing": [{"code": "nobody", "detail": "node-1 lacks a label (gpu=yes)"}]}
