@@ -1,1 +1,5 @@
-"""Makes the reference pages in docs/reference/ from the code. Each module has `PATH` and `render() -> str`."""
+"""Reference pages that are written from the code.
+
+Each module here with `PATH` (of the page, from the root of the repository) and `render()` (its text) makes one page.
+`python -m testkit.reference` writes them all; tests/unit/test_reference.py compares them with the code.
+"""
