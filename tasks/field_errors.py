@@ -30,6 +30,19 @@ def dotted(path: Sequence[str | int]) -> str:
     return text
 
 
+_NOT_AN_OBJECT: Final = ("model_type", "model_attributes_type")
+
+
+class UnionForms(NamedTuple):
+    """A union of models that users write as alternative forms of one field.
+
+    `keys`: by the name of each model, the field that marks its form. `expected`: the message if no form fits.
+    """
+
+    keys: Mapping[str, str]
+    expected: str
+
+
 def message(finding: ErrorDetails) -> str:
     """What pydantic found, as a clause that follows the field's path."""
     return _MESSAGES.get(finding["type"]) or finding["msg"].removeprefix("Value error, ")
@@ -39,36 +52,40 @@ _MESSAGES: Final = {
     "extra_forbidden": "there is no such field",
     "missing": "is missing",
     "string_type": "must be text (in YAML, put yes, no, on, off, numbers and dates in quotes)",
+    **dict.fromkeys(_NOT_AN_OBJECT, "must be an object"),
 }
 
 
-def field_errors(error: ValidationError, given: Any, within: str = "params") -> list[FieldError]:
-    """What pydantic found wrong with `given`, each with the path of its field under `within`.
+def field_errors(
+    error: ValidationError, given: Any, within: Sequence[str | int] = ("params",), forms: UnionForms | None = None
+) -> list[FieldError]:
+    """What pydantic found wrong with `given`, each error with the path of its field under `within`.
 
-    If a field may have one of several types, pydantic's paths name the models and validators that were tried; these
-    names are left out, and only the errors of the type that fits best are reported. No value is repeated: it may be a
-    secret.
+    Pydantic's paths contain the names of models and validators where a field may be one of several. They are left out,
+    and only the errors of the closest alternative are returned: of a union of models in `forms`, in its words. No value
+    is repeated: it may be a secret.
     """
     found = error.errors(include_url=False, include_input=False, include_context=False)
     findings = [_Finding.of(detail, given, within) for detail in found]
-    return list(dict.fromkeys(finding.error for finding in _closest(findings, 0)))
+    return list(dict.fromkeys(finding.error for finding in _closest(findings, 0, forms)))
 
 
 class _Finding(NamedTuple):
-    """One of pydantic's errors.
+    """`choices`: each place where one of several alternatives had to be chosen, and the alternative that this is about.
 
-    `choices`: the places where one of several alternatives was tried, and the alternative that this error is about.
-    `distance`: how strongly the error suggests that this alternative was not meant.
+    `distance`: how strongly it indicates that the user did not mean that alternative.
     """
 
     error: FieldError
+    path: Path
+    kind: str
     choices: tuple[tuple[Path, str | int], ...]
     distance: int
 
     @classmethod
-    def of(cls, detail: ErrorDetails, given: Any, within: str) -> "_Finding":
+    def of(cls, detail: ErrorDetails, given: Any, within: Sequence[str | int]) -> "_Finding":
         kind, place = detail["type"], detail["loc"]
-        path: list[str | int] = [within]
+        path: list[str | int] = [*within]
         choices: list[tuple[Path, str | int]] = []
         for depth, part in enumerate(place):
             inner = _inner(given, part)
@@ -80,7 +97,7 @@ class _Finding(NamedTuple):
             else:
                 choices.append((tuple(path), part))
         distance = 2 if kind.endswith("_type") else int(kind in ("missing", "extra_forbidden"))
-        return cls(FieldError(dotted(path), message(detail)), tuple(choices), distance)
+        return cls(FieldError(dotted(path), message(detail)), tuple(path), kind, tuple(choices), distance)
 
 
 _NOTHING: Final = object()
@@ -94,8 +111,8 @@ def _inner(given: Any, part: str | int) -> Any:
     return _NOTHING
 
 
-def _closest(findings: list[_Finding], depth: int) -> list[_Finding]:
-    """The findings about the best-fitting alternative at each place, and those that are about no alternative."""
+def _closest(findings: list[_Finding], depth: int, forms: UnionForms | None) -> list[_Finding]:
+    """The findings, less those about alternatives that the user hardly meant."""
     kept: list[_Finding] = []
     places: dict[Path, dict[str | int, list[_Finding]]] = {}
     for finding in findings:
@@ -104,7 +121,30 @@ def _closest(findings: list[_Finding], depth: int) -> list[_Finding]:
         else:
             place, alternative = finding.choices[depth]
             places.setdefault(place, {}).setdefault(alternative, []).append(finding)
-    for alternatives in places.values():
-        closest = (_closest(about, depth + 1) for about in alternatives.values())
+    for place, alternatives in places.items():
+        by_model = {_model_named(alternative): about for alternative, about in alternatives.items()}
+        if forms is not None and by_model.keys() <= forms.keys.keys():
+            kept += _of_form(place, by_model, forms)
+            continue
+        closest = (_closest(about, depth + 1, forms) for about in alternatives.values())
         kept += min(closest, key=lambda about: sum(finding.distance for finding in about))
     return kept
+
+
+def _model_named(alternative: str | int) -> str:
+    """The model that pydantic means by `Every`, or by `function-after[_fires(), Cron]`."""
+    return str(alternative).rpartition(" ")[2].rstrip("]")
+
+
+def _of_form(place: Path, by_model: Mapping[str, list[_Finding]], forms: UnionForms) -> list[_Finding]:
+    """The findings about the closest form; if none was meant, one that lists all forms."""
+    model, meant = min(by_model.items(), key=lambda item: (sum(one.kind == "missing" for one in item[1]), len(item[1])))
+    key = forms.keys[model]
+    if any(one.kind in ("missing", *_NOT_AN_OBJECT) for one in meant):
+        return [meant[0]._replace(error=FieldError(dotted(place), forms.expected))]
+    found: list[_Finding] = []
+    for one in meant:
+        path = one.path if one.path != place else (*place, key)
+        text = f"cannot be combined with {key}" if one.kind == "extra_forbidden" else one.error.message
+        found.append(one._replace(error=FieldError(dotted(path), text)))
+    return found

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from tasks.spec import CatchUp, Overlap
+
 if TYPE_CHECKING:
     from tasks.run import RunState
     from tasks.spec import Failover, Retry
-
-Overlap = Literal["skip", "queue", "replace", "allow"]
-CatchUp = Literal["skip", "latest", "all"]
 
 KEPT: Final = 100
 """The most waiting runs that `queue` and `catch_up: all` keep for a task."""

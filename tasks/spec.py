@@ -36,6 +36,12 @@ Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 
 Weight = Annotated[int, Field(ge=1, le=1_000_000)]
 
+Overlap = Literal["skip", "queue", "replace", "allow"]
+"""What happens to an occurrence that is due while another run of the task is active."""
+
+CatchUp = Literal["skip", "latest", "all"]
+"""Which of several missed occurrences are run."""
+
 
 _ACCEPTED: Final = {"accepted": True}
 """The context for reading a packed spec. Its cron line, time zone and `at` were checked when it was registered, and are
@@ -179,12 +185,12 @@ class Spec(_Model):
     standbys: Annotated[int, Field(ge=0, le=100)] = Field(
         default=0, description="The number of members to name as standbys, in different zones if possible"
     )
-    overlap: Literal["skip", "queue", "replace", "allow"] = Field(
+    overlap: Overlap = Field(
         default="skip",
         description="What happens to an occurrence that is due while a run is active. `skip`: it is recorded as "
         "skipped; `queue`: it waits, 100 at most; `replace`: the active run is cancelled; `allow`: both run",
     )
-    catch_up: Literal["skip", "latest", "all"] = Field(
+    catch_up: CatchUp = Field(
         default="latest",
         description="What happens to occurrences that could not run in time, for example without a quorum. `latest`: "
         "the latest one runs; `skip`: the latest one runs if it is late by 10 s at most; `all`: each runs, 100 at most",

@@ -24,8 +24,7 @@ from node.state.apply import _HANDLERS
 from node.state.draft import Draft
 from node.state.value import Member, Result, Run, State
 from tasks import policy
-from tasks.policy import CatchUp, Overlap
-from tasks.spec import Failover, Retry
+from tasks.spec import CatchUp, Failover, Overlap, Retry
 from tests.simulation.disk import Disk
 from tests.simulation.rules import Rules
 

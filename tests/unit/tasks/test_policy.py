@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from tasks.policy import (
     KEPT,
     LATENESS_S,
-    CatchUp,
     DuePlan,
-    Overlap,
     after_orphaning,
     lateness_s,
     rest_s,
@@ -19,7 +17,7 @@ from tasks.policy import (
     room_for_another,
     settle,
 )
-from tasks.spec import Failover, Retry
+from tasks.spec import CatchUp, Failover, Overlap, Retry
 
 S = 1_000_000
 OVERLAPS: tuple[Overlap, ...] = ("skip", "queue", "replace", "allow")
