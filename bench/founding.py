@@ -88,7 +88,7 @@ class Listed(LocalCluster):
         try:
             for name in self.running():
                 self.kill(name)
-            self._held.close()
+            self.release_ports()
         finally:
             if self._spaces is not None:
                 self._spaces.end()

@@ -379,7 +379,7 @@ class Cluster(LocalCluster):
 
     def __exit__(self, *_: object) -> None:
         self.end()
-        self._held.close()
+        self.release_ports()
 
 
 def _events(pieces: Iterator[bytes]) -> Iterator[Event]:

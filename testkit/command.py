@@ -1,4 +1,4 @@
-"""The command `rota` as a process."""
+"""Runs the command `rota` as a process."""
 
 import json
 import os
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass
 class Said:
-    """What a command printed, and how it ended."""
+    """The output and exit code of a command."""
 
     code: int
     out: str
@@ -24,21 +24,21 @@ class Said:
 
     @property
     def json(self) -> Any:
-        """What it printed with --json."""
+        """Its output with --json, parsed."""
         assert self.code == 0, self.err
         return json.loads(self.out)
 
 
 @dataclass
 class Rota:
-    """The command `rota`, told where the cluster is."""
+    """The command `rota` with the addresses of a cluster."""
 
     urls: str
     token: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, *words: str, stdin: str = "") -> Said:
-        """Run it."""
+        """Run the command to its end; 30 s at most."""
         done = subprocess.run(
             [sys.executable, "-m", "node.cli.main", *words],
             cwd=ROOT,
@@ -54,7 +54,7 @@ class Rota:
 
     @contextmanager
     def running(self, *words: str) -> Iterator["Running"]:
-        """Run it for as long as the block lasts; kill it then, if it has not ended."""
+        """Run the command within the block; terminate it at the end of the block."""
         with tempfile.TemporaryFile("w+") as out:
             process = subprocess.Popen(
                 [sys.executable, "-m", "node.cli.main", *words],
@@ -82,11 +82,11 @@ class Rota:
 
 @dataclass
 class Running:
-    """The command, going on."""
+    """A command that runs."""
 
     process: subprocess.Popen[bytes]
     _file: IO[str]
 
     def out(self) -> str:
-        """What it has said so far."""
+        """Its output so far."""
         return os.pread(self._file.fileno(), 1_000_000, 0).decode()

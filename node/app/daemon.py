@@ -1,4 +1,4 @@
-"""A node's process: starts the member and its API, waits for a signal, and stops in good order."""
+"""A node's process: starts the member and its API, waits for a signal, hands its runs over and stops."""
 
 import asyncio
 import logging
@@ -51,17 +51,17 @@ _REFUSALS: Final = (
     NoMember,
     NotLetIn,
 )
-"""What keeps a node from starting, each with a message that says what to do."""
+"""Errors that keep a node from starting. Each has a message that says what to do, so no traceback is logged."""
 
 
-STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 STOP_S: Final = 15.0
-"""An end that takes longer is cut short: a disk that hangs must not keep a stopped node's process for ever."""
+"""After this time of stopping the process exits: a disk that does not answer must not keep it alive."""
 
 SWITCH_S: Final = 0.001
-"""A thread that computes (placing, a snapshot) gives way to the loop, Raft and the heartbeats after so long; after
-Python's 5 ms, each of the steps that a commit takes would wait for so long."""
+"""The interpreter's switch interval: a computing thread (placement, a snapshot) yields to the event loop, Raft and the
+heartbeats after this time. With Python's default of 5 ms, each step of a commit could wait that long."""
 
 
 class CannotStart(Exception):
@@ -73,7 +73,7 @@ def serve(config: Config) -> int:
 
     Raises `CannotStart`.
     """
-    # What the node writes is its user's alone; its work begins with the umask that the node was started with.
+    # The node's files are private to its user; tasks start with the umask that the node was started with.
     before = os.umask(0o077)
     try:
         return _run(replace(config, umask=before))
@@ -84,15 +84,15 @@ def serve(config: Config) -> int:
 def _run(config: Config) -> int:
     if len(config.secret) < SHORT_SECRET:
         _log.warning(
-            "ROTA_SECRET is short: who guesses it can run code here; make a better one with: openssl rand -hex 32"
+            "ROTA_SECRET is short: anyone who guesses it can run code here; make one with: openssl rand -hex 32"
         )
     join_request, cluster = None, ClusterId()
     try:
         folder = DataDir(config.data, config.node, now_us())
         killed = kill_leftovers(folder.path)
-        seed = _place(config, folder)
+        seed = _own_address(config, folder)
         if config.join_url is not None and folder.fresh:
-            join_request = JoinRequest(seed, config.join_url, _asked(config, config.join_url))
+            join_request = JoinRequest(seed, config.join_url, _newcomer(config, config.join_url))
             config = replace(config, members=join_request.members())
             cluster = ClusterId(join_request.cluster_id)
         elif not config.members:
@@ -104,7 +104,8 @@ def _run(config: Config) -> int:
         _log.warning("%s", sentence)
     if nothing := nothing_allowed(config.access):
         _log.info(
-            "not set, so that tasks reach nothing of the kind on this node (README, 'What tasks may reach'): %s",
+            "these settings are not set, so tasks on this node reach no such folder or host (README, "
+            "'What tasks may reach'): %s",
             ", ".join(nothing),
         )
     if killed:
@@ -115,8 +116,8 @@ def _run(config: Config) -> int:
     return asyncio.run(_serve(config, folder, seed, join_request, cluster, descriptors))
 
 
-def _place(config: Config, folder: DataDir) -> Seed:
-    """Where this node is to be: as ROTA_MEMBERS says, or as at its last start, or as the cluster has it already.
+def _own_address(config: Config, folder: DataDir) -> Seed:
+    """This node's host and ports: from ROTA_MEMBERS, else from its last start, else from the cluster that it joins.
 
     Raises `NotLetIn`, `ForeignFolder`, `CannotStart`.
     """
@@ -125,13 +126,14 @@ def _place(config: Config, folder: DataDir) -> Seed:
         return known
     if config.join_url is None:
         raise CannotStart(
-            f"{folder.path} does not say any more where this node is: set ROTA_MEMBERS={config.node}="
+            f"{folder.path} has lost the record of this node's address: set ROTA_MEMBERS={config.node}="
             "host:raftport:httpport, or ROTA_JOIN to the address of a member's API (http://host:8101)"
         )
-    return let_in_as(config.node, config.join_url, _asked(config, config.join_url))
+    return let_in_as(config.node, config.join_url, _newcomer(config, config.join_url))
 
 
-def _asked(config: Config, url: str) -> Newcomer:
+def _newcomer(config: Config, url: str) -> Newcomer:
+    """What asks the cluster at `url` to add this node."""
     return Newcomer(Client(url.split(",")), config.secret, config.node)
 
 
@@ -144,10 +146,10 @@ async def _serve(
     descriptors: int,
 ) -> int:
     stop: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
-    for number in STOPPING:
-        # Whoever started this with SIGHUP ignored, as nohup does, wants it to go on without its terminal.
+    for number in STOP_SIGNALS:
+        # If SIGHUP is ignored at the start, as under nohup, the node must survive the end of its terminal.
         if signal.getsignal(number) != signal.SIG_IGN or number != signal.SIGHUP:
-            asyncio.get_running_loop().add_signal_handler(number, _stop, stop, number)
+            asyncio.get_running_loop().add_signal_handler(number, _request_stop, stop, number)
     try:
         kinds = installed()
         member = LocalMember(config, folder, seed, kinds, offered(kinds, config.allow_command), cluster)
@@ -160,8 +162,8 @@ async def _serve(
     except OSError as error:
         await member.close()
         raise CannotStart(
-            f"cannot serve the API on {config.bind}:{seed.http_port} ({error.strerror}): is another node running "
-            "there, or the port taken? ROTA_MEMBERS names this node's ports, ROTA_BIND where it listens"
+            f"cannot serve the API on {config.bind}:{seed.http_port} ({error.strerror}): is another node or "
+            "program using the port? ROTA_MEMBERS has this node's ports, ROTA_BIND the address on which it listens"
         ) from error
     try:
         await member.start(join_request)
@@ -172,10 +174,10 @@ async def _serve(
     _log.info("%s serves on http://%s:%d", config.node, config.bind, seed.http_port)
     if is_loopback(config.bind) and not is_loopback(seed.host):
         _log.warning(
-            "others are to reach this node at %s, and it listens on %s only: set ROTA_BIND", seed.host, config.bind
+            "other members reach this node at %s, but it listens on %s only: set ROTA_BIND", seed.host, config.bind
         )
     await asyncio.wait((stop, member.failed), return_when=asyncio.FIRST_COMPLETED)
-    _end_in_time()
+    _exit_when_hung()
     if not member.failed.done():
         _log.info("stopping on %s: handing over what runs", stop.result().name)
         await member.stop()
@@ -186,13 +188,13 @@ async def _serve(
         _log.warning("stopping: %s", failure)
     elif isinstance(failure, sqlite3.Error | OSError):
         _log.critical(
-            "this node cannot go on: its data folder %s cannot be used: %s. See to the disk, and start it again; the "
-            "others have what it had",
+            "this node cannot go on: its data folder %s cannot be used: %s. Check the disk, then start the node again; "
+            "the other members have the same data",
             config.data.absolute(),
             failure,
         )
     else:
-        # What has a sentence of its own needs no traceback.
+        # Errors whose message says what to do are logged without a traceback.
         traceback = None if isinstance(failure, _REFUSALS) else failure
         _log.critical("this node cannot go on: %s", failure, exc_info=traceback)
     await member.close()
@@ -200,16 +202,16 @@ async def _serve(
     return 0 if isinstance(failure, Removed) else 1
 
 
-def _stop(stop: "asyncio.Future[signal.Signals]", number: signal.Signals) -> None:
+def _request_stop(stop: "asyncio.Future[signal.Signals]", number: signal.Signals) -> None:
     if not stop.done():
         stop.set_result(number)
 
 
-def _end_in_time() -> None:
-    """See that the process ends, whatever hangs: a thread of its own, which ends with the process."""
+def _exit_when_hung() -> None:
+    """Exit after `STOP_S` even if stopping hangs. The timer's daemon thread does not keep the process alive."""
 
     def end() -> None:
-        _log.critical("what is to be closed hangs: ending without")
+        _log.critical("shutdown timed out after %.0f s; exiting", STOP_S)
         flush()
         os._exit(1)
 

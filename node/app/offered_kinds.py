@@ -1,19 +1,19 @@
-"""Which kinds of task this member offers: those that are installed, load, and find here what they need."""
+"""Which kinds of task this member offers: those that are installed, can be imported, and have what they require."""
 
 import importlib.util
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from node.app.config import is_the_nodes
+from node.app.settings import is_the_nodes
 from tasks.kinds import KindEntry, KindError, environment_of, load
 
 _log = logging.getLogger("rota.kinds")
 
 
 def offered(installed: Mapping[str, KindEntry], allow_command: bool) -> dict[str, KindEntry]:
-    """The kinds to offer, by name. `command` only if it is allowed; the others if the packages that their class
-    names in `requires`, if it has that, can be imported here.
+    """The kinds to offer, by name: `command` only if it is allowed, others if the packages in their class's `requires`
+    (if it has that attribute) can be imported here.
     """
     entries = (_usable(kind) for name, kind in installed.items() if allow_command or name != "command")
     return {entry.name: entry for entry in entries if entry is not None}
@@ -26,9 +26,9 @@ def _usable(kind: KindEntry) -> KindEntry | None:
     except KindError as error:
         _log.error("the kind %s is not offered: %s", kind.name, error)
         return None
-    missing = [package for package in getattr(loaded, "requires", ()) if not _there(package)]
+    missing = [package for package in getattr(loaded, "requires", ()) if not _importable(package)]
     if missing:
-        _log.info("the kind %s is not offered: not installed here: %s", kind.name, ", ".join(missing))
+        _log.info("the kind %s is not offered: these packages are not installed: %s", kind.name, ", ".join(missing))
         return None
     environment = environment_of(loaded)
     for refused in sorted(filter(is_the_nodes, environment.values())):
@@ -36,8 +36,8 @@ def _usable(kind: KindEntry) -> KindEntry | None:
     return replace(kind, environment=environment)
 
 
-def _there(package: str) -> bool:
+def _importable(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):
-        return False  # of "a.b", a is not there
+        return False  # for "a.b": a is missing

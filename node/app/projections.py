@@ -1,4 +1,4 @@
-"""What a member makes of what it knows: its Join, orders to its runner, the view of its heartbeats. Pure."""
+"""Values derived from configuration and state: a member's Join entry, its orders, its heartbeats' view. Pure."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ from tasks.spec import NODE_LABEL
 def join_of(
     config: Config, seed: Seed, heartbeat_port: int, kinds: Mapping[str, KindEntry], after: int, at_us: int
 ) -> Join:
-    """The Join of a member that is at `seed`, offers `kinds`, and was in incarnation `after` before."""
+    """The Join entry of a member at `seed` that offers `kinds` and whose previous incarnation was `after`."""
     return Join(
         at_us,
         config.node,
@@ -31,7 +31,7 @@ def join_of(
 
 
 def labels_of(node: str, labels: Labels) -> Labels:
-    """A member's labels: those that it was configured with, and its own id as `node`, to bind tasks to it.
+    """A member's labels: the configured ones, and its id as `node`, by which tasks are bound to it.
 
     >>> labels_of("node-1", (("zone", "a"),))
     (('node', 'node-1'), ('zone', 'a'))
@@ -40,7 +40,7 @@ def labels_of(node: str, labels: Labels) -> Labels:
 
 
 def order_of(run: Run, config: Config, kinds: Mapping[str, KindEntry], deadline_s: float) -> Order:
-    """The attempt that holds `run`, under a lease until `deadline_s` on CLOCK_BOOTTIME."""
+    """The order to execute the current attempt of `run`, with a lease until `deadline_s` on CLOCK_BOOTTIME."""
     spec = run.spec
     kind = kinds.get(spec.kind)
     return Order(
@@ -71,7 +71,7 @@ def _environment(kind: KindEntry | None, settings: Mapping[str, str]) -> dict[st
 
 
 def view_of(me: str, incarnation: int, state: State, role: RaftRole) -> View:
-    """What the heartbeats are to know; `incarnation` is the one in which this process has joined."""
+    """What the heartbeat thread needs to know; `incarnation` is the one in which this process has joined."""
     peers = {
         member.id: Peer(member.incarnation, member.status, member.host, member.heartbeat_port)
         for member in state.members.values()

@@ -1,11 +1,11 @@
-"""The way out of a lost majority: the one member that is left goes on alone, as a new cluster (RECOVERY.md).
+"""Recovery from a lost majority: makes the one surviving member a new cluster of one (RECOVERY.md).
 
-Its log is the truth from then on, all of it: what the lost majority had committed without it is gone with them, and
-what it has and they may not have committed counts, as it would under any leader. The new cluster has an id of its
-own, so that a member of the old one that comes back after all is refused (`node.identity.cluster_id`).
+All of its log counts as committed. What the lost majority had committed without this member is lost; entries that this
+member has and the majority may not have committed are kept, as a new leader would do. The new cluster has a new id, so
+that members of the old cluster that come back are refused (`node.identity.cluster_id`).
 
-The history is cut where the log ends. It may reach further, where the log was lost and had not been sent again in full.
-What it holds of later entries did not happen in the new cluster, whose own entries have those indexes.
+The history is truncated to the end of the log. It may reach further if the log was lost and not yet fully replicated
+again; those later entries are not part of the new cluster, which uses their indexes for its own entries.
 """
 
 import secrets
@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from node.app.data_dir import DataDir, whose
+from node.app.data_dir import DataDir, node_of
 from node.history.file import DamagedHistory
 from node.history.store import HISTORY, HistoryStore
 from node.raft.log_store import JOURNAL
@@ -26,12 +26,12 @@ from node.state.value import State
 
 
 class NotRecoverable(Exception):
-    """What is in the folder cannot be made a cluster. The message says why."""
+    """The folder cannot become a cluster. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survivor:
-    """What a stopped member has. `state` is that after all of its log; `others` are to be lost, by slot."""
+    """What a stopped member has. `state` is the state after all entries of its log."""
 
     node: str
     state: State
@@ -41,26 +41,29 @@ class Survivor:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The other members, by slot."""
+        """The other members, which the new cluster does not have, by slot."""
         return tuple(name for name in self.state.slots if name is not None and name != self.node)
 
 
-def look(data: Path, now_us: int) -> Survivor:
-    """What the member in folder `data` has; nothing is changed.
+def inspect(data: Path, now_us: int) -> Survivor:
+    """What the member with the data folder `data` has; changes nothing.
 
-    Raises `NotRecoverable`, and what `DataDir` and `open_folder` raise.
+    Raises `NotRecoverable`, and what `DataDir` and `OfflineLog` raise.
     """
-    return _with(data, now_us, None)
+    return _open_survivor(data, now_us, None)
 
 
 def recover(data: Path, now_us: int) -> tuple[Survivor, str]:
-    """Make that member the only one of a new cluster: what it had, and the cluster's id. Raises as `look` does."""
+    """Make that member the only one of a new cluster; returns what it has and the new cluster's id.
+
+    Raises as `inspect` does.
+    """
     cluster_id = secrets.token_hex(8)
-    return _with(data, now_us, cluster_id), cluster_id
+    return _open_survivor(data, now_us, cluster_id), cluster_id
 
 
-def _with(data: Path, now_us: int, cluster_id: str | None) -> Survivor:
-    node = whose(data)
+def _open_survivor(data: Path, now_us: int, cluster_id: str | None) -> Survivor:
+    node = node_of(data)
     if node is None or not (data / "raft" / JOURNAL).exists():
         raise NotRecoverable(f"{data} is not the data folder of a node that has been a member")
     with closing(DataDir(data, node, now_us)) as folder, closing(OfflineLog(folder.path / "raft", node)) as log:
@@ -68,9 +71,9 @@ def _with(data: Path, now_us: int, cluster_id: str | None) -> Survivor:
         log.replay(machine)
         state = machine.state
         if not state.cluster_id:
-            raise NotRecoverable(f"{node} was never told of a cluster that had been founded: there is nothing to save")
+            raise NotRecoverable(f"{node} has never belonged to a founded cluster: there is nothing to recover")
         if node not in state.members or node not in log.members:
-            raise NotRecoverable(f"{node} has been removed from its cluster: take another one's folder")
+            raise NotRecoverable(f"{node} has been removed from its cluster: use the folder of another member")
         survivor = Survivor(node, state, log.term, log.last_index, log.caught_up)
         if cluster_id is not None:
             _cut_history(folder.path / HISTORY, state.index)
@@ -91,6 +94,6 @@ def _cut_history(path: Path, index: int) -> None:
         raise NotRecoverable(str(error)) from error
     except sqlite3.Error as error:
         raise NotRecoverable(
-            f"{path} cannot be cut where the log ends ({error}): move it away, with the finished runs that are in it, "
-            "and give the same command again"
+            f"{path} cannot be truncated to the end of the log ({error}): move it away, with the finished runs in it, "
+            "and run the same command again"
         ) from error

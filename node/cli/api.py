@@ -1,4 +1,4 @@
-"""What every command that speaks to the API has: where the cluster is, `--json`, and how answers are shown."""
+"""What commands that call the API share: the client, `--json`, and how answers are printed."""
 
 import functools
 import json
@@ -22,16 +22,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Api:
-    """A client for the cluster that the environment names, and the way its answers are shown."""
+    """A client for the cluster that ROTA_URL names, and how its answers are printed."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
         self.client = client_of(os.environ.get("ROTA_URL") or DEFAULT_URL)
-        # Into a pipe or a file, lines are not broken: what reads them wants one for each row.
+        # In a pipe or a file, lines are not wrapped: programs read one line for each row.
         self.console = Console() if sys.stdout.isatty() else Console(width=1000)
 
     def show(self, answer: Any, text: str | Callable[[], object]) -> None:
-        """Print what the API answered, or what it means: a sentence, or whatever a function prints."""
+        """Print the API's answer as JSON, or `text`: a sentence, or a function that prints."""
         if self.as_json:
             click.echo(json.dumps(answer, indent=2))
         elif isinstance(text, str):
@@ -40,7 +40,7 @@ class Api:
             text()
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
-        """Print rows under headings, or the sentence `empty` if there are none. None is shown as `-`."""
+        """Print rows under headings, or the sentence `empty` if there are no rows. A cell of None is printed as `-`."""
         cells = [["-" if cell is None else plain_line(str(cell)) for cell in row] for row in rows]
         if not cells:
             click.echo(empty)
@@ -51,24 +51,28 @@ class Api:
             click.echo(line)
 
     def fields(self, values: Mapping[str, object]) -> None:
-        """Print names and values, one a line."""
+        """Print names and values, one pair on a line."""
         width = max(map(len, values), default=0)
         for name, value in values.items():
             say(f"{name:<{width}}  {'-' if value is None else value}")
 
 
 def client_of(where: str) -> Client:
-    """A client for one address or several, with ROTA_TOKEN, what is in ROTA_TOKEN_FILE, or the token of `rota up`."""
+    """A client for one address or several (comma-separated).
+
+    The token is that of ROTA_TOKEN, ROTA_TOKEN_FILE, or of a cluster that `rota up` runs on this machine. Raises
+    `click.UsageError` for an address that is not a URL, and for a token that cannot be read or sent.
+    """
     urls = [url.strip() for url in where.split(",") if url.strip()]
     if not urls or any(not url.startswith(("http://", "https://")) for url in urls):
         raise click.UsageError(
-            f"{where!r} is no address of a cluster: write http://host:port, or several, separated by commas"
+            f"{where!r} is not the address of a cluster: write http://host:port, or several, separated by commas"
         )
     name, token = "ROTA_TOKEN", os.environ.get("ROTA_TOKEN", "").strip()
     path = os.environ.get("ROTA_TOKEN_FILE")
     if not token and path:
         name, token = f"ROTA_TOKEN_FILE={path}", file_text(path, f"ROTA_TOKEN_FILE={path}").strip()
-    elif not token and (kept := tokens.found(urls, os.environ)):
+    elif not token and (kept := tokens.find(urls, os.environ)):
         name, token = str(kept), file_text(str(kept), str(kept)).strip()
     try:
         return Client(urls, token or None, token_from=name if token else "")
@@ -77,9 +81,9 @@ def client_of(where: str) -> Client:
 
 
 def api_command(function: F) -> F:
-    """Give a command `--json`, and an `Api` as its first argument."""
+    """Give a command the option `--json`, and an `Api` as its first argument."""
 
-    @click.option("--json", "as_json", is_flag=True, help="Print what the API answered.")
+    @click.option("--json", "as_json", is_flag=True, help="Print the API's answer as JSON.")
     @functools.wraps(function)
     def command(*args: Any, as_json: bool, **kwargs: Any) -> Any:
         return function(Api(as_json), *args, **kwargs)
@@ -88,7 +92,7 @@ def api_command(function: F) -> F:
 
 
 def status_of(member: Mapping[str, Any]) -> str:
-    """A member's status, with what is wrong where something is.
+    """A member's status, with the reason if it has one.
 
     >>> status_of({"status": "draining", "reason": None, "aside": "no room on its disk"})
     'draining (no room on its disk)'
@@ -98,7 +102,7 @@ def status_of(member: Mapping[str, Any]) -> str:
 
 
 def ago(time: str | None) -> str | None:
-    """How long ago a time of the API's was, for people, in one unit; in how long, if it is still to come."""
+    """A time from the API relative to now, in one unit: "5 min ago", or "in 3 h". None for None."""
     if time is None:
         return None
     seconds = (datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds()
@@ -108,7 +112,7 @@ def ago(time: str | None) -> str | None:
 
 
 def duration(seconds: float) -> str:
-    """A length of time for people.
+    """A length of time as people say it.
 
     >>> duration(0.25), duration(75), duration(90_000)
     ('0.2 s', '1 min 15 s', '1 d 1 h')
@@ -123,7 +127,7 @@ def duration(seconds: float) -> str:
 
 
 def progress_text(done: float, total: float | None, unit: str) -> str:
-    """How far a run is, for people. `total` None: it cannot tell; bytes come in units that suit them.
+    """The progress of a run as people say it. `total` None: not known. Bytes are shown in a suitable unit.
 
     >>> progress_text(8_388_610, 33_554_432, "bytes"), progress_text(1234567, None, "rows"), progress_text(2.5, 3, "")
     ('8.0 of 32.0 MiB', '1,234,567 rows', '2.5 of 3')

@@ -1,4 +1,6 @@
-"""Backups: list, verify and restore them, in this process and with this user's secrets; no node is needed for a URL."""
+"""Commands for backups: list, verify, restore. They run in this process with this user's secrets; given a URL, they
+need no node.
+"""
 
 import json
 import os
@@ -30,14 +32,14 @@ _REFUSALS: Final = (NoBackup, BadTarget, BadDestination, TargetExists, Damaged, 
 def backup_command() -> None:
     """List, verify and restore backups.
 
-    WHAT is a task's name, the URL of a task's backups (DESTINATION/TASK) or of one backup. Secrets that a task's
-    options refer to are read from ROTA_SECRETS_DIR and from this environment.
+    WHAT is the name of a task, the URL of a task's backups (DESTINATION/TASK), or the URL of one backup. Secrets that
+    the task's options refer to are read from ROTA_SECRETS_DIR and from this environment.
     """
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Turn what a backup refuses into a sentence and exit code 1."""
+def _errors_as_sentences() -> Iterator[None]:
+    """Turn an error of a backup or its storage into a sentence and exit code 1."""
     try:
         yield
     except (click.ClickException, click.exceptions.Exit, ApiProblem, Unreachable):
@@ -45,12 +47,12 @@ def _told() -> Iterator[None]:
     except _REFUSALS as error:
         raise click.ClickException(str(error)) from error
     except Exception as error:
-        # The libraries of the storages raise whatever they like: no credentials, no such bucket, no permission.
-        raise click.ClickException(f"the storage refuses: {type(error).__name__}: {error}") from error
+        # fsspec's libraries raise exceptions of many types: no credentials, no such bucket, no permission.
+        raise click.ClickException(f"the storage returned an error: {type(error).__name__}: {error}") from error
 
 
-def _place(api: Api, what: str, options: str | None) -> tuple[str, dict[str, Any]]:
-    """The URL that is meant, and fsspec's options for it."""
+def _url_and_options(api: Api, what: str, options: str | None) -> tuple[str, dict[str, Any]]:
+    """The URL that WHAT stands for, and fsspec's options for it."""
     given: dict[str, Any] = _options(options)
     if "/" in what:
         return what, given
@@ -60,17 +62,17 @@ def _place(api: Api, what: str, options: str | None) -> tuple[str, dict[str, Any
     url, kept = backup_location(task["params"], what, _secret)
     folder = local_path(url)
     if folder is not None and not Path(folder).exists():
-        _say_who_sees(api, what, url)
+        _refuse_if_elsewhere(api, what, url)
     return url, kept | given
 
 
-def _say_who_sees(api: Api, task: str, url: str) -> None:
-    """End with an error if a node has made backups of `task` where this machine sees none."""
+def _refuse_if_elsewhere(api: Api, task: str, url: str) -> None:
+    """Raise an error if a node has made backups of `task` in a folder that this machine does not have."""
     for run in api.client.get("/v1/runs", task=task, state="succeeded", limit=1)["items"]:
         made = (run["result"] or {}).get("url", url)
         raise click.ClickException(
-            f"{url} is not there on this machine, but {run['node']} has written {made} ({ago(run['finished_at'])}): "
-            f"the destination is on the disk of that node. Give this command on {run['node']}, or mount its folder here"
+            f"{url} does not exist on this machine, but {run['node']} has written {made} ({ago(run['finished_at'])}): "
+            f"the destination is on the disk of that node. Run this command on {run['node']}, or mount the folder here"
         )
 
 
@@ -86,17 +88,17 @@ def _options(text: str | None) -> dict[str, Any]:
 
 def _secret(reference: Any) -> str:
     folder = Path(os.environ.get("ROTA_SECRETS_DIR", "/run/secrets"))
-    return resolve(reference, folder, _Every(), os.environ)
+    return resolve(reference, folder, _AllNames(), os.environ)
 
 
-class _Every(frozenset[str]):
-    """All names: the caller may use every variable of the caller's own environment."""
+class _AllNames(frozenset[str]):
+    """Contains every name: callers may use all variables of their own environment."""
 
     def __contains__(self, name: object) -> bool:
         return True
 
 
-_options_option = click.option("--options", help="fsspec's options for the URL, as JSON.")
+_options_option = click.option("--options", help="fsspec's options for the URL, as a JSON object.")
 
 
 @backup_command.command("list")
@@ -104,9 +106,9 @@ _options_option = click.option("--options", help="fsspec's options for the URL, 
 @_options_option
 @api_command
 def list_command(api: Api, what: str, options: str | None) -> None:
-    """The complete backups, newest first; on standard error, those whose manifests cannot be read."""
-    with _told():
-        found = survey_url(*_place(api, what, options))
+    """List the complete backups, newest first. Backups with unreadable manifests are reported on standard error."""
+    with _errors_as_sentences():
+        found = survey_url(*_url_and_options(api, what, options))
     for why in found.unreadable:
         say(f"not listed: {why}", err=True)
     api.show(
@@ -124,7 +126,7 @@ def list_command(api: Api, what: str, options: str | None) -> None:
                 )
                 for manifest in found.complete
             ),
-            "no backup is there",
+            "there is no backup",
         ),
     )
 
@@ -134,9 +136,9 @@ def list_command(api: Api, what: str, options: str | None) -> None:
 @_options_option
 @api_command
 def verify_command(api: Api, what: str, options: str | None) -> None:
-    """Read a backup through and check it; of several, the newest."""
-    with _told():
-        url, resolved_options = _place(api, what, options)
+    """Read a whole backup and check it against its manifest. Of several backups, the newest is checked."""
+    with _errors_as_sentences():
+        url, resolved_options = _url_and_options(api, what, options)
         with _progress(api, url, resolved_options) as advance:
             report = verify(url, resolved_options, advance)
     lines = [f"{report.manifest.url}: " + ("good" if report.ok else "DAMAGED")]
@@ -150,16 +152,16 @@ def verify_command(api: Api, what: str, options: str | None) -> None:
 @backup_command.command("restore")
 @click.argument("what")
 @click.argument("target")
-@click.option("--overwrite", is_flag=True, help="Replace what is there.")
+@click.option("--overwrite", is_flag=True, help="Replace what TARGET holds.")
 @_options_option
 @api_command
 def restore_command(api: Api, what: str, target: str, overwrite: bool, options: str | None) -> None:
     """Restore a backup (of several, the newest) to TARGET: a path, or postgresql://user@host/database.
 
-    The database must exist; its password comes from PGPASSWORD or ~/.pgpass, as for psql.
+    The database must exist; its password is taken from PGPASSWORD or ~/.pgpass, as by psql.
     """
-    with _told():
-        url, resolved_options = _place(api, what, options)
+    with _errors_as_sentences():
+        url, resolved_options = _url_and_options(api, what, options)
         with _progress(api, url, resolved_options) as advance:
             restored = restore(url, target, overwrite, resolved_options, progress=advance)
     lines = [f"restored {restored.manifest.url} to {target}: {restored.size_bytes:,} bytes in {restored.seconds:.1f} s"]
@@ -172,11 +174,11 @@ def restore_command(api: Api, what: str, target: str, overwrite: bool, options: 
 def _progress(api: Api, url: str, options: Mapping[str, Any]) -> Iterator[Any]:
     found = survey_url(url, dict(options))
     for why in found.unreadable:
-        say(f"passed over: {why}", err=True)
+        say(f"skipped: {why}", err=True)
     total = found.newest(url).size_bytes
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    unseen = api.as_json or not api.console.is_terminal
-    with Progress(*columns, console=api.console, disable=unseen, transient=True) as progress:
+    hidden = api.as_json or not api.console.is_terminal
+    with Progress(*columns, console=api.console, disable=hidden, transient=True) as progress:
         bar = progress.add_task(url.rpartition("/")[2], total=total)
         yield lambda done_bytes: progress.update(bar, completed=done_bytes)
 

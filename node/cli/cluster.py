@@ -1,4 +1,4 @@
-"""The cluster as a whole: its status, its settings, its kinds, and what would move if a node were lost."""
+"""Commands for the cluster as a whole: status, settings, kinds, and what would move if nodes were down."""
 
 import json
 import time
@@ -17,10 +17,10 @@ from node.runtime.plain_text import plain, plain_line
 
 
 @click.command("plan")
-@click.option("--without", multiple=True, required=True, metavar="NODE")
+@click.option("--without", multiple=True, required=True, metavar="NODE", help="Plan as if this node were down.")
 @api_command
 def plan_command(api: Api, without: tuple[str, ...]) -> None:
-    """What would move, were these nodes down."""
+    """Show which tasks would move if these nodes were down."""
     answer = api.client.get("/v1/plan", without=",".join(without))
     api.show(answer, lambda: _print_plan(api, answer))
 
@@ -41,7 +41,7 @@ def _print_plan(api: Api, answer: dict[str, Any]) -> None:
 @click.argument("changes", nargs=-1, metavar="[NAME=VALUE]...")
 @api_command
 def settings_command(api: Api, changes: tuple[str, ...]) -> None:
-    """The cluster's settings; with NAME=VALUE, change them."""
+    """Show the cluster's settings, or change them with NAME=VALUE."""
     if not changes:
         settings = api.client.get("/v1/settings")
     else:
@@ -58,7 +58,7 @@ def settings_command(api: Api, changes: tuple[str, ...]) -> None:
 @click.command("kinds")
 @api_command
 def kinds_command(api: Api) -> None:
-    """The kinds of task, and which nodes run them."""
+    """List the kinds of task, the nodes that offer them, and their params."""
     answer = api.client.get("/v1/kinds")
     api.show(
         answer,
@@ -68,16 +68,16 @@ def kinds_command(api: Api) -> None:
                 (item["kind"], " ".join(item["members"]), " ".join((item["params"] or {}).get("properties", {})))
                 for item in answer["items"]
             ),
-            "no member offers a kind yet",
+            "no member offers a kind",
         ),
     )
 
 
 @click.command("status")
-@click.option("--watch", is_flag=True, help="Go on, once a second, until interrupted.")
+@click.option("--watch", is_flag=True, help="Refresh once a second until interrupted.")
 @api_command
 def status_command(api: Api, watch: bool) -> None:
-    """Who is there, who leads, and what runs."""
+    """Show the members, the leader, and the latest runs."""
     if not watch:
         cluster, runs = _status(api)
         api.show(cluster, lambda: api.console.print(_picture(cluster, runs)))
@@ -96,13 +96,6 @@ def _status(api: Api) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _picture(cluster: dict[str, Any], runs: list[dict[str, Any]]) -> Group:
-    head = Text.assemble(
-        ("Rota ", "bold"),
-        f"{cluster['id']}  leader {cluster['leader'] or '-'}  term {cluster['term']}  index {cluster['index']}  ",
-        ("quorum" if cluster["quorum"] else "NO QUORUM", "green" if cluster["quorum"] else "bold red"),
-    )
-    if cluster["waiting_for"]:
-        head = Text.assemble((f"{cluster['node']} is of no cluster yet: ", "bold red"), plain(cluster["waiting_for"]))
     members = Table("NODE", "STATUS", "SINCE", "LOAD", "RUNNING", box=None, pad_edge=False, header_style="bold")
     for member in cluster["members"]:
         colour = {"up": "green", "draining": "yellow"}.get(member["status"], "red")
@@ -118,7 +111,25 @@ def _picture(cluster: dict[str, Any], runs: list[dict[str, Any]]) -> Group:
     for run in runs:
         state = "frozen" if run.get("frozen_since") else run["state"]
         table.add_row(run["run_id"], state, run["node"] or "-", str(run["attempt"] or "-"), _progress(run))
-    return Group(head, "", members, "", table)
+    return Group(_headline(cluster), "", members, "", table)
+
+
+def _headline(cluster: dict[str, Any]) -> Text:
+    if cluster["waiting_for"]:
+        return Text.assemble(
+            (f"{cluster['node']} belongs to no cluster yet: ", "bold red"), plain(cluster["waiting_for"])
+        )
+    if not cluster["id"]:
+        lead = f"{cluster['leader']} leads" if cluster["leader"] else "no leader is elected yet"
+        return Text.assemble(
+            (f"{cluster['node']} belongs to no cluster yet: ", "bold yellow"),
+            f"it is being founded, or this node is joining ({lead}); this takes a few seconds",
+        )
+    return Text.assemble(
+        ("Rota ", "bold"),
+        f"{cluster['id']}  leader {cluster['leader'] or '-'}  term {cluster['term']}  index {cluster['index']}  ",
+        ("quorum" if cluster["quorum"] else "NO QUORUM", "green" if cluster["quorum"] else "bold red"),
+    )
 
 
 def _progress(run: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`rota ctx` as one of the commands: so that `rota --help` names it. What it does is in `ctx_call`."""
+"""`rota ctx` as a click command, so that `rota --help` lists it. `ctx_call` implements it."""
 
 import click
 
@@ -9,5 +9,5 @@ from node.cli.ctx_call import call
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def ctx_command(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Inside a command that Rota runs: its checkpoint, progress and result."""
+    """From inside a task of kind command: save a checkpoint, report progress, leave a result."""
     ctx.exit(call(words))

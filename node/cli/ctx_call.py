@@ -1,6 +1,6 @@
-"""`rota ctx`: what a program that a `command` task runs says to its own attempt. Quick to start: it imports little.
+"""`rota ctx`: a program that a `command` task runs talks to its own attempt. Imports little, to start quickly.
 
-It speaks to the socket that `tasks.command_ctx` serves. Exit codes: 0 done, 1 fenced or refused, 2 the call was wrong.
+It connects to the socket that `tasks.command_ctx` serves. Exit codes: 0 done, 1 fenced or refused, 2 wrong call.
 """
 
 import argparse
@@ -19,23 +19,23 @@ DONE, REFUSED, WRONG_CALL = range(3)
 
 
 class WrongCall(Exception):
-    """What was asked for cannot be meant. The message says what would be right."""
+    """The arguments are wrong. The message says what would be right."""
 
 
 class CtxRefused(Exception):
-    """The attempt is fenced or over, or what it was told is not taken. The message says which."""
+    """The attempt is fenced, has ended, or refused the request. The message says which."""
 
 
 def call(words: Sequence[str]) -> int:
-    """Do what the words say. The exit code."""
+    """Run `rota ctx` with these arguments; returns the exit code."""
     try:
-        given = _parser().parse_args(words)
+        given = ctx_parser().parse_args(words)
         sys.stdout.write(given.does(given))
     except WrongCall as error:
         return _say(str(error), WRONG_CALL)
     except CtxRefused as error:
         return _say(str(error), REFUSED)
-    except SystemExit as end:  # argparse has said why
+    except SystemExit as end:  # argparse has printed the reason
         return end.code if isinstance(end.code, int) else WRONG_CALL
     return DONE
 
@@ -45,34 +45,49 @@ def _say(sentence: str, code: int) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def ctx_parser() -> argparse.ArgumentParser:
+    """The parser of the arguments."""
     parser = argparse.ArgumentParser(
         prog="rota ctx",
-        description="What a program says to the run that it belongs to, from inside a task of kind command.",
-        epilog="Exit codes: 0 done, 1 fenced (another attempt runs) or refused, 2 the call was wrong.",
+        description="For programs that a task of kind command runs: save a checkpoint of the run, report "
+        "its progress, leave its result.",
+        epilog="Exit codes: 0 done, 1 fenced (another attempt has taken over) or refused, 2 wrong call.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(required=True, metavar="checkpoint | progress | result")
     checkpoint = commands.add_parser(
         "checkpoint",
-        help="commit the place to resume from",
-        description="Commit JSON as the place to resume from. Returns when a majority of the members has it.",
+        help="commit a checkpoint, from which the next attempt resumes",
+        description="Commit JSON as the run's checkpoint, from which the next attempt resumes. Returns when a majority "
+        "of the members has it. At most 64 KiB.",
     )
-    checkpoint.add_argument("file", metavar="FILE", nargs="?", help="a file that holds JSON; - for standard input")
-    checkpoint.add_argument("--show", action="store_true", help="print the last one instead; nothing if there is none")
+    checkpoint.add_argument("file", metavar="FILE", nargs="?", help="a file with JSON; - for standard input")
+    checkpoint.add_argument(
+        "--show",
+        action="store_true",
+        help="print the last committed checkpoint instead; prints nothing if there is none",
+    )
     checkpoint.set_defaults(does=_checkpoint)
-    progress = commands.add_parser("progress", help="say how far the work is")
-    progress.add_argument("done", metavar="DONE", type=_number)
-    progress.add_argument("total", metavar="TOTAL", type=_total, nargs="?", help="- where it is not known")
-    progress.add_argument("unit", metavar="UNIT", nargs="?", default="")
+    progress = commands.add_parser(
+        "progress",
+        help="report how much of the work is done",
+        description="Report how much of the work is done, for `rota status` and `rota run --wait`.",
+    )
+    progress.add_argument("done", metavar="DONE", type=_number, help="how much is done: a number")
+    progress.add_argument(
+        "total", metavar="TOTAL", type=_total, nargs="?", help="how much there is in all; - if it is not known"
+    )
+    progress.add_argument("unit", metavar="UNIT", nargs="?", default="", help="what is counted, such as rows or bytes")
     progress.set_defaults(does=_progress)
     result = commands.add_parser(
         "result",
-        help="leave figures as the run's result",
-        description="Leave figures as the run's result, beside those that are there. A value that is JSON is taken as "
-        "such, anything else as text.",
+        help="add values to the run's result",
+        description="Add values to the run's result; earlier ones are kept. A value that is valid JSON is stored as "
+        "JSON, any other as text.",
     )
-    result.add_argument("figures", metavar="FILE|-|NAME=VALUE", nargs="+")
+    result.add_argument(
+        "figures", metavar="FILE|-|NAME=VALUE", nargs="+", help="names and values, or one file with a JSON object"
+    )
     result.set_defaults(does=_result)
     return parser
 
@@ -93,7 +108,7 @@ def _total(text: str) -> float | None:
 
 def _checkpoint(given: argparse.Namespace) -> str:
     if given.show == (given.file is not None):
-        raise WrongCall("checkpoint takes a file that holds JSON (- for standard input), or --show")
+        raise WrongCall("checkpoint takes a file with JSON (- for standard input), or --show")
     if given.show:
         return str(_ask({"do": "show"})["value"])
     _ask({"do": "checkpoint", "value": _json_of(given.file)})
@@ -110,12 +125,12 @@ def _result(given: argparse.Namespace) -> str:
     if len(given.figures) == 1 and "=" not in given.figures[0]:
         figures = _json_of(given.figures[0])
         if not isinstance(figures, dict):
-            raise WrongCall("a result is a JSON object, with a name for each figure")
+            raise WrongCall("a result is a JSON object: a name for each value")
     else:
         for word in given.figures:
             name, equals, value = word.partition("=")
             if not name or not equals:
-                raise WrongCall(f"{word!r} is no figure: write NAME=VALUE, or one file that holds JSON")
+                raise WrongCall(f"{word!r}: write NAME=VALUE, or give one file with a JSON object")
             figures[name] = _value(value)
     _ask({"do": "result", "value": figures})
     return ""
@@ -137,28 +152,28 @@ def _json_of(file: str) -> Any:
     try:
         return json.loads(content, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise WrongCall(f"{where} holds no JSON: {error or 'it is nested too deep'}") from error
+        raise WrongCall(f"{where} is not JSON: {error or 'it is nested too deeply'}") from error
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON's")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _ask(request: dict[str, Any]) -> dict[str, Any]:
-    """The answer of the attempt. Raises `CtxRefused` and `WrongCall`."""
+    """Send a request to the attempt; returns its answer. Raises `CtxRefused` and `WrongCall`."""
     where = os.environ.get(SOCKET)
     if not where:
-        raise WrongCall(f"{SOCKET} is not set: this is for programs that a task of kind command runs")
+        raise WrongCall(f"{SOCKET} is not set: rota ctx works inside a task of kind command only")
     packed = json.dumps(request).encode()
     if len(packed) > REQUEST_BYTES_MAX:
-        raise CtxRefused(f"refused: {len(packed)} bytes of JSON; a checkpoint and a result have 64 KiB at most")
+        raise CtxRefused(f"refused: {len(packed)} bytes of JSON; a checkpoint or a result may have 64 KiB at most")
     try:
         with _connected(where) as end:
             end.sendall(packed)
             end.shutdown(socket.SHUT_WR)
             said = b"".join(iter(lambda: end.recv(65536), b""))
     except OSError as error:
-        why = "this user may not" if isinstance(error, PermissionError) else "it is over"
+        why = "this user may not connect to it" if isinstance(error, PermissionError) else "the attempt has ended"
         raise CtxRefused(f"cannot reach the attempt at {where} ({error.strerror}): {why}") from error
     if not said:
         raise CtxRefused("the attempt ended before it answered")
@@ -171,7 +186,10 @@ def _ask(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _connected(where: str) -> socket.socket:
-    """A connection to a socket whose path may be longer than a socket's may be. Raises `OSError`."""
+    """A connection to a socket by its folder's descriptor, since the path may exceed the 108 bytes of a socket address.
+
+    Raises `OSError`.
+    """
     folder = os.open(os.path.dirname(where) or ".", os.O_PATH | os.O_DIRECTORY)  # noqa: PTH120
     end = socket.socket(socket.AF_UNIX)
     try:

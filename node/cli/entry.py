@@ -1,4 +1,4 @@
-"""Where `rota` begins: `rota ctx`, which scripts call often, does without all that the other commands import."""
+"""The entry point of `rota`. `rota ctx`, which scripts call often, starts without the imports of other commands."""
 
 import sys
 

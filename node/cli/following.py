@@ -1,4 +1,4 @@
-"""Following a run's log from one attempt to the next, whichever nodes they are made on, and whichever are away."""
+"""Follows the log of a run from one attempt to the next, whatever nodes they run on and whichever are unreachable."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,17 +11,17 @@ from tasks.run import FINAL, HELD
 NO_LOG: Final = 404
 
 
-class Following:
-    """One run's log, followed until the run has ended.
+class LogFollower:
+    """Follows the log of one run until the run has ended.
 
-    `look` reads the run; `pieces` gives the log of an attempt as it is written, from its beginning. `write` is given
-    what is new of it. `head` is told the attempt whose log follows that of another; `say` is told what keeps the log
-    from being seen, once each time.
+    `read_run` reads the run; `pieces` yields the log of an attempt as it is written, from its beginning. `write` gets
+    what is new of it. `head` is called with an attempt before its log, except for the first; `say` is called once each
+    time when a log cannot be read.
     """
 
     def __init__(
         self,
-        look: Callable[[], dict[str, Any]],
+        read_run: Callable[[], dict[str, Any]],
         pieces: Callable[[int | None], Iterator[bytes]],
         write: Callable[[bytes], None],
         head: Callable[[dict[str, Any]], None],
@@ -29,7 +29,7 @@ class Following:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._look = look
+        self._read_run = read_run
         self._pieces = pieces
         self._write = write
         self._head = head
@@ -39,11 +39,13 @@ class Following:
         self._written = 0
 
     def follow(self) -> None:
-        """Until the run has ended and its last log is told. Raises the `ApiProblem` or `Unreachable` that lasts."""
-        run = self._look()
+        """Return when the run has ended and its last log is written. Raises the `ApiProblem` or
+        `Unreachable` that lasts.
+        """
+        run = self._read_run()
         last = run["attempts"][-1]["attempt"] - 1 if run["attempts"] else 0
         if run["state"] in FINAL and not run["attempts"]:
-            self._write(b"".join(self._pieces(None)))  # which says that there is none
+            self._write(b"".join(self._pieces(None)))  # the API answers with a problem: the run has no log
             return
         first = True
         while True:
@@ -53,33 +55,33 @@ class Following:
                     self._head(attempt)
                 first = False
                 last = attempt["attempt"]
-                run = self._show(attempt)
+                run = self._follow_attempt(attempt)
             if not new:
                 if run["state"] in FINAL:
                     return
                 self._sleep(PAUSE_S)
-                run = self._seen()
+                run = self._run_when_reachable()
 
-    def _show(self, attempt: dict[str, Any]) -> dict[str, Any]:
-        """Tell an attempt's log to its end, and return the run as it is then."""
-        number, told = attempt["attempt"], False
+    def _follow_attempt(self, attempt: dict[str, Any]) -> dict[str, Any]:
+        """Write the log of an attempt until the attempt has ended; returns the run as it is then."""
+        number, reported = attempt["attempt"], False
         self._written = 0
         while True:
-            broken = self._tell(number)
-            run = self._seen()
+            broken = self._write_new(number)
+            run = self._run_when_reachable()
             held = run["state"] in HELD and run["attempt"] == number
-            if not held and broken is not None and not told:
-                broken = self._tell(number)  # what it wrote last: now that the attempt is over, this ends
-            if broken is not None and not (told and held):
-                then = "trying again" if held else "what is left of it is not shown, and following goes on"
-                self._say(f"the log of attempt {number} on {attempt['node']} cannot be seen: {broken}; {then}")
-                told = True
+            if not held and broken is not None and not reported:
+                broken = self._write_new(number)  # what it wrote last: the attempt has ended, so this returns
+            if broken is not None and not (reported and held):
+                then = "retrying" if held else "the rest of it is skipped"
+                self._say(f"the log of attempt {number} on {attempt['node']} cannot be read: {broken}; {then}")
+                reported = True
             if not held:
                 return run
             self._sleep(PAUSE_S)
 
-    def _tell(self, number: int) -> ApiProblem | Unreachable | None:
-        """Write what has not been written of a log, until it ends. What it broke off with, if that may pass."""
+    def _write_new(self, number: int) -> ApiProblem | Unreachable | None:
+        """Write what is new of a log until the log ends. Returns the error that broke it off, if a retry may help."""
         at = 0
         try:
             for piece in self._pieces(number):
@@ -95,17 +97,17 @@ class Following:
             return problem
         return None
 
-    def _seen(self) -> dict[str, Any]:
-        """The run, once somebody answers."""
+    def _run_when_reachable(self) -> dict[str, Any]:
+        """The run, as soon as a member answers."""
         since_s: float | None = None
         while True:
             try:
-                return self._look()
+                return self._read_run()
             except (ApiProblem, Unreachable) as error:
                 if since_s is None:
                     since_s = self._clock()
                     if patience_s(error) > 0:
-                        self._say(f"{error}; asking again for {patience_s(error):.0f} s")
+                        self._say(f"{error}; retrying for {patience_s(error):.0f} s")
                 if self._clock() - since_s >= patience_s(error):
                     raise
             self._sleep(PAUSE_S)

@@ -1,6 +1,6 @@
-"""A cluster on this machine: one process a node, each with a folder, ports and a log file of its own.
+"""A cluster on this machine: one process for each node, with its own folder, ports and log file.
 
-`rota up`, the demo, the benchmarks and the tests start their nodes with this.
+Used by `rota up`, the demo, the benchmarks and the tests.
 """
 
 import json
@@ -21,18 +21,18 @@ _T = TypeVar("_T")
 
 
 class NotInTime(Exception):
-    """A condition that was waited for did not come about; says which, and what was seen last."""
+    """A condition did not become true in time. The message says which, and what was observed last."""
 
 
 PAUSE_MAX_S: Final = 0.25
-"""The longest pause between two questions. Each takes some milliseconds of a node that has enough to do."""
+"""Longest pause between two probes. A probe may cost a busy node some milliseconds."""
 
 
 def wait_for(what: str, probe: Callable[[], _T | None], deadline_s: float = 20, pause_s: float = 0.02) -> _T:
-    """Ask `probe` until it answers with something true, and return that. Raises `NotInTime`.
+    """Call `probe` until it returns a true value, and return that. Raises `NotInTime` after `deadline_s`.
 
-    A cluster that cannot be reached, or has no quorum, at the moment is a "not yet". From one question to the next it
-    takes `pause_s` at first, and a fiftieth of the time that was waited, if that is more.
+    `Unreachable` and `ApiProblem` count as "not yet". The pause between two probes is `pause_s`, or a fiftieth of the
+    time waited so far if that is more, and at most `PAUSE_MAX_S`.
     """
     begun, seen = time.monotonic(), "nothing"
     end = begun + deadline_s
@@ -49,12 +49,12 @@ def wait_for(what: str, probe: Callable[[], _T | None], deadline_s: float = 20, 
         time.sleep(max(pause_s, min(PAUSE_MAX_S, (now - begun) / 50)))
 
 
-def _closed_to_others(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _made_once(path: Path) -> None:
-    """A secret in the file `path`, which only this user can read, made anew unless it is there. Raises `OSError`."""
+def _ensure_secret(path: Path) -> None:
+    """Make sure that `path` holds a secret that only this user can read; an existing one is kept. Raises `OSError`."""
     if path.exists():
         path.chmod(0o600)
         return
@@ -66,12 +66,12 @@ def _made_once(path: Path) -> None:
 
 
 class LocalCluster:
-    """Nodes `node-1`, `node-2`, ... below a folder, which keeps their ports, secret and token for the next time.
+    """Nodes `node-1`, `node-2`, ... below a folder, which keeps their ports, secret and token for the next start.
 
-    `http_ports` names the HTTP ports; None leaves them to the kernel. `env` is added to every node's environment; a
-    token in it is the cluster's, else one is made, unless `open_to_all`: then whoever is on this machine may register
-    tasks. Each has a session of its own, unless `one_session`. `umask` is the one that nodes begin with, and give to
-    their work; None: this process's. Nothing runs until `start`.
+    `http_ports` are the HTTP ports; None: chosen by the kernel. `env` is added to every node's environment, `env_of` to
+    that of single nodes. A token in `env` is used; otherwise one is made, unless `open_to_all`: then no token is
+    required, and every process on this machine may register tasks. Each node has its own session, unless
+    `one_session`. `umask` is the umask of nodes and tasks; None: this process's. No node runs until `start`.
     """
 
     def __init__(
@@ -96,13 +96,14 @@ class LocalCluster:
         self._one_session = one_session
         self._umask = -1 if umask is None else umask
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._plan = self._kept(nodes, http_ports)
-        self._held = hold(port for ports in self._plan.values() for port in ports)
+        self._plan = self._load_or_make_plan(nodes, http_ports)
+        self._reserved = hold(port for ports in self._plan.values() for port in ports)
         self.token_file: Path | None = None
-        self.token = self._own_token(open_to_all)
+        self.token = self._find_or_make_token(open_to_all)
         self.client = Client([self.url(name) for name in self.names], self.token)
 
-    def _kept(self, nodes: int, http_ports: list[int] | None) -> dict[str, list[int]]:
+    def _load_or_make_plan(self, nodes: int, http_ports: list[int] | None) -> dict[str, list[int]]:
+        """The Raft and HTTP port of each node, from cluster.json if it exists. Raises `ValueError` and `OSError`."""
         path = self.folder / "cluster.json"
         if path.exists():
             plan: dict[str, list[int]] = json.loads(path.read_text())
@@ -118,11 +119,11 @@ class LocalCluster:
             http = http_ports or raft[nodes:]
             plan = {name: [raft[index], http[index]] for index, name in enumerate(self.names)}
         path.write_text(json.dumps(plan))
-        _made_once(self.folder / "secret")
+        _ensure_secret(self.folder / "secret")
         return plan
 
-    def _own_token(self, open_to_all: bool) -> str | None:
-        """The token for clients: the environment's, or the one that the folder keeps. Raises `OSError`."""
+    def _find_or_make_token(self, open_to_all: bool) -> str | None:
+        """The clients' token: from `env`, or from the folder, where it is made if needed. Raises `OSError`."""
         if token := self._env.get("ROTA_TOKEN"):
             return token
         if given := self._env.get("ROTA_TOKEN_FILE"):
@@ -131,7 +132,7 @@ class LocalCluster:
             return None
         else:
             self.token_file = self.folder / "token"
-            _made_once(self.token_file)
+            _ensure_secret(self.token_file)
         self._env["ROTA_TOKEN_FILE"] = str(self.token_file)
         return self.token_file.read_text().strip()
 
@@ -142,27 +143,27 @@ class LocalCluster:
 
     @property
     def members(self) -> str:
-        """The cluster as ROTA_MEMBERS names it."""
+        """The value of ROTA_MEMBERS."""
         return ",".join(f"{name}={self.host(name)}:{raft}:{http}" for name, (raft, http) in self._plan.items())
 
     def host(self, name: str) -> str:
-        """The address of a node; the tests' clusters of several network namespaces have others."""
+        """The address of a node. Overridden by test clusters in several network namespaces."""
         return HOST
 
     def url(self, name: str) -> str:
-        """Where a node's API is."""
+        """The address of a node's API."""
         return f"http://{self.host(name)}:{self._plan[name][1]}"
 
     def client_of(self, name: str, timeout_s: float = 15) -> Client:
-        """A client that speaks to one node only."""
+        """A client that calls one node only."""
         return Client([self.url(name)], self.token, timeout_s)
 
     def log_file(self, name: str) -> Path:
-        """What a node says on standard error."""
+        """The file with a node's output."""
         return self.folder / f"{name}.log"
 
     def environment(self, name: str) -> dict[str, str]:
-        """The environment that a node is started with."""
+        """The environment of a node's process."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("ROTA_")}
         return {
             **inherited,
@@ -176,13 +177,13 @@ class LocalCluster:
         }
 
     def command(self, name: str) -> list[str]:
-        """What a node is started with."""
+        """The command line of a node's process."""
         return [sys.executable, "-m", "node.cli.main", "node"]
 
     def start(self, *names: str) -> None:
-        """Start these nodes, or all, without waiting for them."""
+        """Start these nodes, or all; does not wait until they are ready."""
         for name in names or self.names:
-            with open(self.log_file(name), "ab", opener=_closed_to_others) as log:
+            with open(self.log_file(name), "ab", opener=_open_private) as log:
                 self._processes[name] = subprocess.Popen(
                     self.command(name),
                     env=self.environment(name),
@@ -198,32 +199,32 @@ class LocalCluster:
         return self._processes[name].pid
 
     def exit_code(self, name: str) -> int | None:
-        """How a node's process ended; None while it runs, or was not started."""
+        """The exit code of a node's process; None while it runs, or if it was not started."""
         process = self._processes.get(name)
         return None if process is None else process.poll()
 
     def running(self) -> list[str]:
-        """The nodes whose processes live."""
+        """The nodes whose processes run."""
         return [name for name, process in self._processes.items() if process.poll() is None]
 
     def kill(self, name: str) -> None:
-        """kill -9, and wait until it is dead."""
+        """kill -9 a node and wait for the end of its process."""
         self._processes[name].kill()
         self._processes[name].wait()
 
     def terminate(self, name: str) -> None:
-        """SIGTERM, and no waiting."""
+        """Send SIGTERM; does not wait."""
         self._processes[name].terminate()
 
     def kill_at_once(self, *names: str) -> None:
-        """kill -9 for all of these, before any is waited for."""
+        """kill -9 all of these nodes, then wait for the end of their processes."""
         for name in names:
             self._processes[name].kill()
         for name in names:
             self._processes[name].wait()
 
     def pause(self, name: str) -> None:
-        """SIGSTOP: the process stays, and answers nothing."""
+        """SIGSTOP: the process stays, but does not run."""
         self._processes[name].send_signal(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
@@ -231,7 +232,7 @@ class LocalCluster:
         self._processes[name].send_signal(signal.SIGCONT)
 
     def stop(self, *names: str, deadline_s: float = 15) -> None:
-        """Ask these nodes, or all, to stop in good order; kill what has not stopped in time."""
+        """Send SIGTERM to these nodes, or all, and wait; kill those that have not ended after `deadline_s`."""
         chosen = [self._processes[name] for name in names or self.running() if self._processes[name].poll() is None]
         for process in chosen:
             process.send_signal(signal.SIGCONT)
@@ -244,27 +245,31 @@ class LocalCluster:
                 process.kill()
                 process.wait()
 
-    def wait_until_ready(self, *names: str, deadline_s: float = 30, go_on: Callable[[], None] = lambda: None) -> None:
-        """Until each of these nodes, or all, has caught up, has a leader and holds a lease.
+    def wait_until_ready(self, *names: str, deadline_s: float = 30, check: Callable[[], None] = lambda: None) -> None:
+        """Wait until each of these nodes, or all, has caught up, has a leader and holds a lease.
 
-        `go_on` is called now and then: what it raises ends the wait.
+        `check` is called before each probe; an exception that it raises ends the wait. Raises `NotInTime`.
         """
         chosen = names or self.names
         for name in chosen:
-            wait_for(f"{name} is ready", lambda name=name: self._ready(name, chosen, go_on), deadline_s)  # type: ignore[misc]
+            wait_for(f"{name} is ready", lambda name=name: self._ready(name, chosen, check), deadline_s)  # type: ignore[misc]
 
-    def _ready(self, name: str, needed: Sequence[str], go_on: Callable[[], None]) -> bool:
-        go_on()
-        # Without the others it may have no majority, and would be waited for in vain.
+    def _ready(self, name: str, needed: Sequence[str], check: Callable[[], None]) -> bool:
+        check()
+        # Without the others there may be no quorum, and this node would never become ready.
         for one in needed:
             if (code := self.exit_code(one)) is not None:
                 last = self.log_file(one).read_text(errors="replace").strip().rpartition("\n")[2]
-                raise NotInTime(f"{one} has ended with exit code {code}: {last}")
+                raise NotInTime(f"{one} ended with exit code {code}: {last}")
         return bool(self.client_of(name, 5).call("GET", "/readyz"))
+
+    def release_ports(self) -> None:
+        """Stop reserving the nodes' ports. Called once no node is to be started again."""
+        self._reserved.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        self._held.close()
+        self.release_ports()

@@ -1,4 +1,4 @@
-"""The command `rota`: finds the group of a command and imports only that, so that each starts quickly."""
+"""The command `rota`: imports only the module of the command that is called, so that each starts quickly."""
 
 import importlib
 import sys
@@ -10,7 +10,16 @@ from node.cli.text import say
 from node.client import ApiProblem, Unreachable
 
 DONE, FAILED, WRONG_CALL, UNREACHABLE = range(4)
-"""Exit codes (DESIGN.md, section 10)."""
+ABORTED: Final = 130
+
+EXIT_CODES: Final = {
+    DONE: "done",
+    FAILED: "the API or the command refused, or the run that was waited for did not succeed",
+    WRONG_CALL: "wrong call: an unknown option, a file that cannot be read, a field or a token that the API rejects",
+    UNREACHABLE: "no node answered, or the cluster has no quorum: the same command may succeed later",
+    ABORTED: "interrupted with Ctrl-C",
+}
+"""What each exit code means, for `rota --help` and docs/reference/cli.md."""
 
 _MODULES: Final = {
     "node": "serve",
@@ -41,8 +50,8 @@ _MODULES: Final = {
 }
 
 
-class _Lazy(click.Group):
-    """A group whose commands are imported when they are asked for."""
+class _LazyGroup(click.Group):
+    """A group that imports the module of a command when that command is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_MODULES)
@@ -56,32 +65,34 @@ class _Lazy(click.Group):
         return command
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=f"Exit codes: {'; '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}.",
+)
 @click.version_option(package_name="rota", message="%(package)s %(version)s")
 def rota() -> None:
     """A small cluster of equal nodes that runs backups, ETL and Spark ingests.
 
-    ROTA_URL says where the cluster is (one address or several, separated by commas; http://127.0.0.1:8101 if
-    it is not set), ROTA_TOKEN or ROTA_TOKEN_FILE holds the token where one is asked for; that of `rota up`
-    is found without.
-
-    Exit codes: 0 done, 1 the thing failed, 2 the call was wrong, 3 no quorum or unreachable.
+    ROTA_URL is the address of the cluster's API, or several addresses, separated by commas (default
+    http://127.0.0.1:8101). ROTA_TOKEN is the token, or ROTA_TOKEN_FILE a file that holds it; the token of a cluster
+    that `rota up` runs on this machine is found without them.
     """
 
 
 def main() -> None:
-    """Run the command line, and turn what went wrong into a sentence and an exit code."""
+    """Run the command line; report an error as a sentence and an exit code."""
     try:
-        # Click returns the code of a command that asks to exit; commands themselves return nothing.
+        # click returns the exit code of a command that ended by ctx.exit(); other commands return None.
         code = rota.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else DONE)
     except click.Abort:
-        sys.exit(130)
+        sys.exit(ABORTED)
     except click.ClickException as error:
         error.show()
         sys.exit(WRONG_CALL if isinstance(error, click.UsageError) else FAILED)
     except Unreachable as error:
-        sys.exit(_say(str(error) + "\nIs the cluster running? ROTA_URL says where to look.", UNREACHABLE))
+        sys.exit(_say(str(error) + "\nIs the cluster running? ROTA_URL is the address that is asked.", UNREACHABLE))
     except ApiProblem as problem:
         sys.exit(_say(str(problem), exit_code_of(problem)))
     except BrokenPipeError:
@@ -90,7 +101,7 @@ def main() -> None:
 
 
 def exit_code_of(problem: ApiProblem) -> int:
-    """Which exit code an answer of the API stands for."""
+    """The exit code for a refusal by the API."""
     if problem.no_quorum:
         return UNREACHABLE
     return WRONG_CALL if problem.status in (400, 401, 413, 415, 422) else FAILED

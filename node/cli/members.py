@@ -1,10 +1,10 @@
-"""Members: who they are, and letting them in, rest and go."""
+"""Commands for members: list, add, drain and remove them."""
 
 import os
 
 import click
 
-from node.app.config import parse_members
+from node.app.setting_values import parse_members
 from node.cli.api import Api, ago, api_command, client_of, status_of
 from node.client import path
 from node.state.entries import Seed
@@ -13,7 +13,7 @@ from node.state.entries import Seed
 @click.command("members")
 @api_command
 def members_command(api: Api) -> None:
-    """The nodes of the cluster."""
+    """List the members: status, capacity, load, labels and kinds."""
     answer = api.client.get("/v1/members")
     api.show(
         answer,
@@ -40,31 +40,35 @@ def members_command(api: Api) -> None:
 
 @click.command("join")
 @click.argument("url")
-@click.option("--id", "name", envvar="ROTA_NODE", help="The new node's id; ROTA_NODE unless given.")
+@click.option("--id", "name", envvar="ROTA_NODE", help="The new node's id. Default: ROTA_NODE.")
 @click.option(
     "--at",
     metavar="HOST:RAFTPORT:HTTPPORT",
-    help="Where the new node will be; what ROTA_MEMBERS says of it unless given.",
+    help="The new node's host and ports. Default: its entry in ROTA_MEMBERS.",
 )
 @api_command
 def join_command(api: Api, url: str, name: str | None, at: str | None) -> None:
-    """Let a new node into the cluster at URL; then start the node with ROTA_JOIN=URL."""
-    seed = _newcomer(name, at)
+    """Add a new node to the cluster at URL. Start the node with ROTA_JOIN=URL afterwards."""
+    seed = _new_member(name, at)
     body = {"id": seed.id, "host": seed.host, "raft_port": seed.raft_port, "http_port": seed.http_port}
     answer = client_of(url).call("POST", "/v1/members", body=body).json
     api.show(answer, f"{seed.id} may join now: start it with ROTA_JOIN={url}")
 
 
-def _newcomer(name: str | None, at: str | None) -> Seed:
+def _new_member(name: str | None, at: str | None) -> Seed:
     if not name:
-        raise click.UsageError("which node? Say it with --id (and --at), or in ROTA_NODE (and ROTA_MEMBERS)")
+        raise click.UsageError(
+            "the new node's id is missing: give --id (and --at), or set ROTA_NODE (and ROTA_MEMBERS)"
+        )
     text = f"{name}={at}" if at else os.environ.get("ROTA_MEMBERS", "")
     try:
         found = next((seed for seed in parse_members(text) if seed.id == name), None)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if found is None:
-        raise click.UsageError(f"where will {name} be? Say it with --at HOST:RAFTPORT:HTTPPORT, or in ROTA_MEMBERS")
+        raise click.UsageError(
+            f"the address of {name} is missing: give --at HOST:RAFTPORT:HTTPPORT, or set ROTA_MEMBERS"
+        )
     return found
 
 
@@ -72,7 +76,7 @@ def _newcomer(name: str | None, at: str | None) -> Seed:
 @click.argument("node")
 @api_command
 def drain_command(api: Api, node: str) -> None:
-    """Give a node nothing new; what runs there ends there."""
+    """Give a node no new runs; runs that it has finish there."""
     api.show(api.client.call("POST", path("v1", "members", node, "drain")).json, f"{node} is draining")
 
 
@@ -80,7 +84,7 @@ def drain_command(api: Api, node: str) -> None:
 @click.argument("node")
 @api_command
 def undrain_command(api: Api, node: str) -> None:
-    """Give a node work again."""
+    """Give a drained node new runs again."""
     api.show(api.client.call("POST", path("v1", "members", node, "undrain")).json, f"{node} is up")
 
 
@@ -88,5 +92,5 @@ def undrain_command(api: Api, node: str) -> None:
 @click.argument("node")
 @api_command
 def remove_command(api: Api, node: str) -> None:
-    """Let a node go for good; the next to join takes its slot."""
+    """Remove a node from the cluster for good. The next node that joins takes its slot."""
     api.show(api.client.call("DELETE", path("v1", "members", node)).json, f"{node} is removed")

@@ -1,4 +1,4 @@
-"""Ports of this machine for nodes that are to be found at the same place again after they were down."""
+"""Reserves ports of this machine for nodes that must come back on the same port after a restart."""
 
 import socket
 import sys
@@ -10,18 +10,18 @@ HOST: Final = "127.0.0.1"
 
 
 def free_ports(count: int) -> list[int]:
-    """As many ports that nobody listens on, given by the kernel."""
+    """`count` unused ports, chosen by the kernel."""
     with ExitStack() as stack:
         return [_bind(stack, 0) for _ in range(count)]
 
 
 def hold(ports: Iterable[int]) -> ExitStack:
-    """Keep ports for whoever listens on them with SO_REUSEADDR, until the stack is closed, or gone.
+    """Reserve ports for listeners with SO_REUSEADDR until the stack is closed.
 
-    While a node is down, the kernel may otherwise give its port to any connection that is made on this machine, and the
-    node cannot come back. A socket that is bound and never listens prevents that, and does not stand in a listener's
-    way (Linux: `__inet_hash_connect` passes by a port that was bound by number). Elsewhere it would: nothing is held
-    there. A port that is taken already is left to the node, which says so better.
+    Without this, the kernel may give the port of a stopped node to an outgoing connection of another process, and the
+    node cannot restart. A socket that is bound but never listens prevents that and does not block a listener (Linux:
+    `__inet_hash_connect` skips ports that were bound explicitly). On other systems it would block: nothing is reserved
+    there. A port that is in use is skipped; the node reports that itself.
     """
     held = ExitStack()
     if sys.platform == "linux":
@@ -32,11 +32,11 @@ def hold(ports: Iterable[int]) -> ExitStack:
 
 
 def claim(ports: Iterable[int]) -> ExitStack:
-    """Claim ports against every other `claim` on this machine, until the stack is closed, or this process ends.
+    """Claim ports against every other `claim` on this machine until the stack is closed or this process ends.
 
-    A node listens only seconds after `rota up` has seen that its port is free, and until then a second `rota up` sees
-    the same. The claim is a socket in Linux's abstract namespace, which leaves no file behind. Raises `OSError` for the
-    first port that is claimed already or that somebody listens on; its `filename` is the port.
+    A node listens only seconds after `rota up` has found its port free; until then a second `rota up` would find it
+    free too. The claim is a socket in Linux's abstract namespace, which leaves no file. Raises `OSError` for the first
+    port that is claimed already or has a listener; its `filename` is the port.
     """
     with ExitStack() as claimed:
         for port in ports:

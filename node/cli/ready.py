@@ -1,7 +1,7 @@
-"""`python -m node.cli.ready`: whether the node in this container is ready, for Docker's health check.
+"""`python -m node.cli.ready`: checks whether the node in this container is ready, for Docker's health check.
 
-Asks GET /readyz on loopback, and prints why not: `docker inspect` shows it. Starts in a few hundredths of a second:
-nothing of ours is imported, since it runs every few seconds beside the node.
+Calls GET /readyz on loopback and prints why the node is not ready; `docker inspect` shows that. It runs every few
+seconds beside the node, so it imports only the standard library and starts in a few hundredths of a second.
 """
 
 import http.client
@@ -16,23 +16,23 @@ DEFAULT_PORT: Final = 8101
 
 
 def port(data: Path) -> int:
-    """The port of the node's API, as it noted it at its start (`node.app.data_dir`); 8101 before that."""
+    """The port of the node's API, from place.json in its data folder (`node.app.data_dir`); 8101 without that."""
     try:
-        noted = json.loads((data / "place.json").read_text())["holds"]
-        return int(json.loads(noted)["http_port"])
+        record = json.loads((data / "place.json").read_text())["holds"]
+        return int(json.loads(record)["http_port"])
     except (OSError, ValueError, KeyError, TypeError):
         return DEFAULT_PORT
 
 
 def ready(host: str, at: int) -> tuple[bool, str]:
-    """Whether a node is ready, and a sentence about it."""
+    """Whether the node is ready, and a sentence that says why not."""
     connection = http.client.HTTPConnection(host, at, timeout=TIMEOUT_S)
     try:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
         body = answer.read()
     except (OSError, http.client.HTTPException) as error:
-        return False, f"not ready: nothing answers on {host}:{at} ({error})"
+        return False, f"not ready: no answer from {host}:{at} ({error})"
     finally:
         connection.close()
     if answer.status == http.client.OK:
@@ -40,12 +40,12 @@ def ready(host: str, at: int) -> tuple[bool, str]:
     try:
         why = str(json.loads(body)["detail"])
     except (ValueError, KeyError, TypeError):
-        why = f"GET /readyz was answered with status {answer.status}"
+        why = f"GET /readyz returned status {answer.status}"
     return False, f"not ready: {why}"
 
 
 def main() -> int:
-    """The exit code: 0 if the node is ready, else 1."""
+    """Print whether the node is ready; returns the exit code, 0 if it is, else 1."""
     found, sentence = ready("127.0.0.1", port(Path(os.environ.get("ROTA_DATA") or ".")))
     print(sentence)
     return 0 if found else 1

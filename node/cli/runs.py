@@ -1,4 +1,4 @@
-"""Runs: start one, list them, read their logs, cancel them."""
+"""Commands for runs: start one, list them, read logs, cancel."""
 
 import codecs
 import json
@@ -12,24 +12,28 @@ import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from node.cli.api import Api, ago, api_command, progress_text
-from node.cli.following import Following
+from node.cli.following import LogFollower
 from node.cli.text import say
-from node.cli.watching import watch
+from node.cli.watching import wait_for_end
 from node.client import path
 
 WAITING_S: Final = 3.0
-"""From then on `rota run --wait` says, once, why a run waits: it may do so for ever."""
+"""After this time `rota run --wait` says once why a run waits: it may wait for ever."""
 
 
 @click.command("run")
 @click.argument("name")
-@click.option("--wait", is_flag=True, help="Until it has ended; exit with 1 if it has not succeeded.")
+@click.option("--wait", is_flag=True, help="Wait for the end of the run; exit with 1 if it did not succeed.")
 @click.option(
-    "--param", "params", multiple=True, metavar="NAME=VALUE", help="Instead of what the task says; VALUE is YAML."
+    "--param",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A param for this run only, instead of the task's; VALUE is YAML.",
 )
 @api_command
 def run_command(api: Api, name: str, wait: bool, params: tuple[str, ...]) -> None:
-    """Run a task now."""
+    """Run a task now; prints the id of the run."""
     given = _params(params)
     body = {"params": {**api.client.get(path("v1", "tasks", name))["params"], **given}} if given else {}
     answer = api.client.call(
@@ -39,7 +43,7 @@ def run_command(api: Api, name: str, wait: bool, params: tuple[str, ...]) -> Non
     if not wait:
         api.show(answer.json, run_id)
         return
-    run = _watched(api, run_id, answer.headers.get("Rota-Index", "0"))
+    run = _wait_and_show(api, run_id, answer.headers.get("Rota-Index", "0"))
     api.show(run, lambda: _print_end(api, run))
     sys.exit(0 if run["state"] == "succeeded" else 1)
 
@@ -51,12 +55,12 @@ def _print_end(api: Api, run: dict[str, Any]) -> None:
 
 
 def _remark(run: dict[str, Any]) -> str:
-    """Why the run failed, if it did, and whether its latest attempt's log lacks something.
+    """Why a run failed, if it did, and whether the log of its last attempt is truncated.
 
     >>> _remark({"error": None, "attempts": [{"log_truncated": True}]})
     'its log is truncated'
     """
-    # A node of an earlier build does not say.
+    # Older nodes do not send `log_truncated`.
     truncated = any(attempt.get("log_truncated") for attempt in run["attempts"][-1:])
     return "; ".join(filter(None, (run["error"], "its log is truncated" if truncated else "")))
 
@@ -78,15 +82,15 @@ def _why_it_waits(api: Api, task: str) -> str:
     return "; ".join(filter(None, (owner["waiting"], *(told["detail"] for told in owner["standing"]))))
 
 
-def _watched(api: Api, run_id: str, index: str) -> dict[str, Any]:
-    """Show how far a run is until it has ended. Whoever has not applied `index` does not know it yet."""
+def _wait_and_show(api: Api, run_id: str, index: str) -> dict[str, Any]:
+    """Show the progress of a run until it has ended; returns it. Only members that have applied `index` are read."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[far]}"), TimeElapsedColumn())
-    unseen = api.as_json or not api.console.is_terminal
+    hidden = api.as_json or not api.console.is_terminal
     silent_until_s: float | None = time.monotonic() + WAITING_S
-    with Progress(*columns, console=api.console, disable=unseen, transient=True) as progress:
+    with Progress(*columns, console=api.console, disable=hidden, transient=True) as progress:
         bar = progress.add_task(run_id, total=None, far="")
 
-        def look(majority: bool) -> dict[str, Any]:
+        def read(majority: bool) -> dict[str, Any]:
             nonlocal silent_until_s
             query = {"consistent": "true" if majority else None}
             run: dict[str, Any] = api.client.call(
@@ -107,17 +111,19 @@ def _watched(api: Api, run_id: str, index: str) -> dict[str, Any]:
                 click.echo(f"rota: {run_id} waits: {_why_it_waits(api, run['task'])}", err=True)
             return run
 
-        return watch(look, lambda why: say(f"rota: cannot see how {run_id} goes: {why}", err=True))
+        return wait_for_end(read, lambda why: say(f"rota: cannot read the state of {run_id}: {why}", err=True))
 
 
 @click.command("runs")
 @click.argument("name", required=False)
-@click.option("--state", help="Only those in this state.")
-@click.option("--node", help="Only those on this node.")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--state", help="Only runs in this state.")
+@click.option("--node", help="Only runs on this node.")
+@click.option(
+    "--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="How many runs to list at most."
+)
 @api_command
 def runs_command(api: Api, name: str | None, state: str | None, node: str | None, limit: int) -> None:
-    """The latest runs, of one task or of all."""
+    """List the latest runs, of one task or of all."""
     answer = api.client.get("/v1/runs", task=name, state=state, node=node, limit=limit)
     api.show(
         answer,
@@ -141,13 +147,13 @@ def runs_command(api: Api, name: str | None, state: str | None, node: str | None
 
 @click.command("log")
 @click.argument("run_id", metavar="RUN")
-@click.option("-f", "--follow", is_flag=True, help="As it is written, until the run has ended.")
-@click.option("--attempt", type=click.IntRange(1), help="Which try; the latest if it is not said.")
+@click.option("-f", "--follow", is_flag=True, help="Print the log as it is written, until the run has ended.")
+@click.option("--attempt", type=click.IntRange(1), help="The number of the attempt; the latest unless given.")
 @api_command
 def log_command(api: Api, run_id: str, follow: bool, attempt: int | None) -> None:
-    """A run's log, from whichever node has it; with -f of one attempt after the other, until the run has ended.
+    """Print the log of a run, from whichever node has it; with -f, of each attempt in turn until the run has ended.
 
-    The API answers with text: with --json that is one JSON string; with -f one for each piece, a line each.
+    With --json the log is printed as one JSON string; with --json -f, each piece is a JSON string on its own line.
     """
     if follow and attempt is None:
         _follow(api, run_id)
@@ -165,21 +171,21 @@ def log_command(api: Api, run_id: str, follow: bool, attempt: int | None) -> Non
 
 def _follow(api: Api, run_id: str) -> None:
     where = path("v1", "runs", run_id)
-    shown = _Shown(api.as_json)
+    printer = _LogPrinter(api.as_json)
 
-    def look() -> dict[str, Any]:
+    def read_run() -> dict[str, Any]:
         run: dict[str, Any] = api.client.get(where)
         return run
 
     def pieces(attempt: int | None) -> Iterator[bytes]:
         return api.client.stream(f"{where}/log", endless=True, attempt=attempt, follow="true")
 
-    Following(look, pieces, shown.write, shown.head, lambda why: say(f"rota: {why}", err=True)).follow()
-    shown.end()
+    LogFollower(read_run, pieces, printer.write, printer.head, lambda why: say(f"rota: {why}", err=True)).follow()
+    printer.end()
 
 
-class _Shown:
-    """What has been printed of a log that is followed."""
+class _LogPrinter:
+    """Prints a log that is followed, as it is or as JSON strings."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
@@ -196,13 +202,13 @@ class _Shown:
         sys.stdout.buffer.flush()
 
     def head(self, attempt: dict[str, Any]) -> None:
-        """Print the line between the log before and that of this attempt."""
+        """Print a line that separates the log of this attempt from the one before."""
         self.end()
         line = f"==> attempt {attempt['attempt']} on {attempt['node']} <=="
         click.echo(("\n" if self._in_line else "") + line, err=self._as_json)
 
     def end(self) -> None:
-        """Print what is left."""
+        """Print what is left of an incomplete character."""
         self._say(self._decoder.decode(b"", final=True))
 
     def _say(self, text: str) -> None:
@@ -211,7 +217,7 @@ class _Shown:
 
 
 def _texts(pieces: Iterable[bytes]) -> Iterator[str]:
-    """Pieces of UTF-8 as text, whole characters each; what is none is replaced.
+    """Pieces of UTF-8 as text, cut between characters; undecodable bytes are replaced.
 
     >>> list(_texts(["café".encode()[:4], "café".encode()[4:]]))
     ['caf', 'é']
@@ -227,6 +233,6 @@ def _texts(pieces: Iterable[bytes]) -> Iterator[str]:
 @click.argument("run_id", metavar="RUN")
 @api_command
 def cancel_command(api: Api, run_id: str) -> None:
-    """End a run."""
+    """Cancel a run: its worker is asked to stop, then killed."""
     answer = api.client.call("DELETE", path("v1", "runs", run_id)).json
-    api.show(answer, f"{run_id}: asked to end")
+    api.show(answer, f"{run_id}: cancellation requested")

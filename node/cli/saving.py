@@ -1,4 +1,4 @@
-"""The cluster's own state, from a cluster into a file and from a file into a cluster."""
+"""Saves a cluster's tasks and settings to a file, and loads them into a new cluster."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from node.state.saved import BadSave, Saved, read
 from node.storage import atomic
 
 PART_BYTES_MAX: Final = 500_000
-"""Of JSON, which is more than what becomes of it in the log: an entry may have a megabyte."""
+"""Size of the JSON of one part. As a log entry it is smaller, and an entry may have 1 MB."""
 
 PUT_S: Final = 30.0
 
@@ -18,11 +18,14 @@ WHERE: Final = "/v1/cluster/saved"
 
 
 class ForeignTasks(Exception):
-    """The cluster has tasks of its own. The message says which."""
+    """The cluster has tasks that are not from the file. The message names them."""
 
 
 def save(client: Client, file: Path) -> Saved:
-    """Write what the cluster has: whole and on the disk, or not at all. Raises `OSError`; `BadSave` if it broke off."""
+    """Write the cluster's tasks and settings to `file`, completely and synced, or not at all.
+
+    Raises `OSError`, and `BadSave` for an answer that is incomplete.
+    """
     partial = file.with_name(f"{file.name}.partial")
     try:
         with partial.open("wb") as out:
@@ -36,19 +39,19 @@ def save(client: Client, file: Path) -> Saved:
 
 
 def read_file(file: Path) -> Saved:
-    """What is in a file. Raises `OSError` and `BadSave`."""
+    """The content of a saved file. Raises `OSError` and `BadSave`."""
     with file.open("rb") as text:
         return read(text)
 
 
 def load(client: Client, saved: Saved) -> int:
-    """Put back what the cluster has not got yet: how many tasks. Raises `ForeignTasks` before anything is done."""
-    there = _there(client, saved)
-    missing = [row for row in saved.tasks if row["task"]["name"] not in there]
+    """Load the tasks that the cluster does not have yet; returns how many. Raises `ForeignTasks` before any change."""
+    present = _present(client, saved)
+    missing = [row for row in saved.tasks if row["task"]["name"] not in present]
     head = saved.head
-    beside = len(there)
+    beside = len(present)
     for part in _parts(missing):
-        # With the first part only: somebody may have changed them since.
+        # With the first part only: the settings may have been changed since.
         settings = {"settings": head["settings"]} if beside == 0 else {}
         counts = {"beside": beside, "token": head["token"], "orders": head["orders"]}
         client.call("POST", WHERE, body={**counts, **settings, "tasks": part}, timeout_s=PUT_S)
@@ -56,21 +59,21 @@ def load(client: Client, saved: Saved) -> int:
     return len(missing)
 
 
-def _there(client: Client, saved: Saved) -> set[str]:
-    """The tasks of the file that the cluster has already."""
+def _present(client: Client, saved: Saved) -> set[str]:
+    """The names of the tasks that the cluster has already. Raises `ForeignTasks` if one is not from the file."""
     try:
-        present = read(_lines(client.stream(WHERE, consistent="true"))).tasks
+        rows = read(_lines(client.stream(WHERE, consistent="true"))).tasks
     except BadSave as error:
-        raise ForeignTasks(f"what the cluster has cannot be read: {error}") from error
+        raise ForeignTasks(f"the cluster's tasks cannot be read: {error}") from error
     ours = {row["task"]["name"]: _identity(row) for row in saved.tasks}
-    foreign = [name for row in present if ours.get(name := row["task"]["name"]) != _identity(row)]
+    foreign = [name for row in rows if ours.get(name := row["task"]["name"]) != _identity(row)]
     if foreign:
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
         raise ForeignTasks(
-            f"the cluster has tasks that are not from this file: {', '.join(foreign[:3])}{more}. A file is loaded into "
-            "a new cluster, one that has no tasks"
+            f"the cluster has tasks that are not from this file: {', '.join(foreign[:3])}{more}. Load the file into a "
+            "new cluster, one without tasks"
         )
-    return {row["task"]["name"] for row in present}
+    return {row["task"]["name"] for row in rows}
 
 
 def _identity(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -78,7 +81,7 @@ def _identity(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _parts(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The tasks in order, each part short enough for one entry. There is always one: for the settings."""
+    """The tasks in order, in parts that fit into one entry. Yields at least one part, for the settings."""
     part: list[dict[str, Any]] = []
     size = 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""`rota node`: one node in the foreground, from its environment."""
+"""`rota node`: runs one node in the foreground, configured by its environment."""
 
 import gc
 import logging
@@ -13,20 +13,31 @@ _log = logging.getLogger("rota")
 
 
 @click.command("node")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
-    "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Log lines as text, or one JSON object on each line.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
+    default="INFO",
+    show_default=True,
+    help="The least level that is logged.",
 )
 def node_command(log_format: LogFormat, log_level: str) -> None:
-    """Run a node in the foreground, told by its environment (ROTA_NODE, ROTA_MEMBERS, ROTA_SECRET, ...).
+    """Run a node in the foreground, configured by ROTA_* variables (ROTA_NODE, ROTA_MEMBERS, ROTA_SECRET, ...).
 
-    It stops in good order on SIGTERM, SIGINT or SIGHUP: what runs is handed over. Under nohup it does not heed SIGHUP.
+    On SIGTERM, SIGINT or SIGHUP the node hands its runs over to other members and stops. Under nohup it ignores SIGHUP.
     """
-    # What is imported stays. To walk through it again and again took a sixth of a start; `node.app.daemon` does so
-    # once.
+    # Imported modules stay in memory: collecting during the imports took a sixth of the start time. `node.app.daemon`
+    # turns the collector on afterwards.
     gc.disable()
-    from node.app.config import BadConfig, load, unknown_settings
+    from node.app.config import BadConfig, load
     from node.app.daemon import CannotStart, serve
+    from node.app.settings import unknown_settings
 
     configure(log_format, log_level)
 
@@ -44,7 +55,7 @@ def node_command(log_format: LogFormat, log_level: str) -> None:
             say(logging.CRITICAL, problem)
         sys.exit(2)
     for name in unknown_settings(os.environ):
-        say(logging.WARNING, f"{name} is not a setting of a node's: a slip of the pen?")
+        say(logging.WARNING, f"{name} is not a setting and is ignored; is it misspelt?")
     try:
         sys.exit(serve(config))
     except CannotStart as error:

@@ -1,4 +1,4 @@
-"""Rows under headings, laid out so that nothing one may want to copy is broken at the terminal's edge. Pure."""
+"""Lays out a table for a terminal. No cell but the last is wrapped, so that ids can be copied. Pure."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -8,14 +8,14 @@ from rich.cells import cell_len
 
 GAP: Final = 2
 LAST_LEAST: Final = 24
-"""The last column is folded within its place while it has so much room; else it goes below its row."""
+"""Least width for wrapping the last column in place; if there is less, it is printed below its row."""
 INDENT: Final = " " * 4
 
 
 def lay_out(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
-    """The lines of a table. `width` is the terminal's; None: as wide as it gets, a line for each row.
+    """The lines of a table. `width` is the terminal's; None: no limit, one line for each row.
 
-    The last column is the one that may be long. Where even the others do not fit, each row becomes a list of its own.
+    Only the last column may be long. If the other columns do not fit, each row becomes a list of headings and cells.
 
     >>> list(lay_out(("A", "B"), [("1", "x y")], None))
     ['A  B', '1  x y']

@@ -1,8 +1,10 @@
-"""Tasks: register them, look at them, ask where they run, pause and delete them."""
+"""Commands for tasks: register, list and show them, ask where they run, pause and delete them."""
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, get_type_hints
 
 import click
@@ -10,19 +12,22 @@ import yaml
 
 from node.cli.api import Api, ago, api_command
 from node.cli.reading import documents
-from node.cli.text import input_text
-from node.client import path
+from node.cli.text import input_text, source_name
+from node.client import ApiProblem, path
 from node.http.responses import TaskView
 from tasks.spec import Spec
 
 LIST_BYTES_MAX: Final = 900_000
 DEFAULTS_BYTES: Final = 300
-"""A list that is longer is sent in parts: one body may have 1 MiB, and so may what it becomes when every default is
-written out, which adds as much to each task.
+"""A longer list is sent in parts: a body may have 1 MiB, and so may the list with all defaults filled in, which adds
+`DEFAULTS_BYTES` to each task.
 """
 
+_PLACE: Final = re.compile(r"^\[(\d+)\]")
+"""A place in the list of tasks that was sent, at the begin of a field's name."""
+
 STATE_FIELDS: Final = frozenset(get_type_hints(TaskView)) - frozenset(Spec.model_fields)
-"""What the API shows of a task besides its definition."""
+"""The fields that the API returns for a task besides its definition."""
 
 
 @click.command("apply")
@@ -32,34 +37,41 @@ STATE_FIELDS: Final = frozenset(get_type_hints(TaskView)) - frozenset(Spec.model
     required=True,
     multiple=True,
     metavar="FILE",
-    help="A YAML or JSON file with one task, a list of them, or several documents; - for standard input. "
-    "May be given several times: all files are checked and sent together.",
+    help="A YAML or JSON file with one task, a list of tasks, or several documents; - for standard input. With several "
+    "files, all are read before any is sent.",
 )
-@click.option("--dry-run", is_flag=True, help="Check it, and say what would change; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Check the tasks and print what would change; change nothing.")
 @api_command
 def apply_command(api: Api, files: tuple[str, ...], dry_run: bool) -> None:
-    """Register tasks, or change them."""
+    """Register tasks, or change registered ones."""
     specs: list[dict[str, Any]] = []
+    origins: list[str] = []
     for file in files:
         found = list(_specs(file))
         if not found:
-            raise click.UsageError(f"{file} holds no task")
+            raise click.UsageError(f"{source_name(file)} contains no task")
         specs += found
-    # As text: a name may be anything yet, a list too, and the API says what is wrong with it.
+        origins += _origins(file, found)
+    # As text: the API has not checked the names yet, and a name may even be a list.
     names = Counter(str(spec["name"]) for spec in specs if "name" in spec)
     if twice := sorted(name for name, count in names.items() if count > 1):
         where = "one file" if len(files) == 1 else "these files"
-        raise click.UsageError(f"{', '.join(files)}: registered more than once in {where}: {', '.join(twice)}")
+        raise click.UsageError(
+            f"{', '.join(map(source_name, files))}: defined more than once in {where}: {', '.join(twice)}"
+        )
     answers: list[Any] = []
     for part in _parts(specs):
         query = {"dry_run": "true"} if dry_run else None
-        answers += api.client.call("POST", "/v1/tasks", body=part, query=query).json["items"]
+        try:
+            answers += api.client.call("POST", "/v1/tasks", body=part, query=query).json["items"]
+        except ApiProblem as problem:
+            raise _located(problem, origins[len(answers) :]) from problem
     lines = [line for item in answers for line in _put_lines(item, dry_run)]
     api.show({"items": answers, "next": None}, "\n".join(lines))
 
 
 def _put_lines(item: dict[str, Any], dry_run: bool) -> Iterator[str]:
-    """What became of a task, or would: one line, and one for each field that differs and for each warning."""
+    """The lines about one applied task: what changed, each field that differs, each warning."""
     yield f"{item['name']}: {'would be ' if dry_run else ''}{item['change']} (version {item['version']})"
     for change in item["changes"]:
         yield f"  {change['field']}: {json.dumps(change['before'])} -> {json.dumps(change['after'])}"
@@ -68,17 +80,48 @@ def _put_lines(item: dict[str, Any], dry_run: bool) -> Iterator[str]:
 
 
 def _specs(file: str) -> Iterator[dict[str, Any]]:
-    for document in documents(file, input_text(file)):
+    for document in documents(source_name(file), input_text(file)):
         for spec in document if isinstance(document, list) else [document]:
             if spec is None:
                 continue
             if not isinstance(spec, dict):
-                raise click.UsageError(f"{file}: a task is a mapping with a name and a kind, not {spec!r}")
+                raise click.UsageError(f"{source_name(file)}: a task is a mapping with a name and a kind, not {spec!r}")
             yield definition(spec)
 
 
+def _origins(file: str, specs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where each task of a file comes from, for messages.
+
+    >>> _origins("a.yaml", [{"name": "x"}, {}]), _origins("-", [{}])
+    (["a.yaml: task 'x'", 'a.yaml: task number 2'], ['standard input'])
+    """
+    source = source_name(file)
+    if len(specs) == 1 and "name" not in specs[0]:
+        return [source]
+    return [
+        f"{source}: task {spec['name']!r}" if "name" in spec else f"{source}: task number {number}"
+        for number, spec in enumerate(specs, 1)
+    ]
+
+
+def _located(problem: ApiProblem, origins: Sequence[str]) -> ApiProblem:
+    """The problem with its fields named by file and task, where the API names them by their place in the list.
+
+    >>> _located(ApiProblem(422, "", "", "", (("[0].kind", "is missing"),)), ["a.yaml: task 'x'"]).errors
+    (("a.yaml: task 'x': kind", 'is missing'),)
+    """
+    errors = []
+    for field, message in problem.errors:
+        place = _PLACE.match(field)
+        if place is not None and int(place[1]) < len(origins):
+            rest = field[place.end() :].removeprefix(".")
+            field = ": ".join(filter(None, (origins[int(place[1])], rest)))  # noqa: PLW2901 - the same field, named
+        errors.append((field, message))
+    return replace(problem, errors=tuple(errors))
+
+
 def definition(task: dict[str, Any]) -> dict[str, Any]:
-    """A task without its state, if it is one as the API shows it; anything else as it is.
+    """A task as the API returns it, without its state; any other mapping unchanged.
 
     >>> definition({"name": "a", "kind": "command", "version": 3, "registered_at": "2026-11-22T10:00:00Z"})
     {'name': 'a', 'kind': 'command'}
@@ -91,7 +134,7 @@ def definition(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parts(specs: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Lists in order, each short enough for one body."""
+    """The tasks in order, in lists that fit into one body."""
     part: list[dict[str, Any]] = []
     size = 0
     for spec in specs:
@@ -106,11 +149,11 @@ def _parts(specs: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 @click.command("tasks")
-@click.option("--kind", help="Only those of this kind.")
-@click.option("--owner", help="Only those that this node owns.")
+@click.option("--kind", help="Only tasks of this kind.")
+@click.option("--owner", help="Only tasks that this node owns.")
 @api_command
 def tasks_command(api: Api, kind: str | None, owner: str | None) -> None:
-    """All tasks, with their owners."""
+    """List all tasks with their owners."""
     items = list(api.client.items("/v1/tasks", kind=kind, owner=owner))
     api.show(
         {"items": items, "next": None},
@@ -127,7 +170,7 @@ def tasks_command(api: Api, kind: str | None, owner: str | None) -> None:
                 )
                 for item in items
             ),
-            "no tasks are registered: rota apply -f FILE",
+            "no tasks are registered; register some with: rota apply -f FILE",
         ),
     )
 
@@ -136,7 +179,7 @@ def tasks_command(api: Api, kind: str | None, owner: str | None) -> None:
 @click.argument("name")
 @api_command
 def show_command(api: Api, name: str) -> None:
-    """A task's definition and state: as YAML that `rota apply` takes, the state in comments."""
+    """Show a task as YAML that `rota apply` accepts, with its state in comments."""
     task = api.client.get(path("v1", "tasks", name))
     api.show(task, lambda: click.echo(_as_yaml(task), nl=False))
 
@@ -154,10 +197,10 @@ def _yaml(value: Any) -> str:
 
 @click.command("where")
 @click.argument("name")
-@click.option("--without", multiple=True, metavar="NODE", help="Were this node down.")
+@click.option("--without", multiple=True, metavar="NODE", help="Answer as if this node were down.")
 @api_command
 def where_command(api: Api, name: str, without: tuple[str, ...]) -> None:
-    """Which node owns a task, and why; where it runs now."""
+    """Show which node owns a task and why, and where the task runs now."""
     answer = api.client.get(path("v1", "tasks", name, "owner"), without=",".join(without) or None)
     api.show(answer, lambda: _print_where(api, answer, without))
 
@@ -167,7 +210,7 @@ def _print_where(api: Api, answer: dict[str, Any], without: tuple[str, ...]) -> 
     api.fields(
         {
             "task": answer["task"],
-            f"owner{condition}": answer["owner"] or "nobody may run it",
+            f"owner{condition}": answer["owner"] or "no member may run it",
             "now": "; ".join(told["detail"] for told in answer["standing"]) or None,
             "runs on": ", ".join(f"{run['node']} ({run['run_id']})" for run in answer["running_on"]) or None,
             "then": " > ".join(answer["preference"]) or None,
@@ -183,7 +226,7 @@ def _print_where(api: Api, answer: dict[str, Any], without: tuple[str, ...]) -> 
 @click.argument("name")
 @api_command
 def pause_command(api: Api, name: str) -> None:
-    """Let nothing of a task fall due."""
+    """Pause a task: nothing of it falls due until it is resumed."""
     answer = api.client.call("POST", path("v1", "tasks", name, "pause")).json
     api.show(answer, f"{name} is paused")
 
@@ -192,7 +235,7 @@ def pause_command(api: Api, name: str) -> None:
 @click.argument("name")
 @api_command
 def resume_command(api: Api, name: str) -> None:
-    """Let a task fall due again; its schedule counts from now."""
+    """Resume a paused task; its schedule continues from now."""
     answer = api.client.call("POST", path("v1", "tasks", name, "resume")).json
     api.show(answer, f"{name} is resumed")
 

@@ -1,6 +1,6 @@
-"""Text that a caller gives in a file or on standard input, and text from the cluster that is shown.
+"""Reads text from files and standard input, and prints text that comes from the cluster.
 
-A file that is no text is a wrong call (exit code 2).
+A file that is not UTF-8 text is a wrong call (exit code 2).
 """
 
 import sys
@@ -12,12 +12,17 @@ from node.runtime.plain_text import plain
 
 
 def input_text(file: str) -> str:
-    """What is in a file, or comes on standard input if it is called `-`. Raises `click.UsageError`."""
-    return _decoded(sys.stdin.buffer.read(), file) if file == "-" else file_text(file, file)
+    """The text of a file, or of standard input if `file` is `-`. Raises `click.UsageError`."""
+    return _decoded(sys.stdin.buffer.read(), source_name(file)) if file == "-" else file_text(file, file)
+
+
+def source_name(file: str) -> str:
+    """What error messages call an input file: its name, or "standard input" for `-`."""
+    return "standard input" if file == "-" else file
 
 
 def file_text(file: str, what: str) -> str:
-    """What is in a file, of which `what` says where it is wrong. Raises `click.UsageError`."""
+    """The text of a file; error messages call it `what`. Raises `click.UsageError`."""
     try:
         return _decoded(Path(file).read_bytes(), what)
     except OSError as error:
@@ -25,7 +30,7 @@ def file_text(file: str, what: str) -> str:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print what the cluster told: what would steer a terminal is spelled out."""
+    """Print text from the cluster; control characters are escaped."""
     click.echo(plain(text), err=err)
 
 
@@ -34,5 +39,5 @@ def _decoded(content: bytes, what: str) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         raise click.UsageError(
-            f"{what} is no text in UTF-8 (from byte {error.start} on): save it as UTF-8, or name another file"
+            f"{what} is not UTF-8 text (first wrong byte: {error.start}): save it as UTF-8, or give another file"
         ) from error

@@ -1,8 +1,8 @@
-"""The token of a cluster that `rota up` runs: where it is kept, and how the command line finds it by itself.
+"""The token of a cluster that `rota up` runs: where it is stored, and how the command line finds it.
 
-`rota up` keeps it in `DIR/token`, and notes in this user's state folder which file that is, by each port of the API. A
-command that is told no token (ROTA_TOKEN, ROTA_TOKEN_FILE) looks there, and in `.rota` of the working folder, for the
-cluster on this machine that its ROTA_URL names; to another address no token goes.
+`rota up` stores the token in `DIR/token` and records the path of that file in this user's state folder, once for each
+port of the API. A command without ROTA_TOKEN and ROTA_TOKEN_FILE looks up the ports of ROTA_URL there, then in `.rota`
+of the working folder. It sends such a token to loopback addresses only.
 """
 
 import json
@@ -17,19 +17,19 @@ LOOPBACK: Final = ("127.0.0.1", "localhost")
 FOLDER: Final = Path(".rota")
 
 
-def found(urls: Sequence[str], environ: Mapping[str, str], folder: Path = FOLDER) -> Path | None:
-    """The file with the token of the cluster on this machine at all of `urls`; None if none is known, or several."""
+def find(urls: Sequence[str], environ: Mapping[str, str], folder: Path = FOLDER) -> Path | None:
+    """The token file of the cluster on this machine that serves all of `urls`; None if none or several are known."""
     ports = [_port(url) for url in urls]
     if not ports or None in ports:
         return None
-    for known in (_noted(environ, ports), _kept(folder, ports)):
+    for known in (_recorded(environ, ports), _in_folder(folder, ports)):
         if known is not None and known.is_file():
             return known
     return None
 
 
 def _port(url: str) -> int | None:
-    """The port of an address on this machine. None for one elsewhere."""
+    """The port of a loopback address; None for any other address."""
     try:
         parts = urlsplit(url)
         return (parts.port or 80) if parts.scheme == "http" and parts.hostname in LOOPBACK else None
@@ -37,20 +37,20 @@ def _port(url: str) -> int | None:
         return None
 
 
-def _noted(environ: Mapping[str, str], ports: Sequence[int | None]) -> Path | None:
-    notes = notes_folder(environ)
+def _recorded(environ: Mapping[str, str], ports: Sequence[int | None]) -> Path | None:
+    records = records_folder(environ)
     files: set[str | None] = set()
     for port in ports:
-        note = notes / str(port)
+        record = records / str(port)
         try:
-            files.add(note.read_text() if note.stat().st_uid == os.geteuid() else None)
+            files.add(record.read_text() if record.stat().st_uid == os.geteuid() else None)
         except (OSError, ValueError):
             files.add(None)
     [*only] = files
     return Path(only[0]) if len(only) == 1 and only[0] is not None else None
 
 
-def _kept(folder: Path, ports: Sequence[int | None]) -> Path | None:
+def _in_folder(folder: Path, ports: Sequence[int | None]) -> Path | None:
     try:
         if folder.stat().st_uid != os.geteuid():
             return None
@@ -61,14 +61,14 @@ def _kept(folder: Path, ports: Sequence[int | None]) -> Path | None:
     return folder / "token" if own.issuperset(ports) else None
 
 
-def notes_folder(environ: Mapping[str, str]) -> Path:
-    """Where `rota up` notes which token is whose: in this user's state folder (XDG_STATE_HOME)."""
+def records_folder(environ: Mapping[str, str]) -> Path:
+    """Where `rota up` records token files, by port: in this user's state folder (XDG_STATE_HOME)."""
     return Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "rota" / "up"
 
 
-def note(token: Path, ports: Iterable[int], environ: Mapping[str, str]) -> None:
-    """Note that the cluster on `ports` has the token in the file `token`. Raises `OSError`."""
-    folder = notes_folder(environ)
+def record(token: Path, ports: Iterable[int], environ: Mapping[str, str]) -> None:
+    """Record that the cluster on `ports` has the token in the file `token`. Raises `OSError`."""
+    folder = records_folder(environ)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for port in ports:
         aside = folder / f".{port}.{os.getpid()}"
@@ -77,9 +77,9 @@ def note(token: Path, ports: Iterable[int], environ: Mapping[str, str]) -> None:
 
 
 def forget(token: Path, ports: Iterable[int], environ: Mapping[str, str]) -> None:
-    """Remove what `note` noted, where it still stands."""
+    """Remove what `record` wrote, unless another cluster has overwritten it."""
     for port in ports:
-        noted = notes_folder(environ) / str(port)
+        recorded = records_folder(environ) / str(port)
         with suppress(OSError):
-            if noted.read_text() == str(token.absolute()):
-                noted.unlink()
+            if recorded.read_text() == str(token.absolute()):
+                recorded.unlink()

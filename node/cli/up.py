@@ -1,4 +1,4 @@
-"""`rota up`: a cluster on this machine, in the foreground, one process a node."""
+"""`rota up`: runs a cluster on this machine in the foreground, one process for each node."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ from typing import IO
 
 import click
 
-from node.app.config import unknown_settings
+from node.app.settings import unknown_settings
 from node.cli import tokens
 from node.cli.local import LocalCluster, NotInTime
 from node.cli.ports import claim
@@ -19,23 +19,30 @@ from node.cli.up_settings import NotForUp, handed_on
 
 
 @click.command("up")
-@click.option("--nodes", default=3, show_default=True, type=click.IntRange(1, 9))
-@click.option("--dir", "folder", default=".rota", show_default=True, type=click.Path(path_type=Path, file_okay=False))
+@click.option("--nodes", default=3, show_default=True, type=click.IntRange(1, 9), help="How many nodes.")
+@click.option(
+    "--dir",
+    "folder",
+    default=".rota",
+    show_default=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder for the nodes' data, their logs, the secret and the token.",
+)
 @click.option(
     "--port",
     default=8101,
     show_default=True,
     type=click.IntRange(1, 65_000),
-    help="Of the first node's API; the others' follow.",
+    help="The port of the first node's API; the others use the ports after it.",
 )
 def up_command(nodes: int, folder: Path, port: int) -> None:
     """Run a cluster on this machine until interrupted.
 
-    A node that dies is left dead until `rota up` is stopped and started again; the folder keeps what it knew.
-    Tasks of kind `command` are allowed, unless ROTA_ALLOW_COMMAND=0. Clients need the token in DIR/token, which this
-    command line finds by itself; ROTA_TOKEN sets another. Other ROTA_* settings are handed on to every node.
+    Data is kept in the folder: the same command starts the same cluster again. A node that dies is not restarted.
+    Tasks of kind `command` are allowed unless ROTA_ALLOW_COMMAND=0. Clients need the token in DIR/token, which this
+    command line finds by itself; ROTA_TOKEN sets another. Other ROTA_* variables are handed to every node.
     """
-    # Before anything is made. The nodes begin with the user's own, which is that of their work.
+    # Set before any file is created. The nodes start with the caller's umask, and so do tasks.
     umask = os.umask(0o077)
     ports = list(range(port, port + nodes))
     try:
@@ -43,17 +50,19 @@ def up_command(nodes: int, folder: Path, port: int) -> None:
     except NotForUp as error:
         raise click.UsageError(str(error)) from error
     for name in unknown_settings(settings):
-        click.echo(f"rota: {name} is not a setting of a node's: a slip of the pen?", err=True)
+        click.echo(f"rota: {name} is not a setting and is ignored; is it misspelt?", err=True)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid != os.geteuid():
-            raise click.ClickException(f"{folder} is another user's, who could change what runs there: choose another")
+            raise click.ClickException(
+                f"{folder} belongs to another user, who could change what runs there: choose another folder"
+            )
         lock = (folder / "lock").open("w")
     except OSError as error:
         raise click.ClickException(f"cannot use {folder}: {error.strerror}") from error
     with lock:
-        _hold(lock, folder)
-        _refuse_left_over(folder)
+        _lock(lock, folder)
+        _refuse_leftover_nodes(folder)
         with _claimed(ports):
             try:
                 cluster = LocalCluster(folder, nodes, ports, env=settings, umask=umask)
@@ -64,75 +73,79 @@ def up_command(nodes: int, folder: Path, port: int) -> None:
             _run(cluster)
 
 
-def _hold(lock: IO[str], folder: Path) -> None:
+def _lock(lock: IO[str], folder: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise click.ClickException(
-            f"a cluster runs already on {folder}: stop that one, or choose another folder with --dir"
+            f"a cluster runs already on {folder}: stop it, or choose another folder with --dir"
         ) from error
 
 
 class _Interrupted(Exception):
-    """It is time to stop."""
+    """A signal has asked this process to stop."""
 
 
 def _run(cluster: LocalCluster) -> None:
     stop = threading.Event()
     asked: list[str] = []
 
-    def note(number: int, _: object) -> None:
+    def request_stop(number: int, _: object) -> None:
         asked.append(signal.Signals(number).name)
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # The nodes have sessions of their own: no terminal's end reaches them but through here. Whoever said nohup
-        # wants it to reach nobody.
+        # The nodes have their own sessions, so that a terminal's SIGHUP reaches only this process. Under nohup,
+        # SIGHUP stays ignored.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            # Noted only: what is raised in a handler is lost where it comes at a bad moment.
-            signal.signal(number, note)
+            # The handler only sets a flag: an exception raised in a handler may be lost, depending on the moment.
+            signal.signal(number, request_stop)
 
-    def go_on() -> None:
+    def check_stop() -> None:
         if stop.is_set():
             raise _Interrupted
 
-    with cluster, _noted(cluster):
+    with cluster, _token_recorded(cluster):
         cluster.start()
         try:
             click.echo(
                 f"starting {len(cluster.names)} nodes in {cluster.folder}; their logs are {cluster.folder}/*.log"
             )
-            cluster.wait_until_ready(go_on=go_on)
+            cluster.wait_until_ready(check=check_stop)
             _greet(cluster)
             _watch(cluster, stop)
             if not stop.is_set():
-                raise click.ClickException(f"no node is left alive. Their logs are {cluster.folder}/*.log")
+                raise click.ClickException(f"all nodes have died; their logs are {cluster.folder}/*.log")
         except NotInTime as error:
             raise click.ClickException(f"{error}\nThe nodes' logs are {cluster.folder}/*.log") from error
         except _Interrupted:
             pass
-        with suppress(OSError):  # of a terminal that is gone
+        with suppress(OSError):  # the terminal may be closed
             click.echo(f"stopping on {asked[0]}")
 
 
 @contextmanager
-def _noted(cluster: LocalCluster) -> Iterator[None]:
-    """While the block lasts, this user's command line finds the cluster's token from any folder."""
+def _token_recorded(cluster: LocalCluster) -> Iterator[None]:
+    """Within the block, this user's command line finds the cluster's token from any folder."""
     if cluster.token_file is None:
         yield
         return
     try:
-        tokens.note(cluster.token_file, cluster.http_ports, os.environ)
+        tokens.record(cluster.token_file, cluster.http_ports, os.environ)
     except OSError as error:
-        click.echo(f"rota: {error.filename or 'the state folder'}: {error.strerror}, so set ROTA_TOKEN_FILE", err=True)
+        click.echo(
+            f"rota: {error.filename or 'the state folder'}: {error.strerror}; commands in other folders need "
+            "ROTA_TOKEN_FILE",
+            err=True,
+        )
     try:
         yield
     finally:
         tokens.forget(cluster.token_file, cluster.http_ports, os.environ)
 
 
-def _refuse_left_over(folder: Path) -> None:
-    """Nodes outlive a `rota up` that was killed with SIGKILL, and keep their folders and ports."""
+def _refuse_leftover_nodes(folder: Path) -> None:
+    """Refuse to start while nodes of a `rota up` that was killed with SIGKILL still hold their folders and ports."""
     left = {path.parent.name: holder for path in sorted(folder.glob("node-*/lock")) if (holder := _holder(path))}
     if left:
         nodes = ", ".join(f"{name} (process {holder})" for name, holder in left.items())
@@ -143,7 +156,7 @@ def _refuse_left_over(folder: Path) -> None:
 
 
 def _holder(path: Path) -> str | None:
-    """The id of the process that holds a node's data folder by its lock file; None if none does."""
+    """The id of the process that holds the lock file of a node's data folder; None if none does."""
     try:
         with path.open() as lock:
             try:
@@ -160,7 +173,7 @@ def _claimed(ports: list[int]) -> ExitStack:
         return claim(ports)
     except OSError as error:
         raise click.ClickException(
-            f"port {error.filename} is taken ({error.strerror}): choose others with --port"
+            f"port {error.filename} is taken ({error.strerror}): choose other ports with --port"
         ) from error
 
 
@@ -170,15 +183,17 @@ def _greet(cluster: LocalCluster) -> None:
     first = cluster.url(cluster.names[0])
     click.echo(f"\nready. In another terminal:  export ROTA_URL={first}; rota status   (or open {first}/docs)")
     if cluster.token_file is None:
-        click.echo("ROTA_TOKEN is the token, there too")
+        click.echo("the token is the value of ROTA_TOKEN; set it there too")
     else:
-        click.echo(f"the token is in {cluster.token_file}; rota finds it, and a browser asks for it as the password")
+        click.echo(
+            f"the token is in {cluster.token_file}; rota finds it by itself, a browser asks for it as the password"
+        )
 
 
 def _watch(cluster: LocalCluster, stop: threading.Event) -> None:
-    """Say which nodes die, until it is time to stop or none is left."""
+    """Report nodes that die, until `stop` is set or all are dead."""
     alive = set(cluster.running())
     while alive and not stop.wait(0.5):
         for name in sorted(alive - set(cluster.running())):
-            click.echo(f"{name} has died (exit code {cluster.exit_code(name)}); it is left dead")
+            click.echo(f"{name} has died (exit code {cluster.exit_code(name)}) and is not restarted")
         alive &= set(cluster.running())

@@ -182,7 +182,7 @@ def test_a_script_goes_on_from_its_checkpoint_on_another_node(cluster: Cluster, 
         told = follows.out()
     first, _, second = told.partition(f"==> attempt 2 on {run['node']} <==\n")
     assert first.startswith("".join(f"compressed {logs}/{number}.log\n" for number in range(3)))
-    assert "rota: the log of attempt 1 on node-2 cannot be seen" in first
+    assert "rota: the log of attempt 1 on node-2 cannot be read" in first
     assert second == f"compressed {logs}/3.log\n"
     lost = f"compress: attempt 1 on node-2 was lost: node-2 was lost; taken over at once (run {run_id})"
     tellers = wait_for("it is in the log", lambda: [one for one in cluster.names if lost in cluster.said(one)])

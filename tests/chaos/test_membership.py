@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from node.app.config import parse_members
+from node.app.setting_values import parse_members
 from node.cli.local import wait_for
 from node.client import ApiProblem, path
 from testkit.cluster import Cluster

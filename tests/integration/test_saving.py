@@ -24,7 +24,7 @@ def test_a_new_cluster_takes_over_what_another_was_asked(tmp_path: Path) -> None
         rota = Rota(old.url("node-2"))
         told = rota("cluster", "save", str(file))
         assert (told.code, f"{len(tasks)} tasks" in told.out) == (0, True), told
-        assert "1 runs that were under way" in told.out
+        assert "1 runs that were active then" in told.out
         assert not list(tmp_path.glob("*.partial"))
         for name in old.names[1:]:
             old.kill(name)

@@ -1,6 +1,6 @@
-"""docker-compose.yml, without an engine: what every service is to have, and what is done with secrets of before.
+"""docker-compose.yml without a Docker engine: rights and mounts of each service, and the move of old secrets.
 
-`make compose-test` runs it for real.
+`make compose-test` runs it on an engine.
 """
 
 import os
@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from node.app.config import parse_members, unknown_settings
+from node.app.setting_values import parse_members
+from node.app.settings import unknown_settings
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -62,8 +63,8 @@ def test_the_list_of_five_is_that_of_three_with_two_more() -> None:
     assert [seed.id for seed in five] == NODES
 
 
-def test_secrets_of_before_are_moved_and_those_that_are_there_are_kept(tmp_path: Path) -> None:
-    """A running cluster must not get another secret."""
+def test_secrets_of_earlier_versions_are_moved_and_existing_ones_kept(tmp_path: Path) -> None:
+    """A running cluster must keep its secret."""
     programs, secrets = tmp_path / "bin", tmp_path / "secrets"
     programs.mkdir()
     for name, script in (("chown", ":"), ("install", "shift 7; mkdir -p node tasks"), ("python3", "echo made")):

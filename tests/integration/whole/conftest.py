@@ -1,4 +1,4 @@
-"""One cluster for the tests that do it no harm."""
+"""A cluster that is shared by the tests that leave it as it was."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ TOKEN = "a-token-of-the-clients"
 
 @pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes that ask for a token; the last one may not run commands."""
+    """Three nodes that require a token; the third does not run commands."""
     folder: Path = tmp_path_factory.mktemp("cluster")
     env_of = {
         "node-1": {"ROTA_LABELS": "zone=a,disk=ssd"},

@@ -1,4 +1,4 @@
-"""The contract of section 9, as a stranger meets it: three real nodes, any of them asked for anything."""
+"""The HTTP API as a client uses it: three real nodes, each asked for everything."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ NODES = ("node-1", "node-2", "node-3")
 
 @pytest.mark.parametrize("node", NODES)
 def test_any_member_answers_anything(cluster: Cluster, node: str) -> None:
-    """Every path of the contract that is read; `ask` holds each answer against /openapi.json."""
+    """All paths for reading; `ask` validates each answer against /openapi.json."""
     name = f"read-{node}"
     task = cluster.register(name, node=node, params={"says": "a line for the log", "steps": 1})
     run_id = cluster.run(name, node)
@@ -129,7 +129,7 @@ def test_a_list_is_registered_whole_or_not_at_all(cluster: Cluster) -> None:
     assert [item["change"] for item in again.json["items"]] == ["changed"] + ["unchanged"] * 4
 
 
-def test_a_bad_spec_is_told_field_by_field_and_changes_nothing(cluster: Cluster) -> None:
+def test_a_wrong_spec_is_reported_field_by_field_and_changes_nothing(cluster: Cluster) -> None:
     spec = {
         "kind": "command",
         "params": {"argv": "ls", "shell": True},
@@ -156,7 +156,7 @@ def test_a_bad_spec_is_told_field_by_field_and_changes_nothing(cluster: Cluster)
     assert cluster.ask("GET", "/v1/tasks/bad").status == 404
 
 
-def test_what_is_no_json_too_large_or_from_elsewhere_is_refused(cluster: Cluster) -> None:
+def test_bodies_that_are_not_json_too_large_or_cross_site_are_refused(cluster: Cluster) -> None:
     before = cluster.get("/v1/cluster")["index"]
     large = cluster.ask("PUT", "/v1/tasks/large", data=b'{"kind": "probe", "x": "' + b"x" * 10_000_000 + b'"}')
     assert (large.status, large.problem) == (413, "too-large")
@@ -182,7 +182,7 @@ def test_what_is_no_json_too_large_or_from_elsewhere_is_refused(cluster: Cluster
 
 
 @pytest.mark.parametrize("shown", ["", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"])
-def test_nobody_without_the_token_learns_or_changes_anything(cluster: Cluster, shown: str) -> None:
+def test_without_the_token_nothing_is_answered_or_changed(cluster: Cluster, shown: str) -> None:
     for method, path in (("GET", "/v1/cluster"), ("PUT", "/v1/tasks/a"), ("GET", "/metrics"), ("POST", "/v1/tasks")):
         reply = cluster.ask(method, path, "node-2", json={"kind": "probe"}, headers={"Authorization": shown})
         assert (reply.status, reply.problem) == (401, "unauthorized")
@@ -253,7 +253,7 @@ def test_members_come_and_go_with_a_reason_for_each_refusal(cluster: Cluster) ->
     assert len(cluster.get("/v1/members")["items"]) == 3
 
 
-def test_where_nobody_may_run_commands_it_is_said_how_that_is_changed(tmp_path: Path) -> None:
+def test_where_no_member_runs_commands_the_error_says_how_to_allow_them(tmp_path: Path) -> None:
     with Cluster(tmp_path, 1, env={"ROTA_ALLOW_COMMAND": "0"}) as alone:
         alone.start()
         alone.wait_until_whole()

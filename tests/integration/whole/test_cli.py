@@ -1,4 +1,4 @@
-"""The command line (DESIGN.md, section 10) as a process: what it prints, and its exit codes 0, 1, 2 and 3."""
+"""The command line as a process: what it prints, and its exit codes 0, 1, 2 and 3."""
 
 import json
 import os
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def rota(cluster: Cluster) -> Rota:
-    """Told of all three, the first of them an address at which nobody is."""
+    """The command with four addresses: one without a listener, then the three nodes."""
     [nobody] = free_ports(1)
     return Rota(f"http://127.0.0.1:{nobody}," + ",".join(cluster.url(name) for name in cluster.names), TOKEN)
 
@@ -87,7 +87,7 @@ def test_what_show_prints_can_be_changed_and_applied(rota: Rota, tmp_path: Path)
     assert tried[3].startswith("  warning: pin: node-9 is not a member")
 
 
-def test_backups_that_are_on_another_machine_are_not_told_to_be_none(rota: Rota, tmp_path: Path) -> None:
+def test_backups_on_another_machine_are_not_reported_as_missing(rota: Rota, tmp_path: Path) -> None:
     source, made = tmp_path / "source", tmp_path / "made"
     source.mkdir()
     spec = {
@@ -166,32 +166,32 @@ def test_the_cluster_is_looked_at_and_changed(rota: Rota, cluster: Cluster) -> N
         (["run", "nobody", "--param", "day=!!binary aGk="], 2, "--param day cannot be read as YAML"),
         (["apply", "-f", "/nowhere/tasks.yaml"], 2, "No such file"),
         (["run"], 2, "Missing argument"),
-        (["join", "http://127.0.0.1:1", "--id", "new"], 2, "where will new be? Say it with --at"),
+        (["join", "http://127.0.0.1:1", "--id", "new"], 2, "the address of new is missing: give --at"),
         (["join", "127.0.0.1:8101", "--id", "new", "--at", "h:1:2"], 2, "write http://host:port"),
         (["conquer"], 2, "No such command"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
-def test_a_wrong_call_is_told_from_a_thing_that_failed(rota: Rota, words: list[str], code: int, said: str) -> None:
+def test_wrong_calls_and_failures_have_different_exit_codes(rota: Rota, words: list[str], code: int, said: str) -> None:
     ended = rota(*words)
     assert (ended.code, ended.out) == (code, "")
     assert said in ended.err
 
 
-def test_a_file_that_is_not_right_changes_nothing_and_says_where(rota: Rota, cluster: Cluster) -> None:
+def test_a_wrong_file_changes_nothing_and_its_error_says_where(rota: Rota, cluster: Cluster) -> None:
     wrong = "- {name: right, kind: probe}\n- {name: wrong, kind: probe, weight: 0, params: {steps: many}}\n"
     ended = rota("apply", "-f", "-", stdin=wrong)
     assert (ended.code, ended.out) == (2, "")
-    assert "[1].weight" in ended.err
+    assert "standard input: task 'wrong': weight" in ended.err
     assert cluster.ask("GET", "/v1/tasks/right").status == 404
     assert rota("apply", "-f", "-", stdin="a: [").code == 2
     nothing = rota("apply", "-f", "-", stdin="# nothing\n")
-    assert (nothing.code, "- holds no task" in nothing.err) == (2, True)
+    assert (nothing.code, "standard input contains no task" in nothing.err) == (2, True)
     twice = rota("apply", "-f", "-", stdin="- {name: a, kind: probe}\n- {name: a, kind: probe}\n")
     assert (twice.code, "more than once" in twice.err) == (2, True)
 
 
-def test_nobody_there_and_a_wrong_token_are_told_apart(rota: Rota) -> None:
+def test_an_unreachable_cluster_and_a_wrong_token_have_different_exit_codes(rota: Rota) -> None:
     [nobody] = free_ports(1)
     away = Rota(f"http://127.0.0.1:{nobody}", TOKEN)("members")
     assert (away.code, "no member answered" in away.err) == (3, True)
@@ -203,7 +203,7 @@ def test_nobody_there_and_a_wrong_token_are_told_apart(rota: Rota) -> None:
         assert (refused.code, "ROTA_TOKEN" in refused.err) == (2, True)
 
 
-def test_a_node_whose_secret_is_no_text_says_what_to_do(tmp_path: Path) -> None:
+def test_a_node_whose_secret_is_not_text_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(bytes(range(128, 160)))
     env = {
         "ROTA_NODE": "a",
@@ -216,7 +216,7 @@ def test_a_node_whose_secret_is_no_text_says_what_to_do(tmp_path: Path) -> None:
 
 
 def ports_in_a_row(count: int) -> int:
-    """The first of so many ports that nobody listens on."""
+    """The first of `count` consecutive ports without a listener."""
     for first in free_ports(20):
         with ExitStack() as stack:
             try:
@@ -252,15 +252,15 @@ def test_up_runs_a_cluster_until_it_is_interrupted(tmp_path: Path) -> None:
     assert (other.code, "holds a cluster of 2 nodes" in other.err) == (2, True)
     shutil.copy(tmp_path / "r" / "node-1" / "node.json", tmp_path / "r" / "node-2" / "node.json")
     dead = rota(*words)
-    assert (dead.code, "node-2 has ended with exit code 1" in dead.err, "belongs to node 'node-1'" in dead.err) == (
+    assert (dead.code, "node-2 ended with exit code 1" in dead.err, "belongs to node 'node-1'" in dead.err) == (
         1,
         True,
         True,
     )
 
 
-def test_up_lets_nobody_else_in_and_its_command_line_needs_not_be_told(tmp_path: Path) -> None:
-    """Another user of the machine registered a command with a cluster of root's, and read its files."""
+def test_up_requires_a_token_which_its_user_s_command_line_finds(tmp_path: Path) -> None:
+    """Without a token, another user of the machine could register a command with root's cluster and read its files."""
     first = ports_in_a_row(1)
     url = f"http://127.0.0.1:{first}"
     (tmp_path / "tasks").mkdir()
@@ -310,7 +310,7 @@ def test_up_lets_nobody_else_in_and_its_command_line_needs_not_be_told(tmp_path:
 
 
 def test_up_stops_its_cluster_when_its_terminal_closes(tmp_path: Path) -> None:
-    # Whatever the caller of these tests ignores, which they and what they start inherit.
+    # The caller of these tests may ignore SIGHUP, and child processes inherit that.
     with _hangup(signal.SIG_DFL), _up(tmp_path) as (up, urls):
         os.kill(int(re.findall(r"process (\d+)", up.out())[0]), signal.SIGHUP)
         wait_for("its end is told", lambda: "node-1 has died (exit code 0)" in up.out())
@@ -321,7 +321,7 @@ def test_up_stops_its_cluster_when_its_terminal_closes(tmp_path: Path) -> None:
         assert [url for url in urls if _listens(url)] == [], "a node has outlived rota up"
 
 
-def test_up_goes_on_without_its_terminal_where_that_was_asked_for(tmp_path: Path) -> None:
+def test_up_survives_its_terminal_under_nohup(tmp_path: Path) -> None:
     with _hangup(signal.SIG_IGN), _up(tmp_path) as (up, urls):  # as nohup does
         up.process.send_signal(signal.SIGHUP)
         with pytest.raises(TimeoutExpired):
@@ -339,7 +339,7 @@ def _hangup(disposition: signal.Handlers) -> Iterator[None]:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_up_says_that_no_node_is_left_and_has_failed(tmp_path: Path) -> None:
+def test_up_fails_when_all_nodes_have_died(tmp_path: Path) -> None:
     with _up(tmp_path) as (up, _):
         pids = [int(pid) for pid in re.findall(r"process (\d+)", up.out())]
         assert len(pids) == 2
@@ -348,12 +348,12 @@ def test_up_says_that_no_node_is_left_and_has_failed(tmp_path: Path) -> None:
         assert up.process.poll() is None
         os.kill(pids[1], signal.SIGKILL)
         assert up.process.wait(30) == 1
-        assert f"no node is left alive. Their logs are {tmp_path / 'r'}/*.log" in up.out()
+        assert f"all nodes have died; their logs are {tmp_path / 'r'}/*.log" in up.out()
 
 
 @contextmanager
 def _up(folder: Path) -> Iterator[tuple[Running, list[str]]]:
-    """`rota up` with two nodes, ready, and where they are. What has outlived it in the end is killed, by its id."""
+    """`rota up` with two ready nodes, and their addresses. Nodes that outlive it are killed by their ids."""
     first = ports_in_a_row(2)
     urls = [f"http://127.0.0.1:{first}", f"http://127.0.0.1:{first + 1}"]
     words = ("up", "--nodes", "2", "--dir", str(folder / "r"), "--port", str(first))

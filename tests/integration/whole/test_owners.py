@@ -1,4 +1,4 @@
-"""Invariant 5 on real nodes: all give the same owner for each of 2,000 tasks, as the naive implementation does."""
+"""All real nodes name the same owner for each of 2,000 tasks, and so does the naive implementation."""
 
 import itertools
 import random
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 TASKS = 2_000
 SAMPLE = 25
-"""Of so many tasks the whole answer is compared, under each set of members down."""
+"""For this many tasks the whole answer is compared, for each set of members that are down."""
 
 SEED = 20_261_121
 NODES = ("node-1", "node-2", "node-3")
@@ -41,7 +41,7 @@ def spec(number: int, rng: random.Random) -> dict[str, Any]:
 
 
 def tasks_of(specs: Iterable[dict[str, Any]]) -> list[Task]:
-    """The specs as the oracle takes them."""
+    """The specs in the oracle's form."""
     return [
         Task(
             name=one["name"],
@@ -58,7 +58,7 @@ def tasks_of(specs: Iterable[dict[str, Any]]) -> list[Task]:
 
 
 def slots_of(cluster: Cluster, down: Iterable[str]) -> list[Slot]:
-    """The members as they are told, some of them down."""
+    """The members in the oracle's form, with these down."""
     return [
         Slot(
             member["id"],
@@ -73,7 +73,7 @@ def slots_of(cluster: Cluster, down: Iterable[str]) -> list[Slot]:
 
 @pytest.fixture(scope="module")
 def specs() -> list[dict[str, Any]]:
-    """The same ones each time."""
+    """The tasks, drawn with a fixed seed."""
     rng = random.Random(SEED)
     return [spec(number, rng) for number in range(TASKS)]
 
@@ -96,13 +96,13 @@ def placed(tmp_path_factory: pytest.TempPathFactory, specs: list[dict[str, Any]]
 
 
 def owners(cluster: Cluster, node: str) -> dict[str, str | None]:
-    """Who owns each task, as a member tells it."""
+    """The owner of each task, from a member's answer."""
     cluster.get("/v1/settings", node, consistent="true")
     return {task["name"]: task["owner"] for task in cluster.client_of(node).items("/v1/tasks")}
 
 
 def were_down(cluster: Cluster, node: str, now: dict[str, str | None], down: Iterable[str]) -> dict[str, str | None]:
-    """Who would own each task, were some members down, by what a member says would move then."""
+    """The owner of each task if these members were down, from a member's plan."""
     moves = cluster.client_of(node).get("/v1/plan", without=",".join(down))["moves"] if down else []
     assert all(now[move["task"]] == move["from"] for move in moves)
     return {**now, **{move["task"]: move["to"] for move in moves}}
@@ -112,7 +112,7 @@ def were_down(cluster: Cluster, node: str, now: dict[str, str | None], down: Ite
 def test_all_members_give_the_owners_of_the_naive_implementation(
     placed: Cluster, specs: list[dict[str, Any]], slack: float | None
 ) -> None:
-    """Under each set of members down."""
+    """For each set of members that are down."""
     assert placed.ask("PATCH", "/v1/settings", json={"balance_slack": slack}).status == 200
     tasks = tasks_of(specs)
     milli = None if slack is None else round(slack * 1000)
@@ -146,7 +146,7 @@ def _compare(
 def test_all_survivors_give_the_owners_once_a_member_is_really_down(
     placed: Cluster, specs: list[dict[str, Any]]
 ) -> None:
-    """What ?without= foretold is what comes; and the one that comes back takes back its own."""
+    """The answers to ?without= come true, and a member that returns owns the same tasks as before."""
     assert placed.ask("PATCH", "/v1/settings", json={"balance_slack": 0}).status == 200
     lost = placed.wait_for_leader()
     survivors = placed.others(lost)

@@ -1,4 +1,4 @@
-"""What keeps a node from starting: one clear sentence, an exit code, and nothing changed (DESIGN.md, section 10)."""
+"""What keeps a node from starting: one clear sentence, an exit code, and no change on the disk."""
 
 import os
 import re
@@ -19,7 +19,7 @@ from testkit.cluster import Cluster
 pytestmark = pytest.mark.integration
 
 FILL_BYTES = 17 << 20
-"""More than Raft's log may hold: there is a snapshot then."""
+"""More than the limit of Raft's log, so that a snapshot is made."""
 
 
 @dataclass
@@ -31,13 +31,13 @@ class Ended:
 
     @property
     def sentence(self) -> str:
-        """All it had to say."""
+        """The only line that it printed."""
         assert len(self.lines) == 1, "\n".join(self.lines)
         return self.lines[0]
 
 
 def start(environment: Mapping[str, str]) -> Ended:
-    """Start a node that will not run; 20 s at most."""
+    """Start a node that is expected to end at once; 20 s at most."""
     command = Cluster.command(None, "")  # type: ignore[arg-type]  # the same for every node
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20, check=False)
     assert "Traceback" not in done.stderr, done.stderr
@@ -45,7 +45,7 @@ def start(environment: Mapping[str, str]) -> Ended:
 
 
 def configured(folder: Path, **changes: str | None) -> dict[str, str]:
-    """A node's environment that would do, and what is changed in it (None: taken out)."""
+    """A valid environment of a node with these changes (None: variable removed)."""
     raft, http = free_ports(2)
     whole = {
         "ROTA_NODE": "a",
@@ -61,13 +61,13 @@ def configured(folder: Path, **changes: str | None) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"ROTA_NODE": "b"}, "ROTA_MEMBERS does not hold this node: ROTA_NODE is 'b'"),
+        ({"ROTA_NODE": "b"}, "ROTA_MEMBERS does not contain this node: ROTA_NODE is 'b'"),
         ({"ROTA_SECRET": None}, "ROTA_SECRET (or ROTA_SECRET_FILE) is not set"),
         ({"ROTA_SECRET": None, "ROTA_SECRET_FILE": "/nowhere/secret"}, "ROTA_SECRET_FILE=/nowhere/secret: No such"),
     ],
     ids=["not among the members", "no secret", "no file with it"],
 )
-def test_a_wrong_setting_is_named_and_nothing_is_made(  # the others: tests/unit/node/app/test_config.py
+def test_a_wrong_setting_is_named_and_nothing_is_created(  # the others: tests/unit/node/app/test_config.py
     tmp_path: Path, changes: dict[str, str | None], said: str
 ) -> None:
     ended = start(configured(tmp_path / "data", **changes))
@@ -77,7 +77,7 @@ def test_a_wrong_setting_is_named_and_nothing_is_made(  # the others: tests/unit
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster of one, with all that a data folder may hold; it runs."""
+    """A running cluster of one, whose data folder has every kind of file."""
     with Cluster(tmp_path_factory.mktemp("alone"), 1) as made:
         made.start()
         made.wait_until_whole()
@@ -93,7 +93,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def left(alone: Cluster) -> Path:
-    """What the node's folder is when it is killed. From then on it does not run."""
+    """The node's folder after kill -9; the node stays down."""
     alone.kill("node-1")
     return alone.folder / "node-1"
 
@@ -107,7 +107,7 @@ def test_a_folder_serves_one_process_at_a_time(alone: Cluster) -> None:
     assert alone.get("/v1/cluster")["quorum"], "the one that runs is not disturbed"
 
 
-def test_a_folder_is_one_nodes(alone: Cluster, left: Path) -> None:
+def test_a_folder_belongs_to_one_node(alone: Cluster, left: Path) -> None:
     raft, http = free_ports(2)
     other = {**alone.environment("node-1"), "ROTA_NODE": "b", "ROTA_MEMBERS": f"b=127.0.0.1:{raft}:{http}"}
     ended = start(other)
@@ -127,7 +127,7 @@ def test_a_port_in_use_is_named(tmp_path: Path, which: str) -> None:
 
 
 def flip(path: Path, at: int = 0, every: int | None = None) -> None:
-    """Turn over the bits of one byte, or of every so-manyeth."""
+    """Invert one byte, or every `every`-th byte."""
     content = bytearray(path.read_bytes())
     for place in range(at, len(content), every or len(content)):
         content[place] ^= 0xFF
@@ -148,7 +148,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "raft/raft.sqlite gone": lambda folder: remove(folder, "raft/raft.sqlite*"),
     "raft/snapshot gone": lambda folder: remove(folder, "raft/snapshot"),
 }
-"""Where there are others, such a member catches up: tests/chaos/test_damage.py."""
+"""With other members, a damaged member catches up from them: tests/chaos/test_damage.py."""
 
 
 @pytest.mark.parametrize("what", DAMAGE)
@@ -164,7 +164,7 @@ def test_alone_a_damaged_log_is_refused_with_what_to_do(alone: Cluster, left: Pa
         assert "put back a copy of the data folder" in said[0], f"it does not say what to do: {said}"
 
 
-def test_an_undamaged_copy_of_it_starts_with_all_it_knew(alone: Cluster, left: Path) -> None:
+def test_an_undamaged_copy_starts_with_all_its_data(alone: Cluster, left: Path) -> None:
     alone.start()
     alone.wait_until_whole()
     assert {task["name"] for task in alone.all("/v1/tasks")} == {"kept", "large", *(f"late-{n}" for n in range(20))}

@@ -1,4 +1,4 @@
-"""What becomes of occurrences (DESIGN.md, section 8), end to end: three nodes, workers, and the API."""
+"""What becomes of occurrences, end to end: three nodes, workers, and the API."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ def runs_of(cluster: Cluster, task: str, *states: str) -> list[dict[str, Any]]:
 
 
 def wait_for_runs(cluster: Cluster, task: str, count: int, *states: str) -> list[dict[str, Any]]:
-    """The runs of a task in these states, once there are so many."""
+    """The runs of a task in these states, as soon as there are `count`."""
 
     def there() -> list[dict[str, Any]] | None:
         found = runs_of(cluster, task, *states)
@@ -33,7 +33,7 @@ def wait_for_runs(cluster: Cluster, task: str, count: int, *states: str) -> list
 
 
 def test_every_occurrence_of_a_schedule_is_claimed_once(cluster: Cluster) -> None:
-    """Invariant 1: none twice, and none left out, whichever member ran it."""
+    """Each occurrence runs exactly once, on whichever member."""
     task = cluster.register("every", schedule={"every_s": 0.2})
     wait_for_runs(cluster, "every", 8, "succeeded")
     assert cluster.ask("POST", "/v1/tasks/every/pause", json={}).json["paused"] is True
@@ -53,7 +53,7 @@ def test_every_occurrence_of_a_schedule_is_claimed_once(cluster: Cluster) -> Non
         assert told[passed] == sum(run["count"] for run in runs if run["state"] == passed)
 
 
-def test_a_paused_task_falls_due_no_more_and_counts_from_its_resumption(cluster: Cluster) -> None:
+def test_a_paused_task_does_not_fall_due_and_counts_from_its_resumption(cluster: Cluster) -> None:
     cluster.register("rest", schedule={"every_s": 0.3})
     wait_for_runs(cluster, "rest", 1, "succeeded")
     paused = cluster.ask("POST", "/v1/tasks/rest/pause", json={})
@@ -133,7 +133,7 @@ def test_a_deleted_tasks_runs_are_cancelled_and_remembered(cluster: Cluster) -> 
     assert len(notes.read("begin")) == 1
 
 
-def test_overlap_skip_passes_over_what_falls_due_meanwhile(cluster: Cluster) -> None:
+def test_overlap_skip_skips_what_falls_due_during_a_run(cluster: Cluster) -> None:
     notes = cluster.notes()
     cluster.register("skip", params=notes.params, schedule={"every_s": 0.2}, overlap="skip")
     notes.wait("beat")
@@ -190,7 +190,7 @@ def test_overlap_allow_runs_side_by_side(cluster: Cluster) -> None:
         assert cluster.wait_for_run(run_id)["state"] == "succeeded"
 
 
-def test_a_run_by_hand_is_made_once_for_a_key_whoever_is_asked(cluster: Cluster) -> None:
+def test_a_run_by_hand_is_made_once_for_a_key_whichever_member_is_asked(cluster: Cluster) -> None:
     notes = cluster.notes()
     cluster.register("by-hand", overlap="allow")
     body = {"params": {**notes.params, "steps": 1}, "fire_at": "2026-01-02T03:04:05Z"}
@@ -212,7 +212,7 @@ def test_a_run_by_hand_is_made_once_for_a_key_whoever_is_asked(cluster: Cluster)
     assert wrong.fields.keys() == {"params.steps"}
 
 
-def test_progress_and_log_are_told_by_any_member_while_it_runs(cluster: Cluster) -> None:
+def test_any_member_returns_progress_and_log_of_an_active_run(cluster: Cluster) -> None:
     notes = cluster.notes()
     cluster.register("watched", params={**notes.params, "steps": 4, "says": "first line"}, pin="node-1")
     run_id = cluster.run("watched")
@@ -236,7 +236,7 @@ def _with_steps(cluster: Cluster, run_id: str, node: str, steps: int) -> Any:
     return run if run["progress"] and run["progress"]["done"] == steps and run["checkpoint"] == steps else None
 
 
-def test_events_tell_what_happens_and_go_on_where_a_listener_left_off(cluster: Cluster) -> None:
+def test_events_resume_where_a_listener_disconnected(cluster: Cluster) -> None:
     notes = cluster.notes()
     with cluster.events("node-2") as events:
         cluster.register("told", params=notes.params, node="node-1")
@@ -262,7 +262,7 @@ def test_events_tell_what_happens_and_go_on_where_a_listener_left_off(cluster: C
 
 
 def test_a_continuous_run_is_handed_over_to_its_new_owner(cluster: Cluster) -> None:
-    """Section 6: it is asked to leave off, and the owner goes on from its checkpoint, under the same run."""
+    """The attempt is asked to stop, and the new owner continues the same run from its checkpoint."""
     notes = cluster.notes()
     spec: dict[str, Any] = {"params": {**notes.params, "steps": 3}, "schedule": {"continuous": True}}
     assert cluster.register("stream", pin="node-1", **spec)["sticky"] is True
@@ -334,7 +334,7 @@ def _first_failure(cluster: Cluster, run_id: str) -> Any:
     return run["attempts"][0] if run["state"] == "waiting" and run["attempts"] else None
 
 
-def test_a_task_that_nobody_may_run_says_why(cluster: Cluster) -> None:
+def test_a_task_that_no_member_may_run_says_why(cluster: Cluster) -> None:
     cluster.register("on-tape", group={"disk": "tape"})
     told = cluster.get("/v1/tasks/on-tape/owner", "node-2")
     assert told["owner"] is None
@@ -345,7 +345,7 @@ def test_a_task_that_nobody_may_run_says_why(cluster: Cluster) -> None:
     cluster.ask("DELETE", f"/v1/runs/{run_id}")
 
 
-def test_figures_of_what_ran_are_there_for_prometheus(cluster: Cluster) -> None:
+def test_metrics_count_the_runs(cluster: Cluster) -> None:
     cluster.register("counted", pin="node-1")
     cluster.wait_for_run(cluster.run("counted"), node="node-1")
     text = cluster.ask("GET", "/metrics", "node-1").body.decode()

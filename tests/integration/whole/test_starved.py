@@ -1,4 +1,4 @@
-"""A node that has no descriptors left to start attempts with: what is due is done by others."""
+"""A node without free file descriptors cannot start attempts: other members run what is due."""
 
 import resource
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 @contextmanager
 def _starved(pid: int) -> Iterator[None]:
-    """Leave a process one descriptor beside those that it has."""
+    """Limit a process to one more descriptor than it has."""
     held = {int(one.name) for one in Path(f"/proc/{pid}/fd").iterdir()}
     lowest = next(number for number in range(len(held) + 1) if number not in held)
     soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
@@ -26,7 +26,7 @@ def _starved(pid: int) -> Iterator[None]:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_what_a_node_without_descriptors_cannot_start_is_done_by_others(cluster: Cluster) -> None:
+def test_other_members_run_what_a_node_without_descriptors_cannot_start(cluster: Cluster) -> None:
     cluster.register("starved", "command", params={"argv": ["true"]}, pin="node-1", schedule={"every_s": 1})
     try:
 

@@ -112,10 +112,10 @@ def test_progress_and_figures(attempt: FakeContext[Nothing], seen: CommandCtx) -
         ("checkpoint", 2, "checkpoint takes a file"),
         ("checkpoint - --show", 2, "checkpoint takes a file"),
         ("checkpoint no-such-file", 2, "no-such-file: No such file or directory"),
-        ("checkpoint - </dev/null", 2, "standard input holds no JSON"),
+        ("checkpoint - </dev/null", 2, "standard input is not JSON"),
         ("progress half", 2, "'half' is not a number"),
         ("result rows", 2, "rows: No such file"),
-        ("result a=1 b", 2, "'b' is no figure"),
+        ("result a=1 b", 2, "'b': write NAME=VALUE"),
         ("result rows=99999999999999999999999", 1, "Integer value out of range"),
         ("nonsense", 2, "invalid choice"),
         ("result a=$(head -c 70000 /dev/zero | tr '\\0' x)", 1, "the result has 70009 bytes of JSON; 65536 at most"),
@@ -150,7 +150,7 @@ def test_it_dies_with_the_attempt(attempt: FakeContext[Nothing]) -> None:
     with CommandCtx(attempt) as seen:
         pass
     done = shell(seen, "rota ctx progress 1")
-    assert (done.returncode, "it is over" in done.stderr) == (1, True), done.stderr
+    assert (done.returncode, "the attempt has ended" in done.stderr) == (1, True), done.stderr
     for module in ("node.cli.entry", "node.cli.main"):
         words = [sys.executable, "-m", module, "ctx", "progress", "1"]
         outside = subprocess.run(words, capture_output=True, text=True, check=False)

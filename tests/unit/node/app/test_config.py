@@ -1,11 +1,14 @@
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from node.app.config import BadConfig, Config, load, parse_members, unknown_settings
+from node.app.config import BadConfig, Config, load
 from node.app.data_dir import DataDir
 from node.app.projections import join_of
+from node.app.setting_values import parse_members
+from node.app.settings import FILE_NAMES, SETTINGS, unknown_settings
 from node.app.task_access import nothing_allowed, secrets_in_reach
 from node.membership.addresses import Agreed
 from tasks.access import Access
@@ -25,7 +28,7 @@ def problems(**changes: str) -> str:
     return str(raised.value)
 
 
-def test_a_whole_environment_makes_a_config() -> None:
+def test_a_complete_environment_makes_a_config() -> None:
     config = load({**WELL, "ROTA_LABELS": "zone=a,disk=ssd", "ROTA_CAPACITY": "3", "ROTA_ALLOW_COMMAND": "1"})
     assert isinstance(config, Config)
     assert config.me == parse_members(WELL["ROTA_MEMBERS"])[0]
@@ -34,34 +37,34 @@ def test_a_whole_environment_makes_a_config() -> None:
 
 
 def test_a_member_list_without_the_node_itself_is_refused() -> None:
-    assert "ROTA_MEMBERS does not hold this node" in problems(ROTA_NODE="node-9")
+    assert "ROTA_MEMBERS does not contain this node" in problems(ROTA_NODE="node-9")
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("ROTA_NODE", "a/b", "is no id"),
+        ("ROTA_NODE", "a/b", "is not a valid id"),
         ("ROTA_MEMBERS", "node-1=127.0.0.1:7001", "is not id=host:raftport:httpport"),
-        ("ROTA_MEMBERS", "node-1=h:1:2,node-1=h:3:4", "twice"),
-        ("ROTA_MEMBERS", "node-1=h:1:2,node-2=h:1:4", "one Raft address"),
+        ("ROTA_MEMBERS", "node-1=h:1:2,node-1=h:3:4", "the same id"),
+        ("ROTA_MEMBERS", "node-1=h:1:2,node-2=h:1:4", "the same Raft address"),
         ("ROTA_MEMBERS", "node-1=h:99999:2", "between 1 and 65535"),
         ("ROTA_CAPACITY", "0", "whole number from 1"),
         ("ROTA_MAX_RUNS", "many", "whole number from 1"),
         ("ROTA_SCRATCH_BYTES", "10G", "whole number from 0"),
         ("ROTA_ALLOW_COMMAND", "perhaps", "must be 1 or 0"),
         ("ROTA_LABELS", "zone", "name=value"),
-        ("ROTA_LABELS", "zone=a,node=node-2", "every member bears it with its own id ('node-1' here)"),
+        ("ROTA_LABELS", "zone=a,node=node-2", "every member has that label with its own id ('node-1' here)"),
         ("ROTA_ENV_ALLOW", "HOME,ROTA_SECRET", "never given to tasks"),
         ("ROTA_SECRET", "", "ROTA_SECRET (or ROTA_SECRET_FILE) is not set"),
         ("ROTA_SECRET_FILE", "/some/file", "both set"),
         ("ROTA_BIND", "0.0.0.0", "ROTA_TOKEN (or ROTA_TOKEN_FILE) is not set"),
     ],
 )
-def test_what_is_wrong_is_named(variable: str, value: str, said: str) -> None:
+def test_a_wrong_value_is_reported_with_its_variable(variable: str, value: str, said: str) -> None:
     assert said in problems(**{variable: value})
 
 
-def test_every_member_bears_its_id_as_a_label() -> None:
+def test_every_member_has_its_id_as_a_label() -> None:
     config = load({**WELL, "ROTA_LABELS": "zone=a,node=node-1"})
     seed = parse_members(WELL["ROTA_MEMBERS"])[0]
     assert join_of(config, seed, 7003, {}, 0, 1).labels == (("node", "node-1"), ("zone", "a"))
@@ -71,7 +74,7 @@ LONG = "f00dfeedf00dfeed"
 
 
 @pytest.mark.parametrize("name", ["ROTA_SECRET", "ROTA_TOKEN"])
-def test_what_can_be_guessed_is_refused_where_others_can_reach_the_node(name: str) -> None:
+def test_a_short_secret_or_token_is_refused_beyond_loopback(name: str) -> None:
     far = {"ROTA_SECRET": LONG, "ROTA_TOKEN": LONG, "ROTA_BIND": "0.0.0.0"}
     assert load({**WELL, **far}).bind == "0.0.0.0"
     said = problems(**{**far, name: LONG[1:]})
@@ -81,7 +84,7 @@ def test_what_can_be_guessed_is_refused_where_others_can_reach_the_node(name: st
     assert load({**WELL, **far, name: LONG[1:], "ROTA_BIND": "127.0.0.1"})
 
 
-def test_a_node_whose_folder_knows_the_members_needs_not_be_told_them(tmp_path: Path) -> None:
+def test_members_need_not_be_set_if_the_data_folder_knows_them(tmp_path: Path) -> None:
     seed = parse_members(WELL["ROTA_MEMBERS"])[0]
     environ = {"ROTA_NODE": "node-1", "ROTA_SECRET": WELL["ROTA_SECRET"], "ROTA_DATA": str(tmp_path)}
     with pytest.raises(BadConfig, match="neither ROTA_MEMBERS nor ROTA_JOIN"):
@@ -92,7 +95,7 @@ def test_a_node_whose_folder_knows_the_members_needs_not_be_told_them(tmp_path: 
     assert load(environ).members == ()
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(BadConfig) as raised:
         load({"ROTA_CAPACITY": "none"})
     assert [
@@ -108,16 +111,41 @@ def test_secrets_come_from_files_too(tmp_path: Path) -> None:
     assert "No such file" in problems(ROTA_SECRET="", ROTA_SECRET_FILE=str(tmp_path / "none"))
 
 
-def test_raw_random_bytes_are_no_secret_and_it_is_said_how_one_is_made(tmp_path: Path) -> None:
+def test_raw_bytes_are_refused_as_a_secret_with_a_command_that_makes_one(tmp_path: Path) -> None:
     (tmp_path / "raw").write_bytes(bytes(range(128, 160)))
     for name in ("ROTA_SECRET", "ROTA_TOKEN"):
         said = problems(**{"ROTA_SECRET": "", f"{name}_FILE": str(tmp_path / "raw")})
-        assert f"{name}_FILE={tmp_path / 'raw'}: no text in UTF-8" in said
+        assert f"{name}_FILE={tmp_path / 'raw'}: is not UTF-8 text" in said
         assert "openssl rand -hex 32" in said
-    assert "ROTA_SECRET: no text in UTF-8" in problems(ROTA_SECRET="0123456789abcdef\udcff")
+    assert "ROTA_SECRET: is not UTF-8 text" in problems(ROTA_SECRET="0123456789abcdef\udcff")
 
 
-def test_slips_of_the_pen_are_found() -> None:
+class Asked(dict[str, str]):
+    """An environment that notes which variables are read."""
+
+    def __init__(self, environ: dict[str, str]) -> None:
+        super().__init__(environ)
+        self.names: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.names.add(key)
+        return super().get(key, default)
+
+
+def test_every_setting_of_the_table_is_read() -> None:
+    environ = Asked(WELL)
+    load(environ)
+    assert environ.names == {*SETTINGS, *FILE_NAMES} - {"ROTA_URL"}, "the table and config.py do not agree"
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_example_of_a_setting_is_a_value_that_it_takes(name: str) -> None:
+    far = {"ROTA_TOKEN": LONG} if name == "ROTA_BIND" else {}
+    assert SETTINGS[name].example
+    load({**WELL, **far, name: SETTINGS[name].example})
+
+
+def test_misspelt_settings_are_found() -> None:
     assert unknown_settings({**WELL, "ROTA_MEMBRES": "", "PATH": ""}) == ["ROTA_MEMBRES"]
 
 
@@ -161,14 +189,14 @@ def test_what_tasks_may_reach_is_what_the_settings_name(tmp_path: Path) -> None:
         assert said in problems(**{name: wrong})
 
 
-def test_a_node_that_is_told_nothing_allows_nothing_unless_it_runs_commands() -> None:
+def test_unset_access_settings_allow_nothing_unless_the_node_runs_commands() -> None:
     assert len(nothing_allowed(load(WELL).access)) == 4
     assert nothing_allowed(load({**WELL, "ROTA_ALLOW_COMMAND": "1"}).access) == []
     told = load({**WELL, "ROTA_ALLOW_COMMAND": "1", "ROTA_SOURCE_ROOTS": "/srv"}).access
     assert (told.source_roots, told.destination_roots) == (("/srv",), ("/",))
 
 
-def test_secrets_of_the_node_s_own_in_the_tasks_folder_are_found_also_by_a_link(tmp_path: Path) -> None:
+def test_the_node_s_secrets_in_the_tasks_folder_are_found_also_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "secrets").mkdir()
     (tmp_path / "link").symlink_to("secrets")
     for name in ("rota_secret", "rota_token"):
@@ -189,5 +217,5 @@ def test_secrets_of_the_node_s_own_in_the_tasks_folder_are_found_also_by_a_link(
             resolve({"secret": name}, config.secrets_dir, (), {}, config.own)
 
 
-def test_a_wrong_switch_is_told_once() -> None:
+def test_a_wrong_switch_is_reported_once() -> None:
     assert problems(ROTA_ALLOW_COMMAND="perhaps").count("ROTA_ALLOW_COMMAND") == 1

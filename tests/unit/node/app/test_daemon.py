@@ -1,4 +1,4 @@
-"""What a node sees to before it starts."""
+"""What a node checks before it starts."""
 
 import logging
 from pathlib import Path
@@ -13,7 +13,7 @@ from node.app.daemon import CannotStart, serve
 def test_a_short_secret_is_taken_and_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, secret: str, short: bool
 ) -> None:
-    """Section 10 asks for a secret, and for no length."""
+    """A node that listens on loopback needs a secret, of any length."""
     (tmp_path / "file").touch()
     config = load(
         {

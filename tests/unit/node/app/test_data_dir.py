@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from node.app.data_dir import DataDir, DataDirInUse, ForeignFolder, remembers
+from node.app.data_dir import DataDir, DataDirInUse, ForeignFolder, knows_members
 from node.membership.addresses import Agreed
 from node.state.entries import Seed
 
@@ -16,7 +16,7 @@ def test_one_folder_serves_one_process_at_a_time(tmp_path: Path) -> None:
     DataDir(tmp_path, "node-1", 1).close()
 
 
-def test_nobody_else_may_look_into_it(tmp_path: Path) -> None:
+def test_the_folder_is_private_to_its_user(tmp_path: Path) -> None:
     for there_already in (False, True):
         path = tmp_path / str(there_already) / "data"
         if there_already:
@@ -62,7 +62,7 @@ def damage(path: Path, text: str) -> bytes:
 
 
 @pytest.mark.parametrize("text", DAMAGES)
-def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_is_set_aside_and_logged(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
     first = DataDir(tmp_path, "node-1", 1)
     first.close()
     (tmp_path / "raft").mkdir()
@@ -77,14 +77,14 @@ def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path, text: str, caplog:
     assert len(caplog.records) == 1
 
 
-def test_what_is_not_a_nodes_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_content_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "node.json").write_text('{"name": "something else"}')
-    with pytest.raises(ForeignFolder, match="is not what a node writes: give this node a folder of its own"):
+    with pytest.raises(ForeignFolder, match="was not written by a node: give this node its own folder"):
         DataDir(tmp_path, "node-1", 1)
     assert (tmp_path / "node.json").exists()
 
 
-def test_who_was_agreed_on_is_kept_for_the_next_start(tmp_path: Path) -> None:
+def test_committed_members_are_kept_for_the_next_start(tmp_path: Path) -> None:
     agreed = {"node-1": Agreed(("127.0.0.1", 7001), ("127.0.0.1", 7001)), "late": Agreed(("127.0.0.1", 7009), None)}
     folder = DataDir(tmp_path, "node-1", 1)
     assert folder.fresh
@@ -97,7 +97,7 @@ def test_who_was_agreed_on_is_kept_for_the_next_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", DAMAGES)
-def test_a_damaged_list_of_members_is_set_aside_and_said(
+def test_a_damaged_list_of_members_is_set_aside_and_logged(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = DataDir(tmp_path, "node-1", 1)
@@ -113,7 +113,7 @@ def test_a_damaged_list_of_members_is_set_aside_and_said(
     folder.close()
 
 
-def test_where_a_node_is_is_kept_for_the_next_start(tmp_path: Path) -> None:
+def test_a_node_s_address_is_kept_for_the_next_start(tmp_path: Path) -> None:
     here, there = Seed("node-1", "127.0.0.1", 7001, 8101), Seed("node-1", "127.0.0.1", 7002, 8102)
     for place, known in ((here, None), (there, here), (there, there)):
         with closing(DataDir(tmp_path, "node-1", 1)) as folder:
@@ -122,10 +122,10 @@ def test_where_a_node_is_is_kept_for_the_next_start(tmp_path: Path) -> None:
             assert folder.place() == place
 
 
-def test_a_folder_needs_no_configuration_once_it_knows_where_all_are(tmp_path: Path) -> None:
+def test_a_folder_with_all_addresses_needs_no_configuration_of_them(tmp_path: Path) -> None:
     with closing(DataDir(tmp_path, "node-1", 1)) as folder:
         folder.keep_place(Seed("node-1", "127.0.0.1", 7001, 8101))
-        assert not remembers(tmp_path)
+        assert not knows_members(tmp_path)
         folder.keep_agreed({"node-1": Agreed(("127.0.0.1", 7001), None)})
-    assert remembers(tmp_path)
-    assert not remembers(tmp_path / "nowhere")
+    assert knows_members(tmp_path)
+    assert not knows_members(tmp_path / "nowhere")

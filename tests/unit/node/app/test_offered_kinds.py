@@ -43,7 +43,7 @@ def entries(**kinds: str) -> dict[str, KindEntry]:
     return {name: KindEntry(name, f"tests.unit.node.app.test_offered_kinds:{target}") for name, target in kinds.items()}
 
 
-def test_a_kind_is_offered_if_it_loads_and_finds_what_it_needs(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kind_is_offered_if_it_loads_and_its_packages_are_installed(caplog: pytest.LogCaptureFixture) -> None:
     kinds = entries(plain="Plain", here="Here", far="NotHere", farther="NotHereEither", broken="Nobody")
     with caplog.at_level(logging.INFO, "rota.kinds"):
         assert sorted(offered(kinds, allow_command=False)) == ["here", "plain"]

@@ -1,4 +1,4 @@
-"""A stopped member's folder is made that of a cluster of one (RECOVERY.md). No sockets: only the folder."""
+"""Recovery makes a stopped member a cluster of one (RECOVERY.md). No sockets: only its data folder."""
 
 import sqlite3
 from contextlib import closing
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from node.app.data_dir import DataDir, DataDirInUse
-from node.app.recover import NotRecoverable, look, recover
+from node.app.recover import NotRecoverable, inspect, recover
 from node.history.store import HISTORY, HistoryStore
 from node.membership.addresses import Agreed
 from node.peer.portions import Gap
@@ -28,7 +28,7 @@ ENTRIES: tuple[Entry, ...] = (
 
 
 def begin(data: Path, *entries: Entry, node: str = "a", term: int = 3) -> None:
-    """A member that has these in its log, committed or not."""
+    """Make the folder of a member with these entries in its log, committed or not."""
     folder = DataDir(data, node, NOW_US)
     folder.keep_agreed({name: Agreed((f"{name}.example", 7001), None) for name in "abc"})
     with closing(open_folder(data / "raft", node, CLUSTER).journal) as journal:
@@ -43,16 +43,16 @@ def begin(data: Path, *entries: Entry, node: str = "a", term: int = 3) -> None:
 
 
 def written(data: Path) -> tuple[int, list[str], int]:
-    """How far its history reaches, the runs in it, and how many gaps it has."""
+    """The last index in the history, the ids of its runs, and the number of gaps."""
     with closing(HistoryStore(data / HISTORY)) as history:
         return history.written, ids(history.runs(None, None, None, None, 10)), len(history.gaps())
 
 
-def test_the_whole_log_counts_and_the_others_are_no_members_any_more(tmp_path: Path) -> None:
+def test_the_whole_log_counts_and_the_other_members_are_removed(tmp_path: Path) -> None:
     begin(tmp_path, *ENTRIES)
     survivor, cluster_id = recover(tmp_path, NOW_US)
     assert (survivor.node, survivor.others, survivor.last_index, survivor.term) == ("a", ("b", "c"), 6, 3)
-    after = look(tmp_path, NOW_US)
+    after = inspect(tmp_path, NOW_US)
     assert (after.last_index, after.term) == (9, 4), "two removals and the new beginning"
     assert (after.state.cluster_id, after.state.slots) == (cluster_id, ("a", None, None))
     assert (list(after.state.members), list(after.state.tasks)) == (["a"], ["t"])
@@ -67,9 +67,9 @@ def test_the_whole_log_counts_and_the_others_are_no_members_any_more(tmp_path: P
 
 
 def test_history_ends_where_the_log_does(tmp_path: Path) -> None:
-    """The log may be shorter: it was lost, and its member had not caught up."""
+    """The log may be shorter than the history: it was lost, and the member had not caught up."""
     begin(tmp_path, *ENTRIES)
-    index = look(tmp_path, NOW_US).state.index
+    index = inspect(tmp_path, NOW_US).state.index
     with closing(HistoryStore(tmp_path / HISTORY)) as history:
         history.record(index - 3, [(index - 3, ended(1))])
         history.jumped(index - 1)
@@ -77,7 +77,7 @@ def test_history_ends_where_the_log_does(tmp_path: Path) -> None:
         history.jumped(index + 4)
         history.jumped(index + 6)
         history.record(index + 7, [(index + 7, ended(3))])
-    look(tmp_path, NOW_US)
+    inspect(tmp_path, NOW_US)
     assert written(tmp_path) == (index + 7, ["orders~3", "orders~2", "orders~1"], 3), "nothing is done yet"
     recover(tmp_path, NOW_US)
     assert written(tmp_path) == (index, ["orders~2", "orders~1"], 1)
@@ -90,7 +90,7 @@ def test_history_ends_where_the_log_does(tmp_path: Path) -> None:
 
 def test_a_gap_that_reaches_past_the_log_ends_with_it(tmp_path: Path) -> None:
     begin(tmp_path, *ENTRIES)
-    index = look(tmp_path, NOW_US).state.index
+    index = inspect(tmp_path, NOW_US).state.index
     with closing(HistoryStore(tmp_path / HISTORY)) as history:
         history.jumped(index + 9)
     recover(tmp_path, NOW_US)
@@ -98,15 +98,15 @@ def test_a_gap_that_reaches_past_the_log_ends_with_it(tmp_path: Path) -> None:
         assert (history.gaps(), history.written) == ((Gap(0, index),), index)
 
 
-def test_a_history_that_cannot_be_opened_is_said_before_anything_is_done(tmp_path: Path) -> None:
+def test_a_history_that_cannot_be_opened_is_reported_before_any_change(tmp_path: Path) -> None:
     begin(tmp_path, *ENTRIES)
     (tmp_path / HISTORY).mkdir()
     with pytest.raises(NotRecoverable, match="cannot be opened"):
         recover(tmp_path, NOW_US)
-    assert look(tmp_path, NOW_US).state.cluster_id == "old"
+    assert inspect(tmp_path, NOW_US).state.cluster_id == "old"
 
 
-def test_a_history_that_is_damaged_is_said_too(tmp_path: Path) -> None:
+def test_a_damaged_history_is_reported(tmp_path: Path) -> None:
     begin(tmp_path, *ENTRIES)
     with closing(HistoryStore(tmp_path / HISTORY)) as history:
         history.jumped(99)
@@ -117,12 +117,12 @@ def test_a_history_that_is_damaged_is_said_too(tmp_path: Path) -> None:
         recover(tmp_path, NOW_US)
 
 
-def test_it_is_told_what_there_is_and_nothing_done(tmp_path: Path) -> None:
+def test_inspecting_changes_nothing(tmp_path: Path) -> None:
     begin(tmp_path, *ENTRIES)
     before = (tmp_path / "raft/raft.sqlite").read_bytes()
-    survivor = look(tmp_path, NOW_US)
+    survivor = inspect(tmp_path, NOW_US)
     assert (survivor.state.cluster_id, survivor.others, survivor.caught_up) == ("old", ("b", "c"), True)
-    assert look(tmp_path, NOW_US) == survivor
+    assert inspect(tmp_path, NOW_US) == survivor
     assert (tmp_path / "raft/raft.sqlite").read_bytes() == before
 
 
@@ -130,15 +130,15 @@ def test_recovered_twice_it_is_another_cluster_each_time(tmp_path: Path) -> None
     begin(tmp_path, *ENTRIES)
     ids = {recover(tmp_path, NOW_US)[1] for _ in range(2)}
     assert len(ids) == 2
-    assert look(tmp_path, NOW_US).state.cluster_id in ids
+    assert inspect(tmp_path, NOW_US).state.cluster_id in ids
 
 
-def test_what_cannot_be_recovered_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_recovered_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(NotRecoverable, match="not the data folder of a node"):
-        look(tmp_path, NOW_US)
+        inspect(tmp_path, NOW_US)
     assert list(tmp_path.iterdir()) == [], "a folder named by mistake is left as it is"
     begin(tmp_path / "new")
-    with pytest.raises(NotRecoverable, match="nothing to save"):
+    with pytest.raises(NotRecoverable, match="nothing to recover"):
         recover(tmp_path / "new", NOW_US)
     begin(tmp_path / "d", *ENTRIES, AddMember(NOW_US, seed("d")), node="d")
     with pytest.raises(NotRecoverable, match="d has been removed"):

@@ -1,4 +1,4 @@
-"""What `rota backup` says where the backups of a task are on another machine."""
+"""`rota backup` where the backups of a task are on another machine's disk."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from node.cli.backups import _place
+from node.cli.backups import _url_and_options
 
 
 class Asked:
@@ -25,19 +25,19 @@ class Asked:
         return self._task
 
 
-def test_backups_on_the_disk_of_another_machine_are_told_with_the_node_that_has_them(tmp_path: Path) -> None:
+def test_backups_on_another_machine_s_disk_are_reported_with_their_node(tmp_path: Path) -> None:
     made = f"{tmp_path}/b/nightly/20261122-1"
     with pytest.raises(click.ClickException) as raised:
-        _place(Asked(tmp_path / "b", made), "nightly", None)  # type: ignore[arg-type]
+        _url_and_options(Asked(tmp_path / "b", made), "nightly", None)  # type: ignore[arg-type]
     assert f"node-2 has written {made}" in raised.value.message
-    assert "Give this command on node-2, or mount its folder here" in raised.value.message
+    assert "Run this command on node-2, or mount the folder here" in raised.value.message
 
 
-def test_where_no_backup_was_made_there_is_none_to_be_had_elsewhere(tmp_path: Path) -> None:
-    url, options = _place(Asked(tmp_path / "b", None), "nightly", None)  # type: ignore[arg-type]
+def test_without_a_successful_run_no_other_node_is_named(tmp_path: Path) -> None:
+    url, options = _url_and_options(Asked(tmp_path / "b", None), "nightly", None)  # type: ignore[arg-type]
     assert (url, options) == (f"{tmp_path}/b/nightly", {})
 
 
 def test_a_folder_that_is_here_is_read_here(tmp_path: Path) -> None:
     (tmp_path / "b" / "nightly").mkdir(parents=True)
-    assert _place(Asked(tmp_path / "b", "elsewhere"), "nightly", None)[0] == f"{tmp_path}/b/nightly"  # type: ignore[arg-type]
+    assert _url_and_options(Asked(tmp_path / "b", "elsewhere"), "nightly", None)[0] == f"{tmp_path}/b/nightly"  # type: ignore[arg-type]

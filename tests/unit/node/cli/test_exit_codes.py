@@ -1,4 +1,4 @@
-"""Exit codes that scripts go by (DESIGN.md, section 10): 0 done, 1 the thing failed, 2 the call was wrong."""
+"""Exit codes, which scripts rely on: 0 done, 1 failed, 2 wrong call."""
 
 from pathlib import Path
 
@@ -32,6 +32,6 @@ def test_a_damaged_backup_is_a_failure_of_verify(tmp_path: Path, monkeypatch: py
     assert exit_code(monkeypatch, "backup", "verify", str(tmp_path / "nowhere" / "else")) == 1
 
 
-def test_help_is_no_failure_and_a_wrong_word_is_a_wrong_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_is_not_a_failure_and_an_unknown_command_is_a_wrong_call(monkeypatch: pytest.MonkeyPatch) -> None:
     assert exit_code(monkeypatch, "--help") == 0
     assert exit_code(monkeypatch, "conquer") == 2

@@ -1,11 +1,11 @@
-"""`rota log -f` follows a run from one attempt to the next, whoever is away."""
+"""`rota log -f` follows a run from one attempt to the next, whichever members are unreachable."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from node.cli.following import Following
+from node.cli.following import LogFollower
 from node.client import ApiProblem, Unreachable
 
 AWAY = ApiProblem(503, "", "The member that has it is away", "node-1 does not answer")
@@ -22,7 +22,7 @@ def run(state: str, *nodes: str) -> dict[str, Any]:
 
 
 class Followed:
-    """A run as it is seen, one look after the other, and what each reading of an attempt's log gives."""
+    """A run with the results of each read of it, and of each read of an attempt's log."""
 
     def __init__(self, seen: Sequence[Seen], logs: Sequence[tuple[int | None, Sequence[bytes | Exception]]]) -> None:
         self._seen = list(seen)
@@ -31,7 +31,7 @@ class Followed:
         self.said: list[str] = []
         self.now_s = 0.0
 
-    def _look(self) -> dict[str, Any]:
+    def _read_run(self) -> dict[str, Any]:
         seen = self._seen.pop(0) if len(self._seen) > 1 else self._seen[0]
         if isinstance(seen, Exception):
             raise seen
@@ -53,11 +53,11 @@ class Followed:
 
     def _sleep(self, wait_s: float) -> None:
         self.now_s += wait_s
-        assert self.now_s < 1000, "it never gives up"
+        assert self.now_s < 1000, "it never stops retrying"
 
     def follow(self) -> bytes:
-        Following(
-            self._look, self._pieces, self._write, self._head, self.said.append, lambda: self.now_s, self._sleep
+        LogFollower(
+            self._read_run, self._pieces, self._write, self._head, self.said.append, lambda: self.now_s, self._sleep
         ).follow()
         assert self._logs == [], "not all was read"
         return self.out
@@ -81,26 +81,26 @@ def test_a_log_that_breaks_off_is_read_on_where_it_was() -> None:
     assert followed.follow() == b"one\ntwo\n"
     assert len(followed.said) == 1
     assert "broken off" in followed.said[0]
-    assert "trying again" in followed.said[0]
+    assert "retrying" in followed.said[0]
 
 
-def test_a_log_on_a_node_that_is_away_is_told_and_following_goes_on() -> None:
+def test_a_log_on_an_unreachable_node_is_reported_and_skipped() -> None:
     seen = [run("running", "a"), run("orphaned", "a"), run("running", "a", "b"), run("succeeded", "a", "b")]
     followed = Followed(seen, [(1, [b"one\n", GONE]), (1, [AWAY]), (2, [b"two\n"])])
     assert followed.follow() == b"one\n==> 2 on b\ntwo\n"
     [said] = followed.said
-    assert "the log of attempt 1 on a cannot be seen" in said
-    assert "node-1 does not answer; what is left of it is not shown, and following goes on" in said
+    assert "the log of attempt 1 on a cannot be read" in said
+    assert "node-1 does not answer; the rest of it is skipped" in said
 
 
-def test_an_attempt_without_a_log_is_told_of() -> None:
+def test_an_attempt_without_a_log_is_reported() -> None:
     seen = [run("waiting", "a"), run("waiting", "a"), run("succeeded", "a", "b")]
     followed = Followed(seen, [(1, [NO_LOG]), (1, [NO_LOG]), (2, [b"two\n"])])
     assert followed.follow() == b"==> 2 on b\ntwo\n"
     assert "it wrote none" in followed.said[0]
 
 
-def test_what_does_not_pass_is_raised() -> None:
+def test_an_error_that_lasts_is_raised() -> None:
     with pytest.raises(ApiProblem, match="token"):
         Followed([ApiProblem(401, "", "A token is needed", "")], []).follow()
     followed = Followed([run("running", "a"), Unreachable("nobody")], [(1, [GONE])])

@@ -1,4 +1,4 @@
-"""`rota log --json` prints what the API answered (DESIGN.md, section 10), which is text."""
+"""`rota log --json` prints the API's answer, which is text, as JSON strings."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ CUT = LOG.index("é".encode()) + 1
     [([], ['one "line"\ncafé\n�']), (["-f"], ['one "line"\ncaf', "é\n", "�"])],
     ids=["whole", "as it comes"],
 )
-def test_a_log_is_told_as_json(monkeypatch: pytest.MonkeyPatch, words: list[str], printed: list[str]) -> None:
+def test_a_log_is_printed_as_json(monkeypatch: pytest.MonkeyPatch, words: list[str], printed: list[str]) -> None:
     def stream(*_: Any, **__: Any) -> Iterator[bytes]:
         yield LOG[:CUT]
         yield LOG[CUT:-1]

@@ -1,4 +1,4 @@
-"""What comes of a command: sentences and exit codes (DESIGN.md, section 10)."""
+"""How the outcome of a command becomes a sentence and an exit code."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -8,7 +8,7 @@ import pytest
 
 from node.cli import main
 from node.cli.api import ago, duration
-from node.cli.backups import _told
+from node.cli.backups import _errors_as_sentences
 from node.client import ApiProblem, Client, Unreachable, _target, path
 from tasks.backup.manifest import NoBackup
 
@@ -27,7 +27,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
         (1, 1, ""),  # click gives the code of a command that asks to exit
         (click.UsageError("no such option"), 2, "no such option"),
         (click.ClickException("it is damaged"), 1, "it is damaged"),
-        (Unreachable("no member answered"), 3, "ROTA_URL says where to look"),
+        (Unreachable("no member answered"), 3, "ROTA_URL is the address that is asked"),
         (
             ApiProblem(503, "", "There is no quorum", "nothing was proposed"),
             3,
@@ -54,20 +54,20 @@ def test_each_outcome_has_an_exit_code_and_a_sentence(
     ("error", "becomes", "said"),
     [
         (NoBackup("there is none"), click.ClickException, "there is none"),
-        (PermissionError(13, "denied"), click.ClickException, "the storage refuses: PermissionError"),
+        (PermissionError(13, "denied"), click.ClickException, "the storage returned an error: PermissionError"),
         (Unreachable("nobody"), Unreachable, "nobody"),
         (click.exceptions.Exit(1), click.exceptions.Exit, ""),
     ],
 )
-def test_what_a_storage_raises_is_said_and_the_rest_is_let_through(
+def test_errors_of_a_storage_become_sentences_and_others_pass(
     error: Exception, becomes: type[Exception], said: str
 ) -> None:
-    with pytest.raises(becomes) as raised, _told():
+    with pytest.raises(becomes) as raised, _errors_as_sentences():
         raise error
     assert said in str(getattr(raised.value, "message", raised.value))
 
 
-def test_who_answers_without_json_is_no_rota(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_without_json_is_not_from_rota(monkeypatch: pytest.MonkeyPatch) -> None:
     class Page:
         status = 200
         headers: ClassVar[dict[str, str]] = {}
@@ -79,7 +79,7 @@ def test_who_answers_without_json_is_no_rota(monkeypatch: pytest.MonkeyPatch) ->
         client.get("/v1/cluster")
 
 
-def test_only_a_log_that_is_followed_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_followed_log_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 
     def stream(*_: object, endless: bool = False, **__: object) -> Iterator[bytes]:
@@ -103,7 +103,7 @@ def test_names_are_quoted_in_paths() -> None:
     assert path("v1", "tasks", "caf\udce9") == "/v1/tasks/caf%E9"
 
 
-def test_times_are_told_for_people() -> None:
+def test_times_are_printed_as_people_say_them() -> None:
     assert ago(None) is None
     assert [duration(seconds) for seconds in (0.25, 59.94, 61, 3600, 90_000)] == [
         "0.2 s",

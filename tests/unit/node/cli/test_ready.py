@@ -1,4 +1,4 @@
-"""What Docker's health check asks: `python -m node.cli.ready`."""
+"""Docker's health check: `python -m node.cli.ready`."""
 
 import json
 import subprocess
@@ -43,15 +43,15 @@ def node() -> Iterator[int]:
         thread.join()
 
 
-def test_a_node_that_is_ready_is_told_from_one_that_is_not(node: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ready_and_not_ready_nodes_have_different_exit_codes(node: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ready("127.0.0.1", node) == (True, "ready")
     monkeypatch.setattr(Node, "answers", (503, json.dumps(NOT_READY).encode()))
     assert ready("127.0.0.1", node) == (False, "not ready: it knows no leader; it has no lease")
     monkeypatch.setattr(Node, "answers", (500, b"<html>"))
-    assert ready("127.0.0.1", node) == (False, "not ready: GET /readyz was answered with status 500")
+    assert ready("127.0.0.1", node) == (False, "not ready: GET /readyz returned status 500")
 
 
-def test_it_asks_where_the_node_noted_that_it_is(node: int, tmp_path: Path) -> None:
+def test_it_asks_the_port_in_the_data_folder(node: int, tmp_path: Path) -> None:
     assert port(tmp_path / "none") == DEFAULT_PORT
     folder = DataDir(tmp_path, "node-1", 1)
     folder.keep_place(Seed("node-1", "127.0.0.1", 1, node))
@@ -62,7 +62,7 @@ def test_it_asks_where_the_node_noted_that_it_is(node: int, tmp_path: Path) -> N
     assert (done.returncode, done.stdout) == (0, "ready\n")
 
 
-def test_where_nothing_answers_it_says_where_it_asked() -> None:
+def test_without_an_answer_it_says_which_address_it_asked() -> None:
     found, sentence = ready("127.0.0.1", 1)
     assert not found
-    assert sentence.startswith("not ready: nothing answers on 127.0.0.1:1 (")
+    assert sentence.startswith("not ready: no answer from 127.0.0.1:1 (")

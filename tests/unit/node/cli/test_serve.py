@@ -1,4 +1,4 @@
-"""What keeps a node from starting is said in the format that its log has (DESIGN.md, section 10)."""
+"""An error that keeps a node from starting is printed in the format of its log."""
 
 import json
 import logging
@@ -44,7 +44,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, log_format: str, **environ: str) -> i
     ],
     ids=["wrong settings", "cannot start"],
 )
-def test_what_keeps_a_node_from_starting_is_said_as_its_log_is(
+def test_an_error_at_the_start_is_printed_in_the_format_of_the_log(
     changes: dict[str, str],
     code: int,
     said: list[str],

@@ -1,4 +1,4 @@
-"""What somebody put into a task's names and errors does not steer the terminal of who looks at it."""
+"""Control characters in names and errors of tasks do not reach the terminal."""
 
 import unicodedata
 from typing import Any, Final
@@ -58,7 +58,7 @@ CLUSTER: Final = {
     ],
     ids=["runs", "members", "status", "waiting"],
 )
-def test_what_is_told_of_a_task_does_not_steer_a_terminal(
+def test_control_characters_do_not_reach_the_terminal(
     words: list[str], answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Client, "get", lambda _, path, **__: answers[path])

@@ -1,12 +1,14 @@
 """Files of tasks, and what is printed of one."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
 from node.cli.api import Api
-from node.cli.tasks import _print_where, _specs
+from node.cli.tasks import _print_where, _specs, apply_command
+from node.client import ApiAnswer, ApiProblem, Client
 
 TASKS = [{"name": "a", "kind": "x", "schedule": {"at": "2026-12-01T02:00:00Z"}}, {"name": "b", "kind": "x"}]
 
@@ -33,7 +35,7 @@ def test_ten_thousand_tasks_as_json_are_not_read_as_yaml(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("text", ["a: [", "just words", "[1, 2]", '{"name": "a"'])
-def test_a_file_that_holds_something_else_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_without_tasks_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "tasks").write_text(text)
     with pytest.raises(click.UsageError):
         list(_specs(str(tmp_path / "tasks")))
@@ -58,3 +60,30 @@ def test_where_says_why_something_waits(capsys: pytest.CaptureFixture[str]) -> N
     said = capsys.readouterr().out
     assert "waits     n1 runs 3 attempts already (ROTA_MAX_RUNS)" in said
     assert "now       due since 10:00; not due until 11:00" in said
+
+
+def test_a_refused_task_is_named_with_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API names it by its place in the list that was sent, which spans files and is sent in parts."""
+    (tmp_path / "one.yaml").write_text("name: first\nkind: x\n")
+    (tmp_path / "two.yaml").write_text("- {name: second}\n- {kind: x}\n")
+    errors = (("[0].kind", "is missing"), ("[1].name", "is missing"), ("", "another"))
+    parts: list[list[dict[str, Any]]] = []
+
+    def call(_: Client, *__: object, body: list[dict[str, Any]], **___: object) -> ApiAnswer:
+        parts.append(body)
+        if len(parts) == 2:
+            raise ApiProblem(422, "", "Some fields are not right", "", errors)
+        put = {"name": "first", "change": "created", "version": 1, "changes": [], "warnings": []}
+        return ApiAnswer(200, {}, {"items": [put]})
+
+    monkeypatch.setattr(Client, "call", call)
+    monkeypatch.setattr("node.cli.tasks._parts", lambda specs: iter([specs[:1], specs[1:]]))
+    words = ["-f", str(tmp_path / "one.yaml"), "-f", str(tmp_path / "two.yaml")]
+    with pytest.raises(ApiProblem) as raised:
+        apply_command.main(words, standalone_mode=False)
+    assert str(raised.value).splitlines() == [
+        "Some fields are not right",
+        f"  {tmp_path}/two.yaml: task 'second': kind: is missing",
+        f"  {tmp_path}/two.yaml: task number 2: name: is missing",
+        "  another",
+    ]

@@ -15,10 +15,10 @@ HERE = "http://127.0.0.1:8101"
 
 
 @contextmanager
-def noted(folder: Path, ports: list[int], environ: dict[str, str]) -> Iterator[Path]:
+def recorded(folder: Path, ports: list[int], environ: dict[str, str]) -> Iterator[Path]:
     folder.mkdir()
     (folder / "token").write_text(f"of {folder.name}")
-    tokens.note(folder / "token", ports, environ)
+    tokens.record(folder / "token", ports, environ)
     yield folder / "token"
     tokens.forget(folder / "token", ports, environ)
 
@@ -29,10 +29,10 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_token_is_found_by_each_address_while_its_cluster_runs(tmp_path: Path, environ: dict[str, str]) -> None:
-    with noted(tmp_path / "a", [8101, 8102], environ) as token:
+    with recorded(tmp_path / "a", [8101, 8102], environ) as token:
         for urls in ([HERE], ["http://localhost:8102/"], [HERE, "http://127.0.0.1:8102"]):
-            assert tokens.found(urls, environ, tmp_path / "none") == token
-    assert tokens.found([HERE], environ, tmp_path / "none") is None
+            assert tokens.find(urls, environ, tmp_path / "none") == token
+    assert tokens.find([HERE], environ, tmp_path / "none") is None
 
 
 @pytest.mark.parametrize(
@@ -49,30 +49,26 @@ def test_a_token_is_found_by_each_address_while_its_cluster_runs(tmp_path: Path,
         [HERE, "http://127.0.0.1:8201"],
     ],
 )
-def test_no_token_goes_to_an_address_that_is_not_its_cluster_s(
-    tmp_path: Path, environ: dict[str, str], urls: list[str]
-) -> None:
-    with noted(tmp_path / "a", [8101], environ), noted(tmp_path / "b", [8201], environ):
-        assert tokens.found(urls, environ, tmp_path / "none") is None
+def test_a_token_is_not_sent_to_other_addresses(tmp_path: Path, environ: dict[str, str], urls: list[str]) -> None:
+    with recorded(tmp_path / "a", [8101], environ), recorded(tmp_path / "b", [8201], environ):
+        assert tokens.find(urls, environ, tmp_path / "none") is None
 
 
-def test_a_cluster_that_took_the_ports_over_is_not_forgotten_with_the_first(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
-    with noted(tmp_path / "a", [8101], environ):
-        tokens.note(tmp_path / "b" / "token", [8101], environ)
-    assert (tokens.notes_folder(environ) / "8101").read_text() == str(tmp_path / "b" / "token")
+def test_the_record_of_a_cluster_that_took_over_the_ports_is_kept(tmp_path: Path, environ: dict[str, str]) -> None:
+    with recorded(tmp_path / "a", [8101], environ):
+        tokens.record(tmp_path / "b" / "token", [8101], environ)
+    assert (tokens.records_folder(environ) / "8101").read_text() == str(tmp_path / "b" / "token")
 
 
 def test_a_token_is_found_in_the_working_folder_s_cluster(tmp_path: Path, environ: dict[str, str]) -> None:
     with LocalCluster(tmp_path / "c", 2, [8101, 8102]) as cluster:
-        assert tokens.found([HERE], environ, cluster.folder) == cluster.folder / "token"
-        assert tokens.found(["http://127.0.0.1:8103"], environ, cluster.folder) is None
+        assert tokens.find([HERE], environ, cluster.folder) == cluster.folder / "token"
+        assert tokens.find(["http://127.0.0.1:8103"], environ, cluster.folder) is None
         (cluster.folder / "cluster.json").write_text("[]")
-        assert tokens.found([HERE], environ, cluster.folder) is None
+        assert tokens.find([HERE], environ, cluster.folder) is None
 
 
-def test_a_cluster_s_token_is_made_once_and_closed_to_others(tmp_path: Path) -> None:
+def test_a_cluster_s_token_is_made_once_and_is_private(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     folder.mkdir(0o755)
     (folder / "cluster.json").write_text(json.dumps({"node-1": [7001, 8101]}))  # of a build that made no token

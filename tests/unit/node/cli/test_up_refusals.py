@@ -1,4 +1,4 @@
-"""What `rota up` refuses before it starts a node, and what it says then."""
+"""What `rota up` refuses before it starts a node, and its messages."""
 
 import fcntl
 import os
@@ -15,7 +15,7 @@ from node.cli.up import up_command
 
 @pytest.fixture(autouse=True)
 def _umask() -> Iterator[None]:
-    """The command sets one for its process, which is that of the tests here."""
+    """The command sets the umask of its process, which here is the tests' process."""
     before = os.umask(0o022)
     os.umask(before)
     yield
@@ -26,8 +26,8 @@ def up(folder: Path, port: int) -> Result:
     return CliRunner().invoke(up_command, ["--dir", str(folder), "--port", str(port), "--nodes", "1"])
 
 
-def test_nodes_that_outlived_a_killed_up_are_named_with_what_stops_them(tmp_path: Path) -> None:
-    """It said that a port is taken, or, with other ports, one node's last line."""
+def test_leftover_nodes_of_a_killed_up_are_named_with_the_command_that_stops_them(tmp_path: Path) -> None:
+    """Before, the message was that a port is taken, or one node's last log line."""
     for name, process in (("node-1", "101"), ("node-2", "102"), ("node-3", "103")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "lock").write_text(process)

@@ -1,4 +1,4 @@
-"""What people give that is not right: a sentence and exit code 2 (DESIGN.md, section 10), and no traceback."""
+"""Wrong input ends with a sentence and exit code 2, not with a traceback."""
 
 import io
 import json
@@ -18,7 +18,7 @@ NOT_UTF8 = b"name: caf\xe9\nkind: probe\n"
 
 
 class Cluster:
-    """In a client's place: notes what is sent, and answers as if all were well."""
+    """Replaces a client's transport: records what is sent, and answers with success."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
@@ -69,11 +69,11 @@ def ended(monkeypatch: pytest.MonkeyPatch, *words: str, stdin: bytes = b"") -> i
         (["run", "T", "--param", "x=\udcff"], "--param x cannot be read as YAML"),
         (["settings", "x=["], "x cannot be read as YAML"),
         (["settings", "x=!!set {a}"], "x cannot be read as YAML"),
-        (["apply", "-f", "{latin}"], "latin is no text in UTF-8 (from byte 9 on): save it as UTF-8"),
+        (["apply", "-f", "{latin}"], "latin is not UTF-8 text (first wrong byte: 9): save it as UTF-8"),
         (["apply", "-f", "{binary}"], "cannot be read as YAML or JSON"),
         (["apply", "-f", "{folder}"], "Is a directory"),
         (["apply", "-f", "{deep}"], "cannot be read as YAML or JSON"),
-        (["apply", "-f", "-"], "- is no text in UTF-8"),
+        (["apply", "-f", "-"], "standard input is not UTF-8 text"),
     ],
 )
 def test_what_cannot_be_read_is_a_wrong_call(
@@ -94,7 +94,7 @@ def test_what_cannot_be_read_is_a_wrong_call(
     assert cluster.sent == []
 
 
-def test_a_date_is_the_text_that_it_is(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_date_stays_text(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended(monkeypatch, "run", "T", "--param", "day=2026-01-01", "--param", "n=3", "--param", "op==") == 0
     assert ended(monkeypatch, "settings", "history_days=2026-01-01") == 0
     assert cluster.sent == [
@@ -109,7 +109,7 @@ def test_a_date_is_the_text_that_it_is(cluster: Cluster, monkeypatch: pytest.Mon
         ("two\nlines", None, "ROTA_TOKEN: a token is one line"),
         ("not \udcff UTF-8", None, "ROTA_TOKEN: a token is one line of text in UTF-8"),
         (None, b"two\nlines", "token: a token is one line"),
-        (None, b"\xff\xfe random", "token is no text in UTF-8"),
+        (None, b"\xff\xfe random", "token is not UTF-8 text"),
     ],
 )
 def test_a_token_that_cannot_be_sent_is_a_wrong_call(
@@ -138,22 +138,28 @@ def test_a_token_is_sent_as_nodes_read_it(token: str, cluster: Cluster, monkeypa
     assert cluster.headers["Authorization"].encode("latin-1") == f"Bearer {token.strip()}".encode()
 
 
-def test_a_run_that_cannot_be_looked_at_is_not_waited_for(
+def test_an_error_that_retries_do_not_change_ends_the_wait(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A token that is taken back, say: that was taken for "not yet", for a year."""
+    """A revoked token, for example, was retried for ever."""
     cluster.refused = "/v1/runs/"
     assert ended(monkeypatch, "run", "T", "--wait") == 2
     assert "HTTP 401" in capsys.readouterr().err
-    assert cluster.headers["Rota-Index"] == "7", "only who has applied the start can know of it"
+    assert cluster.headers["Rota-Index"] == "7", "a member that has not applied the start does not know the run"
 
 
-def test_why_a_run_waits_is_said_while_it_is_waited_for(
+def test_wait_prints_why_a_run_waits(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a task that nobody may run nothing was said, for ever."""
-    waiting: dict[str, Any] = {"run_id": "r", "task": "T", "state": "waiting", "node": None}
-    waiting |= {"progress": None, "attempts": []}
+    """Of a task that no member may run, nothing was printed."""
+    waiting: dict[str, Any] = {
+        "run_id": "r",
+        "task": "T",
+        "state": "waiting",
+        "node": None,
+        "progress": None,
+        "attempts": [],
+    }
     ends = waiting | {"state": "cancelled", "error": None, "result": None}
     looks = iter([waiting, waiting, ends])
     owner = {"waiting": None, "standing": [{"code": "nobody", "detail": "node-1 lacks a label (gpu=yes)"}]}
@@ -172,7 +178,7 @@ def test_why_a_run_waits_is_said_while_it_is_waited_for(
     assert capsys.readouterr().err == "rota: r waits: node-1 lacks a label (gpu=yes)\n"
 
 
-def test_many_tasks_are_compared_by_name_in_one_go(
+def test_comparing_many_names_takes_linear_time(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each with all others took 8 s for 30,000, and four times as long for twice as many."""
@@ -185,12 +191,12 @@ def test_many_tasks_are_compared_by_name_in_one_go(
 
 
 @pytest.mark.parametrize("first", ["[" + "x," * 9 + "x]", "x" * 100_000], ids=["values", "one long text"])
-def test_aliases_that_stand_for_terabytes_are_a_wrong_call(
+def test_aliases_that_expand_to_terabytes_are_a_wrong_call(
     first: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [f"a: &a {first}"] + [f"{b}: &{b} [{','.join([f'*{a}'] * 10)}]" for a, b in pairwise("abcdefghijkl")]
     assert ended(monkeypatch, "apply", "-f", "-", stdin="\n".join(lines).encode()) == 2
-    assert "with its aliases (*NAME) written out" in capsys.readouterr().err
+    assert "with its aliases (*NAME) expanded" in capsys.readouterr().err
 
 
 def test_aliases_that_repeat_a_little_are_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,15 +208,15 @@ def test_aliases_that_repeat_a_little_are_read(cluster: Cluster, monkeypatch: py
 def test_all_files_that_apply_is_given_are_sent(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It sent the last one, and left the others out without a word."""
+    """Before, only the last file was sent."""
     words = ["apply"]
     for name in ("a", "b", "empty"):
         (tmp_path / name).write_text(f"{{name: {name}, kind: x}}" if name != "empty" else "# nothing")
         words += ["-f", str(tmp_path / name)]
     assert ended(monkeypatch, *words) == 2
-    assert "empty holds no task" in capsys.readouterr().err
+    assert "empty contains no task" in capsys.readouterr().err
     assert cluster.sent == [], "all files are read before any is sent"
     assert ended(monkeypatch, *words[:5]) == 0
     assert [[task["name"] for task in part] for part in cluster.sent] == [["a", "b"]]
     assert ended(monkeypatch, "apply", "-f", words[2], "-f", words[2]) == 2
-    assert "registered more than once in these files: a" in capsys.readouterr().err
+    assert "defined more than once in these files: a" in capsys.readouterr().err

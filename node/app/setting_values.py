@@ -1,0 +1,92 @@
+"""The text of a setting as a value. Each function raises `ValueError` with a sentence that says what would be right."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from node.app.settings import PREFIX
+from node.state.entries import Seed
+from tasks.spec import NAME_PATTERN
+
+_NAME: Final = re.compile(NAME_PATTERN)
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can be a node's id."""
+    return _NAME.match(text) is not None
+
+
+def parse_words(text: str) -> tuple[str, ...]:
+    """Words separated by commas; empty ones are dropped. Never raises.
+
+    >>> parse_words("a, b,,")
+    ('a', 'b')
+    """
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def parse_members(text: str) -> tuple[Seed, ...]:
+    """`id=host:raftport:httpport,...` as seeds in the order given, which becomes the order of the slots.
+
+    >>> parse_members("a=127.0.0.1:7001:8101")
+    (Seed(id='a', host='127.0.0.1', raft_port=7001, http_port=8101),)
+    """
+    seeds: list[Seed] = []
+    for part in parse_words(text):
+        name, equals, address = part.partition("=")
+        host, _, ports = address.rpartition(":")
+        host, _, raft = host.rpartition(":")
+        if not (equals and is_name(name) and host and raft.isdigit() and ports.isdigit()):
+            raise ValueError(f"{part!r} is not id=host:raftport:httpport")
+        if not all(0 < int(port) < 65_536 for port in (raft, ports)):
+            raise ValueError(f"{part!r}: a port must be between 1 and 65535")
+        seeds.append(Seed(name, host, int(raft), int(ports)))
+    if len({seed.id for seed in seeds}) != len(seeds):
+        raise ValueError("two members have the same id")
+    if len({(seed.host, seed.raft_port) for seed in seeds}) != len(seeds):
+        raise ValueError("two members have the same Raft address")
+    return tuple(seeds)
+
+
+def parse_labels(text: str) -> tuple[tuple[str, str], ...]:
+    """`name=value,...` as sorted pairs.
+
+    >>> parse_labels("zone=b, disk=ssd")
+    (('disk', 'ssd'), ('zone', 'b'))
+    """
+    pairs = [part.partition("=") for part in parse_words(text)]
+    if any(not name or not equals for name, equals, _ in pairs):
+        raise ValueError("labels are name=value, separated by commas")
+    return tuple(sorted((name.strip(), value.strip()) for name, _, value in pairs))
+
+
+def parse_env_allow(text: str) -> tuple[str, ...]:
+    """Names of variables that tasks may be given."""
+    names = parse_words(text)
+    if any(name.upper().startswith(PREFIX) for name in names):
+        raise ValueError("ROTA_* variables belong to the node and are never given to tasks")
+    return names
+
+
+def parse_switch(text: str) -> bool:
+    """1 or 0, also as true, yes, on and false, no, off."""
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off"):
+        return False
+    raise ValueError("must be 1 or 0")
+
+
+def integer_between(least: int, most: int) -> Callable[[str], int]:
+    """A parser of whole numbers from `least` to `most`.
+
+    >>> integer_between(1, 9)("7")
+    7
+    """
+
+    def parse(text: str) -> int:
+        if not text.strip().isdigit() or not least <= int(text) <= most:
+            raise ValueError(f"must be a whole number from {least} to {most}")
+        return int(text)
+
+    return parse

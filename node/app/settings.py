@@ -1,0 +1,274 @@
+"""The settings of a node: one table with a row for each ROTA_* variable. Kinds may ask for others.
+
+`node.app.config` takes its defaults from here, `unknown_settings` and `rota up` follow from it, and so does the
+reference page docs/reference/settings.md (`testkit.reference.settings`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from node.client import DEFAULT_URL
+from node.storage.room import Bounds
+from tasks.command_ctx import VARIABLES
+from tasks.kinds import installed, settings_asked_for
+
+PREFIX: Final = "ROTA_"
+
+_BOUNDS: Final = Bounds()
+_GIVEN_PER_NODE: Final = "it gives each node its own"
+_OWN_SECRET: Final = "it makes a secret and keeps it in its folder"  # noqa: S105 - a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One ROTA_* variable.
+
+    `default` is what an unset variable means, as text that is read like a given one; empty: nothing is set.
+    `computed` describes a default that depends on the machine or on other settings. `has_file`: `NAME_FILE` names a
+    file that holds the value. `not_for_up` says why `rota up` refuses the variable; empty: it hands it to its nodes.
+    """
+
+    name: str
+    meaning: str
+    default: str = ""
+    computed: str = ""
+    example: str = ""
+    has_file: bool = False
+    not_for_up: str = ""
+
+    @property
+    def file_name(self) -> str:
+        """The variable that names a file with the value."""
+        return f"{self.name}_FILE"
+
+
+GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
+    "Identity and membership": (
+        Setting(
+            "ROTA_NODE",
+            "The node's id: letters, digits, `.`, `_` and `-`, 128 characters at most. Required.",
+            example="node-1",
+            not_for_up=_GIVEN_PER_NODE,
+        ),
+        Setting(
+            "ROTA_MEMBERS",
+            "The members of the first start, this node among them, as `id=host:raftport:httpport`. The list must be "
+            "the same on every member. Later starts take it from the data folder.",
+            example="node-1=10.0.0.1:7101:8101,node-2=10.0.0.2:7101:8101,node-3=10.0.0.3:7101:8101",
+            not_for_up=_GIVEN_PER_NODE,
+        ),
+        Setting(
+            "ROTA_JOIN",
+            "The API of a member of a running cluster that this node joins, or several, separated by commas.",
+            example="http://10.0.0.1:8101",
+            not_for_up="its nodes make a cluster of their own",
+        ),
+        Setting(
+            "ROTA_AUTO_JOIN",
+            "1: a node whose `ROTA_MEMBERS` names a running cluster asks that cluster to add it. "
+            "0: it waits until `rota join` adds it.",
+            default="0",
+            example="1",
+        ),
+        Setting(
+            "ROTA_DATA",
+            "The data folder: Raft log, snapshots, history, logs of attempts, scratch folders. One node has it at a "
+            "time.",
+            computed="`.rota/` and the node's id, in the working folder; `/data` in the image",
+            example="/var/lib/rota",
+            not_for_up=_GIVEN_PER_NODE,
+        ),
+        Setting(
+            "ROTA_LABELS",
+            "Labels of the node, as `name=value`, which a task's `group` selects by. Every member has the label `node` "
+            "with its own id.",
+            example="zone=a,disk=ssd",
+        ),
+        Setting(
+            "ROTA_CAPACITY",
+            "The node's share of the tasks: a node of capacity 2 gets up to twice as much as a node "
+            "of capacity 1. 1 to 1000000.",
+            default="1",
+            example="4",
+        ),
+    ),
+    "Network": (
+        Setting(
+            "ROTA_BIND",
+            "The address on which the node listens: API, Raft and heartbeats. Beyond loopback it requires "
+            "`ROTA_TOKEN`, and a secret and a token of at least 16 characters.",
+            default="127.0.0.1",
+            example="0.0.0.0",  # noqa: S104 - an example of a value
+            not_for_up="its nodes listen on this machine only",
+        ),
+        Setting(
+            "ROTA_HEARTBEAT_PORT",
+            "The TCP port of the heartbeats. 0: the kernel chooses one at each start.",
+            default="0",
+            example="7102",
+            not_for_up=_GIVEN_PER_NODE,
+        ),
+        Setting(
+            "ROTA_HOSTS",
+            "More host names by which clients call this node's API, such as a proxy's. IP addresses, `localhost` and "
+            "the members' hosts are always accepted.",
+            example="rota.example.com",
+        ),
+    ),
+    "Secret and token": (
+        Setting(
+            "ROTA_SECRET",
+            "The secret with which members authenticate one another; the same on every member. Required.",
+            example="output of `openssl rand -hex 32`",
+            has_file=True,
+            not_for_up=_OWN_SECRET,
+        ),
+        Setting(
+            "ROTA_TOKEN",
+            "The token that clients send. Read by nodes, which require it, and by the command line, which sends it. "
+            "Not set: a node that listens on loopback requires none.",
+            example="output of `openssl rand -hex 32`",
+            has_file=True,
+        ),
+    ),
+    "Running tasks": (
+        Setting(
+            "ROTA_ALLOW_COMMAND",
+            "1: the node runs tasks of kind `command`. They run as the node's user.",
+            computed="`0`; `1` under `rota up`",
+            default="0",
+            example="1",
+        ),
+        Setting(
+            "ROTA_MAX_RUNS",
+            "How many attempts the node runs at once; others wait and say so. 1 to 10000.",
+            computed="4 for each core",
+            example="16",
+        ),
+        Setting(
+            "ROTA_SECRETS_DIR",
+            'The folder of the tasks\' secrets: `{"secret": "pg_password"}` is the file `pg_password` in it. Read by '
+            "`rota backup` too.",
+            default="/run/secrets",
+            example="/etc/rota/secrets",
+        ),
+        Setting(
+            "ROTA_ENV_ALLOW",
+            'Variables of the node\'s environment that tasks may refer to by `{"env": "NAME"}`. `ROTA_*` never.',
+            example="PGPASSWORD,AWS_PROFILE",
+        ),
+    ),
+    "What tasks may reach": (
+        Setting(
+            "ROTA_SOURCE_ROOTS",
+            "Folders that `backup` and `ingest` may read; `/` allows all.",
+            computed="none; with `ROTA_ALLOW_COMMAND=1`: all",
+            example="/srv,/var/lib/app",
+        ),
+        Setting(
+            "ROTA_DESTINATION_ROOTS",
+            "Folders to which backups and tables may be written; `/` allows all.",
+            computed="none; with `ROTA_ALLOW_COMMAND=1`: all",
+            example="/mnt/backups",
+        ),
+        Setting(
+            "ROTA_SOURCE_HOSTS",
+            "PostgreSQL servers, and hosts and buckets from which `ingest` reads: `HOST`, `HOST:PORT`, `*.DOMAIN`, "
+            "`s3://BUCKET`; `*` allows all. `localhost` allows PostgreSQL's local socket too.",
+            computed="none; with `ROTA_ALLOW_COMMAND=1`: all",
+            example="db.internal:5432,s3://landing",
+        ),
+        Setting(
+            "ROTA_DESTINATION_HOSTS",
+            "Hosts and buckets to which backups may be written; for an S3 server of your own, the host of its "
+            "`endpoint_url`.",
+            computed="none; with `ROTA_ALLOW_COMMAND=1`: all",
+            example="s3://backups,*.corp",
+        ),
+        Setting(
+            "ROTA_POSTGRES_BIN",
+            "The folder of `pg_dump`, `psql` and `pg_restore`.",
+            computed="found by `PATH` and where distributions install it",
+            example="/usr/lib/postgresql/17/bin",
+        ),
+    ),
+    "Disk": (
+        Setting(
+            "ROTA_DISK_RESERVE_BYTES",
+            "Free space that the node keeps back: with less than twice of it, the node takes on nothing new; with "
+            "less than it, the node stops the attempts that hold most. At most a sixteenth of the disk.",
+            default=str(_BOUNDS.reserve_bytes),
+            example="1073741824",
+        ),
+        Setting(
+            "ROTA_SCRATCH_BYTES",
+            "What one attempt may write to its scratch folder. 0: half of the disk.",
+            default=str(_BOUNDS.scratch_bytes),
+            example="10737418240",
+        ),
+        Setting(
+            "ROTA_LOG_BYTES",
+            "The log of one attempt; what exceeds it is dropped, and the run says `log_truncated`. At most a sixteenth "
+            "of the disk.",
+            default=str(_BOUNDS.log_bytes),
+            example="16777216",
+        ),
+        Setting(
+            "ROTA_LOGS_BYTES",
+            "The logs of all attempts on the node; the oldest are deleted first. At most an eighth of the disk.",
+            default=str(_BOUNDS.logs_bytes),
+            example="4294967296",
+        ),
+        Setting(
+            "ROTA_HISTORY_BYTES",
+            "The history of finished runs on the node; the oldest are deleted first. At most a quarter of the disk.",
+            default=str(_BOUNDS.history_bytes),
+            example="1073741824",
+        ),
+    ),
+    "Metrics": (
+        Setting(
+            "ROTA_METRICS_TASKS",
+            "For how many tasks `/metrics` has figures of their own: those that were registered first. 0 to 1000000.",
+            default="1000",
+            example="5000",
+        ),
+    ),
+    "Command line": (
+        Setting(
+            "ROTA_URL",
+            "Where the command line finds the cluster: the address of an API, or several, separated by commas. Nodes "
+            "ignore it.",
+            default=DEFAULT_URL,
+            example="http://10.0.0.1:8101,http://10.0.0.2:8101",
+        ),
+    ),
+}
+"""All settings, in the order of the reference page."""
+
+SETTINGS: Final[Mapping[str, Setting]] = {row.name: row for rows in GROUPS.values() for row in rows}
+"""The same by name."""
+
+FILE_NAMES: Final = {row.file_name: row for row in SETTINGS.values() if row.has_file}
+"""The settings whose values may come from files, by the variable that names the file."""
+
+
+def is_the_nodes(name: str) -> bool:
+    """Whether a ROTA_* variable is one of the node's own settings, or one that commands find. No kind is given it."""
+    return name in SETTINGS or name in FILE_NAMES or name in VARIABLES
+
+
+def not_the_nodes(environ: Mapping[str, str]) -> frozenset[str]:
+    """The ROTA_* variables that the node itself does not use."""
+    return frozenset(name for name in environ if name.startswith(PREFIX) and not is_the_nodes(name))
+
+
+def unknown_settings(environ: Mapping[str, str]) -> list[str]:
+    """The ROTA_* variables that neither the node nor an installed kind uses: probably misspelt.
+
+    >>> unknown_settings({"ROTA_NODE": "a", "ROTA_MEMBRES": "", "ROTA_SECRET_FILE": "", "HOME": "/root"})
+    ['ROTA_MEMBRES']
+    """
+    unknown = not_the_nodes(environ)
+    return sorted(unknown - settings_asked_for(installed().values())) if unknown else []
