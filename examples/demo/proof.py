@@ -1,4 +1,4 @@
-"""What the demo claims, checked independently of what Rota says of itself."""
+"""Checks what the demo claims, independently of Rota's own answers."""
 
 import csv
 from collections import Counter
@@ -13,7 +13,7 @@ KEY = ("year", "month", "day", "carrier", "flight", "origin", "dest", "sched_dep
 
 
 class NotProven(Exception):
-    """The table is not what the files say."""
+    """The table differs from the files."""
 
 
 def all_flights_once(table: Path, folders: Sequence[Path]) -> None:
@@ -32,7 +32,7 @@ def all_flights_once(table: Path, folders: Sequence[Path]) -> None:
     if found != expected:
         missing, more = sum((expected - found).values()), sum((found - expected).values())
         raise NotProven(
-            f"of {expected.total()} rows {missing} are missing in the table, and {more} are there too often"
+            f"of {expected.total()} rows, {missing} are missing in the table, and {more} are in it too often"
         )
 
 
@@ -41,5 +41,5 @@ def _text(value: object) -> str:
 
 
 def seconds_between(begun_s: float, time: str) -> float:
-    """From a moment of this machine's clock to a time of the API's."""
+    """Seconds from `begun_s`, a time of this machine's clock, to a time in an answer of the API."""
     return datetime.fromisoformat(time).timestamp() - begun_s
