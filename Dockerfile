@@ -1,4 +1,4 @@
-# Two images from one file: `rota` runs commands and backups, `rota-spark` ingests as well.
+# Two images from one file: `rota` runs tasks of kind command and backup, `rota-spark` also ingest.
 #   docker build --target rota .
 # BASE may be any Debian with Python 3.11 or later and venv. Its release decides which PostgreSQL can be backed up:
 # pg_dump refuses a server newer than itself (trixie has 17, bookworm 15).
@@ -32,8 +32,8 @@ ENV PATH=/opt/rota/bin:$PATH PYTHONUNBUFFERED=1 LANG=C.UTF-8 ROTA_DATA=/data
 USER rota
 VOLUME /data
 STOPSIGNAL SIGTERM
-# Unhealthy: the node is not ready (GET /readyz), as without a majority; the engine does not restart it over that. What it
-# takes to form a cluster, or to be let into one, is the start.
+# Unhealthy means that the node is not ready (GET /readyz), for example without a quorum; the engine does not restart it
+# for that. The start period covers the founding of a cluster, or joining one.
 HEALTHCHECK --interval=5s --timeout=5s --start-period=120s --retries=3 CMD ["python3", "-I", "-m", "node.cli.ready"]
 CMD ["rota", "node", "--log-format", "json"]
 

@@ -1,1 +1,1 @@
-"""What Rota looks like in use."""
+"""Examples of using Rota."""

@@ -1,6 +1,6 @@
 #!/bin/sh
-# compress.sh FROM TO: compresses the files of a folder, one after another. Run as a task of kind command, it goes on
-# after the last file that it finished, on whichever node it is tried again:
+# compress.sh FROM TO: compresses the files of a folder, one after another. As a task of kind command it resumes after
+# the last file that an earlier attempt finished, on whichever node the next attempt runs:
 #
 #   name: compress-logs
 #   kind: command
@@ -8,7 +8,7 @@
 set -eu
 from=$1 to=$2
 
-finished=0 # of the attempts before this one; the file is empty where there is no checkpoint
+finished=0 # files done by earlier attempts; the checkpoint file is empty if there is no checkpoint
 [ ! -s "$ROTA_CHECKPOINT_FILE" ] || finished=$(cat "$ROTA_CHECKPOINT_FILE")
 resumed_at=$finished
 
@@ -17,11 +17,11 @@ number=0
 for file in "$@"; do
     number=$((number + 1))
     [ "$number" -gt "$finished" ] || continue
-    # No two attempts have one fencing number: an old one cannot write into the file of the one that took over.
+    # Every attempt has its own fencing number, so an old attempt never writes to the file of a newer one.
     part=$to/${file##*/}.$ROTA_FENCING_NUMBER.part
     gzip -c <"$file" >"$part"
     mv "$part" "$to/${file##*/}.gz"
-    # Ends this script (set -e) if another attempt runs by now.
+    # Fails, and so ends this script (set -e), if a newer attempt has taken over.
     echo "$number" | rota ctx checkpoint -
     echo "compressed $file"
     rota ctx progress "$number" "$#" files

@@ -1,4 +1,4 @@
-"""A kind that counts, slowly: the smallest piece of work that can be resumed where it was."""
+"""A kind that counts slowly: the smallest piece of work that can be resumed from a checkpoint."""
 
 import time
 from typing import Any
@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Count:
-    """Counts to `to`. Another member goes on from the last checkpoint, so every number is counted once."""
+    """Counts to `to`. A later attempt, on any member, continues from the last checkpoint."""
 
     class Params(BaseModel):
         model_config = ConfigDict(extra="forbid")
@@ -27,5 +27,5 @@ class Count:
             if counted % params.checkpoint_every == 0:
                 ctx.save_checkpoint(counted)
         if counted < params.to:
-            ctx.save_checkpoint(counted)  # asked to stop: whoever goes on begins right here
+            ctx.save_checkpoint(counted)  # asked to stop: the next attempt continues here
         return {"counted": counted, "here": counted - begun_at}
