@@ -7,7 +7,7 @@ PYTEST := $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-more unit lint up bench soak blackout founding chaos lock compose-test clean
+.PHONY: help setup demo test test-more unit lint up bench soak blackout founding chaos reference lock compose-test clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -67,6 +67,9 @@ bench: .venv/bench  ## measure the figures in the documents
 
 compose-test: setup  ## the compose file on a Docker engine: kill, fail over, grow to five and back, restart
 	@$(BIN)/python -m tests.compose
+
+reference: setup  ## write docs/reference/ from the code; make test compares
+	@$(BIN)/python -m testkit.reference
 
 lock: setup  ## write the lock files with the newest versions that fit, and hashes (KEEP=1: keep the versions)
 	@$(BIN)/pip install -qq --disable-pip-version-check uv
