@@ -1,7 +1,7 @@
 """A blocking client of the API: for the command line, a node that joins, the demo, benchmarks and tests.
 
-Several addresses may be given: a member that cannot be reached is passed over, and a write is sent to
-another member only if the first one cannot have received it.
+Several addresses may be given: if a member cannot be reached, the next one is asked. A write is sent to another member
+only if the first one cannot have received it.
 """
 
 import json
@@ -23,7 +23,7 @@ class Unreachable(Exception):
 
 @dataclass(eq=False)
 class ApiProblem(Exception):
-    """An answer that is a problem document (RFC 9457)."""
+    """An error response: a problem document (RFC 9457)."""
 
     status: int
     type: str
@@ -33,20 +33,20 @@ class ApiProblem(Exception):
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        if self.errors:  # the detail says them too, on one line
+        if self.errors:  # the detail has the same, on one line
             lines = (f"{field}: {message}" if field else message for field, message in self.errors)
             return "\n  ".join((self.title, *lines))
         return f"{self.title}: {self.detail}" if self.detail else self.title
 
     @property
     def no_quorum(self) -> bool:
-        """Whether the cluster could not decide, as opposed to having said no."""
+        """Whether the cluster could not decide, as opposed to a refusal."""
         return self.status in (503, 504)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiAnswer:
-    """A member's answer; `json` is its body, None where it has none, `body` the same as it came."""
+    """A member's response; `json` is its parsed body (None: no body), `body` the bytes."""
 
     status: int
     headers: Mapping[str, str]
@@ -55,7 +55,7 @@ class ApiAnswer:
 
 
 def path(*parts: str) -> str:
-    """A path with each part quoted, slashes too. A word of a command line that is no text goes as the bytes it is.
+    """A path with each part quoted, slashes too. Undecodable bytes of a command line are sent as they are.
 
     >>> path("v1", "tasks", "a b", "owner")
     '/v1/tasks/a%20b/owner'
@@ -69,10 +69,11 @@ def _target(path: str, query: Mapping[str, Any]) -> str:
 
 
 class Client:
-    """Speaks to a cluster. Keeps its connections; use one for many calls.
+    """A client of one cluster. It keeps its connections: use one for many calls.
 
-    `timeout_s` is how long an answer may be silent; `token_from` says where the token comes from, for when it is
-    refused. Raises `ValueError` for a token that no header can bear.
+    `urls` are addresses of members, `host:port` or `http://host:port`. `timeout_s` limits the silence of a response.
+    `token_from` names the source of the token, for the message if it is refused. Raises `ValueError` for a token that
+    cannot be sent in a header.
     """
 
     def __init__(
@@ -83,10 +84,10 @@ class Client:
         token_from: str = "",
     ) -> None:
         self._token_from = token_from
-        self.urls = tuple(url.rstrip("/") for url in urls)
+        self.urls = tuple(_base_url(url) for url in urls)
         self._headers = {"Authorization": f"Bearer {_sendable(token)}"} if token else {}
         self._timeout_s = timeout_s
-        import urllib3  # here and below: a node imports this module, and seldom asks anything by it
+        import urllib3  # here and below: a node imports this module, and seldom uses it
 
         self._pool = urllib3.PoolManager(retries=False, maxsize=8)
 
@@ -100,7 +101,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> ApiAnswer:
-        """One request. Raises `ApiProblem` for an answer of 400 and more, `Unreachable` if none came."""
+        """One request. Raises `ApiProblem` for a status of 400 or more, `Unreachable` if no member answers."""
         target = _target(path, query or {})
         all_headers = {**self._headers, **(headers or {})}
         data = None
@@ -113,10 +114,12 @@ class Client:
         if response.status >= 400:
             raise self._refused(response)
         try:
-            told = json.loads(response.data) if response.data else None
-            return ApiAnswer(response.status, response.headers, told, response.data)
+            parsed = json.loads(response.data) if response.data else None
+            return ApiAnswer(response.status, response.headers, parsed, response.data)
         except ValueError as error:
-            raise Unreachable(f"what answers at {', '.join(self.urls)} is no Rota: it sends no JSON") from error
+            raise Unreachable(
+                f"the server at {', '.join(self.urls)} is not a Rota node: its answer is not JSON"
+            ) from error
 
     def get(self, path: str, **query: Any) -> Any:
         """The body of a GET."""
@@ -133,10 +136,10 @@ class Client:
                 return
 
     def stream(self, path: str, *, endless: bool = False, **query: Any) -> Iterator[bytes]:
-        """The body of a GET as it comes. Raises as `call` does.
+        """The body of a GET, piece by piece. Raises as `call` does.
 
-        An `endless` one may be silent for as long as it likes once it has begun; where the machine at the other
-        end is gone, it ends after half a minute.
+        An `endless` stream may be silent for any time once it has begun; if the machine at the other end is gone, it
+        ends after half a minute.
         """
         import urllib3
 
@@ -145,7 +148,7 @@ class Client:
         try:
             if response.status >= 400:
                 raise self._refused(response)
-            # The library has one limit for the beginning and for the rest.
+            # urllib3 has one timeout for the beginning and for the rest.
             if endless and (sock := getattr(response.connection, "sock", None)) is not None:
                 sock.settimeout(None)
                 _probe(sock)
@@ -187,25 +190,27 @@ class Client:
             except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError) as error:
                 failures.append(f"{url}: cannot connect ({_reason(error)})")
             except urllib3.exceptions.LocationValueError as error:
-                raise Unreachable(f"{url} is no address: give ROTA_URL as http://host:port") from error
+                raise Unreachable(f"{url} is not an address: write it as http://host:port") from error
+            except urllib3.exceptions.SSLError as error:
+                failures.append(f"{url}: {_tls_reason(error)}")
             except urllib3.exceptions.HTTPError as error:
                 failures.append(f"{url}: {_reason(error)}")
                 if method != "GET":
-                    break  # it may have been received: sending it elsewhere might do it twice
+                    break  # it may have been received: another member could apply it again
         raise Unreachable("no member answered: " + "; ".join(failures))
 
 
 def _probe(sock: socket.socket) -> None:
-    """Let the kernel ask whether the other end is still there: one that has lost its power says nothing of it."""
+    """Let the kernel probe the other end (TCP keepalive): a machine without power does not close its connections."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Else it begins after two hours. Not every system has names for these.
+    # By default it begins after two hours. Not every system has these options.
     for name, figure in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), figure)
 
 
 def _sendable(token: str) -> str:
-    """A token as a header bears it: in UTF-8, as nodes read it, where the library would write Latin-1.
+    """A token as it is sent in a header: in UTF-8, as nodes read it; urllib3 would encode it as Latin-1.
 
     >>> _sendable("t0ken"), _sendable("é")
     ('t0ken', 'Ã©')
@@ -213,6 +218,23 @@ def _sendable(token: str) -> str:
     if not token.isprintable():
         raise ValueError("a token is one line of text in UTF-8, without control characters")
     return token.encode().decode("latin-1")
+
+
+def _base_url(address: str) -> str:
+    """The URL of a member's API.
+
+    >>> _base_url("127.0.0.1:8101"), _base_url("http://host:8101/")
+    ('http://127.0.0.1:8101', 'http://host:8101')
+    """
+    address = address.strip()
+    return (address if "://" in address else f"http://{address}").rstrip("/")
+
+
+def _tls_reason(error: Exception) -> str:
+    """Why a TLS handshake failed: most often because a node answers it in plain text."""
+    if "WRONG_VERSION_NUMBER" in str(error) or "RECORD_LAYER_FAILURE" in str(error):
+        return "nodes speak no TLS: use http:// (https:// is for a proxy in front of them)"
+    return str(error)
 
 
 def _reason(error: Exception) -> str:

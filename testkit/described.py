@@ -1,4 +1,4 @@
-"""Real answers against what /openapi.json says of them."""
+"""Checks that real responses are as /openapi.json describes them."""
 
 import re
 from typing import Any
@@ -7,11 +7,11 @@ from jsonschema import Draft202012Validator
 
 
 class NotAsDescribed(AssertionError):
-    """An answer that the description does not allow."""
+    """A response that differs from its description."""
 
 
 class Description:
-    """An OpenAPI document, asked whether answers are as it says."""
+    """An OpenAPI document, with which responses are compared."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
@@ -22,7 +22,7 @@ class Description:
         self._validators: dict[int, Draft202012Validator] = {}
 
     def check(self, method: str, path: str, status: int, media_type: str, body: Any) -> None:
-        """Raises `NotAsDescribed`. `body` is the parsed one of a JSON answer, else None."""
+        """Raises `NotAsDescribed` for a response that differs. `body` is that of a JSON response, parsed; else None."""
         what = f"{method} {path} -> {status} {media_type}"
         operation = next((item.get(method.lower()) for form, item in self._paths.items() if form.match(path)), None)
         if operation is None:

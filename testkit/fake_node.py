@@ -1,7 +1,7 @@
-"""A cluster without Raft, heartbeats or processes: entries go straight through the real `apply`.
+"""A cluster without Raft, heartbeats or processes: entries go straight to the real `apply`.
 
-`FakeNode` implements `node.http.node_port.Node`; several share one `FakeCluster`, and with it one state and
-one history. `fault` makes the next proposals fail as Raft would.
+`FakeNode` implements `node.http.node_port.NodePort`. The nodes of a `FakeCluster` share its state and history. `fault`
+makes the next proposals fail as Raft would.
 """
 
 import asyncio
@@ -18,9 +18,10 @@ from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
 from node.history.store import HistoryStore
 from node.http.kinds import InstalledKinds
-from node.http.node_port import Placed, Update
+from node.http.node_port import ClusterUpdate, PlacementComputed
 from node.peer.protocol import RunProgress
 from node.raft.founding import FoundingWait, Outlook
+from node.raft.ports import RaftRole
 from node.replication.state_machine import StateChange, StateMachine
 from node.state.codec import pack_batch
 from node.state.entries import AddMember, Entry, FoundCluster, Join, Proposal, ProposalId, RemoveMember, Seed
@@ -31,6 +32,7 @@ from tasks.kinds import KindEntry
 
 SECRET = "a secret between members"
 NOW_US = 1_795_000_000_000_000
+LEADER = RaftRole(term=3, leader="node-1", is_leader=True, has_quorum=True, ready=True)
 
 
 class Copy:
@@ -46,7 +48,7 @@ class Copy:
 
 
 class Broken:
-    """Not a kind: it has no params."""
+    """Not a valid kind: it has no params."""
 
     Params: ClassVar[type[BaseModel]]
 
@@ -64,18 +66,9 @@ class FakeFacts:
     metrics_tasks: int = 2
 
 
-@dataclass(frozen=True)
-class FakeRole:
-    term: int = 3
-    leader: str | None = "node-1"
-    is_leader: bool = True
-    has_quorum: bool = True
-    ready: bool = True
-
-
 @dataclass
 class FakeCluster:
-    """The state, the history and the placement that all its nodes see."""
+    """The state, the history and the placement that all its nodes have in common."""
 
     folder: Path
     fault: Exception | None = None
@@ -85,7 +78,7 @@ class FakeCluster:
         self.history = HistoryStore(self.folder / "history.sqlite")
         self.machine = StateMachine(self._changed)
         self.ownership = Ownership.of(self.machine.state)
-        self.listeners: list[asyncio.Queue[Update]] = []
+        self.listeners: list[asyncio.Queue[ClusterUpdate]] = []
         self._applied = asyncio.Event()
         self._sequence = itertools.count(1)
 
@@ -105,14 +98,14 @@ class FakeCluster:
         return result.value
 
     def start(self, ports: dict[str, int], kinds: tuple[str, ...] = ("copy",)) -> None:
-        """Found the cluster and let all members join."""
+        """Found the cluster, and have all members join."""
         seeds = tuple(Seed(name, "127.0.0.1", 1000 + slot, port) for slot, (name, port) in enumerate(ports.items()))
         self.ok(FoundCluster(self.now_us, "c-1", seeds))
         for seed in seeds:
             self.join(seed, kinds)
 
     def join(self, seed: Seed, kinds: tuple[str, ...] = ("copy",)) -> None:
-        """Let a member join."""
+        """Have a member join."""
         labels = (("disk", "ssd"),)
         self.ok(Join(self.now_us, seed.id, seed.host, seed.raft_port, seed.http_port, 9, labels, 1, kinds, 0))
 
@@ -128,8 +121,8 @@ class FakeCluster:
 
     def _changed(self, change: StateChange) -> None:
         self.history.record(change.after.index, change.ended)
-        placed = Placed(self.ownership, self.ownership.follow(change.after, change.touched))
-        updates: list[Update] = [change]
+        placed = PlacementComputed(self.ownership, self.ownership.follow(change.after, change.touched))
+        updates: list[ClusterUpdate] = [change]
         if placed.after is not placed.before:
             self.ownership = placed.after
             updates.append(placed)
@@ -147,13 +140,13 @@ class FakeNode:
     cluster: FakeCluster
     name: str = "node-1"
     token: str | None = None
-    role: FakeRole = FakeRole()
+    role: RaftRole = LEADER
     lease_held: bool = True
     outlook: Outlook = None
     kinds: InstalledKinds = field(default_factory=lambda: InstalledKinds({"copy": COPY}))
-    said: dict[str, RunProgress] = field(default_factory=dict)
-    waits: dict[str, str] = field(default_factory=dict)
-    late: Overdue = field(default_factory=Overdue)
+    reported: dict[str, RunProgress] = field(default_factory=dict)
+    wait_reasons: dict[str, str] = field(default_factory=dict)
+    overdue_now: Overdue = field(default_factory=Overdue)
     lateness: Lateness = field(default_factory=lambda: Lateness(Worst(), Worst(), Worst(), Worst()))
     start_delay: Histogram = field(default_factory=start_delays)
 
@@ -199,22 +192,22 @@ class FakeNode:
         return await self.propose(RemoveMember(self.cluster.now_us, member), timeout_s)
 
     def progress(self, run_id: str) -> RunProgress | None:
-        return self.said.get(run_id)
+        return self.reported.get(run_id)
 
     async def overdue(self) -> Overdue:
-        return self.late
+        return self.overdue_now
 
     def waiting(self, task: str) -> str | None:
-        return self.waits.get(task)
+        return self.wait_reasons.get(task)
 
     def log_path(self, run_id: str, attempt: int) -> Path:
         return self.cluster.folder / self.name / run_id / f"{attempt}.log"
 
-    def changes(self) -> AsyncIterator[Update]:
-        queue: asyncio.Queue[Update] = asyncio.Queue()
+    def changes(self) -> AsyncIterator[ClusterUpdate]:
+        queue: asyncio.Queue[ClusterUpdate] = asyncio.Queue()
         self.cluster.listeners.append(queue)
 
-        async def follow() -> AsyncIterator[Update]:
+        async def follow() -> AsyncIterator[ClusterUpdate]:
             while True:
                 yield await queue.get()
 

@@ -44,7 +44,7 @@ _DISK: Final = (
     r"node\.raft\.adapter: Raft has stopped on this member: database or disk is full",
     r"node\.raft\.adapter: Raft's files could not be closed in good order: ",
     r"rota\.history: .*: database or disk is full",
-    r"node\.http\.app: answering GET \S+ failed: database or disk is full",
+    r"rota\.http: answering GET \S+ failed: database or disk is full",
 )
 
 _DAMAGE: Final = (
@@ -53,7 +53,7 @@ _DAMAGE: Final = (
     r"rota\.history: \S+ is damaged \(.*\): kept as ",
     r"rota: this node cannot go on: \S+ is damaged \(.*\), and is kept as ",
     # It read what is damaged just then.
-    r"node\.http\.app: answering GET \S+ failed: "
+    r"rota\.http: answering GET \S+ failed: "
     r"(database disk image is malformed|file is not a database|malformed database schema|disk I/O error)",
 )
 

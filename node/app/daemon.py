@@ -27,7 +27,7 @@ from node.liveness.wall_clock import now_us
 from node.membership.addresses import NoMember
 from node.membership.join_request import JoinRequest, NotLetIn, let_in_as
 from node.membership.removal_watch import Removed
-from node.peer.newcomer import Newcomer
+from node.peer.join_client import JoinClient
 from node.raft.errors import RaftError
 from node.runtime.descriptors import clients_for, raise_soft_limit, streams_for
 from node.runtime.gc_tuning import collect_in_short
@@ -132,9 +132,9 @@ def _own_address(config: Config, folder: DataDir) -> Seed:
     return let_in_as(config.node, config.join_url, _newcomer(config, config.join_url))
 
 
-def _newcomer(config: Config, url: str) -> Newcomer:
+def _newcomer(config: Config, url: str) -> JoinClient:
     """What asks the cluster at `url` to add this node."""
-    return Newcomer(Client(url.split(",")), config.secret, config.node)
+    return JoinClient(Client(url.split(",")), config.secret, config.node)
 
 
 async def _serve(

@@ -31,7 +31,7 @@ from node.history.backfill import Backfill
 from node.history.retention import Retention
 from node.history.store import HISTORY, HistoryStore
 from node.http.kinds import InstalledKinds
-from node.http.node_port import Update
+from node.http.node_port import ClusterUpdate
 from node.identity.cluster_id import ClusterId
 from node.liveness.heartbeat import Heartbeat, boottime_s
 from node.liveness.pulse import STILL_S
@@ -41,11 +41,11 @@ from node.membership.auto_join import AutoJoin
 from node.membership.join_request import JoinRequest
 from node.membership.launch_watch import LaunchWatch
 from node.membership.removal_watch import RemovalWatch
-from node.peer.client import Peers
-from node.peer.newcomer import Newcomer
+from node.peer.client import PeerClient
+from node.peer.join_client import JoinClient
 from node.peer.protocol import RunProgress
 from node.raft.adapter import Raft
-from node.raft.founding import Outlook
+from node.raft.founding import FoundingWait, Outlook
 from node.raft.ports import RaftRole, RaftSettings
 from node.replication.state_machine import StateMachine
 from node.runtime.logs import flush
@@ -74,7 +74,7 @@ class _Clock:
 
 
 class LocalMember:
-    """One member, from `start` to `stop`, of `cluster`. Implements `node.http.node_port.Node`.
+    """One member, from `start` to `stop`, of `cluster`. Implements `node.http.node_port.NodePort`.
 
     It checks params by the kinds that are `installed` here, and takes on those that are `offered`.
     When it cannot go on, `failed` is set to what went wrong; its caller ends it then.
@@ -97,6 +97,7 @@ class LocalMember:
         self.facts = config
         self.kinds = InstalledKinds(installed, config.access)
         configured, agreed = {seed.id: (seed.host, seed.raft_port) for seed in config.members}, folder.agreed()
+        self._first_start = not agreed and not cluster.known
         self.history = HistoryStore(folder.path / HISTORY, lambda error: self._on_loop.call(self._on_loop.fail, error))
         self._reserve = Reserve(folder.path / "raft")
         start_id = secrets.token_hex(8)
@@ -134,14 +135,14 @@ class LocalMember:
         self.lateness = Lateness(Worst(), self._raft.lateness, self._heartbeat.lateness, self._heartbeat.answers)
         self.start_delay = self._updates.start_delay
         self._stall = Stall(STILL_S)
-        self.peers = Peers(config.secret, self.state, cluster, config.node)
+        self.peers = PeerClient(config.secret, self.state, cluster, config.node)
         self._removal_watch = RemovalWatch(self._core, lambda: self._core.membership.joining.has_joined, self.peers)
         self._auto_join = AutoJoin(
             seed,
             config.members,
             config.auto_join,
             lambda: self._raft.outlook,
-            lambda urls: Newcomer(Client(urls), config.secret, config.node),
+            lambda urls: JoinClient(Client(urls), config.secret, config.node),
         )
         self._backfill = Backfill(config.node, self.history, self.peers, self.state)
         self._retention = Retention(folder.path, self.history, self.state, history_bytes=bounds.history_bytes)
@@ -284,8 +285,13 @@ class LocalMember:
 
     @property
     def outlook(self) -> Outlook:
-        """What this node waits for before it belongs to a cluster; None from then on."""
-        return self._auto_join.outlook
+        """What this node waits for while it belongs to no cluster; None once it does."""
+        outlook = self._auto_join.outlook
+        if outlook is None and self._first_start and self._raft.turns < 2:
+            # The API is served before Raft's thread asks the others.
+            others = {seed.id for seed in self._config.members} - {self._config.node}
+            return FoundingWait(silent=tuple(sorted(others)))
+        return outlook
 
     @property
     def lease_held(self) -> bool:
@@ -352,7 +358,7 @@ class LocalMember:
         """Where an attempt's log is kept here."""
         return log_path(self._folder.path, run_id, attempt)
 
-    def changes(self) -> AsyncIterator[Update]:
+    def changes(self) -> AsyncIterator[ClusterUpdate]:
         """What changes from now on."""
         return self._updates.listen()
 

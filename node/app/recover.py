@@ -89,7 +89,7 @@ def _cut_history(path: Path, index: int) -> None:
         return
     try:
         with closing(HistoryStore(path)) as history:
-            history.cut(index)
+            history.truncate_after(index)
     except DamagedHistory as error:
         raise NotRecoverable(str(error)) from error
     except sqlite3.Error as error:

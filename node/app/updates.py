@@ -5,7 +5,7 @@ from typing import Protocol
 
 from node.control.failure_log import log_failures
 from node.duty.ownership import Ownership
-from node.http.node_port import Placed, Update
+from node.http.node_port import ClusterUpdate, PlacementComputed
 from node.replication.state_machine import StateChange
 from node.runtime.broadcast import Broadcast
 from node.state.value import EndedRun, State
@@ -29,11 +29,11 @@ class Updates:
         self._me = me
         self._history = history
         self._ready = ready
-        self._broadcast: Broadcast[Update] = Broadcast()
+        self._broadcast: Broadcast[ClusterUpdate] = Broadcast()
         self._placement: Ownership | None = None
         self.start_delay = start_delays()
 
-    def listen(self) -> AsyncIterator[Update]:
+    def listen(self) -> AsyncIterator[ClusterUpdate]:
         """The updates from this call on, until `close`."""
         return self._broadcast.listen()
 
@@ -57,7 +57,7 @@ class Updates:
     def placed(self, state: State, ownership: Ownership, /) -> None:
         """Pass a new placement on."""
         if ownership is not self._placement:
-            self._broadcast.send(Placed(self._placement, ownership))
+            self._broadcast.send(PlacementComputed(self._placement, ownership))
             self._placement = ownership
 
     def joined(self, incarnation: int, /) -> None:

@@ -14,7 +14,7 @@ from node.cli.api import Api, ago, api_command
 from node.cli.reading import documents
 from node.cli.text import input_text, source_name
 from node.client import ApiProblem, path
-from node.http.responses import TaskView
+from node.http.responses.tasks import TaskView
 from tasks.spec import Spec
 
 LIST_BYTES_MAX: Final = 900_000

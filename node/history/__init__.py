@@ -1,1 +1,1 @@
-"""Finished runs, on every member: kept, filled up from the others, and forgotten in time."""
+"""Finished runs on every member: stored, backfilled from other members, and deleted when they are old."""

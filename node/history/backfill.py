@@ -1,4 +1,4 @@
-"""Keeps the finished runs whole: fetches what this member skipped from the others."""
+"""Fills the gaps in this member's finished runs from the other members."""
 
 import asyncio
 import logging
@@ -15,37 +15,37 @@ _log = logging.getLogger("rota.history")
 
 ROUND_S: Final = 2.0
 ROUND_S_MAX: Final = 60.0
-"""Between two rounds, when nobody can fill what is missing."""
+"""Seconds between two rounds while no member can fill the gaps."""
 
 
-class Holes(Protocol):
-    """What is needed of `node.history.store.HistoryStore`."""
+class GapStore(Protocol):
+    """The part of `node.history.store.HistoryStore` that is used here."""
 
     def gaps(self) -> Sequence[Gap]:
-        """What is missing."""
+        """The gaps."""
 
     def fill(self, gap: Gap, portion: Portion) -> None:
-        """Take a portion of a gap. Raises `ValueError` if it is none."""
+        """Add a portion of a gap. Raises `ValueError` if it is not one."""
 
 
-class Others(Protocol):
-    """What is needed of `node.peer.client.Peers`."""
+class HistorySource(Protocol):
+    """The part of `node.peer.client.PeerClient` that is used here."""
 
     async def history(self, member: str, gap: Gap, /) -> Portion | None:
-        """The first that a member has of a gap; None if it has nothing of it. Raises `PeerAway`."""
+        """The first portion that a member has of a gap; None if it has none of it. Raises `PeerAway`."""
 
 
 class Backfill:
-    """Asks the other members, one after another, for the runs that ended in a gap of this one's history.
+    """Asks the other members, one after another, for the runs that ended in a gap of this member's history.
 
-    What one of them has not, the next is asked for: that none has all of it keeps back nothing that they have.
+    The next one is asked for what the one before does not have, so that all is fetched even if no member has all.
     """
 
     def __init__(
         self,
         me: str,
-        history: Holes,
-        others: Others,
+        history: GapStore,
+        others: HistorySource,
         state: Callable[[], State],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -56,7 +56,7 @@ class Backfill:
         self._sleep = sleep
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Run until cancelled."""
         round_s, before = ROUND_S, None
         while True:
             try:
@@ -64,9 +64,9 @@ class Backfill:
                 for gap in gaps:
                     await self._fill(gap)
             except sqlite3.Error as error:
-                _log.error("finished runs cannot be fetched: %s; trying again", error)
+                _log.error("finished runs cannot be fetched: %s; retrying", error)
                 gaps = ()
-            # Where nobody has what is missing, asking more often does not help.
+            # Nothing was filled: no member has the missing runs, so ask less often.
             round_s = min(2 * round_s, ROUND_S_MAX) if gaps and gaps == before else ROUND_S
             before = gaps
             await self._sleep(round_s)
@@ -79,7 +79,7 @@ class Backfill:
             missing = [left for each in missing for left in await self._fetch(member, each)]
 
     async def _fetch(self, member: str, gap: Gap) -> list[Gap]:
-        """Take all that a member has of a gap. What it has not."""
+        """Fetch all that a member has of a gap. Returns the rest."""
         missing, asked = [], gap
         try:
             while gap.after < gap.through and (portion := await self._others.history(member, gap)) is not None:

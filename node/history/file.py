@@ -1,6 +1,6 @@
-"""The file of finished runs: its tables, how it is opened, and the checksum that each row has.
+"""The file of finished runs: its tables, how it is opened, and the checksum of each row.
 
-A file that is damaged is set aside when it is opened, and a new one put in its place.
+A damaged file is set aside when it is opened, and replaced by a new one.
 """
 
 import logging
@@ -38,11 +38,11 @@ class DamagedHistory(Exception):
 
 
 class WrongChecksum(sqlite3.DatabaseError):
-    """A row is not what was written."""
+    """A row differs from what was written."""
 
 
-def opened(path: Path) -> tuple[sqlite3.Connection, int]:
-    """The file, and the last index written to it; a new one in the place of one that is damaged.
+def open_or_replace(path: Path) -> tuple[sqlite3.Connection, int]:
+    """Open the file, or replace a damaged one by a new one: the connection, and the last index written.
 
     Raises `DamagedHistory`.
     """
@@ -53,20 +53,18 @@ def opened(path: Path) -> tuple[sqlite3.Connection, int]:
             if not is_damage(error):
                 raise
             kept = put_aside(path)
-            _log.error(
-                "%s is damaged (%s): kept as %s; the other members are asked for what was in it", path, error, kept
-            )
+            _log.error("%s is damaged (%s): kept as %s; its runs are fetched from the other members", path, error, kept)
             return _open(path)
     except (sqlite3.Error, OSError) as error:
         raise DamagedHistory(
-            f"{path} cannot be opened ({error}): see to the room on its disk, and to its permissions"
+            f"{path} cannot be opened ({error}): check the free space on its disk, and its permissions"
         ) from error
 
 
 def _open(path: Path) -> tuple[sqlite3.Connection, int]:
     db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
-        db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file: what is deleted can be given back to the disk
+        db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # for a new file: lets deletions shrink it
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
         version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -78,7 +76,7 @@ def _open(path: Path) -> tuple[sqlite3.Connection, int]:
             db.execute(f"PRAGMA user_version={_VERSION}")
         found = db.execute("SELECT entry, crc FROM written").fetchall()
         if not found:
-            raise WrongChecksum("it does not say how far it reaches")
+            raise WrongChecksum("the row with the last written index is missing")
         [written] = checked(found[-1])
         return db, int(written)
     except BaseException:
@@ -87,7 +85,7 @@ def _open(path: Path) -> tuple[sqlite3.Connection, int]:
 
 
 def put_aside(path: Path) -> str:
-    """Rename the file, and what SQLite keeps beside it: its new name. Raises `OSError`."""
+    """Rename the file and its SQLite companions. Returns its new name. Raises `OSError`."""
     files = [path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"), path]
     return set_aside(files)[-1].name
 
@@ -98,8 +96,8 @@ def crc(*values: object) -> int:
 
 
 def checked(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row without its checksum, which is the last value. Raises `WrongChecksum`."""
+    """A row without its last value, the checksum, which is verified. Raises `WrongChecksum`."""
     *values, found = row
     if crc(*values) != found:
-        raise WrongChecksum("a row is not what was written")
+        raise WrongChecksum("a row differs from what was written")
     return tuple(values)

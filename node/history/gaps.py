@@ -1,9 +1,8 @@
-"""What is missing of a member's history: the table of gaps. Other members send it in portions (`node.peer.portions`).
+"""The table of gaps in a member's history. Other members send the missing runs in portions (`node.peer.portions`).
 
-A gap need not be filled by one member, nor be filled ever: where some of it is known to nobody any more, each stretch
-that is known to somebody is fetched, and the rest given up when it would be forgotten anyway.
+Several members may fill one gap. A part that no member has any more is given up when its runs would be deleted anyway.
 
-What changes the table of gaps is called within a transaction.
+Functions that change the table are called within a transaction.
 """
 
 import sqlite3
@@ -20,38 +19,37 @@ def known(db: sqlite3.Connection) -> tuple[Gap, ...]:
 
 
 def add(db: sqlite3.Connection, gaps: Iterable[Gap], noted_us: int = 0) -> None:
-    """There are these gaps, noted at a time if that is known."""
+    """Add gaps. `noted_us` is when they were found, in microseconds; 0: not known."""
     rows = [(*gap, noted_us) for gap in gaps]
     db.executemany("INSERT INTO gap VALUES (?, ?, ?, ?)", [(*row, crc(*row)) for row in rows])
 
 
-def put_in_place(db: sqlite3.Connection, gap: Gap, others: Iterable[Gap]) -> None:
-    """In the place of a gap there are others, as old; none if that gap has been given up meanwhile."""
+def replace(db: sqlite3.Connection, gap: Gap, others: Iterable[Gap]) -> None:
+    """Replace a gap by others of the same age; nothing is added if that gap has been given up meanwhile."""
     for noted_us in [noted_us for one, noted_us in _rows(db) if one == gap]:
         db.execute("DELETE FROM gap WHERE after = ? AND through = ?", gap)
         add(db, others, noted_us)
 
 
-def cut(db: sqlite3.Connection, index: int) -> None:
-    """Nothing after `index` is missing: there has been nothing yet."""
+def truncate_after(db: sqlite3.Connection, index: int) -> None:
+    """Delete the gaps after `index`: the log ends there."""
     for gap in known(db):
         if gap.through > index:
-            put_in_place(db, gap, [Gap(gap.after, index)] if gap.after < index else [])
+            replace(db, gap, [Gap(gap.after, index)] if gap.after < index else [])
 
 
 def give_up(db: sqlite3.Connection, at_us: int, before_us: int) -> None:
-    """At `at_us`, do without the gaps in which all that ended did so before `before_us`.
+    """At `at_us`, delete the gaps in which all runs ended before `before_us`: those that were noted before then.
 
-    A gap that was noted before then is sure to be one. When a gap comes to be, the time may not be known: the first
-    call notes it.
-    Not by the times of later runs: a node whose clock was wrong, and nobody there to say so, may have stamped them.
+    The time may not be known when a gap is found: then the first call notes it. The times of later runs are not used,
+    since a member with a wrong clock may have set them.
     """
     for gap, noted_us in _rows(db):
         if not noted_us:
-            put_in_place(db, gap, [])
+            replace(db, gap, [])
             add(db, [gap], at_us)
         elif noted_us < before_us:
-            put_in_place(db, gap, [])
+            replace(db, gap, [])
 
 
 def _rows(db: sqlite3.Connection) -> list[tuple[Gap, int]]:

@@ -1,6 +1,4 @@
-"""Forgets what is older than `history_days`: finished runs, and the logs of attempts; and the oldest runs sooner, where
-they take more room than a node gives them.
-"""
+"""Deletes finished runs and attempt logs older than `history_days`; the oldest runs sooner if the file is too large."""
 
 import asyncio
 import logging
@@ -20,23 +18,23 @@ from node.storage.room import Bounds, size
 _log = logging.getLogger("rota.history")
 
 FIRST_S: Final = 60.0
-"""After the start, which is to be quick."""
+"""Seconds from the start to the first round, so that the start is quick."""
 
 ROUND_S: Final = 3600.0
 UNSURE_S: Final = 60.0
-"""Until the next round, where the time is not known for sure."""
+"""Seconds until the next round while the clocks of the members disagree."""
 
 BOUND_S: Final = 60.0
-"""Between two looks at how much room the finished runs take."""
+"""Seconds between two checks of the size of the file."""
 
 _DAY_US: Final = 86_400_000_000
 
 
 class Retention:
-    """Once an hour, and a minute after the start; but only at a time that most members' clocks agree on.
+    """Deletes old runs and logs once an hour, first a minute after the start, while most members' clocks agree.
 
-    A clock that is ahead by a month would have it delete all that there is. `agreed` tells whether they do; a member
-    that is alone in its cluster has only its own to go by.
+    With a clock that is a month ahead it would delete everything. `agreed` says whether the clocks agree; the only
+    member of a cluster trusts its own. `history_bytes` limits the size of the file.
     """
 
     def __init__(
@@ -56,50 +54,50 @@ class Retention:
         self._sleep = sleep
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Delete by age, once an hour. Run until cancelled."""
         await self._sleep(FIRST_S)
         while True:
             sure = self._agreed() or len(self._state().members) == 1
             if sure:
-                await self.forget(now_us())
+                await self.delete_older(now_us())
             await self._sleep(ROUND_S if sure else UNSURE_S)
 
     async def bound(self) -> None:
-        """Keep the finished runs from taking too much room, whatever the time is. Serve until cancelled."""
+        """Limit the size of the file, whatever the clocks say. Run until cancelled."""
         while True:
             await self._sleep(BOUND_S)
             await self.trim()
 
     async def trim(self) -> None:
-        """Forget the oldest runs where all take too much room."""
+        """Delete the oldest runs if the file is too large."""
         try:
             count, through_us = await asyncio.to_thread(self._history.trim, self._history_bytes)
         except sqlite3.Error as error:
-            _log.error("finished runs cannot be deleted: %s; trying again later", error)
+            _log.error("finished runs cannot be deleted: %s; retrying later", error)
             return
         if count:
             _log.warning(
-                "%d finished runs are forgotten here, the oldest, up to %s: %s holds %s at most (ROTA_HISTORY_BYTES, a "
-                "quarter of the file system at most)",
+                "the %d oldest finished runs, up to %s, are deleted here: %s may use %s (ROTA_HISTORY_BYTES, at most a "
+                "quarter of the file system)",
                 count,
                 datetime.fromtimestamp(through_us / 1e6, UTC).isoformat(timespec="seconds"),
                 HISTORY,
                 size(self._history_bytes),
             )
 
-    async def forget(self, at_us: int) -> None:
-        """Forget what was too old at `at_us`."""
+    async def delete_older(self, at_us: int) -> None:
+        """Delete the runs and logs that were too old at `at_us`."""
         state = self._state()
         before_us = at_us - state.settings.history_days * _DAY_US
         try:
-            await asyncio.to_thread(self._history.forget, at_us, before_us)
-            await asyncio.to_thread(forget_logs, self._logs, before_us, state.runs)
+            await asyncio.to_thread(self._history.delete_older, at_us, before_us)
+            await asyncio.to_thread(delete_logs, self._logs, before_us, state.runs)
         except (OSError, sqlite3.Error) as error:
-            _log.error("what is too old cannot be deleted: %s; trying again later", error)
+            _log.error("old runs and logs cannot be deleted: %s; retrying later", error)
 
 
-def forget_logs(logs: Path, before_us: int, keep: Container[str]) -> None:
-    """Delete the logs of the runs to which nothing was written since `before_us`, but for those in `keep`.
+def delete_logs(logs: Path, before_us: int, keep: Container[str]) -> None:
+    """Delete the logs of runs that were last written before `before_us`, except those of the runs in `keep`.
 
     Raises `OSError`.
     """

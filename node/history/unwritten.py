@@ -1,6 +1,6 @@
-"""Finished runs that could not be written to the file, read together with those that are in it (pure).
+"""Lists of finished runs of which some could not be written to the file. Pure.
 
-As in the file, the latest record of a series takes the place of those before.
+As in the file, the latest record of a series of skipped or missed occurrences replaces those before.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,8 +17,9 @@ def with_unwritten(
     before: tuple[int, str] | None,
     limit: int,
 ) -> list[EndedRun]:
-    """A list of finished runs, newest first: `written`, which was read with these filters, and what of `unwritten`
-    passes them. `unwritten` is in the order in which it was recorded; the other arguments are those of `History.runs`.
+    """A list of finished runs, newest first: `written`, read with these filters, and the `unwritten` that pass them.
+
+    `unwritten` is in the order in which it was recorded; the other arguments are those of `HistoryStore.runs`.
     """
     latest = {_identity(run): run for run in unwritten}
     wanted = [run for run in latest.values() if _passes(run, task, state, node, before)]
@@ -27,7 +28,7 @@ def with_unwritten(
 
 
 def _identity(ended: EndedRun) -> tuple[int, str]:
-    """When the run was made, and its id: what lists are sorted by."""
+    """The creation time and id, by which lists are sorted."""
     return ended.run.created_at_us, ended.run.run_id
 
 

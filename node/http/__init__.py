@@ -1,1 +1,1 @@
-"""The API (DESIGN.md, section 9): any member answers anything."""
+"""The HTTP API: any member answers any request."""

@@ -1,8 +1,8 @@
-"""Who may ask: bearer tokens, the names this node goes by, and what no web page can send.
+"""Checks of a request's headers: the bearer token, the host name, and what a foreign web page cannot send.
 
-A page in somebody's browser can send requests to 127.0.0.1. It cannot send JSON or a token elsewhere
-without being allowed to first (CORS, which is never granted here), and a name that its owner points at
-this machine afterwards (DNS rebinding) arrives in `Host`.
+A web page in a browser can send requests to 127.0.0.1. It cannot send JSON or a token to another site unless that site
+allows it first (CORS, which this API never grants). A page whose host name is pointed at this machine afterwards (DNS
+rebinding) sends that name in `Host`.
 """
 
 import base64
@@ -18,27 +18,27 @@ from node.http.problems import Problem
 JSON: Final = "application/json"
 
 
-def same(shown: str, expected: str) -> bool:
-    """Whether two tokens are equal, in a time that does not tell how much of them is."""
-    # As headers are decoded: one that is not UTF-8 is a wrong token, like any other.
+def tokens_equal(shown: str, expected: str) -> bool:
+    """Whether two tokens are equal, compared in constant time."""
+    # The encoding with which headers are decoded: a token that is not UTF-8 is merely wrong.
     return hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), expected.encode("utf-8", "surrogateescape"))
 
 
 def shown_token(authorization: str | None, *, basic: bool = False) -> str | None:
-    """The token in an Authorization header; with `basic` also as a password, for pages opened in a browser."""
+    """The token in an Authorization header; with `basic` also that of a Basic password, for pages in a browser."""
     scheme, _, rest = (authorization or "").strip().partition(" ")
     if scheme.lower() == "bearer" and rest.strip():
         return rest.strip()
     if basic and scheme.lower() == "basic":
         try:
             return base64.b64decode(rest, validate=True).decode().partition(":")[2] or None
-        except ValueError:  # also where it is not even ASCII
+        except ValueError:  # also raised for a value that is not ASCII
             return None
     return None
 
 
 def check_host(host: str, names: Container[str]) -> None:
-    """Refuse a request meant for another name. An IP address, `localhost` and `names` (lower case) are this node's.
+    """Refuse a request for another host name. IP addresses, `localhost` and `names` (lower case) are accepted.
 
     Raises `Problem` misdirected.
     """
@@ -47,13 +47,13 @@ def check_host(host: str, names: Container[str]) -> None:
         return
     raise Problem(
         "misdirected",
-        f"the Host header says {host!r}, which is no name of this node or of a member; "
-        "call it by its address or by a member's host name, or add the name to ROTA_HOSTS",
+        f"the Host header is {host!r}, which is not a name of this node or of a member; "
+        "use its IP address or a member's host name, or add the name to ROTA_HOSTS",
     )
 
 
 def check_target(target: str) -> None:
-    """Refuse a path or a query that is not ASCII, as aiohttp's fast parser does, and the other one does not.
+    """Refuse a path or a query that is not ASCII. Of aiohttp's two parsers only the fast one refuses it.
 
     Raises `Problem` bad-request.
     """
@@ -62,20 +62,20 @@ def check_target(target: str) -> None:
 
 
 def check_encoding(request: web.BaseRequest) -> None:
-    """Refuse a compressed body, before any of it is read: a few kilobytes may be gigabytes of zeros.
+    """Refuse a compressed body before it is read: a few kilobytes can be gigabytes of zeros.
 
     Raises `Problem` media-type.
     """
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if request.body_exists and encoding not in ("", "identity"):
-        raise Problem("media-type", "the body has a Content-Encoding: send it as it is, 1 MiB at most")
+        raise Problem("media-type", "the body has a Content-Encoding: send it uncompressed, 1 MiB at most")
 
 
 def check_origin(request: web.BaseRequest, names: Container[str], *, reads: bool, page: bool) -> None:
-    """Refuse what another site's page sends: writes, and reads with credentials (a browser adds those it knows).
+    """Refuse requests of another site's page: writes, and reads with credentials (a browser adds those it knows).
 
-    `names` are those of ROTA_HOSTS: a proxy in front of this node may go by one. A page that somebody opens by a link
-    on another site (`page`) is theirs. Raises `Problem` foreign-page.
+    `names` are those of ROTA_HOSTS, under which a proxy may serve this node. A navigation to a `page` by a link on
+    another site is allowed. Raises `Problem` foreign-page.
     """
     headers = request.headers
     if reads and "Authorization" not in headers:
@@ -88,16 +88,16 @@ def check_origin(request: web.BaseRequest, names: Container[str], *, reads: bool
     if not ours or headers.get("Sec-Fetch-Site") == "cross-site":
         raise Problem(
             "foreign-page",
-            f"a page of {'another site' if origin is None else repr(origin[:200])} has sent this; where that is a name "
-            "of this node, add it to ROTA_HOSTS",
+            f"this request comes from a page of {'another site' if origin is None else repr(origin[:200])}; "
+            "if that is a name of this node, add it to ROTA_HOSTS",
         )
 
 
 def check_content_type(request: web.BaseRequest) -> None:
-    """Let writes through whose body is JSON, and those without a body. Raises `Problem` media-type."""
+    """Refuse a write whose body is not JSON; no body is accepted. Raises `Problem` media-type."""
     if not request.body_exists or (request.content_type == JSON and "Content-Type" in request.headers):
         return
-    raise Problem("media-type", f"a {request.method} must bear Content-Type: {JSON}, and its body must be JSON")
+    raise Problem("media-type", f"a {request.method} needs Content-Type: {JSON} and a JSON body")
 
 
 def _without_port(host: str) -> str:

@@ -1,7 +1,7 @@
-"""One client's connection: aiohttp's protocol, with deadlines for what it leaves without.
+"""One client's connection: aiohttp's protocol with the deadlines that it lacks.
 
-aiohttp waits for the rest of a body, for a reader that does not read, and for a closing connection's last bytes for as
-long as it takes; it answers what is no HTTP in plain text, with the versions of what runs here.
+aiohttp waits without a limit for the rest of a body, for a client that does not read, and for the last bytes of a
+closing connection. It answers bytes that are not HTTP in plain text, with the versions of what runs here.
 """
 
 import asyncio
@@ -13,24 +13,25 @@ from typing import Any, Final
 
 from aiohttp import EMPTY_PAYLOAD, StreamReader, web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
-from aiohttp.web_protocol import RequestHandler, _ErrInfo  # the only way to tell what could not be parsed
+from aiohttp.web_protocol import RequestHandler, _ErrInfo  # the only way to recognise what could not be parsed
 
-from node.http.connection_limits import Doors
+from node.http.connection_limits import ConnectionLimits
 from node.http.problems import Problem
 
 HEAD_BYTES: Final = 65_536
-"""A request line and its headers, together. aiohttp limits each header and their number only: to 1 MiB in all."""
+"""The limit of a request line and its headers together. aiohttp limits only each header and their number: 1 MiB in all.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a connection is waited for, in seconds.
+class ConnectionTimeouts:
+    """The deadlines of a connection, in seconds.
 
-    `request_s`: until the head of the next request has come, whether or not it has begun. `reader_s`: until a client
-    takes some of an answer again. `rest_s`: while the rest of a body is thrown away that was answered before its end
-    (a client that hears nothing but a reset does not read the answer). `closing_s`: until a closed connection is gone.
-    `garbage_s`: until what is no HTTP is answered, give or take a half: whoever sends it and connects again at once
-    spends its time waiting.
+    `request_s`: until the head of the next request has arrived, whether or not it has begun. `reader_s`: until a client
+    that does not read takes more of a response. `rest_s`: for reading and dropping the rest of a body that was answered
+    before its end (a client whose connection is reset does not read the response). `closing_s`: until a closed
+    connection is gone. `garbage_s`: until bytes that are not HTTP are answered, plus or minus a half; it slows down a
+    client that sends them and reconnects at once.
     """
 
     request_s: float = 15.0
@@ -41,19 +42,22 @@ class Patience:
 
 
 class ClientConnection(RequestHandler):
-    """A connection to the API. `doors` counts it; `bear` gives the headers of an answer that no route makes."""
+    """A connection to the API.
+
+    `limits` counts it, under `origin`. `common_headers` gives the headers of a response that no route makes.
+    """
 
     __slots__ = (
-        "_bear",
         "_body",
-        "_bytes_of_head",
-        "_doors",
+        "_common_headers",
         "_garbage",
         "_gone",
+        "_head_bytes",
+        "_idle",
+        "_limits",
         "_origin",
-        "_patience",
         "_stalled",
-        "_waits",
+        "_timeouts",
         "_wire",
         "closing_since_s",
     )
@@ -61,86 +65,86 @@ class ClientConnection(RequestHandler):
     def __init__(
         self,
         manager: Any,
-        doors: "Doors[ClientConnection]",
+        limits: "ConnectionLimits[ClientConnection]",
         origin: str,
-        patience: Patience,
-        bear: Callable[[], Mapping[str, str]],
+        timeouts: ConnectionTimeouts,
+        common_headers: Callable[[], Mapping[str, str]],
         **more: Any,
     ) -> None:
         super().__init__(
             manager,
-            # Nothing is inflated, ever: a few kilobytes of gzip are gigabytes of zeros.
+            # Bodies are never decompressed: a few kilobytes of gzip can be gigabytes of zeros.
             auto_decompress=False,
-            keepalive_timeout=patience.request_s,
-            lingering_time=patience.rest_s,
+            keepalive_timeout=timeouts.request_s,
+            lingering_time=timeouts.rest_s,
             **more,
         )
-        self._doors = doors
+        self._limits = limits
         self._origin = origin
-        self._patience = patience
-        self._bear = bear
-        self._waits = True
+        self._timeouts = timeouts
+        self._common_headers = common_headers
+        self._idle = True
         self._body: StreamReader = EMPTY_PAYLOAD
-        self._bytes_of_head = 0
+        self._head_bytes = 0
         self._stalled: asyncio.TimerHandle | None = None
         self._wire: asyncio.Transport | None = None
         self._garbage = False
         self._gone = asyncio.Event()
         self.closing_since_s: float | None = None
-        """Since when it has been seen to be closing, set by who looks."""
+        """Since when it is known to be closing, set by the listener's sweep."""
 
     # -- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is connected."""
+        """A client has connected."""
         assert isinstance(transport, asyncio.Transport)
         self._wire = transport
-        self._doors.enter(self, self._origin, self._loop.time())
+        self._limits.add(self, self._origin, self._loop.time())
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """It is over."""
-        self._doors.leave(self)
+        """The connection has ended."""
+        self._limits.remove(self)
         self._gone.set()
-        self._let_be()
+        self._cancel_stalled()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Something was sent: a part of a head, of a body, or several requests."""
-        if self._garbage or self._bytes_of_head > HEAD_BYTES:
-            return  # it is told so already, or will be
+        """Part of a head or of a body has arrived, or several requests."""
+        if self._garbage or self._head_bytes > HEAD_BYTES:
+            return  # it is, or will be, answered with an error
         before = len(self._messages)
         super().data_received(data)
         if len(self._messages) > before:
-            self._begun()
-        elif self._waits and self._body.is_eof():
-            self._bytes_of_head += len(data)
-            if self._bytes_of_head > HEAD_BYTES:
+            self._head_arrived()
+        elif self._idle and self._body.is_eof():
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
                 self._refuse_head()
 
     def pause_writing(self) -> None:
-        """The client does not read what it asked for."""
+        """The client does not read the response."""
         super().pause_writing()
-        self._stalled = self._loop.call_later(self._patience.reader_s, self.abort)
+        self._stalled = self._loop.call_later(self._timeouts.reader_s, self.abort)
 
     def resume_writing(self) -> None:
-        """It does again."""
-        self._let_be()
+        """The client reads again."""
+        self._cancel_stalled()
         super().resume_writing()
 
     # -- deadlines
 
     @property
     def closing(self) -> bool:
-        """Whether it is closed here, and its last bytes are still under way."""
+        """Whether it is closed on this side while its last bytes are still being sent."""
         return self._wire is not None and self._wire.is_closing()
 
     def abort(self) -> None:
-        """End it at once, whatever is under way."""
+        """End it at once, and drop what is still to be sent."""
         if self._wire is not None:
             self._wire.abort()
 
-    def _let_be(self) -> None:
+    def _cancel_stalled(self) -> None:
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
@@ -150,13 +154,13 @@ class ClientConnection(RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send the rest of an answer; after that the client's next request is waited for."""
+        """Send the rest of a response; after that the connection is idle until the client's next request."""
         if self._garbage:
-            await self._hold_back()
+            await self._delay_garbage_response()
         finished = await super().finish_response(request, resp, start_time)
         if not self._messages:
-            self._waits = True
-            self._doors.waits(self, self._loop.time())
+            self._idle = True
+            self._limits.mark_idle(self, self._loop.time())
         return finished
 
     def handle_error(
@@ -166,56 +170,56 @@ class ClientConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What is no HTTP is answered as everything else is: with a problem document."""
+        """Answer bytes that are not HTTP with a problem document, as all other errors."""
         if status != 400:
             return super().handle_error(request, status, exc, message)
         self._garbage = True
-        self.logger.debug("no HTTP from %s: %s", request.remote, exc)
+        self.logger.debug("bytes that are not HTTP from %s: %s", request.remote, exc)
         if request.writer.output_size > 0:
-            raise ConnectionError("the answer has begun already")
-        response = Problem("bad-request", _told(exc), headers=self._bear()).response()
+            raise ConnectionError("part of the response is already sent")
+        response = Problem("bad-request", _parse_error(exc), headers=self._common_headers()).response()
         response.force_close()
         return response
 
-    async def _hold_back(self) -> None:
-        """Keep the answer to garbage for a while, or until the client is gone.
+    async def _delay_garbage_response(self) -> None:
+        """Wait before answering bytes that are not HTTP, or until the client has disconnected.
 
-        Answered at once, hundreds of clients that connect again at once fill the queue in which all others wait to be
-        accepted. Meanwhile the connection counts as one without a request, which goes first where there is no room.
+        With an answer at once, hundreds of clients that reconnect at once fill the queue in which all others wait to be
+        accepted. Meanwhile the connection counts as idle, so that it is the first to be closed when there is no room.
         """
-        self._doors.waits(self, self._loop.time())
-        # Those that came together would otherwise all come back together.
-        held_s = self._patience.garbage_s * random.uniform(0.5, 1.5)
+        self._limits.mark_idle(self, self._loop.time())
+        # Random, so that clients that came together do not come back together.
+        delay_s = self._timeouts.garbage_s * random.uniform(0.5, 1.5)
         with suppress(TimeoutError):
-            async with asyncio.timeout(held_s):
+            async with asyncio.timeout(delay_s):
                 await self._gone.wait()
 
-    def _begun(self) -> None:
-        """The head of a request has arrived, or what is none."""
-        self._waits, self._bytes_of_head = False, 0
-        self._doors.asks(self)
+    def _head_arrived(self) -> None:
+        """The head of a request has arrived, or bytes that do not parse as one."""
+        self._idle, self._head_bytes = False, 0
+        self._limits.mark_busy(self)
         message, body = self._messages[-1]
         if isinstance(message, _ErrInfo):
             if not self._body.is_eof():
-                # aiohttp leaves the handler to wait for the rest of a body of which no more can be parsed.
+                # Without this, aiohttp lets the handler wait for the rest of a body that can no longer be parsed.
                 self._body.set_exception(web.RequestPayloadError(message.message))
             return
         self._body = body
 
     def _refuse_head(self) -> None:
-        fault = LineTooLong("the headers of this request", HEAD_BYTES)
-        self._messages.append((_ErrInfo(400, fault, fault.message), EMPTY_PAYLOAD))
+        error = LineTooLong("the headers of this request", HEAD_BYTES)
+        self._messages.append((_ErrInfo(400, error, error.message), EMPTY_PAYLOAD))
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
 
-def _told(fault: BaseException | None) -> str:
-    """What is wrong with bytes that are no request, without those bytes."""
-    if isinstance(fault, LineTooLong):
+def _parse_error(error: BaseException | None) -> str:
+    """What is wrong with bytes that do not parse as a request, without quoting them."""
+    if isinstance(error, LineTooLong):
         return (
-            "the request line or a header is too long: 8190 bytes are the limit for each, 64 KiB for all of them; "
-            "send what is long in the body"
+            "the request line or a header is too long: the limits are 8190 bytes for each and 64 KiB for all of them; "
+            "send long values in the body"
         )
-    if isinstance(fault, BadHttpMethod):
-        return "this is not HTTP: the request line is METHOD PATH HTTP/1.1, and TLS is not spoken here"
-    return "this is not HTTP/1.1: the request line, a header, or the length of a chunk cannot be read"
+    if isinstance(error, BadHttpMethod):
+        return "this is not HTTP: the request line is METHOD PATH HTTP/1.1, and nodes speak no TLS (use http://)"
+    return "this is not HTTP/1.1: the request line, a header, or the length of a chunk cannot be parsed"

@@ -1,9 +1,9 @@
-"""Who may be connected to the API, and for how long without a request: values in, decisions out.
+"""Which clients may connect to the API, and for how long without a request: values in, decisions out.
 
-There is room for `clients` connections, and for half as many from one address that is not this machine's (a proxy has
-one address for all who come through it). Where there is no room, the connection goes that has waited longest for a
-request of its client, of the address that has most of these: whoever opens connections and says nothing pushes out
-its own. Connections whose request is being answered stay; if there are no others, a newcomer is refused.
+There is room for `clients` connections, and for half as many from one remote address (a proxy's clients share its
+address). This machine's own addresses may use all of it. When there is no room, the connection that has been idle for
+longest is closed, of the address that has most idle ones: an address that opens connections and sends nothing loses
+its own. Connections whose request is being answered are kept; if there are no others, the new one is refused.
 """
 
 import ipaddress
@@ -20,15 +20,15 @@ THIS_MACHINE: Final = "this machine"
 
 @dataclass(frozen=True, slots=True)
 class Admission(Generic[C]):
-    """Whether a newcomer may come in, and who has to go for it."""
+    """Whether a new connection is admitted, and the idle one that is closed for it."""
 
     admitted: bool
-    leaves: C | None = None
+    evicted: C | None = None
 
 
 @lru_cache(maxsize=1024)
 def origin_of(host: str) -> str:
-    """Whose connections count together: one IPv4 address, one IPv6 network of 64 bits, this machine.
+    """The origin whose connections are counted together: an IPv4 address, an IPv6 /64 network, or this machine.
 
     >>> origin_of("10.0.0.7"), origin_of("2001:db8::1"), origin_of("::ffff:127.0.0.1")
     ('10.0.0.7', '2001:db8::/64', 'this machine')
@@ -45,18 +45,21 @@ def origin_of(host: str) -> str:
     return THIS_MACHINE if address.is_loopback else str(address)
 
 
-class Doors(Generic[C]):
-    """The connections there are, by the origin of each, and which of them wait for a request and since when."""
+class ConnectionLimits(Generic[C]):
+    """The open connections by origin, and which of them are idle (wait for a request) since when.
+
+    Times are in seconds of one monotonic clock.
+    """
 
     def __init__(self, clients: int) -> None:
         self.clients = clients
         self.refused = 0
-        """How many newcomers there was no room for."""
-        self.pushed_out = 0
-        """How many connections without a request had to go for others."""
+        """How many new connections were refused."""
+        self.evicted = 0
+        """How many idle connections were closed for new ones."""
         self._origins: dict[C, str] = {}
         self._counts: dict[str, int] = {}
-        self._waiting: dict[str, OrderedDict[C, float]] = {}
+        self._idle: dict[str, OrderedDict[C, float]] = {}
 
     def __len__(self) -> int:
         return len(self._origins)
@@ -65,61 +68,61 @@ class Doors(Generic[C]):
         return iter(self._origins)
 
     def admit(self, origin: str) -> Admission[C]:
-        """Whether one more from `origin` may come in; the connection that leaves for it is struck off here."""
+        """Whether one more connection from `origin` is admitted. An evicted connection is no longer counted here."""
         most = self.clients if origin == THIS_MACHINE else max(1, self.clients // 2)
-        leaves: C | None = None
+        evicted: C | None = None
         if self._counts.get(origin, 0) >= most:
-            leaves = self._longest_waiting(origin)
+            evicted = self._longest_idle(origin)
         elif len(self._origins) >= self.clients:
-            busiest = max(self._waiting, key=lambda one: len(self._waiting[one]), default=None)
-            leaves = None if busiest is None else self._longest_waiting(busiest)
+            busiest = max(self._idle, key=lambda one: len(self._idle[one]), default=None)
+            evicted = None if busiest is None else self._longest_idle(busiest)
         else:
             return Admission(True)
-        if leaves is None:
+        if evicted is None:
             self.refused += 1
             return Admission(False)
-        self.pushed_out += 1
-        self.leave(leaves)
-        return Admission(True, leaves)
+        self.evicted += 1
+        self.remove(evicted)
+        return Admission(True, evicted)
 
-    def enter(self, one: C, origin: str, now_s: float) -> None:
-        """A connection begins; it waits for a request from now on."""
-        self._origins[one] = origin
+    def add(self, connection: C, origin: str, now_s: float) -> None:
+        """A connection begins; it is idle from now on."""
+        self._origins[connection] = origin
         self._counts[origin] = self._counts.get(origin, 0) + 1
-        self.waits(one, now_s)
+        self.mark_idle(connection, now_s)
 
-    def waits(self, one: C, now_s: float) -> None:
+    def mark_idle(self, connection: C, now_s: float) -> None:
         """A connection waits for its client's next request from now on."""
-        origin = self._origins.get(one)
+        origin = self._origins.get(connection)
         if origin is not None:
-            waiting = self._waiting.setdefault(origin, OrderedDict())
-            waiting[one] = now_s
-            waiting.move_to_end(one)
+            idle = self._idle.setdefault(origin, OrderedDict())
+            idle[connection] = now_s
+            idle.move_to_end(connection)
 
-    def asks(self, one: C) -> None:
+    def mark_busy(self, connection: C) -> None:
         """The head of a request has arrived."""
-        origin = self._origins.get(one)
-        if origin is not None and (waiting := self._waiting.get(origin)) is not None:
-            waiting.pop(one, None)
-            if not waiting:
-                del self._waiting[origin]
+        origin = self._origins.get(connection)
+        if origin is not None and (idle := self._idle.get(origin)) is not None:
+            idle.pop(connection, None)
+            if not idle:
+                del self._idle[origin]
 
-    def leave(self, one: C) -> None:
-        """A connection is over, or will be at once."""
-        self.asks(one)
-        origin = self._origins.pop(one, None)
+    def remove(self, connection: C) -> None:
+        """A connection has ended, or is about to."""
+        self.mark_busy(connection)
+        origin = self._origins.pop(connection, None)
         if origin is not None:
             self._counts[origin] -= 1
             if not self._counts[origin]:
                 del self._counts[origin]
 
-    def overdue(self, before_s: float) -> Iterator[C]:
-        """Those that have waited for a request since `before_s` or longer."""
-        for waiting in list(self._waiting.values()):
-            for one, since_s in list(waiting.items()):
-                if since_s > before_s:
+    def idle_since(self, since_s: float) -> Iterator[C]:
+        """The connections that have been idle since `since_s` or longer."""
+        for idle in list(self._idle.values()):
+            for connection, idle_s in list(idle.items()):
+                if idle_s > since_s:
                     break
-                yield one
+                yield connection
 
-    def _longest_waiting(self, origin: str) -> C | None:
-        return next(iter(self._waiting.get(origin, ())), None)
+    def _longest_idle(self, origin: str) -> C | None:
+        return next(iter(self._idle.get(origin, ())), None)

@@ -1,4 +1,4 @@
-"""The page at /docs, around the bundled Swagger UI. Its URLs are relative: it works behind a prefix, and offline."""
+"""The page at /docs, with the bundled Swagger UI. It works offline, and behind a path prefix: its URLs are relative."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ POLICY: Final = {
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
-"""No script but those that come with it."""
+"""Allows only the scripts of the page itself."""
 
 PAGE: Final = """<!DOCTYPE html>
 <html lang="en">
@@ -25,8 +25,8 @@ PAGE: Final = """<!DOCTYPE html>
 </body>
 </html>
 """
-SCRIPT: Final = r"""// The bundled Swagger UI shows OpenAPI 3.0 only. It understands what we use of 3.1
-// once the version says 3.0 and "type: null" is written as "nullable".
+SCRIPT: Final = r"""// The bundled Swagger UI supports OpenAPI 3.0 only. It can show our 3.1 document once the
+// version is 3.0 and "type: null" is written as "nullable".
 function asOf30(value) {
   if (Array.isArray(value)) return value.map(asOf30);
   if (value === null || typeof value !== "object") return value;
@@ -49,7 +49,7 @@ const where = new URL("openapi.json", document.baseURI);
 fetch(where).then((answer) => answer.json()).then((found) => {
   const spec = asOf30(found);
   spec.openapi = "3.0.3";
-  // Where this page is, whatever the prefix.
+  // The address of this page, behind any path prefix.
   spec.servers = [{ url: new URL(".", where).pathname.replace(/\/$/, "") || "/" }];
   SwaggerUIBundle({ spec, dom_id: "#page", deepLinking: true, validatorUrl: null,
     presets: [SwaggerUIBundle.presets.apis] });

@@ -1,4 +1,4 @@
-"""One endpoint: what serves it, and all that /openapi.json says of it. Both come from the same table."""
+"""One endpoint: its handler, and all that /openapi.json says of it. Server and description use the same table."""
 
 import inspect
 import re
@@ -11,12 +11,13 @@ from pydantic import BaseModel
 
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 Access = Literal["client", "page", "member", "anyone"]
-"""Who may ask: with a client's token, the same also as a browser's password, members only (signed), anyone."""
+"""Who may send the request: a client with the token; the same, also with the token as a browser's password; a member
+with a signature; anyone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Says:
-    """An answer: what it means, and its body, a type that pydantic can describe (None: no body)."""
+class ResponseSpec:
+    """A successful response: what it means, and its body, a type that pydantic can describe (None: no body)."""
 
     meaning: str
     body: Any = None
@@ -25,13 +26,17 @@ class Says:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Endpoint:
-    """A method on a path. `query` is the model of its parameters; `body` that of what is sent, for the description."""
+    """A method on a path.
+
+    `responses` are the successful ones by status, `problems` the problem types of its own. `query` is the model of its
+    parameters; `body` that of the request's body, and `headers` the request headers, for the description.
+    """
 
     method: str
     path: str
     handler: Handler
     tag: str
-    answers: Mapping[int, Says]
+    responses: Mapping[int, ResponseSpec]
     problems: tuple[str, ...] = ()
     access: Access = "client"
     query: type[BaseModel] | None = None
@@ -41,7 +46,7 @@ class Endpoint:
 
     @property
     def reads(self) -> bool:
-        """Whether it changes nothing: then `?consistent=true` is understood."""
+        """Whether it only reads the cluster's state, so that `?consistent=true` is supported."""
         return self.method == "GET" and self.access == "client" and self.path.startswith("/v1/")
 
     @property
@@ -56,7 +61,7 @@ class Endpoint:
 
     @property
     def description(self) -> str:
-        """The rest of it."""
+        """The rest of the handler's docstring."""
         return (inspect.getdoc(self.handler) or "").partition("\n")[2].strip()
 
 
@@ -74,15 +79,15 @@ class Endpoints:
         self,
         method: str,
         path: str,
-        answers: Mapping[int, Says],
+        responses: Mapping[int, ResponseSpec],
         problems: tuple[str, ...] = (),
         **more: Any,
     ) -> Callable[[Handler], Handler]:
-        """Decorate a handler `async def f(call[, query: Model])`; `more` are further fields of `Endpoint`."""
+        """Decorate a handler `async def f(context[, query: Model])`; `more` are further fields of `Endpoint`."""
 
-        def keep(handler: Handler) -> Handler:
+        def register(handler: Handler) -> Handler:
             query = get_type_hints(handler).get("query")
-            self.all.append(Endpoint(method, path, handler, self.tag, answers, problems, query=query, **more))
+            self.all.append(Endpoint(method, path, handler, self.tag, responses, problems, query=query, **more))
             return handler
 
-        return keep
+        return register

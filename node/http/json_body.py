@@ -1,4 +1,4 @@
-"""JSON that means one thing: what parsers read in different ways is refused."""
+"""Strict JSON: documents that parsers read in different ways are refused."""
 
 import json
 from typing import Any
@@ -7,23 +7,23 @@ from pydantic_core import from_json
 
 
 def read_json(body: bytes) -> Any:
-    """What a body says. Raises `ValueError`: no JSON, NaN or Infinity (which are none), a key given twice, too deep.
+    """A body, parsed. Raises `ValueError`: not JSON, NaN or Infinity, a duplicate key, nested too deep.
 
     >>> read_json(b'{"a": 1}')
     {'a': 1}
     >>> read_json(b'{"a": 1, "a": 2}')
     Traceback (most recent call last):
-    ValueError: the key 'a' is given twice
+    ValueError: the key 'a' occurs twice
     """
     read = from_json(body, allow_inf_nan=False)
-    # The parser above takes the last of two, others the first. It has seen to the depth.
-    json.loads(body, object_pairs_hook=_each_once)
+    # Of duplicate keys the parser above uses the last, others use the first. It has checked the depth.
+    json.loads(body, object_pairs_hook=_unique_keys)
     return read
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> None:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> None:
     names: set[str] = set()
     for name, _ in pairs:
         if name in names:
-            raise ValueError(f"the key {name[:100]!r} is given twice")
+            raise ValueError(f"the key {name[:100]!r} occurs twice")
         names.add(name)

@@ -1,4 +1,4 @@
-"""The kinds of task that are installed on this member, loaded when first asked about."""
+"""The kinds of task that are installed on this member. Each is loaded when it is first used."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class InstalledKinds:
-    """Implements `node.http.node_port.Kinds` by what is `installed`, whether or not it is offered here, or loads.
+    """Implements `node.http.node_port.KindsPort` with the `installed` kinds, whether offered here or not.
 
     `access` is what tasks may reach on this node.
     """
@@ -26,7 +26,7 @@ class InstalledKinds:
         self._schemas: dict[str, dict[str, Any]] = {}
 
     def names(self) -> frozenset[str]:
-        """All that are installed."""
+        """The installed kinds."""
         return frozenset(self._entries)
 
     def schema(self, kind: str) -> dict[str, Any]:
@@ -36,25 +36,25 @@ class InstalledKinds:
         return self._schemas[kind]
 
     def check(self, kind: str, params: Mapping[str, Any], *, bound: bool) -> Sequence[FieldError]:
-        """What is wrong with params of a task that is `bound` to one member, or not.
+        """The errors of params. `bound`: the task is bound to one member.
 
         Raises `KeyError`, or `KindError` if the kind does not load.
         """
         model = self._kind(kind)
         try:
             return check_params(model, params, bound=bound)
-        except Exception as error:  # noqa: BLE001 - a kind is anybody's code
-            # What it stumbles over is most likely not right.
+        except Exception as error:  # noqa: BLE001 - a kind is third-party code
+            # Params on which it fails are most likely wrong.
             _log_failure(kind, error)
             what = type(error).__name__
-            return [FieldError("params", f"{kind} failed to check them ({what}): this node's log says where")]
+            return [FieldError("params", f"{kind} failed to check them ({what}): see this node's log")]
 
     def refused(self, kind: str, params: Mapping[str, Any], task: str) -> Sequence[str]:
-        """What of the params of that task this node would refuse. Raises as `check` does."""
+        """What this node does not allow the task with these valid params to reach. Raises as `check` does."""
         model = self._kind(kind)
         try:
             return refused(model, params, task, self._access)
-        except Exception as error:  # noqa: BLE001 - a kind is anybody's code
+        except Exception as error:  # noqa: BLE001 - a kind is third-party code
             _log_failure(kind, error)
             return []
 
@@ -65,6 +65,6 @@ class InstalledKinds:
 
 
 def _log_failure(kind: str, error: Exception) -> None:
-    """Log where it came from, and not what it says: that may be a secret's."""
+    """Log where the error was raised, without its message, which may quote a secret."""
     what, where = type(error).__name__, extract_tb(error.__traceback__)[-1]
     _log.warning("the kind %s failed to check params: %s at %s:%s", kind, what, where.filename, where.lineno)

@@ -1,7 +1,7 @@
-"""Where clients come in: the listening sockets, and the connections that are accepted from them.
+"""The listening sockets of the API, and the connections that are accepted from them.
 
-asyncio's own server accepts without a limit; where the process has no descriptors left, it writes a line with a
-traceback for each try, a hundred at a time, and tries again all the more often.
+asyncio's own server accepts without a limit. Once the process has no descriptors left, it logs a traceback for each
+failed accept, a hundred at a time, and retries more often.
 """
 
 import asyncio
@@ -13,44 +13,48 @@ from typing import Final
 
 from aiohttp import web
 
-from node.http.connection import ClientConnection, Patience
-from node.http.connection_limits import Doors, origin_of
+from node.http.connection import ClientConnection, ConnectionTimeouts
+from node.http.connection_limits import ConnectionLimits, origin_of
 
 BACKLOG: Final = 4_096
-"""Connections that wait to be accepted (the kernel's `net.core.somaxconn` at most). What finds the queue full tries
-again after a second or three: a client that asks would be among those.
+"""How many connections may wait to be accepted (the kernel's `net.core.somaxconn` at most).
+
+A client that finds the queue full retries after one to three seconds.
 """
 
 AT_ONCE: Final = 64
-"""Connections accepted before others have their turn on the loop."""
+"""How many connections are accepted before the event loop runs something else."""
 
 PAUSE_S: Final = 0.5
-"""Until the next try, where a connection could not be accepted: no descriptors, or no memory."""
+"""Seconds until the next try after an accept failed for want of descriptors or memory."""
 
-LOOK_S: Final = 1.0
-"""Between two looks for connections that have waited for too long."""
+SWEEP_S: Final = 1.0
+"""Seconds between two sweeps, which close connections past their deadlines."""
 
-TELL_S: Final = 30.0
-"""Between two lines of the log that say that there is no room."""
+WARN_S: Final = 30.0
+"""Seconds between two log lines about connections that were refused or closed for others."""
 
 _log = logging.getLogger("rota.http")
 
 
-class Listening(web.BaseSite):
-    """Serves `runner` on the addresses of a host (port 0: one that the kernel gives), to `clients` at once."""
+class Listener(web.BaseSite):
+    """Serves `runner` on the addresses of a host (port 0: chosen by the kernel), to as many clients as `limits` admits.
+
+    `common_headers` gives the headers of responses that no route makes.
+    """
 
     __slots__ = (
         "_accepting",
-        "_bear",
-        "_doors",
+        "_common_headers",
         "_host",
+        "_limits",
+        "_next_warning_s",
         "_options",
-        "_patience",
         "_port",
         "_sockets",
         "_sweeping",
-        "_tell_at_s",
-        "_told_refused",
+        "_timeouts",
+        "_warned_count",
     )
 
     def __init__(
@@ -58,43 +62,43 @@ class Listening(web.BaseSite):
         runner: web.BaseRunner,
         host: str,
         port: int,
-        doors: Doors[ClientConnection],
-        patience: Patience,
-        bear: Callable[[], Mapping[str, str]],
+        limits: ConnectionLimits[ClientConnection],
+        timeouts: ConnectionTimeouts,
+        common_headers: Callable[[], Mapping[str, str]],
     ) -> None:
         super().__init__(runner)
         self._host = host
         self._port = port
-        self._doors = doors
-        self._patience = patience
-        self._bear = bear
+        self._limits = limits
+        self._timeouts = timeouts
+        self._common_headers = common_headers
         self._sockets: list[socket.socket] = []
         self._accepting: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.TimerHandle | None = None
-        self._told_refused = 0
-        self._tell_at_s = 0.0
+        self._warned_count = 0
+        self._next_warning_s = 0.0
 
     @property
     def name(self) -> str:
-        """Where it serves."""
+        """Its URL."""
         return f"http://{self._host}:{self.port}"
 
     @property
     def port(self) -> int:
-        """The port, once it listens."""
+        """The port; once it listens, the one chosen by the kernel."""
         return int(self._sockets[0].getsockname()[1]) if self._sockets else self._port
 
     async def start(self) -> None:
         """Listen. Raises `OSError`."""
         await super().start()
         loop = asyncio.get_running_loop()
-        self._sockets = _listening(self._host, self._port)
+        self._sockets = _listening_sockets(self._host, self._port)
         for sock in self._sockets:
             loop.add_reader(sock.fileno(), self._accept, sock)
-        self._sweeping = loop.call_later(LOOK_S, self._sweep)
+        self._sweeping = loop.call_later(SWEEP_S, self._sweep)
 
     async def stop(self) -> None:
-        """Listen no more. Connections that are open are the runner's to close."""
+        """Stop listening. The runner closes the open connections."""
         await super().stop()
         loop = asyncio.get_running_loop()
         if self._sweeping is not None:
@@ -116,9 +120,9 @@ class Listening(web.BaseSite):
                 self._pause(listening, error)
                 return
             origin = origin_of(address[0])
-            admission = self._doors.admit(origin)
-            if admission.leaves is not None:
-                admission.leaves.abort()
+            admission = self._limits.admit(origin)
+            if admission.evicted is not None:
+                admission.evicted.abort()
             if not admission.admitted:
                 sock.close()
                 continue
@@ -132,25 +136,25 @@ class Listening(web.BaseSite):
             await asyncio.get_running_loop().connect_accepted_socket(partial(self._connection, origin), sock)
         except OSError as error:
             sock.close()
-            _log.warning("a client's connection could not be taken: %s", error)
+            _log.warning("an accepted connection could not be set up: %s", error)
 
     def _connection(self, origin: str) -> ClientConnection:
         server = self._runner.server
         assert server is not None
         return ClientConnection(
             server,
-            self._doors,
+            self._limits,
             origin,
-            self._patience,
-            self._bear,
+            self._timeouts,
+            self._common_headers,
             loop=asyncio.get_running_loop(),
             access_log=None,
         )
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
-        """Leave new connections in the kernel's queue for a while: asked again at once, it would say the same."""
+        """Leave new connections in the kernel's queue for a while: an accept that is retried at once fails again."""
         loop = asyncio.get_running_loop()
-        _log.error("no connection can be accepted (%s); trying again every %g s", error.strerror, PAUSE_S)
+        _log.error("no connection can be accepted (%s); retrying every %g s", error.strerror, PAUSE_S)
         loop.remove_reader(listening.fileno())
         loop.call_later(PAUSE_S, self._resume, listening)
 
@@ -162,32 +166,32 @@ class Listening(web.BaseSite):
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        self._sweeping = loop.call_later(LOOK_S, self._sweep)
+        self._sweeping = loop.call_later(SWEEP_S, self._sweep)
         now_s = loop.time()
-        for connection in list(self._doors.overdue(now_s - self._patience.request_s)):
+        for connection in list(self._limits.idle_since(now_s - self._timeouts.request_s)):
             connection.abort()
-        for connection in list(self._doors):
+        for connection in list(self._limits):
             if not connection.closing:
                 continue
             if connection.closing_since_s is None:
                 connection.closing_since_s = now_s
-            elif now_s - connection.closing_since_s > self._patience.closing_s:
+            elif now_s - connection.closing_since_s > self._timeouts.closing_s:
                 connection.abort()
-        turned_away = self._doors.refused + self._doors.pushed_out
-        if turned_away > self._told_refused and now_s >= self._tell_at_s:
-            self._tell_at_s = now_s + TELL_S
+        turned_away = self._limits.refused + self._limits.evicted
+        if turned_away > self._warned_count and now_s >= self._next_warning_s:
+            self._next_warning_s = now_s + WARN_S
             _log.warning(
-                "%d clients are connected, and there is room for %d: %d connections have been closed for others "
-                "so far, those without a request first",
-                len(self._doors),
-                self._doors.clients,
+                "%d of at most %d clients are connected; %d connections have been refused or closed for others so far, "
+                "idle ones first",
+                len(self._limits),
+                self._limits.clients,
                 turned_away,
             )
-            self._told_refused = turned_away
+            self._warned_count = turned_away
 
 
-def _listening(host: str, port: int) -> list[socket.socket]:
-    """Sockets that listen on every address of a host, all on one port. Raises `OSError`."""
+def _listening_sockets(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen on every address of a host, on the same port. Raises `OSError`."""
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     made: list[socket.socket] = []
     try:

@@ -1,4 +1,4 @@
-"""/metrics: figures about this member and the cluster as it sees it, in a registry of its own."""
+"""/metrics: metrics of this member, and of the cluster as this member sees it."""
 
 from collections import Counter as Counting
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from node.duty.overdue import Overdue
-from node.http.node_port import Node
+from node.http.node_port import NodePort
 from node.http.run_metrics import of_overdue, of_runs
 from node.state.value import State
 from node.telemetry.thread_lag import Lateness
@@ -22,22 +22,22 @@ _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
 
 @dataclass(slots=True)
 class ProposalOutcome:
-    """What became of a proposal; set before the block ends."""
+    """The result code of a proposal; set before the block ends."""
 
     code: str = "failed"
 
 
 class Metrics:
-    """Counts what this member's HTTP does, and reads the rest off the node when asked."""
+    """Counts this member's HTTP requests and proposals, and reads all other metrics from the node at each scrape."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodePort) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._of_node = _OfNode(node)
         self._registry.register(self._of_node)
         self._registry.register(node.start_delay)
         self._requests = Histogram(
             "rota_http_request_seconds",
-            "Time to answer a request (streams are left out)",
+            "Time to answer a request (without streams)",
             ["method", "path", "status"],
             buckets=_BUCKETS_S,
             registry=self._registry,
@@ -47,7 +47,7 @@ class Metrics:
         )
         self._commit = Histogram(
             "rota_http_proposal_seconds",
-            "Time until a proposal was answered",
+            "Time until a proposal had a result",
             buckets=_BUCKETS_S,
             registry=self._registry,
         )
@@ -67,15 +67,15 @@ class Metrics:
             self._commit.observe(perf_counter() - begun)
 
     def text(self, overdue: Overdue) -> bytes:
-        """The figures in Prometheus' text format. Takes as long as walking all tasks does: not for the loop."""
+        """The metrics in Prometheus' text format. It visits all tasks: not to be called on the event loop."""
         self._of_node.overdue = overdue
         return generate_latest(self._registry)
 
 
 class _OfNode:
-    """What is read off the node at each scrape."""
+    """The metrics that are read from the node at each scrape."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodePort) -> None:
         self._node = node
         self.overdue = Overdue()
 
@@ -85,7 +85,7 @@ class _OfNode:
         yield from _of_state(state)
         yield from of_runs(state, self._node.ownership().first(self._node.facts.metrics_tasks))
         yield from of_overdue(self.overdue)
-        yield _gauge("rota_lease_held", "Whether this member has a lease", int(self._node.lease_held))
+        yield _gauge("rota_lease_held", "Whether this member holds a lease", int(self._node.lease_held))
         yield from _of_lateness(self._node.lateness, monotonic())
 
     def _of_raft(self, state: State) -> Iterable[Metric]:
@@ -93,9 +93,9 @@ class _OfNode:
         yield _gauge("rota_raft_term", "Raft term", role.term)
         yield _gauge("rota_raft_is_leader", "Whether this member leads", int(role.is_leader))
         yield _gauge("rota_raft_has_leader", "Whether a leader is known", int(role.leader is not None))
-        yield _gauge("rota_raft_has_quorum", "Whether a majority is in reach", int(role.has_quorum))
+        yield _gauge("rota_raft_has_quorum", "Whether a quorum is reachable", int(role.has_quorum))
         yield _gauge("rota_index", "Proposals applied", state.index)
-        yield _gauge("rota_epoch", "Changes of what placement depends on", state.epoch)
+        yield _gauge("rota_epoch", "Changes that affect placement", state.epoch)
 
 
 def _of_lateness(lateness: Lateness, now_s: float) -> Iterable[Metric]:
@@ -120,7 +120,9 @@ def _of_state(state: State) -> Iterable[Metric]:
     for run_state in sorted(ACTIVE):
         runs.add_metric([run_state], states[run_state])
     yield runs
-    passed = CounterMetricFamily("rota_occurrences_passed_over", "Occurrences not run, by why", labels=["state"])
+    passed = CounterMetricFamily(
+        "rota_occurrences_passed_over", "Occurrences that were not run, by reason", labels=["state"]
+    )
     skipped = missed = 0
     for row in state.tasks.values():
         skipped += row.skipped

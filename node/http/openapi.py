@@ -1,4 +1,4 @@
-"""/openapi.json, OpenAPI 3.1: written from the endpoints and the models that check what is sent."""
+"""/openapi.json, OpenAPI 3.1: generated from the endpoints and from the models that validate requests."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -8,10 +8,10 @@ from typing import Any, Final
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
-from node.http import responses
 from node.http.auth import JSON
-from node.http.endpoint import Endpoint, Says
+from node.http.endpoint import Endpoint, ResponseSpec
 from node.http.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
+from node.http.responses.common import ProblemDocument
 
 _REF: Final = "#/components/schemas/{model}"
 _ALWAYS: Final = ("bad-request", "misdirected", "invalid", "internal", "behind", "not-ready", "media-type")
@@ -21,20 +21,21 @@ _OF_MEMBERS: Final = ("other-cluster", "request-timeout", "too-large")
 _WITH_BODY: Final = ("request-timeout", "too-large")
 _READS: Final = ("no-quorum",)
 
-_ABOUT: Final = """The list of who is on duty, kept by a cluster of equal members: any of them answers anything.
+_ABOUT: Final = """A cluster of equal members that runs tasks. Any member answers any request.
 
-Every answer bears `Rota-Index` (what is applied there) and `Rota-Epoch`. A request that bears `Rota-Index: n` waits
-until n is applied, so that you read what you wrote. What goes wrong is told as a problem document (RFC 9457)."""
+Every response has the headers `Rota-Index` (the last index applied at that member) and `Rota-Epoch`. A request with
+`Rota-Index: n` waits until n is applied, so that a client reads its own writes. Errors are problem documents
+(RFC 9457)."""
 
 _HEADERS: Final[dict[str, Any]] = {
     "Rota-Index": {"description": "The last index applied at this member", "schema": {"type": "integer"}},
-    "Rota-Epoch": {"description": "Counts what changes placement", "schema": {"type": "integer"}},
+    "Rota-Epoch": {"description": "Incremented by every change that affects placement", "schema": {"type": "integer"}},
 }
 
 
 @lru_cache(maxsize=4)
-def described(endpoints: tuple[Endpoint, ...], *, secured: bool) -> dict[str, Any]:
-    """The document for these endpoints. `secured`: clients need a token."""
+def openapi_document(endpoints: tuple[Endpoint, ...], *, secured: bool) -> dict[str, Any]:
+    """The OpenAPI document of these endpoints. `secured`: clients need a token."""
     schemas = _Schemas(endpoints)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -50,15 +51,31 @@ def described(endpoints: tuple[Endpoint, ...], *, secured: bool) -> dict[str, An
             "headers": _HEADERS,
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "description": "ROTA_TOKEN"},
-                "page": {"type": "http", "scheme": "basic", "description": "ROTA_TOKEN as password, for a browser"},
+                "page": {"type": "http", "scheme": "basic", "description": "ROTA_TOKEN as the password, for a browser"},
                 "member": {
                     "type": "http",
                     "scheme": "Rota",
-                    "description": "Signed; made from ROTA_SECRET",
+                    "description": "Signed with a key derived from ROTA_SECRET",
                 },
             },
         },
     }
+
+
+def problems_of(endpoint: Endpoint, *, secured: bool) -> list[str]:
+    """The problem types with which an endpoint may answer, its own first. `secured`: clients need a token."""
+    kinds = [*endpoint.problems, *_ALWAYS]
+    if endpoint.access == "member" or (secured and endpoint.access != "anyone"):
+        kinds += _WITH_TOKEN
+    if endpoint.access == "member":
+        kinds += _OF_MEMBERS
+    if endpoint.access != "anyone":
+        kinds += _OF_CLIENTS
+    if endpoint.body is not None:
+        kinds += _WITH_BODY
+    if endpoint.reads:
+        kinds += _READS
+    return list(dict.fromkeys(kinds))
 
 
 def _operation(endpoint: Endpoint, schemas: "_Schemas", *, secured: bool) -> dict[str, Any]:
@@ -81,7 +98,7 @@ def _operation(endpoint: Endpoint, schemas: "_Schemas", *, secured: bool) -> dic
 
 
 _EXAMPLES: Final = {"name": {"example": "hello"}}
-"""As in the spec's own example: in the path and in the body a task has one name."""
+"""The name in the spec's own example: the names in path and body must agree."""
 
 
 def _security(endpoint: Endpoint, *, secured: bool) -> list[dict[str, list[str]]]:
@@ -100,58 +117,47 @@ def _parameters(endpoint: Endpoint, schemas: "_Schemas") -> list[dict[str, Any]]
     if endpoint.query is not None:
         schema = schemas.inline(endpoint.query)
         for name, of in schema["properties"].items():
-            described = {key: value for key, value in of.items() if key not in ("title", "description")}
+            of_value = {key: value for key, value in of.items() if key not in ("title", "description")}
             parameter = {
                 "name": name,
                 "in": "query",
                 "required": name in schema.get("required", ()),
-                "schema": described,
+                "schema": of_value,
             }
             if "description" in of:
                 parameter["description"] = of["description"]
             parameters.append(parameter)
     if endpoint.reads:
-        about = "Wait for a commit first, so that nothing older is told"
+        about = "Wait for a commit first, so that the response is not stale (a linearizable read)"
         parameters.append({"name": "consistent", "in": "query", "description": about, "schema": {"type": "boolean"}})
     for name, about in endpoint.headers.items():
         parameters.append({"name": name, "in": "header", "description": about, "schema": {"type": "string"}})
-    about = "Wait until this index is applied here"
+    about = "Wait until this index is applied at this member"
     parameters.append({"name": "Rota-Index", "in": "header", "description": about, "schema": {"type": "integer"}})
     return parameters
 
 
 def _responses(endpoint: Endpoint, schemas: "_Schemas", *, secured: bool) -> dict[str, Any]:
-    answered = {str(status): _answer(says, schemas) for status, says in sorted(endpoint.answers.items())}
-    kinds = [*endpoint.problems, *_ALWAYS]
-    if endpoint.access == "member" or (secured and endpoint.access != "anyone"):
-        kinds += _WITH_TOKEN
-    if endpoint.access == "member":
-        kinds += _OF_MEMBERS
-    if endpoint.access != "anyone":
-        kinds += _OF_CLIENTS
-    if endpoint.body is not None:
-        kinds += _WITH_BODY
-    if endpoint.reads:
-        kinds += _READS
+    described = {str(status): _response(spec, schemas) for status, spec in sorted(endpoint.responses.items())}
     by_status: dict[int, list[str]] = {}
-    for kind in dict.fromkeys(kinds):
+    for kind in problems_of(endpoint, secured=secured):
         by_status.setdefault(CATALOGUE[kind][0], []).append(kind)
-    for status, told in sorted(by_status.items()):
-        answered[str(status)] = {
-            "description": "; ".join(f"{CATALOGUE[kind][1]} (`{TYPE_PREFIX}{kind}`)" for kind in told),
+    for status, of_status in sorted(by_status.items()):
+        described[str(status)] = {
+            "description": "; ".join(f"{CATALOGUE[kind][1]} (`{TYPE_PREFIX}{kind}`)" for kind in of_status),
             "headers": _header_refs(),
-            "content": {MEDIA_TYPE: {"schema": schemas.of(responses.ProblemDocument, "serialization")}},
+            "content": {MEDIA_TYPE: {"schema": schemas.of(ProblemDocument, "serialization")}},
         }
-    return answered
+    return described
 
 
-def _answer(says: Says, schemas: "_Schemas") -> dict[str, Any]:
-    answer: dict[str, Any] = {"description": says.meaning, "headers": _header_refs()}
-    if says.body is bytes:
-        answer["content"] = {says.media_type: {}}
-    elif says.body is not None:
-        answer["content"] = {says.media_type: {"schema": schemas.of(says.body, "serialization")}}
-    return answer
+def _response(spec: ResponseSpec, schemas: "_Schemas") -> dict[str, Any]:
+    response: dict[str, Any] = {"description": spec.meaning, "headers": _header_refs()}
+    if spec.body is bytes:
+        response["content"] = {spec.media_type: {}}
+    elif spec.body is not None:
+        response["content"] = {spec.media_type: {"schema": schemas.of(spec.body, "serialization")}}
+    return response
 
 
 def _header_refs() -> dict[str, Any]:
@@ -159,27 +165,27 @@ def _header_refs() -> dict[str, Any]:
 
 
 class _Schemas:
-    """The schemas of all bodies, with one set of definitions."""
+    """The schemas of all bodies, with common definitions."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         wanted: dict[tuple[int, JsonSchemaMode], Any] = {}
         for endpoint in endpoints:
             if endpoint.body is not None:
                 wanted[id(endpoint.body), "validation"] = endpoint.body
-            for says in endpoint.answers.values():
-                if says.body not in (None, bytes):
-                    wanted[id(says.body), "serialization"] = says.body
-        wanted[id(responses.ProblemDocument), "serialization"] = responses.ProblemDocument
+            for spec in endpoint.responses.values():
+                if spec.body not in (None, bytes):
+                    wanted[id(spec.body), "serialization"] = spec.body
+        wanted[id(ProblemDocument), "serialization"] = ProblemDocument
         adapters = [(key, mode, TypeAdapter(of)) for (key, mode), of in wanted.items()]
         self._found, rest = TypeAdapter.json_schemas(adapters, ref_template=_REF)
         self.definitions: dict[str, Any] = rest.get("$defs", {})
 
     def of(self, body: Any, mode: JsonSchemaMode) -> dict[str, Any]:
-        """The schema of a body: a reference, mostly."""
+        """The schema of a body: mostly a reference to a definition."""
         return self._found[id(body), mode]
 
     def inline(self, query: type[BaseModel]) -> dict[str, Any]:
-        """The schema of a query's parameters, which refers to nothing."""
+        """The schema of a query's parameters, which uses no definitions."""
         schema = query.model_json_schema(mode="validation")
         assert "$defs" not in schema
         return schema

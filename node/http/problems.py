@@ -1,19 +1,19 @@
-"""What goes wrong, as RFC 9457 problem documents, each with a `type` of its own.
+"""Errors as RFC 9457 problem documents, each with a `type` of its own.
 
-A handler raises a `Problem`; the app turns it into an answer. `CATALOGUE` names every type there is:
-/openapi.json is written from it.
+A handler raises a `Problem`; the middleware `problem_responses` turns it into a response. `CATALOGUE` lists every type;
+/openapi.json is generated from it.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from aiohttp import web
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, to_json
 
-from tasks.field_errors import FieldError, dotted, message
+from tasks.field_errors import FieldError, Path, UnionForms, field_errors
 from tasks.spec import NAME_PATTERN
 
 TYPE_PREFIX: Final = "urn:rota:problem:"
@@ -23,31 +23,34 @@ MAX_ERRORS: Final = 100
 CATALOGUE: Final[dict[str, tuple[int, str]]] = {
     "bad-request": (400, "The request does not parse"),
     "unauthorized": (401, "Not authorized"),
-    "foreign-page": (403, "Another site's page has sent this"),
-    "not-found": (404, "There is no such thing"),
-    "method-not-allowed": (405, "This method is not for this path"),
+    "foreign-page": (403, "The request comes from another site's web page"),
+    "not-found": (404, "Not found"),
+    "method-not-allowed": (405, "This path does not support the method"),
     "request-timeout": (408, "The body did not arrive in time"),
-    "conflict": (409, "This is not possible as things stand"),
-    "version-conflict": (412, "It has changed meanwhile"),
-    "too-large": (413, "That is too much at once"),
-    "media-type": (415, "The body must be JSON, and not compressed"),
-    "misdirected": (421, "This host name is not this node's"),
-    "other-cluster": (421, "This is another cluster"),
-    "invalid": (422, "Some fields are not right"),
-    "internal": (500, "This node failed at it"),
+    "conflict": (409, "Not possible in the present state"),
+    "version-conflict": (412, "The version is another one"),
+    "too-large": (413, "The request is too large"),
+    "media-type": (415, "The body must be uncompressed JSON"),
+    "misdirected": (421, "The host name is not one of this node"),
+    "other-cluster": (421, "The request is for another cluster"),
+    "invalid": (422, "Some fields are invalid"),
+    "internal": (500, "This node failed to answer"),
     "no-quorum": (503, "There is no quorum; nothing was changed"),
     "not-ready": (503, "This node is not ready"),
-    "behind": (503, "This node has not come that far"),
-    "member-away": (503, "The member that has it does not answer"),
-    "overloaded": (503, "Too much is under way here; nothing was changed"),
+    "behind": (503, "This node has not applied that index yet"),
+    "member-away": (503, "The member that has the data does not answer"),
+    "overloaded": (503, "This node is overloaded; nothing was changed"),
     "stopping": (503, "This node is stopping"),
-    "outcome-unknown": (504, "It may yet be committed"),
+    "outcome-unknown": (504, "The outcome is unknown; the change may yet be committed"),
 }
 """Problem types: the status and the title of each."""
 
 
 class Problem(Exception):
-    """An answer other than the one hoped for. `kind` is a key of `CATALOGUE`; `detail` says what to do about it."""
+    """An error response. `kind` is a key of `CATALOGUE`; `detail` says what is wrong and what to do.
+
+    `errors` are those of single fields; `more` are further members of the document.
+    """
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class Problem(Exception):
         return document
 
     def response(self) -> web.Response:
-        """The answer."""
+        """The response; a 503 has a Retry-After header."""
         headers = dict(self.headers)
         if self.status == 503:
             headers.setdefault("Retry-After", "1")
@@ -93,13 +96,13 @@ class Problem(Exception):
         try:
             body = to_json(document)
         except PydanticSerializationError:
-            # It quotes what is not UTF-8. It is to be told all the same, with those characters escaped.
+            # The detail quotes text that is not UTF-8: `json` escapes it.
             body = json.dumps(document).encode()
         return web.Response(body=body, status=self.status, content_type=MEDIA_TYPE, headers=headers)
 
 
 def invalid(errors: Sequence[FieldError], what: str = "the body") -> Problem:
-    """422: `errors` says which fields of `what`, and why."""
+    """422: `errors` names the fields of `what` that are invalid, and why."""
     shown = "; ".join(f"{error.field}: {error.message}" if error.field else error.message for error in errors[:3])
     more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
     return Problem("invalid", f"in {what}: {shown}{more}", errors=errors)
@@ -110,64 +113,20 @@ def invalid_field(field: str, message: str, what: str = "the body") -> Problem:
     return invalid([FieldError(field, message)], what)
 
 
-def field_errors(error: ValidationError) -> list[FieldError]:
-    """What pydantic found, each field by its dotted path as the client wrote it.
+NAME_RULE: Final = (
+    "must begin with a letter or digit and have only letters, digits, '.', '_' and '-' (no slash), "
+    "128 characters at most"
+)
 
-    Of a schedule, which may be one of several forms, only what is wrong with the form that was meant is told.
-    """
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    told: list[FieldError] = []
-    forms: dict[tuple[str | int, ...], list[ErrorDetails]] = {}
-    for detail in found:
-        place = _place_of_schedule(detail["loc"])
-        if place is None:
-            told.append(FieldError(dotted(detail["loc"]), _message(detail)))
-        else:
-            forms.setdefault(place, []).append(detail)
-    for place, details in forms.items():
-        told += _of_form(place, details)
-    return told
+_SCHEDULE: Final = UnionForms(
+    {"Cron": "cron", "Every": "every_s", "At": "at", "Continuous": "continuous"},
+    "must be one of {cron, timezone}, {every_s}, {at}, {continuous: true}, or null",
+)
 
 
-_FORMS: Final = {"Cron": "cron", "Every": "every_s", "At": "at", "Continuous": "continuous"}
-
-
-def _place_of_schedule(loc: tuple[str | int, ...]) -> tuple[str | int, ...] | None:
-    """Where the schedule stands that this is about, if pydantic names one of its forms; else None."""
-    for depth in (1, 2):
-        if len(loc) > depth and loc[depth - 1] == "schedule" and _form_named(loc[depth]) is not None:
-            return loc[:depth]
-    return None
-
-
-def _form_named(label: str | int) -> str | None:
-    """The form that pydantic means by `Every`, or by `function-after[_fires(), Cron]`."""
-    name = str(label).rpartition(" ")[2].rstrip("]")
-    return name if name in _FORMS else None
-
-
-def _of_form(place: tuple[str | int, ...], details: Sequence[ErrorDetails]) -> list[FieldError]:
-    by_form: dict[str, list[ErrorDetails]] = {}
-    for detail in details:
-        by_form.setdefault(_form_named(detail["loc"][len(place)]) or "", []).append(detail)
-    form, meant = min(by_form.items(), key=lambda item: (sum(d["type"] == "missing" for d in item[1]), len(item[1])))
-    if any(d["type"] in ("missing", "model_type", "model_attributes_type") for d in meant):
-        message = "must be one of {cron, timezone}, {every_s}, {at}, {continuous: true}, or null"
-        return [FieldError(dotted(place), message)]
-    told = []
-    for detail in meant:
-        within = detail["loc"][len(place) + 1 :] or (_FORMS[form],)
-        strange = detail["type"] == "extra_forbidden"
-        message = f"does not go with {_FORMS[form]}" if strange else _message(detail)
-        told.append(FieldError(dotted((*place, *within)), message))
-    return told
-
-
-def _message(detail: ErrorDetails) -> str:
-    if detail["type"] == "string_pattern_mismatch" and NAME_PATTERN in detail["msg"]:
-        return (
-            "must begin with a letter or digit and hold only letters, digits, '.', '_' and '-' (no slash), 128 at most"
-        )
-    if detail["type"] == "model_type":
-        return "must be an object"
-    return message(detail)
+def body_errors(error: ValidationError, given: Any, place: Path = ()) -> list[FieldError]:
+    """What pydantic found wrong with `given`, a body, a query, or the part of a body at `place`, field by field."""
+    return [
+        replace(one, message=NAME_RULE) if NAME_PATTERN in one.message else one
+        for one in field_errors(error, given, place, _SCHEDULE)
+    ]

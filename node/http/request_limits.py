@@ -1,4 +1,4 @@
-"""How much a client of the API may send, and how long each part of an answer may take."""
+"""How much a client of the API may send, and how long each part of an answer may take, in seconds."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,14 @@ from node.raft.ports import RaftTiming
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """How much, and how long, at most."""
+    """The limits of requests.
+
+    Sizes: `body_bytes` of a body, `entry_bytes` of a log entry. Seconds: `body_s` until a body has arrived, `write_s`
+    until a proposal is committed, `index_s` until an index is applied (`Rota-Index`), `placement_s` until a placement
+    is computed, `peer_s` until a member answers, `peer_log_s` until it sends more of a log, `attempt_s` until a
+    followed run has an attempt, `poll_log_s` between two reads of a followed log, `ping_s` between two comments in an
+    idle event stream. `streams`: how many may be open at once.
+    """
 
     body_bytes: int = 1024 * 1024
     entry_bytes: int = RaftTiming().entry_bytes

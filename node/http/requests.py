@@ -1,4 +1,4 @@
-"""What is asked: query parameters and bodies, checked by these models and described from them."""
+"""Query parameters and bodies: these models validate them, and /openapi.json describes them."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -31,20 +31,20 @@ Limit = Annotated[int, Field(ge=1, le=1000, description="How many at most")]
 Count = Annotated[int, Field(ge=0, lt=COUNT_MAX)]
 Due = Annotated[int, Field(ge=0, le=LAST_FIRE_US)]
 Moment = Annotated[int, Field(ge=0, le=LATEST_US)]
-"""What is counted, what a schedule goes on from, and any other time in microseconds: with room to be counted on."""
+"""Counters, the times from which schedules continue, and other times, in microseconds: bounded so that sums fit."""
 
 
-class _Asked(BaseModel):
+class _RequestModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class FoundBody(_Asked):
-    """Whom a cluster is to be founded without."""
+class FoundBody(_RequestModel):
+    """The members without which a cluster is founded."""
 
-    without: list[Name] = Field(min_length=1, description="Members of the list that are lost, and stay off")
+    without: list[Name] = Field(min_length=1, description="Members of ROTA_MEMBERS that are lost and stay off")
 
 
-class PageQuery(_Asked):
+class PageQuery(_RequestModel):
     """A page of a list."""
 
     limit: Limit = 100
@@ -52,74 +52,76 @@ class PageQuery(_Asked):
 
 
 class TasksQuery(PageQuery):
-    """Which tasks."""
+    """A filter of tasks."""
 
     kind: str | None = None
     owner: str | None = Field(default=None, description="Only those that this member owns")
 
 
-class PutQuery(_Asked):
-    """How to register tasks."""
+class PutQuery(_RequestModel):
+    """Options of registering tasks."""
 
-    dry_run: bool = Field(default=False, description="Check them, and tell what would change; change nothing")
+    dry_run: bool = Field(
+        default=False, description="Validate them and return what would change, without changing anything"
+    )
 
 
 class TaskRunsQuery(PageQuery):
-    """Which runs of a task."""
+    """A filter of a task's runs."""
 
     state: RunState | None = None
 
 
 class RunsQuery(TaskRunsQuery):
-    """Which runs."""
+    """A filter of runs."""
 
-    node: str | None = Field(default=None, description="Only those whose present or latest attempt is there")
+    node: str | None = Field(default=None, description="Only those whose present or latest attempt is on this member")
     task: str | None = None
 
 
-class OwnerQuery(_Asked):
+class OwnerQuery(_RequestModel):
     """A question about a supposed placement: as if some members were down."""
 
     without: str | None = Field(default=None, description="As if this member were down (or these, comma-separated)")
 
 
-class PlanQuery(_Asked):
+class PlanQuery(_RequestModel):
     """A question about a supposed placement: as if some members were down."""
 
     without: str = Field(description="As if this member were down (or these, comma-separated)")
 
 
-class LogQuery(_Asked):
-    """Which log."""
+class LogQuery(_RequestModel):
+    """Which log to read."""
 
-    attempt: Annotated[int, Field(ge=1)] | None = Field(default=None, description="The latest unless given")
-    follow: bool = Field(default=False, description="Go on until the attempt has ended")
+    attempt: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Default: the latest")
+    follow: bool = Field(default=False, description="Stream until the attempt has ended")
 
 
-class PeerLogQuery(_Asked):
-    """Which log of this member's. The run's name is one of a folder there, and of no other."""
+class PeerLogQuery(_RequestModel):
+    """Which of this member's logs to read. The pattern keeps the run's id, a folder's name, from leaving its parent."""
 
     run_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,254}$")]
     attempt: Annotated[int, Field(ge=1)]
     follow: bool = False
 
 
-class PeerHistoryQuery(_Asked):
-    """Which finished runs: those that ended under the indexes after < i <= through."""
+class PeerHistoryQuery(_RequestModel):
+    """Which finished runs to send: those that ended under the indexes after < i <= through."""
 
     after: Count
     through: Count
 
 
-class PeerProgressBody(_Asked):
-    """Which runs' progress."""
+class PeerProgressBody(_RequestModel):
+    """Which runs' progress, and which tasks' reasons for waiting, to send."""
 
     runs: Annotated[list[str], Field(max_length=1000)] = []
     tasks: Annotated[list[str], Field(max_length=1000)] = []
 
 
-class PeerCheckBody(_Asked):
-    """Params to be checked by a kind that is installed here."""
+class PeerCheckBody(_RequestModel):
+    """Params to be checked by a kind that is installed on this member."""
 
     kind: str
     params: list[dict[str, JsonValue]]
@@ -128,7 +130,7 @@ class PeerCheckBody(_Asked):
     @model_validator(mode="after")
     def _for_each(self) -> "PeerCheckBody":
         if len(self.bound) != len(self.params):
-            raise ValueError("`bound` has as many values as `params`")
+            raise ValueError("`bound` must have as many values as `params`")
         return self
 
 
@@ -139,29 +141,29 @@ def _in_the_calendar(at: datetime) -> datetime:
     return at
 
 
-class StartBody(_Asked):
-    """How to run a task by hand. `params` replaces the task's own for this run, all of them."""
+class StartBody(_RequestModel):
+    """Options of a manual run. `params` replaces all of the task's params for this run."""
 
     params: dict[str, JsonValue] | None = None
     fire_at: Annotated[AwareDatetime, AfterValidator(_in_the_calendar)] | None = Field(
-        default=None, description="The time it stands for; now unless given"
+        default=None, description="The time that the run stands for; default: now"
     )
 
 
-def _can_be_looked_up(host: str) -> str:
-    # As whoever connects to it will do; it raises no OSError, as other names do that are not there.
+def _resolvable(host: str) -> str:
+    # Connecting encodes it so, too, and fails with another error than the OSError of an unknown name.
     try:
         host.encode("idna")
     except UnicodeError:
-        raise ValueError("is no name of a host: between two dots are 1 to 63 characters") from None
+        raise ValueError("is not a valid host name: each part between dots has 1 to 63 characters") from None
     return host
 
 
-class MemberBody(_Asked):
-    """A member that is to come."""
+class MemberBody(_RequestModel):
+    """A new member."""
 
     id: Name
-    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,253}$"), AfterValidator(_can_be_looked_up)]
+    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,253}$"), AfterValidator(_resolvable)]
     raft_port: Annotated[int, Field(ge=1, le=65_535)]
     http_port: Annotated[int, Field(ge=1, le=65_535)]
 
@@ -173,8 +175,8 @@ def _thousandths(value: float | None) -> float | None:
     return value
 
 
-class SettingsBody(_Asked):
-    """Settings to change; those that are not named stay. `balance_slack` null turns room off."""
+class SettingsBody(_RequestModel):
+    """Settings to change; the others stay. `balance_slack` null turns load balancing off."""
 
     balance_slack: Annotated[float | None, Field(ge=0, le=SLACK_MILLI_MAX // 1000), AfterValidator(_thousandths)] = 0
     lease_s: Annotated[float, Field(ge=SECONDS["lease_s"][0], le=SECONDS["lease_s"][1])] = 2.0
@@ -185,13 +187,13 @@ class SettingsBody(_Asked):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _as_json_says(cls, value: Any) -> Any:
+    def _no_strings(cls, value: Any) -> Any:
         if isinstance(value, str):
-            raise ValueError("must not be a text")  # noqa: TRY004 - pydantic wants a ValueError
+            raise ValueError("must not be a string")  # noqa: TRY004 - pydantic wants a ValueError
         return value
 
     def changed(self) -> dict[str, Any]:
-        """What was given, by the names in `node.state.value.Settings`."""
+        """The given settings, by the names in `node.state.value.Settings`."""
         given = self.model_dump(exclude_unset=True)
         if "balance_slack" in given:
             slack = given.pop("balance_slack")
@@ -200,7 +202,7 @@ class SettingsBody(_Asked):
         return given
 
 
-class OutcomeBody(_Asked):
+class OutcomeBody(_RequestModel):
     """How a task's last run ended."""
 
     run_id: str
@@ -211,8 +213,8 @@ class OutcomeBody(_Asked):
     took_us: Count | None = None
 
 
-class SavedTask(_Asked):
-    """A task as `GET /v1/cluster/saved` tells it."""
+class SavedTask(_RequestModel):
+    """A task as in `GET /v1/cluster/saved`."""
 
     task: dict[str, JsonValue]
     order: Annotated[Count, Field(ge=1)]
@@ -229,10 +231,13 @@ class SavedTask(_Asked):
     succeeded_at_us: Moment | None = None
 
 
-class PutBackBody(_Asked):
-    """A part of a saved cluster state; the parts in order, and `settings` with the first."""
+class PutBackBody(_RequestModel):
+    """A part of a saved cluster state. The parts are sent in order, with `settings` in the first."""
 
-    beside: Annotated[Count, Field(description="How many of its tasks are there already; others may not be")]
+    beside: Annotated[
+        Count,
+        Field(description="How many of the saved tasks are restored already; the cluster may have no other tasks"),
+    ]
     token: Count
     orders: Count
     settings: SettingsBody | None = None
@@ -245,7 +250,7 @@ def _name_may_be_left_out(schema: dict[str, Any]) -> None:
 
 
 class NamedSpec(Spec):
-    """A task's definition; its name is in the path, and need not be said again."""
+    """A task's definition. Its name is in the path, and may be left out."""
 
     model_config = ConfigDict(json_schema_extra=_name_may_be_left_out)
 

@@ -1,6 +1,6 @@
-"""What /metrics tells of runs: how they end, when a task last succeeded, what is overdue.
+"""Metrics of runs: final states, each task's last success, and overdue occurrences.
 
-From the replicated state: any member's figures are right, and a restart loses none.
+They come from the replicated state: every member has the same, and a restart loses none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,36 +12,38 @@ from node.state.value import COUNTED, State, TaskRow
 
 
 def of_runs(state: State, tasks: Sequence[str]) -> Iterable[Metric]:
-    """The counts of all runs, and figures for each of these tasks; the others are counted in one metric."""
+    """The counts of all runs, and the metrics of each of these tasks; one metric counts the other tasks."""
     rows = [(task, row) for task in tasks if (row := state.tasks.get(task)) is not None]
     yield _total(state)
     yield from _of_tasks(rows)
     left_out = GaugeMetricFamily(
-        "rota_tasks_without_metrics", "Tasks beyond ROTA_METRICS_TASKS, which have no figures of their own"
+        "rota_tasks_without_metrics", "Tasks beyond ROTA_METRICS_TASKS, which have no metrics of their own"
     )
     left_out.add_metric([], len(state.tasks) - len(rows))
     yield left_out
 
 
 def of_overdue(overdue: Overdue) -> Iterable[Metric]:
-    """What is due and has not begun."""
+    """The metrics of what is due and has not begun."""
     tasks = GaugeMetricFamily("rota_overdue_tasks", "Tasks with something that has been due for a second or more")
     tasks.add_metric([], overdue.tasks)
     yield tasks
-    oldest = GaugeMetricFamily("rota_overdue_seconds", "How long the most overdue of them has waited; 0: none has")
+    oldest = GaugeMetricFamily("rota_overdue_seconds", "How long the most overdue of them has waited; 0: none is")
     oldest.add_metric([], overdue.oldest_s)
     yield oldest
 
 
 def _total(state: State) -> Metric:
-    total = CounterMetricFamily("rota_runs", "Runs that have ended, by how", labels=["state"])
+    total = CounterMetricFamily("rota_runs", "Runs that have ended, by final state", labels=["state"])
     for ending, count in zip(COUNTED, state.endings or (0,) * len(COUNTED), strict=True):
         total.add_metric([ending], count)
     return total
 
 
 def _of_tasks(rows: Sequence[tuple[str, TaskRow]]) -> Iterable[Metric]:
-    endings = CounterMetricFamily("rota_task_runs", "Runs of a task that have ended, by how", labels=["task", "state"])
+    endings = CounterMetricFamily(
+        "rota_task_runs", "Runs of a task that have ended, by final state", labels=["task", "state"]
+    )
     success = GaugeMetricFamily(
         "rota_task_last_success_timestamp_seconds", "When a run of the task last succeeded", labels=["task"]
     )
@@ -49,7 +51,7 @@ def _of_tasks(rows: Sequence[tuple[str, TaskRow]]) -> Iterable[Metric]:
         "rota_task_last_duration_seconds", "How long the work of the task's last run took", labels=["task"]
     )
     for task, row in rows:
-        # From the first on, or the step from nothing to one, which is the failure to be told of, would not be seen.
+        # Series begin at 0: a rate() would miss a first failure whose series begins at 1.
         for ending, count in zip(COUNTED, row.endings or (0,) * len(COUNTED), strict=True):
             endings.add_metric([task, ending], count)
         if (succeeded_at_us := _succeeded_at_us(row)) is not None:
@@ -61,5 +63,5 @@ def _of_tasks(rows: Sequence[tuple[str, TaskRow]]) -> Iterable[Metric]:
 
 def _succeeded_at_us(row: TaskRow) -> int | None:
     if row.succeeded_at_us is None and row.last is not None and row.last.state == "succeeded":
-        return row.last.finished_at_us  # by a version that kept the last outcome only
+        return row.last.finished_at_us  # written by a version that kept the last outcome only
     return row.succeeded_at_us

@@ -1,4 +1,4 @@
-"""Specs as they arrive: from JSON to entries, with every field that is not right named."""
+"""Task definitions in requests: validated, with the errors of all fields, and packed for the log."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from node.http.node_port import Kinds
-from node.http.problems import MAX_ERRORS, Problem, field_errors, invalid, invalid_field
-from node.http.request_context import UNKEPT, Call, string_list
+from node.http.node_port import KindsPort
+from node.http.problems import MAX_ERRORS, Problem, body_errors, invalid, invalid_field
+from node.http.request_context import UNSTORABLE, RequestContext, quoted_names
 from node.peer.protocol import PeerAway
 from node.state.entries import Put
 from node.state.value import State
@@ -17,20 +17,20 @@ from tasks.kinds import KindError
 from tasks.spec import NODE_LABEL, Spec
 
 THREAD_FROM: Final = 50
-"""Lists of this many specs and more are checked off the event loop."""
+"""Lists of this many specs and more are validated in another thread."""
 
 
-class Given(NamedTuple):
-    """Params, and whether the task that they are for is bound to one member."""
+class ParamsToCheck(NamedTuple):
+    """Params, and whether their task is bound to one member."""
 
     params: Mapping[str, Any]
     bound: bool
 
 
-class Checked(NamedTuple):
-    """A spec with nothing wrong but, perhaps, its kind or what the kind says of its params; and what is kept of it.
+class CheckedSpec(NamedTuple):
+    """A spec that is valid apart from its kind and params, which the kind checks; `put` is what is proposed.
 
-    Not the spec: it is a score of objects, and a list of a thousand has the collector of garbage look at all of them.
+    It does not hold the spec, which is twenty objects: with a list of a thousand, garbage collection would be slow.
     """
 
     name: str
@@ -41,96 +41,96 @@ class Checked(NamedTuple):
     put: Put
 
     @property
-    def given(self) -> Given:
-        """What the kind checks of it."""
-        return Given(self.params, NODE_LABEL in self.group)
+    def to_check(self) -> ParamsToCheck:
+        """What the kind checks."""
+        return ParamsToCheck(self.params, NODE_LABEL in self.group)
 
 
-async def one_spec(call: Call, name: str) -> Checked:
-    """The spec that was PUT under `name`; its own name may be left out, and must agree. Raises `Problem`."""
-    given = await call.json()
+async def one_spec(context: RequestContext, name: str) -> CheckedSpec:
+    """The spec in the body of a PUT under `name`; a name in the body must agree. Raises `Problem`."""
+    given = await context.json()
     if not isinstance(given, dict):
-        raise invalid_field("", "must be an object: a task's definition")
+        raise invalid_field("", "must be an object with a task's definition")
     if given.setdefault("name", name) != name:
         raise invalid_field("name", f"is {given['name']!r} in the body and {name!r} in the path: they must agree")
     checked = _checked(given, ())
-    errors = await _kind_errors(call, [checked], lambda _: ())
+    errors = await _kind_errors(context, [checked], lambda _: ())
     if errors:
         raise invalid(errors)
     return checked
 
 
-async def many_specs(call: Call) -> list[Checked]:
-    """A list of specs, all of them right. Raises `Problem`, with fields such as `[3].retry.attempts`."""
-    given = await call.json()
+async def many_specs(context: RequestContext) -> list[CheckedSpec]:
+    """The list of specs in the body. Raises `Problem`, with fields such as `[3].retry.attempts`."""
+    given = await context.json()
     if not isinstance(given, list):
-        raise invalid_field("", "must be a list of task definitions (PUT /v1/tasks/{name} takes a single one)")
+        raise invalid_field("", "must be a list of task definitions (for a single one use PUT /v1/tasks/{name})")
     if not given:
         raise invalid_field("", "the list is empty")
     specs = await asyncio.to_thread(all_checked, given) if len(given) >= THREAD_FROM else all_checked(given)
-    errors = await _kind_errors(call, specs, lambda position: (position,))
+    errors = await _kind_errors(context, specs, lambda position: (position,))
     if errors:
         raise invalid(errors)
     return specs
 
 
-async def check_params(call: Call, kind: str, given: Sequence[Given]) -> list[list[FieldError]]:
-    """What is wrong with each of `given`, by the kind's own model: here, or on a member that has the kind.
+async def check_params(context: RequestContext, kind: str, given: Sequence[ParamsToCheck]) -> list[list[FieldError]]:
+    """The errors of each of `given`, found by the kind on this member, or else on one that offers the kind.
 
-    Raises `Problem` member-away if no member that has it answers.
+    Raises `Problem` member-away if no member that offers it answers.
     """
-    kinds = call.node.kinds
+    kinds = context.node.kinds
     if kind in kinds.names():
         try:
             if len(given) >= THREAD_FROM:
-                return await asyncio.to_thread(_all_wrong, kinds, kind, given)
-            return _all_wrong(kinds, kind, given)
+                return await asyncio.to_thread(_errors_of_all, kinds, kind, given)
+            return _errors_of_all(kinds, kind, given)
         except KindError:
-            pass  # it does not load here; it may elsewhere
-    having = members_offering(call.state, kind)
+            pass  # it does not load here; ask a member that offers it
+    having = members_offering(context.state, kind)
     for member in having:
-        if member != call.node.facts.node:
+        if member != context.node.facts.node:
             try:
                 params, bound = [each.params for each in given], [each.bound for each in given]
-                return await call.service.peers.check(member, kind, params, bound, call.service.limits.peer_log_s)
+                return await context.server.peers.check(member, kind, params, bound, context.server.limits.peer_log_s)
             except PeerAway:
                 continue
     raise Problem(
         "member-away",
-        f"the kind {kind!r} is not usable on this member, so its params cannot be checked here, "
-        f"and no member that offers it answers ({string_list(having)})",
+        f"the kind {kind!r} cannot be used on this member, so its params cannot be checked here, "
+        f"and no member that offers it answers ({quoted_names(having)})",
         members=having,
     )
 
 
-def _all_wrong(kinds: Kinds, kind: str, given: Sequence[Given]) -> list[list[FieldError]]:
+def _errors_of_all(kinds: KindsPort, kind: str, given: Sequence[ParamsToCheck]) -> list[list[FieldError]]:
     return [list(kinds.check(kind, each.params, bound=each.bound)) for each in given]
 
 
 def members_offering(state: State, kind: str) -> list[str]:
-    """The members that offer a kind, those that are up first."""
+    """The members that offer a kind; those that are up come first."""
     offering = [member for member in state.members.values() if kind in member.kinds]
     return [member.id for member in sorted(offering, key=lambda member: (member.status != "up", member.id))]
 
 
 def offered_kinds(state: State) -> frozenset[str]:
-    """The kinds that some member offers, up or not."""
+    """The kinds that members offer, whether up or not."""
     return frozenset[str]().union(*(member.kinds for member in state.members.values()))
 
 
-def _checked(given: Any, place: Path) -> Checked:
-    """The spec that stands at `place` in the body. Raises `Problem` invalid."""
+def _checked(given: Any, place: Path) -> CheckedSpec:
+    """The spec at `place` in the body. Raises `Problem` invalid."""
     try:
         spec = Spec.model_validate(given)
     except ValidationError as error:
-        raise invalid([_at(place, wrong) for wrong in field_errors(error)]) from None
-    put = Put(kept(spec.pack, (*place, "params")))
-    return Checked(spec.name, spec.kind, spec.params, spec.group, spec.pin, put)
+        raise invalid(body_errors(error, given, place)) from None
+    put = Put(storable(spec.pack, (*place, "params")))
+    return CheckedSpec(spec.name, spec.kind, spec.params, spec.group, spec.pin, put)
 
 
-def all_checked(given: list[Any]) -> list[Checked]:
-    """The specs of a list, which is emptied meanwhile. Raises `Problem` invalid, for all that is wrong."""
-    specs: list[Checked] = []
+def all_checked(given: list[Any]) -> list[CheckedSpec]:
+    """The specs of a list, which is emptied meanwhile to save memory. Raises `Problem` invalid with all errors."""
+    specs: list[CheckedSpec] = []
     errors: list[FieldError] = []
     for position in range(len(given)):
         try:
@@ -142,7 +142,7 @@ def all_checked(given: list[Any]) -> list[Checked]:
         raise invalid(errors)
     seen: dict[str, int] = {}
     twice = [
-        FieldError(dotted((position, "name")), f"{spec.name!r} stands in the list twice, first as [{seen[spec.name]}]")
+        FieldError(dotted((position, "name")), f"{spec.name!r} is in the list twice, first as [{seen[spec.name]}]")
         for position, spec in enumerate(specs)
         if seen.setdefault(spec.name, position) != position
     ]
@@ -151,45 +151,47 @@ def all_checked(given: list[Any]) -> list[Checked]:
     return specs
 
 
-async def _kind_errors(call: Call, specs: Sequence[Checked], place: Callable[[int], Path]) -> list[FieldError]:
+async def _kind_errors(
+    context: RequestContext, specs: Sequence[CheckedSpec], place: Callable[[int], Path]
+) -> list[FieldError]:
     by_kind: dict[str, list[int]] = {}
     for position, spec in enumerate(specs):
         by_kind.setdefault(spec.kind, []).append(position)
-    if not by_kind.keys() <= offered_kinds(call.state):
-        await call.catch_up()
-    known = offered_kinds(call.state)
+    if not by_kind.keys() <= offered_kinds(context.state):
+        await context.catch_up()
+    known = offered_kinds(context.state)
     if not known:
         raise Problem("not-ready", "no member has joined yet, so no kind of task is offered: try again in a moment")
     errors: list[FieldError] = []
     for kind, positions in by_kind.items():
         if kind not in known:
-            message = _unknown_kind(kind, known, kind in call.node.kinds.names())
+            message = _unknown_kind(kind, known, kind in context.node.kinds.names())
             errors += [FieldError(dotted((*place(position), "kind")), message) for position in positions[:MAX_ERRORS]]
             continue
-        found = await check_params(call, kind, [specs[position].given for position in positions])
+        found = await check_params(context, kind, [specs[position].to_check for position in positions])
         for position, wrong in zip(positions, found, strict=True):
             errors += [_at(place(position), error) for error in wrong]
     return errors
 
 
 def _at(place: Path, error: FieldError) -> FieldError:
-    """An error within what stands at `place`, as one of the body."""
+    """An error within the value at `place`, as an error of the body."""
     at = dotted(place)
     return FieldError(f"{at}.{error.field}" if at and error.field else at or error.field, error.message)
 
 
 def _unknown_kind(kind: str, known: frozenset[str], installed: bool) -> str:
-    there_are = f"the kinds there are: {string_list(sorted(known))}"
+    there_are = f"the offered kinds are {quoted_names(sorted(known))}"
     if installed and kind == "command":
-        return f"no member offers 'command': ROTA_ALLOW_COMMAND=1 lets a member run commands; {there_are}"
+        return f"no member offers 'command': set ROTA_ALLOW_COMMAND=1 on a member to let it run commands; {there_are}"
     if installed:
-        return f"{kind!r} is installed here, and no member offers it; {there_are}"
+        return f"{kind!r} is installed here, but no member offers it; {there_are}"
     return f"there is no kind {kind!r}; {there_are}"
 
 
-def kept(pack: Callable[[], bytes], field: tuple[str | int, ...]) -> bytes:
-    """What `pack` makes, to be kept. Raises `Problem` invalid for the field, if it holds what cannot be."""
+def storable(pack: Callable[[], bytes], field: tuple[str | int, ...]) -> bytes:
+    """The bytes that `pack` returns. Raises `Problem` invalid for the field if a value in it cannot be packed."""
     try:
         return pack()
     except (OverflowError, ValueError, TypeError) as error:
-        raise invalid_field(dotted(field), f"holds {UNKEPT} ({error})") from None
+        raise invalid_field(dotted(field), f"holds {UNSTORABLE} ({error})") from None

@@ -1,4 +1,4 @@
-"""Answers that are sent piece by piece."""
+"""Responses that are sent piece by piece."""
 
 from collections.abc import AsyncIterable, Awaitable, Iterator
 from contextlib import contextmanager
@@ -8,8 +8,8 @@ from aiohttp import web
 from node.http.problems import Problem
 
 
-class Streams:
-    """How many answers are being streamed: each may last for as long as its client likes."""
+class StreamLimit:
+    """Counts the open streams, which last until their clients disconnect, and allows `most` at once."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -17,7 +17,7 @@ class Streams:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """A stream, for as long as the block lasts. Raises `Problem` overloaded where there are too many."""
+        """Count a stream while the block runs. Raises `Problem` overloaded if the limit is reached."""
         if self._open >= self._most:
             raise Problem("overloaded", f"{self._most} streams are open here, which is the limit: ask another member")
         self._open += 1
@@ -30,7 +30,7 @@ class Streams:
 async def stream(
     request: web.Request, response: web.StreamResponse, pieces: AsyncIterable[bytes]
 ) -> web.StreamResponse:
-    """Send the pieces as they come. A client that leaves before the end is no fault of anybody's."""
+    """Send the pieces as they come. A client that disconnects before the end is no error."""
     if not await _sent(response.prepare(request)):
         return response
     try:
@@ -38,7 +38,7 @@ async def stream(
             if not await _sent(response.write(piece)):
                 return response
     except Exception:
-        # It has begun: another answer would stand in the middle of this one. Breaking it off says that it is not all.
+        # Part of the response is sent, so no problem document can follow: closing the connection marks it incomplete.
         if request.transport is not None:
             request.transport.close()
         raise
@@ -47,7 +47,7 @@ async def stream(
 
 
 async def _sent(sending: Awaitable[object]) -> bool:
-    # Only this: where the pieces come from another member, its leaving is another matter.
+    # Catches only this client's disconnection: pieces may come from another member, which may disconnect as well.
     try:
         await sending
     except ConnectionResetError:

@@ -8,9 +8,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def rfc3339(at_us: int) -> str:
-    """A time in UTC; the fraction only where there is one. What is after the calendar is told as its last moment.
+    """A time in UTC, with a fraction only if there is one. Times after the year 9999 become its last moment.
 
-    A definition that an earlier version took may be due so late, and must not keep all others from being told.
+    A definition that an earlier version accepted may be due that late, and must not break lists that contain it.
 
     >>> rfc3339(1_794_000_000_000_000), rfc3339(1_500_000)
     ('2026-11-06T21:20:00Z', '1970-01-01T00:00:01.500000Z')

@@ -1,4 +1,4 @@
-"""The state, as it is told: members, tasks, owners and runs as JSON-ready values. Pure."""
+"""The replicated state as the API shows it: members, tasks, owners and runs as values for JSON. Pure."""
 
 import base64
 from collections.abc import Iterable, Mapping
@@ -7,18 +7,10 @@ from typing import Any
 import msgpack
 
 from node.duty.ownership import Ownership
-from node.http.responses import (
-    AttemptView,
-    LastView,
-    MemberView,
-    OwnerView,
-    ProgressView,
-    RegisteredView,
-    RunningOn,
-    RunView,
-    SettingsView,
-    TaskView,
-)
+from node.http.responses.cluster import MemberView, SettingsView
+from node.http.responses.placement import OwnerView, RunningOn
+from node.http.responses.runs import AttemptView, ProgressView, RunView
+from node.http.responses.tasks import LastView, RegisteredView, TaskView
 from node.http.task_status import standing
 from node.http.times import rfc3339, rfc3339_or_none
 from node.peer.protocol import RunProgress, url_of
@@ -42,7 +34,7 @@ def settings_view(settings: Settings) -> SettingsView:
 
 
 def held_by_member(runs: Iterable[Run]) -> dict[str, int]:
-    """How many attempts each member holds."""
+    """The number of attempts that each member holds."""
     held: dict[str, int] = {}
     for run in runs:
         if run.state in HELD and run.node is not None:
@@ -76,7 +68,7 @@ def members_view(state: State, ownership: Ownership) -> list[MemberView]:
 
 
 def next_fire_us(row: TaskRow, now_us: int) -> int | None:
-    """When the task is due next; a time in the past, if it is overdue and there is none to come."""
+    """When the task is due next; in the past if it is overdue and has no further time."""
     spec = row.spec
     if row.paused or not spec.enabled or spec.schedule is None:
         return None
@@ -118,13 +110,13 @@ def last_view(last: Outcome | None) -> LastView | None:
 
 
 def running_on(state: State, task: str) -> list[RunningOn]:
-    """Who holds runs of a task."""
+    """The members that hold runs of a task."""
     runs = (state.runs[run_id] for run_id in state.runs_of.get(task, ()))
     return [{"node": run.node, "run_id": run.run_id} for run in runs if run.state in HELD and run.node is not None]
 
 
 def owner_view(state: State, ownership: Ownership, task: str, now_us: int) -> OwnerView:
-    """Who owns a task, and why. Raises `KeyError` if the placement does not know it."""
+    """Who owns a task, and why. Raises `KeyError` if the placement does not have the task yet."""
     return {
         "task": task,
         "owner": ownership.owner(task),
@@ -141,7 +133,7 @@ def owner_view(state: State, ownership: Ownership, task: str, now_us: int) -> Ow
 
 
 def overdue(state: State, task: str, now_us: int) -> bool:
-    """Whether something of the task is due that nobody has begun."""
+    """Whether something of the task is due and not claimed."""
     runs = [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
     if any(run.state in ("waiting", "orphaned") and due_of(run, now_us) <= now_us for run in runs):
         return True
@@ -160,7 +152,7 @@ def progress_view(progress: RunProgress | None) -> ProgressView | None:
 
 
 def run_view(run: Run, ended: EndedRun | None = None, progress: RunProgress | None = None) -> RunView:
-    """A run; `ended` once it has come to its end."""
+    """A run, with its end (`ended`) if it has one."""
     latest = run.attempts[-1] if run.attempts else None
     series = ended.series if ended else None
     return {
@@ -195,7 +187,7 @@ def ended_view(ended: EndedRun) -> RunView:
 
 
 def attempt_view(attempt: Attempt) -> AttemptView:
-    """One try at a run."""
+    """An attempt of a run."""
     return {
         "attempt": attempt.attempt,
         "node": attempt.node,
@@ -209,7 +201,7 @@ def attempt_view(attempt: Attempt) -> AttemptView:
 
 
 def checkpoint_view(packed: bytes | None) -> Any:
-    """What a kind saved, as far as JSON can say it: bytes become {"base64": ...}, other strangers their repr."""
+    """A checkpoint, as far as JSON can express it: bytes become {"base64": ...}, other values a string."""
     if packed is None:
         return None
     try:

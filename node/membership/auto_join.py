@@ -32,7 +32,7 @@ _FINAL: Final = (400, 401, 403, 404, 413, 415, 421, 422)
 
 
 class JoinTarget(Protocol):
-    """What is needed of `node.peer.newcomer.Newcomer`."""
+    """What is needed of `node.peer.join_client.JoinClient`."""
 
     def call(self, method: str, path: str, *, body: Any) -> Any:
         """One request. Raises `ApiProblem` or `Unreachable`."""

@@ -26,7 +26,7 @@ class Removed(Exception):
 
 
 class RosterSource(Protocol):
-    """What is needed of `node.peer.client.Peers`."""
+    """What is needed of `node.peer.client.PeerClient`."""
 
     async def roster(self, member: str, timeout_s: float) -> Roster:
         """The members, as another one knows them. Raises `PeerAway`."""

@@ -1,1 +1,1 @@
-"""What members, and those that want to be one, say to one another over HTTP: how it is signed."""
+"""Signed HTTP requests between members, and of nodes that join."""

@@ -1,4 +1,4 @@
-"""Portions of history that one member asks another for: which stretch, and what came of it (pure)."""
+"""Portions of history that one member requests from another, and the gaps that they fill. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,14 +7,14 @@ import msgpack
 
 
 class Gap(NamedTuple):
-    """The indexes `after < i <= through`, of which this member may have missed what ended."""
+    """The indexes `after < i <= through`, of which a member may lack finished runs."""
 
     after: int
     through: int
 
 
 class Portion(NamedTuple):
-    """All runs that ended under the indexes `after < i <= through`, each with its index, packed to be sent."""
+    """All runs that ended under the indexes `after < i <= through`, each with its index, packed for sending."""
 
     after: int
     through: int
@@ -22,9 +22,9 @@ class Portion(NamedTuple):
 
 
 def first_held(asked: Gap, written: int, missing: Sequence[Gap]) -> Gap | None:
-    """The first stretch of somebody else's gap, `asked`, that a member knows whole; None if there is none.
+    """The first part of another member's gap, `asked`, that a member has complete; None if there is none.
 
-    The member has written up to `written`, and itself lacks `missing`, in order.
+    The member has written up to `written`, and has the gaps `missing`, in order.
 
     >>> first_held(Gap(0, 9), 7, [Gap(0, 2), Gap(2, 3), Gap(6, 8)])
     Gap(after=3, through=6)
@@ -40,14 +40,14 @@ def first_held(asked: Gap, written: int, missing: Sequence[Gap]) -> Gap | None:
     return Gap(after, through) if after < through else None
 
 
-def left_of(gap: Gap, portion: Portion) -> tuple[Gap, ...]:
-    """What is missing still once a portion is there. Raises `ValueError` if it is none of that gap.
+def remaining(gap: Gap, portion: Portion) -> tuple[Gap, ...]:
+    """The gaps that remain once a portion is added. Raises `ValueError` if the portion is outside of the gap.
 
-    >>> left_of(Gap(0, 9), Portion(3, 6, ()))
+    >>> remaining(Gap(0, 9), Portion(3, 6, ()))
     (Gap(after=0, through=3), Gap(after=6, through=9))
     """
     if not gap.after <= portion.after < portion.through <= gap.through:
-        raise ValueError(f"{portion[:2]} is nothing of {gap}, which was asked for")
+        raise ValueError(f"the portion {portion[:2]} is outside of the requested gap {gap}")
     rest = Gap(gap.after, portion.after), Gap(portion.through, gap.through)
     return tuple(one for one in rest if one.after < one.through)
 
@@ -61,5 +61,5 @@ def unpack_portion(packed: bytes) -> Portion:
     """What `pack_portion` packed. Raises `ValueError`."""
     after, through, runs = msgpack.unpackb(packed)
     if not isinstance(after, int) or not isinstance(through, int):
-        raise ValueError("a portion of history is of indexes")  # noqa: TRY004 - it came over the wire
+        raise ValueError("the bounds of a portion must be indexes")  # noqa: TRY004 - it came over the wire
     return Portion(after, through, tuple((entry, run) for entry, run in runs))

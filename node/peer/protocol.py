@@ -1,4 +1,4 @@
-"""What members say to one another over HTTP, as values: headers, rosters, progress, and what can go wrong."""
+"""What members send one another over HTTP, as values: headers, rosters, progress, and errors."""
 
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -7,14 +7,14 @@ from node.state.entries import Seed
 from node.state.value import State
 
 CLUSTER: Final = "Rota-Cluster"
-"""The header with which a member says which cluster it is of, asking and answering."""
+"""The header, of requests and responses, with the id of the sender's cluster."""
 
 MEMBER: Final = "Rota-Member"
-"""The header with which it says who it is, asking."""
+"""The request header with the id of the sender."""
 
 
 class PeerAway(Exception):
-    """A member does not answer, or not as it should. `member` is its id."""
+    """A member does not answer, or its answer is invalid. `member` is its id."""
 
     def __init__(self, member: str, why: str) -> None:
         super().__init__(f"{member} does not answer: {why}")
@@ -22,12 +22,12 @@ class PeerAway(Exception):
 
 
 class NoSuchLog(Exception):
-    """The member that ran the attempt has no log of it (any more)."""
+    """The member that ran the attempt has no log of it, or has deleted it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """The members, as one of them knows them at `index`. `cluster_id` is empty where there is no cluster yet."""
+    """The members, as one of them knows them at `index`. `cluster_id` is empty before the cluster is founded."""
 
     cluster_id: str
     index: int
@@ -51,10 +51,9 @@ def read_roster(answer: Any) -> Roster:
 
 
 class RunProgress(NamedTuple):
-    """What the member that runs an attempt knows of it: how far it is by its last word, and since when it is frozen.
+    """What the member that runs an attempt knows of it: its latest progress, and since when it is frozen.
 
-    `done` None: it has not said how far it is; `total` None: it cannot tell. An attempt is frozen while its member has
-    no lease.
+    `done` None: it has reported none; `total` None: unknown. An attempt is frozen while its member holds no lease.
     """
 
     done: float | None = None
@@ -64,7 +63,7 @@ class RunProgress(NamedTuple):
 
 
 def url_of(host: str, port: int) -> str:
-    """Where a member answers.
+    """The URL of a member's API.
 
     >>> url_of("::1", 8101)
     'http://[::1]:8101'

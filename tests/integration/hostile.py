@@ -1,4 +1,4 @@
-"""What nobody means to send: values for every place of a request, and a client that sends bytes as they are."""
+"""Hostile values for every place of a request, and a client that sends raw bytes."""
 
 import asyncio
 import copy
@@ -36,7 +36,7 @@ QUERIES: Final = (
 )
 HEADERS: Final = (b"\xff", b"\xed\xa0\x80", b"\xc2\xb2", b'"\xc2\xb2"', b"9" * 5000, b"-1", b"Basic \xff", b"%00")
 IDS: Final = (b"0-%b-\xc2\xb2", b"\xc2\xb2-x-1", b"%s-x-1" % (b"9" * 5000), b"1-\xff-1")
-"""Of events, besides."""
+"""Further ones, for events."""
 
 EVERYWHERE: Final = {
     b"Authorization": (b"Bearer \xff", b"Basic \xff", b"Basic /w==", b"Basic \xc2\xb2", b"\xff", b"Bearer \xc2\xb2"),
@@ -52,7 +52,7 @@ EVERYWHERE: Final = {
     b"Range": (b"bytes=\xff",),
     b"If-Modified-Since": (b"\xff",),
 }
-"""Headers that any route may be sent, whatever it is said to read."""
+"""Headers that are sent to every route, whether it reads them or not."""
 
 BODIES: Final = (
     b"",
@@ -105,13 +105,13 @@ VALUES: Final = (
     b'"0001-01-01T00:00:00+14:00"',
     b'{"at": "9999-12-31T23:59:59-14:00"}',
 )
-"""In the place of any value of a JSON body."""
+"""Replacements of any value in a JSON body."""
 
 _MARK: Final = "here stands what is hostile"
 
 
 def spoilt(body: Any) -> Iterator[bytes]:
-    """`body` as JSON, each value in it replaced by each of `VALUES`, and each name by a strange one."""
+    """`body` as JSON, with each value replaced by each of `VALUES`, and each name by an unknown one."""
     for place in _places(body, ()):
         marked = json.dumps(_with(body, place, _MARK)).encode()
         for value in VALUES:
@@ -136,7 +136,7 @@ def _with(body: Any, place: tuple[str | int, ...], value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Heard:
-    """An answer; `body` is None where it is a stream without end."""
+    """An answer; `body` is None for an endless stream."""
 
     status: int
     headers: dict[str, str]
@@ -146,7 +146,7 @@ class Heard:
 async def say(
     port: int, method: str, target: bytes, headers: dict[bytes, bytes], body: bytes = b"", *, chunked: bool = False
 ) -> Heard:
-    """Send a request as it is, on a connection of its own."""
+    """Send a raw request on a connection of its own."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         lines = {b"Host": b"127.0.0.1", **headers, b"Connection": b"close"}
@@ -155,8 +155,8 @@ async def say(
         head = b"".join(b"%b: %b\r\n" % line for line in lines.items())
         writer.write(b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method.encode(), target, head, body))
         first, *rest = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()
-        told = {name.title(): value for name, _, value in (line.partition(": ") for line in rest if line)}
-        endless = told.get("Content-Type") == "text/event-stream"
-        return Heard(int(first.split()[1]), told, None if endless else await reader.read())
+        shown = {name.title(): value for name, _, value in (line.partition(": ") for line in rest if line)}
+        endless = shown.get("Content-Type") == "text/event-stream"
+        return Heard(int(first.split()[1]), shown, None if endless else await reader.read())
     finally:
         writer.close()

@@ -1,4 +1,4 @@
-"""Real servers on loopback, on ports that the kernel gives, over one `FakeCluster`."""
+"""Real HTTP servers on loopback, on ports chosen by the kernel, over one `FakeCluster`."""
 
 import asyncio
 import tempfile
@@ -13,18 +13,18 @@ from aiohttp import web
 from yarl import URL
 
 from node.http.app import build_app, serve_on
-from node.http.connection import Patience
+from node.http.connection import ConnectionTimeouts
 from node.http.request_limits import RequestLimits
-from node.peer.client import Peers
+from node.peer.client import PeerClient
 from testkit.fake_node import SECRET, FakeCluster, FakeNode
 
 QUICK = RequestLimits(write_s=1, index_s=0.05, placement_s=1, peer_s=1, peer_log_s=1, attempt_s=0.05, poll_log_s=0.01)
-PATIENCE = Patience(garbage_s=0.05)
+TIMEOUTS = ConnectionTimeouts(garbage_s=0.05)
 
 
 @dataclass
 class Reply:
-    """An answer, read."""
+    """A response, read completely."""
 
     status: int
     headers: Any
@@ -33,12 +33,12 @@ class Reply:
 
     @property
     def fields(self) -> dict[str, str]:
-        """What the problem document says of each field."""
+        """The messages of the problem document by field."""
         return {error["field"]: error["message"] for error in self.json["errors"]}
 
     @property
     def problem(self) -> str:
-        """The kind of problem."""
+        """The problem type, without its prefix."""
         assert self.headers["Content-Type"] == "application/problem+json", self.body
         assert {"type", "title", "status", "detail"} <= self.json.keys()
         assert self.json["status"] == self.status
@@ -47,7 +47,7 @@ class Reply:
 
 @dataclass
 class Servers:
-    """The nodes and where they serve. Verbs: `ask`, `stop`, `start_again`."""
+    """The nodes and their servers. Verbs: `ask`, `stop`, `restart`."""
 
     cluster: FakeCluster
     nodes: dict[str, FakeNode]
@@ -57,15 +57,15 @@ class Servers:
 
     @property
     def node(self) -> FakeNode:
-        """The node that is asked unless another one is named."""
+        """The node that is asked by default."""
         return self.nodes["node-1"]
 
     def url(self, path: str, node: str = "node-1") -> str:
-        """Where a path is."""
+        """The URL of a path."""
         return f"http://127.0.0.1:{self.ports[node]}{path}"
 
     async def ask(self, method: str, path: str, node: str = "node-1", **more: Any) -> Reply:
-        """Ask, and read the answer."""
+        """Send a request, and read the response."""
         url = URL(self.url(path, node), encoded=True)
         async with self.session.request(method, url, allow_redirects=False, **more) as response:
             body = await response.read()
@@ -77,7 +77,7 @@ class Servers:
             )
 
     async def get(self, path: str, **more: Any) -> Reply:
-        """GET."""
+        """Send a GET."""
         return await self.ask("GET", path, **more)
 
     async def put_task(self, name: str = "a", /, **spec: Any) -> Reply:
@@ -85,15 +85,15 @@ class Servers:
         body = {"kind": "copy", "params": {"source": "x"}, **spec}
         return await self.ask("PUT", f"/v1/tasks/{name}", json=body)
 
-    async def start_again(self, node: str) -> None:
-        """Stop a node's server, and start another one in its place."""
+    async def restart(self, node: str) -> None:
+        """Stop a node's server, and start another one on its port."""
         await self.stop(node)
         of = self.nodes[node]
-        app = build_app(of, Peers(SECRET, of.state), QUICK, lambda: self.cluster.now_us)
+        app = build_app(of, PeerClient(SECRET, of.state), QUICK, lambda: self.cluster.now_us)
         self.runners[node], self.ports[node] = await serve_on(app, "127.0.0.1", self.ports[node])
 
     async def stop(self, node: str) -> None:
-        """Let a node's server be away."""
+        """Stop a node's server."""
         await self.runners.pop(node).cleanup()
 
 
@@ -103,7 +103,7 @@ async def servers(
     limits: RequestLimits = QUICK,
     token: str | None = None,
     clients: int = 1000,
-    patience: Patience = PATIENCE,
+    timeouts: ConnectionTimeouts = TIMEOUTS,
 ) -> AsyncIterator[Servers]:
     """Serve a cluster of these members."""
     with tempfile.TemporaryDirectory() as folder:
@@ -113,8 +113,8 @@ async def servers(
             served = Servers(cluster, nodes, session)
             try:
                 for name, node in nodes.items():
-                    app = build_app(node, Peers(SECRET, node.state), limits, lambda: cluster.now_us)
-                    served.runners[name], served.ports[name] = await serve_on(app, "127.0.0.1", 0, clients, patience)
+                    app = build_app(node, PeerClient(SECRET, node.state), limits, lambda: cluster.now_us)
+                    served.runners[name], served.ports[name] = await serve_on(app, "127.0.0.1", 0, clients, timeouts)
                 cluster.start(served.ports)
                 yield served
             finally:

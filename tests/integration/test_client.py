@@ -111,3 +111,15 @@ def test_an_endless_stream_may_be_silent() -> None:
         heard: list[bytes] = []
         within(5, lambda: heard.extend(Client([slow], timeout_s=LIMIT_S).stream("/v1/x", endless=True)))
         assert b"".join(heard) == b"ab"
+
+
+def test_an_address_without_a_scheme_is_one_of_http(recwarn: pytest.WarningsRecorder) -> None:
+    with member(HEAD, chunk(b"{}"), chunk(b"")) as other:
+        within(5, lambda: Client([other.removeprefix("http://")], timeout_s=LIMIT_S).get("/v1/x"))
+    assert [str(each.message) for each in recwarn] == []
+
+
+def test_an_https_address_of_a_node_is_told_to_be_http() -> None:
+    refused = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+    with member(refused) as plain, pytest.raises(Unreachable, match="nodes speak no TLS: use http://"):
+        within(5, lambda: Client([plain.replace("http:", "https:")], timeout_s=LIMIT_S).get("/v1/x"))

@@ -1,4 +1,4 @@
-"""The cluster, its members and settings, and what holds for every request (DESIGN.md, sections 9 and 10)."""
+"""The cluster, its members and settings, and what all requests have in common."""
 
 import asyncio
 import base64
@@ -10,26 +10,27 @@ import pytest
 
 from node.client import ApiProblem, Client
 from node.raft.errors import ChangeRefused, EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded, RaftStopped
+from node.raft.ports import RaftRole
 from node.state.codec import BadEntry
 from node.state.entries import Join
-from testkit.fake_node import SECRET, FakeRole
+from testkit.fake_node import SECRET
 from tests.integration.http_cluster import on_loop, servers
 
 pytestmark = pytest.mark.integration
 
 
 @on_loop
-async def test_the_cluster_and_its_members_are_told() -> None:
+async def test_the_cluster_and_its_members() -> None:
     async with servers(("node-1", "node-2")) as served:
-        told = (await served.get("/v1/cluster")).json
-        assert (told["id"], told["node"], told["leader"], told["term"], told["quorum"]) == (
+        view = (await served.get("/v1/cluster")).json
+        assert (view["id"], view["node"], view["leader"], view["term"], view["quorum"]) == (
             "c-1",
             "node-1",
             "node-1",
             3,
             True,
         )
-        assert {"index", "epoch", "settings", "members"} <= told.keys()
+        assert {"index", "epoch", "settings", "members"} <= view.keys()
         page = (await served.get("/v1/members?limit=1")).json
         assert [item["id"] for item in page["items"]] == ["node-1"]
         rest = (await served.get(f"/v1/members?after={page['next']}")).json
@@ -78,14 +79,14 @@ async def test_health_and_readiness() -> None:
     async with servers(token="t0ken") as served:
         assert (await served.get("/healthz")).status == 200
         assert (await served.get("/readyz")).json == {"status": "ready", "leader": "node-1"}
-        served.node.role, served.node.lease_held = FakeRole(leader=None, ready=False), False
+        served.node.role, served.node.lease_held = RaftRole(leader=None, ready=False), False
         away = await served.get("/readyz")
         assert (away.status, away.problem, len(away.json["why"])) == (503, "not-ready", 3)
         assert (await served.get("/healthz")).status == 200
 
 
 @on_loop
-async def test_a_token_is_asked_for_and_members_have_their_own() -> None:
+async def test_clients_need_the_token_and_members_a_signature() -> None:
     async with servers(token="t0ken") as served:
 
         async def status(path: str, authorization: str | None) -> int:
@@ -114,7 +115,7 @@ async def test_a_token_is_asked_for_and_members_have_their_own() -> None:
         assert (await served.get("/docs")).headers["WWW-Authenticate"].startswith("Basic ")
         assert await status("/docs", None) == await status("/metrics", None) == await status("/", None) == 401
         assert await status("/v1/cluster", password) == 401
-        # Without a token, what is wrong with a request is not told.
+        # Without a token, the errors of a request are not disclosed.
         assert (await served.ask("PUT", "/v1/tasks/a%2Fb", json={})).status == 401
 
 
@@ -130,7 +131,7 @@ async def test_head_is_answered_as_get_without_the_body() -> None:
         assert (await served.ask("HEAD", "/v1/events", headers=known)).status == 405
 
 
-def test_what_is_no_http_is_refused_and_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_bytes_that_are_not_http_are_refused_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     @on_loop
     async def scanned() -> None:
         async with servers() as served:
@@ -152,7 +153,7 @@ def test_what_is_no_http_is_refused_and_fills_no_log(caplog: pytest.LogCaptureFi
 
 
 @on_loop
-async def test_no_web_page_can_drive_it() -> None:
+async def test_requests_of_foreign_web_pages_are_refused() -> None:
     async with servers() as served:
         for host in ("evil.example", "evil.example:8101", ""):
             refused = await served.get("/v1/cluster", headers={"Host": host})
@@ -170,7 +171,9 @@ async def test_no_web_page_can_drive_it() -> None:
                 foreign = await served.ask("POST", "/v1/tasks/a/pause", headers=page, json=body)
                 assert (foreign.status, foreign.problem) == (403, "foreign-page"), page
             assert (await served.get("/v1/cluster", headers={**page, "Authorization": "Basic eDp5"})).status == 403
-            assert (await served.get("/v1/cluster", headers=page)).status == 200, "a page may ask, and is told nothing"
+            assert (await served.get("/v1/cluster", headers=page)).status == 200, (
+                "a page may send it, and cannot read the response"
+            )
         for own in (f"http://127.0.0.1:{served.ports['node-1']}", "https://rota.example"):
             headers = {"Origin": own, "Sec-Fetch-Site": "same-origin"}
             assert (await served.ask("POST", "/v1/tasks/a/pause", headers=headers, json={})).status == 200
@@ -179,7 +182,7 @@ async def test_no_web_page_can_drive_it() -> None:
 
 
 @on_loop
-async def test_nobody_there_and_wrong_methods_are_problems_too() -> None:
+async def test_unknown_paths_and_wrong_methods_are_problems() -> None:
     async with servers() as served:
         nothing = await served.get("/v2/things")
         assert (nothing.status, nothing.problem) == (404, "not-found")
@@ -190,7 +193,7 @@ async def test_nobody_there_and_wrong_methods_are_problems_too() -> None:
 
 
 @on_loop
-async def test_a_write_without_a_quorum_says_whether_it_may_yet_be() -> None:
+async def test_a_write_without_a_quorum_says_whether_it_may_yet_be_committed() -> None:
     async with servers() as served:
         await served.put_task("a")
         for fault, status, problem in (
@@ -205,7 +208,7 @@ async def test_a_write_without_a_quorum_says_whether_it_may_yet_be() -> None:
             for reply in (await served.put_task("b"), await served.ask("DELETE", "/v1/tasks/a")):
                 assert (reply.status, reply.problem) == (status, problem)
         served.cluster.fault = NoQuorum()
-        served.node.role = FakeRole(leader=None, has_quorum=False)
+        served.node.role = RaftRole(leader=None, has_quorum=False)
         assert (await served.get("/v1/cluster")).json["quorum"] is False
         assert (await served.get("/v1/tasks/a/owner")).json["owner"] == "node-1"
         behind = await served.get("/v1/tasks/a?consistent=true")
@@ -213,7 +216,7 @@ async def test_a_write_without_a_quorum_says_whether_it_may_yet_be() -> None:
 
 
 @on_loop
-async def test_a_node_that_does_not_answer_hangs_nobody() -> None:
+async def test_a_node_that_does_not_answer_blocks_no_request() -> None:
     async with servers() as served:
 
         async def never(*_: object) -> None:
@@ -246,19 +249,19 @@ async def test_a_consistent_read_waits_for_a_commit() -> None:
 
 
 @on_loop
-async def test_what_nobody_thought_of_is_answered_and_logged() -> None:
+async def test_an_unexpected_error_is_answered_and_logged() -> None:
     async with servers() as served:
         served.node.role = None  # type: ignore[assignment]
-        logging.getLogger("node.http.app").disabled = True
+        logging.getLogger("rota.http").disabled = True
         try:
             reply = await served.get("/v1/cluster")
         finally:
-            logging.getLogger("node.http.app").disabled = False
+            logging.getLogger("rota.http").disabled = False
         assert (reply.status, reply.problem) == (500, "internal")
 
 
 @on_loop
-async def test_a_disk_that_fails_is_a_reason_to_ask_another_member() -> None:
+async def test_a_failing_disk_is_answered_with_not_ready() -> None:
     class FullDisk:
         def runs(self, *_: object) -> None:
             error = sqlite3.OperationalError("database or disk is full")
@@ -267,21 +270,21 @@ async def test_a_disk_that_fails_is_a_reason_to_ask_another_member() -> None:
 
     async with servers() as served:
         history, served.cluster.history = served.cluster.history, FullDisk()  # type: ignore[assignment]
-        logging.getLogger("node.http.app").disabled = True
+        logging.getLogger("rota.http").disabled = True
         try:
             reply = await served.get("/v1/runs")
         finally:
-            logging.getLogger("node.http.app").disabled = False
+            logging.getLogger("rota.http").disabled = False
             served.cluster.history = history
         assert (reply.status, reply.problem) == (503, "not-ready")
         assert reply.json["detail"] == (
-            "the files of node-1 cannot be used now (database or disk is full): ask another member; there is no room: "
+            "the files of node-1 cannot be used now (database or disk is full): ask another member; the disk is full: "
             "delete something on the file system of its ROTA_DATA"
         )
 
 
 @on_loop
-async def test_kinds_are_told_with_their_params_whoever_has_them() -> None:
+async def test_kinds_have_the_schema_of_their_params_from_any_member() -> None:
     async with servers(("node-1", "node-2")) as served:
         served.nodes["node-1"].kinds = type(served.node.kinds)({})
         [kind] = (await served.get("/v1/kinds")).json["items"]
@@ -297,7 +300,7 @@ async def test_kinds_are_told_with_their_params_whoever_has_them() -> None:
 
 
 @on_loop
-async def test_a_kind_that_is_installed_and_offered_by_nobody_says_so() -> None:
+async def test_a_kind_that_is_installed_but_not_offered_is_refused() -> None:
     async with servers() as served:
         member = served.cluster.machine.state.members["node-1"]
         served.cluster.ok(

@@ -1,4 +1,4 @@
-"""Every route, sent what nobody means to send: no answer is a failure of the node's, and each says what is wrong."""
+"""Hostile requests to every route: no answer is a 500, and each says what is wrong."""
 
 import asyncio
 import json
@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgpack
 import pytest
 
-from node.http.openapi import described
+from node.http.openapi import openapi_document
 from node.http.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
 from node.http.routes import ENDPOINTS
-from node.peer.signing import CHALLENGE, asked, member_key
+from node.peer.signing import CHALLENGE, member_key, new_request
 from node.raft.founding import FoundingWait
 from node.state.codec import from_pieces, snapshot_pieces
 from node.state.entries import AddMember, Began, Checkpoint, Claim, Finish, Put, PutTasks, Seed, Start
@@ -24,7 +24,7 @@ from tests.integration.http_cluster import Servers, on_loop, servers
 
 pytestmark = pytest.mark.integration
 
-DOCUMENT: Final = described(ENDPOINTS, secured=True)
+DOCUMENT: Final = openapi_document(ENDPOINTS, secured=True)
 TAGS: Final = [tag["name"] for tag in DOCUMENT["tags"]]
 CLIENT: Final = {b"Authorization": b"Bearer t0ken"}
 JSON: Final = {b"Content-Type": b"application/json"}
@@ -87,11 +87,11 @@ SENT: Final[dict[str, Any]] = {
     "POST /peer/progress": {"runs": ["r"], "tasks": ["a"]},
     "POST /peer/check": {"kind": "copy", "params": [{"source": "x"}], "bound": [False]},
 }
-"""A right body for each route that takes one."""
+"""A valid body for each route that takes one."""
 
 
 class Ground:
-    """A cluster with something of everything, which is put back as it was before each request."""
+    """A cluster with some of everything, which is reset before each request."""
 
     def __init__(self, served: Servers) -> None:
         self.port = served.ports["node-1"]
@@ -123,13 +123,13 @@ class Ground:
         return run_id
 
     async def ask(self, method: str, target: bytes, headers: dict[bytes, bytes], body: bytes) -> Heard:
-        """Ask, as a member where it is for members."""
+        """Send a request, signed if the route is for members."""
         if not target.startswith(b"/peer/"):
             return await say(self.port, method, target, CLIENT | headers, body)
         path, cluster = (each.decode(errors="surrogateescape") for each in (target, headers.get(b"Rota-Cluster", b"")))
         heard = Heard(401, {}, None)
         for _ in range(2):
-            question = asked(method, path, body, "node-2", "node-1", cluster, self._challenge)
+            question = new_request(method, path, body, "node-2", "node-1", cluster, self._challenge)
             signed = {b"Authorization": question.header(member_key(SECRET)).encode()}
             heard = await say(self.port, method, target, signed | headers, body)
             if heard.status != 401 or b"Authorization" in headers:
@@ -138,21 +138,23 @@ class Ground:
         return heard
 
     def restore(self) -> None:
-        """As it was."""
+        """Reset the cluster."""
         self._cluster.machine.state, self._cluster.ownership = self._state, self._ownership
 
     async def sound(self) -> bool:
-        """Whether what is there now can be told, and kept."""
+        """Whether the present state can be served and stored."""
         state, before = self._cluster.machine.state, self._state
         if (state.tasks, state.runs) == (before.tasks, before.runs):
             return True
-        told = [await say(self.port, "GET", path, CLIENT) for path in (b"/v1/tasks", b"/v1/runs", b"/v1/cluster/saved")]
-        return [each.status for each in told] == [200] * 3 and from_pieces(snapshot_pieces(state)) == state
+        answers = [
+            await say(self.port, "GET", path, CLIENT) for path in (b"/v1/tasks", b"/v1/runs", b"/v1/cluster/saved")
+        ]
+        return [each.status for each in answers] == [200] * 3 and from_pieces(snapshot_pieces(state)) == state
 
 
 @dataclass(frozen=True)
 class Case:
-    """What of a right request is otherwise."""
+    """The differences from a valid request."""
 
     names: dict[str, bytes] = field(default_factory=dict)
     asked: dict[str, bytes] = field(default_factory=dict)
@@ -161,7 +163,7 @@ class Case:
 
 
 class Route:
-    """A route as it is described."""
+    """A route, as /openapi.json describes it."""
 
     def __init__(self, method: str, path: str, ground: Ground) -> None:
         self.method, self.path, self.name = method, path, f"{method} {path}"
@@ -175,7 +177,7 @@ class Route:
 
     @property
     def cases(self) -> Iterator[Case]:
-        """All that it may be sent, each with one hostile value."""
+        """Requests to it, each with one hostile value."""
         for name in self._named("path"):
             yield from (Case(names={name: value}) for value in PATHS)
         for name in self._named("query"):
@@ -190,7 +192,7 @@ class Route:
             yield from (Case(body=body) for body in (*BODIES, *spoilt(SENT[self.name])))
 
     async def ask(self, case: Case) -> Heard:
-        """Ask as one should, but for what is otherwise in the case."""
+        """Send a valid request with the differences of the case."""
         target = self.path.encode()
         for name, value in (self._ground.names | case.names).items():
             target = target.replace(b"{%b}" % name.encode(), value)
@@ -201,7 +203,7 @@ class Route:
         return await self._ground.ask(self.method, target, self._headers | case.headers, body)
 
     def fault(self, case: Case, heard: Heard) -> str | None:
-        """What is wrong with an answer."""
+        """The fault of an answer; None if it has none."""
         if heard.status < 400:
             return None
         if "Rota-Index" not in heard.headers:
@@ -221,7 +223,7 @@ class Route:
 
 
 async def _faults(tag: str) -> list[str]:
-    """What is wrong with the answers of a topic's routes."""
+    """The faults in the answers of a topic's routes."""
     found: list[str] = []
     async with servers(("node-1", "node-2"), token="t0ken") as served:
         ground = Ground(served)
@@ -237,14 +239,14 @@ async def _faults(tag: str) -> list[str]:
                 if fault is None and case == Case() and heard.status >= 400:
                     fault = f"refused as it should be asked: {heard.body!r}"
                 if fault is None and heard.status < 400 and not await ground.sound():
-                    fault = "what is there now cannot be told or kept"
+                    fault = "the new state cannot be served or stored"
                 if fault is not None:
                     found.append(f"{route.name}, {case!r:.200}: {heard.status}, {fault:.200}")
     return found
 
 
 @pytest.mark.parametrize("tag", TAGS)
-def test_whatever_is_sent_is_answered_and_changes_nothing_that_cannot_be_told(
+def test_hostile_requests_are_answered_and_leave_a_state_that_can_be_served(
     tag: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     faults = asyncio.run(asyncio.wait_for(_faults(tag), 60))
@@ -253,7 +255,7 @@ def test_whatever_is_sent_is_answered_and_changes_nothing_that_cannot_be_told(
 
 
 @on_loop
-async def test_a_task_that_is_deleted_while_a_runs_params_are_on_their_way_is_not_found() -> None:
+async def test_a_task_that_is_deleted_while_a_body_arrives_is_not_found() -> None:
     async with servers() as served:
         await served.put_task("a")
         body = b'{"params": {"source": "z"}}'
@@ -269,7 +271,7 @@ async def test_a_task_that_is_deleted_while_a_runs_params_are_on_their_way_is_no
 
 
 @on_loop
-async def test_a_header_that_is_no_text_is_refused_by_its_name() -> None:
+async def test_an_undecodable_header_is_refused_by_name() -> None:
     async with servers(token="t0ken") as served:
         ground = Ground(served)
         for method, path, header in (
@@ -287,7 +289,7 @@ async def test_a_header_that_is_no_text_is_refused_by_its_name() -> None:
 
 
 @on_loop
-async def test_a_number_that_cannot_be_kept_is_told_by_the_field_it_is_in() -> None:
+async def test_a_number_that_cannot_be_stored_is_an_error_of_its_field() -> None:
     async with servers() as served:
         await served.put_task("a")
         params = {"source": "x", "big": 2**70}

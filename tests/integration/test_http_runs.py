@@ -1,4 +1,4 @@
-"""Runs, their logs, events and figures over HTTP (DESIGN.md, section 9)."""
+"""Runs, their logs, events and metrics over HTTP."""
 
 import asyncio
 import re
@@ -12,10 +12,10 @@ import pytest
 
 from node.duty.overdue import Overdue
 from node.http.times import rfc3339
-from node.peer.client import Peers
+from node.peer.client import PeerClient
 from node.peer.portions import Gap
 from node.peer.protocol import PeerAway, RunProgress
-from node.peer.signing import answer_mac, member_key
+from node.peer.signing import member_key, response_mac
 from node.state.entries import Began, Claim, Finish, MarkDown, TakeLead
 from node.state.value import RULES
 from testkit.fake_node import NOW_US, SECRET
@@ -47,14 +47,14 @@ def _write_log(served: Servers, node: str, run_id: str, text: str) -> Path:
 
 
 @on_loop
-async def test_a_run_by_hand_is_made_once_for_each_key() -> None:
+async def test_a_manual_run_is_created_once_for_each_key() -> None:
     async with servers() as served:
         await served.put_task("a")
         body = {"fire_at": "2026-11-01T00:00:00+01:00", "params": {"source": "y"}}
         run_id = await _start(served, json=body, headers={"Idempotency-Key": "k1"})
         assert await _start(served, json=body, headers={"Idempotency-Key": "k1"}) == run_id
-        told = (await served.get(f"/v1/runs/{run_id}")).json
-        assert (told["fire_at"], told["trigger"], told["state"]) == ("2026-10-31T23:00:00Z", "manual", "waiting")
+        view = (await served.get(f"/v1/runs/{run_id}")).json
+        assert (view["fire_at"], view["trigger"], view["state"]) == ("2026-10-31T23:00:00Z", "manual", "waiting")
         refused = await served.ask("POST", "/v1/tasks/a/runs")
         assert (refused.status, refused.problem, refused.json["code"]) == (409, "conflict", "overlap")
         wrong = await served.ask("POST", "/v1/tasks/a/runs", json={"params": {}, "fire_at": "2026-11-01T00:00:00Z"})
@@ -63,7 +63,7 @@ async def test_a_run_by_hand_is_made_once_for_each_key() -> None:
         assert list(naive.fields) == ["fire_at"]
         assert (await served.ask("POST", "/v1/tasks/a/runs", headers={"Idempotency-Key": "k" * 300})).status == 400
         unknown = await served.ask("GET", "/v1/runs/a/log")
-        assert (unknown.status, unknown.json["detail"].endswith("its runs are those of `rota runs a`")) == (404, True)
+        assert (unknown.status, unknown.json["detail"].endswith("`rota runs a` lists its runs")) == (404, True)
 
 
 @on_loop
@@ -114,13 +114,13 @@ async def test_a_run_is_cancelled_once() -> None:
 
 
 @on_loop
-async def test_progress_is_asked_of_the_member_that_runs() -> None:
+async def test_progress_comes_from_the_member_that_runs() -> None:
     async with servers(("node-1", "node-2")) as served:
         await served.put_task("a")
         run_id = await _start(served)
         _claim(served, run_id, "node-2")
         assert (await served.get(f"/v1/runs/{run_id}")).json["progress"] is None
-        served.nodes["node-2"].said[run_id] = RunProgress(3.0, 10.0, "rows")
+        served.nodes["node-2"].reported[run_id] = RunProgress(3.0, 10.0, "rows")
         expected = {"done": 3, "total": 10, "unit": "rows"}
         for node in ("node-1", "node-2"):
             assert (await served.get(f"/v1/runs/{run_id}", node=node)).json["progress"] == expected
@@ -131,7 +131,7 @@ async def test_progress_is_asked_of_the_member_that_runs() -> None:
 
 
 @on_loop
-async def test_a_run_that_is_frozen_for_want_of_a_lease_says_since_when() -> None:
+async def test_a_run_without_a_lease_is_frozen_since_a_time() -> None:
     async with servers(("node-1", "node-2")) as served:
         await served.put_task("a")
         run_id = await _start(served)
@@ -142,7 +142,7 @@ async def test_a_run_that_is_frozen_for_want_of_a_lease_says_since_when() -> Non
             (RunProgress(frozen_since_us=since_us), None),
             (RunProgress(3.0, 10.0, "rows", since_us), {"done": 3, "total": 10, "unit": "rows"}),
         ):
-            served.nodes["node-2"].said[run_id] = said
+            served.nodes["node-2"].reported[run_id] = said
             for node in ("node-1", "node-2"):
                 run = (await served.get(f"/v1/runs/{run_id}", node=node)).json
                 assert (run["frozen_since"], run["progress"]) == (rfc3339(since_us), progress)
@@ -199,15 +199,15 @@ async def test_a_log_is_followed_until_the_attempt_ends() -> None:
 
 
 @asynccontextmanager
-async def _falling_silent(served: Servers, said: bytes) -> AsyncIterator[None]:
-    """In the place of node-2: begins an answer so, and says no more, as a member that has lost its power."""
+async def _falling_silent(served: Servers, sent: bytes) -> AsyncIterator[None]:
+    """A server in the place of node-2 that begins an answer and falls silent, like a member without power."""
     never = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked = await reader.readuntil(b"\r\n\r\n")
         [question] = re.findall(rb";([0-9a-f]{64})\r\n", asked)
-        signed = answer_mac(member_key(SECRET), question.decode(), 200, None)
-        writer.write(said.replace(b"SIGNATURE", signed.encode()))
+        signed = response_mac(member_key(SECRET), question.decode(), 200, None)
+        writer.write(sent.replace(b"SIGNATURE", signed.encode()))
         await never.wait()
         writer.close()
 
@@ -220,7 +220,7 @@ async def _falling_silent(served: Servers, said: bytes) -> AsyncIterator[None]:
 
 
 async def _on_a_lost_node(served: Servers) -> str:
-    """A run of node-2, which is away."""
+    """A run of node-2, which is unreachable."""
     await served.put_task("a")
     run_id = await _start(served)
     _claim(served, run_id, "node-2")
@@ -232,7 +232,7 @@ BEGUN = b"HTTP/1.1 200 OK\r\nRota-Signed: SIGNATURE\r\nTransfer-Encoding: chunke
 
 
 @on_loop
-async def test_a_log_that_is_followed_ends_where_its_member_was_lost_and_the_run_taken_over() -> None:
+async def test_a_followed_log_ends_when_its_member_is_lost_and_the_run_taken_over() -> None:
     async with servers(("node-1", "node-2")) as served:
         run_id = await _on_a_lost_node(served)
         async with (
@@ -250,7 +250,7 @@ async def test_a_log_that_is_followed_ends_where_its_member_was_lost_and_the_run
 
 
 @on_loop
-async def test_a_log_that_is_not_followed_ends_where_its_member_falls_silent() -> None:
+async def test_a_log_that_is_not_followed_ends_when_its_member_falls_silent() -> None:
     async with servers(("node-1", "node-2")) as served:
         run_id = await _on_a_lost_node(served)
         async with (
@@ -267,7 +267,7 @@ async def test_a_log_that_is_not_followed_ends_where_its_member_falls_silent() -
 
 
 @on_loop
-async def test_events_are_sent_and_sent_again_from_the_last_that_was_seen() -> None:
+async def test_events_are_sent_and_replayed_from_the_last_one_seen() -> None:
     async def events(answer: aiohttp.ClientResponse, count: int) -> list[dict[str, str]]:
         found: list[dict[str, str]] = []
         event: dict[str, str] = {}
@@ -299,7 +299,7 @@ async def test_events_are_sent_and_sent_again_from_the_last_that_was_seen() -> N
 
 
 @on_loop
-async def test_figures_are_in_prometheus_format() -> None:
+async def test_metrics_are_in_prometheus_format() -> None:
     async with servers(("node-1", "node-2")) as served:
         await served.put_task("a")
         await _start(served)
@@ -320,7 +320,7 @@ async def test_figures_are_in_prometheus_format() -> None:
 
 
 @on_loop
-async def test_how_runs_end_is_told_for_the_tasks_registered_first() -> None:
+async def test_the_tasks_registered_first_have_metrics_of_their_own() -> None:
     async with servers(("node-1", "node-2")) as served:
         served.cluster.ok(TakeLead(NOW_US, "node-1", 1, RULES))
         for name in ("b", "a", "left-out"):
@@ -329,7 +329,7 @@ async def test_how_runs_end_is_told_for_the_tasks_registered_first() -> None:
         token = _claim(served, run_id, "node-1")
         served.cluster.ok(Began(NOW_US, run_id, token))
         served.cluster.ok(Finish(NOW_US + 2_500_000, run_id, token, "succeeded"))
-        served.nodes["node-2"].late = Overdue(3, 70.5)
+        served.nodes["node-2"].overdue_now = Overdue(3, 70.5)
         text = (await served.get("/metrics", node="node-2")).body.decode()
         for line in (
             'rota_runs_total{state="succeeded"} 1.0',
@@ -365,14 +365,14 @@ async def test_the_description_is_valid_openapi_and_the_page_shows_it() -> None:
 
 
 @on_loop
-async def test_members_hand_on_finished_runs() -> None:
+async def test_members_export_finished_runs() -> None:
     async with servers(("node-1", "node-2")) as served:
         await served.put_task("a")
         run_id = await _start(served)
         served.cluster.ok(Finish(served.cluster.now_us, run_id, _claim(served, run_id), "succeeded"))
         index = served.cluster.machine.state.index
-        peers = Peers(SECRET, served.node.state)
-        strangers = Peers("another secret altogether", served.node.state)
+        peers = PeerClient(SECRET, served.node.state)
+        strangers = PeerClient("another secret altogether", served.node.state)
         try:
             portion = await peers.history("node-2", Gap(0, index))
             assert portion is not None
@@ -388,7 +388,7 @@ async def test_members_hand_on_finished_runs() -> None:
 
 
 @on_loop
-async def test_a_client_that_leaves_a_stream_leaves_nothing_behind() -> None:
+async def test_a_disconnected_stream_leaves_nothing_behind() -> None:
     async with servers(("node-1", "node-2")) as served:
         paths = ["/v1/events"]
         for task, node in (("a", "node-1"), ("b", "node-2")):

@@ -1,4 +1,4 @@
-"""Tasks, owners and plans over HTTP (DESIGN.md, section 9)."""
+"""Tasks, owners and plans over HTTP."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 
 @on_loop
-async def test_a_task_is_registered_changed_and_kept() -> None:
+async def test_a_task_is_registered_changed_and_left_unchanged() -> None:
     async with servers() as served:
         made = await served.put_task("a", schedule={"cron": "0 3 * * *"})
         assert (made.status, made.json["version"], made.headers["ETag"]) == (201, 1, '"1"')
@@ -25,9 +25,9 @@ async def test_a_task_is_registered_changed_and_kept() -> None:
         assert same.headers["Rota-Epoch"] == made.headers["Rota-Epoch"]
         changed = await served.put_task("a", weight=2)
         assert (changed.status, changed.json["version"], changed.json["schedule"]) == (200, 2, None)
-        told = await served.get("/v1/tasks/a")
-        assert (told.status, told.json["owner"], told.json["weight"]) == (200, "node-1", 2)
-        assert told.headers["ETag"] == '"2"'
+        reply = await served.get("/v1/tasks/a")
+        assert (reply.status, reply.json["owner"], reply.json["weight"]) == (200, "node-1", 2)
+        assert reply.headers["ETag"] == '"2"'
 
 
 @on_loop
@@ -53,7 +53,7 @@ async def test_if_match_keeps_two_writers_apart() -> None:
 
 
 @on_loop
-async def test_bad_specs_are_told_field_by_field_and_change_nothing() -> None:
+async def test_errors_of_specs_name_each_field_and_nothing_changes() -> None:
     async with servers() as served:
         cases: list[tuple[dict[str, Any], set[str]]] = [
             ({"kind": "copi"}, {"kind"}),
@@ -91,7 +91,7 @@ async def test_a_name_with_a_slash_is_refused_however_it_is_written() -> None:
 
 
 @on_loop
-async def test_a_list_is_registered_whole_or_not_at_all() -> None:
+async def test_a_list_is_registered_completely_or_not_at_all() -> None:
     async with servers() as served:
 
         def spec(name: str, **more: Any) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _told(
 
 
 @on_loop
-async def test_what_no_member_can_run_is_registered_with_a_warning() -> None:
+async def test_a_task_that_no_member_can_run_is_registered_with_a_warning() -> None:
     async with servers() as served:
         put = await served.put_task("a", group={"disk": "nvme"})
         assert (put.status, put.json["group"]) == (201, {"disk": "nvme"})
@@ -145,7 +145,7 @@ async def test_what_no_member_can_run_is_registered_with_a_warning() -> None:
 
 
 @on_loop
-async def test_what_the_node_that_answers_would_refuse_is_registered_with_a_warning() -> None:
+async def test_a_task_that_the_node_would_refuse_is_registered_with_a_warning() -> None:
     async with servers(("node-1", "node-2")) as served:
         access = Access("node-1", source_roots=("/srv",), destination_hosts=("s3://allowed",))
         served.node.kinds = InstalledKinds(installed(), access)
@@ -171,7 +171,7 @@ async def test_what_the_node_that_answers_would_refuse_is_registered_with_a_warn
 
 
 @on_loop
-async def test_a_body_that_is_too_large_or_no_json_is_refused() -> None:
+async def test_a_body_that_is_too_large_or_not_json_is_refused() -> None:
     async with servers() as served:
         as_json = {"Content-Type": "application/json"}
 
@@ -213,33 +213,33 @@ async def test_lists_are_paged_and_filtered() -> None:
 
 
 @on_loop
-async def test_an_owner_is_told_and_what_would_be_without_a_member() -> None:
+async def test_the_owner_and_the_plan_without_a_member() -> None:
     async with servers(("node-1", "node-2", "node-3")) as served:
         await served.put_task("a", pin="node-2", standbys=1, schedule={"every_s": 60})
-        told = await served.get("/v1/tasks/a/owner")
-        assert told.json["owner"] == "node-2"
-        assert told.json["because"] == [{"node": "node-2", "verdict": "chosen"}]
-        assert set(told.json) >= {"running_on", "preference", "standbys", "epoch", "index", "next_fire_at"}
+        reply = await served.get("/v1/tasks/a/owner")
+        assert reply.json["owner"] == "node-2"
+        assert reply.json["because"] == [{"node": "node-2", "verdict": "chosen"}]
+        assert set(reply.json) >= {"running_on", "preference", "standbys", "epoch", "index", "next_fire_at"}
         other = await served.get("/v1/tasks/a/owner?without=node-2")
         assert other.json["because"][0] == {"node": "node-2", "verdict": "down"}
         assert other.json["owner"] != "node-2"
         plan = await served.get("/v1/plan?without=node-2")
         assert plan.json["moves"] == [{"task": "a", "from": "node-2", "to": other.json["owner"]}]
         assert plan.json["load"]["node-2"] == {"now": 1, "then": 0}
-        nobody = await served.get("/v1/tasks/a/owner?without=node-1,node-2,node-3")
-        assert (nobody.json["owner"], nobody.json["standbys"]) == (None, [])
+        unowned = await served.get("/v1/tasks/a/owner?without=node-1,node-2,node-3")
+        assert (unowned.json["owner"], unowned.json["standbys"]) == (None, [])
         for path in ("/v1/plan?without=node-9", "/v1/plan", "/v1/tasks/a/owner?without=node-9"):
             assert list((await served.get(path)).fields) == ["without"]
         assert (await served.get("/v1/tasks/z/owner")).problem == "not-found"
 
 
 @on_loop
-async def test_what_is_due_and_has_not_begun_says_why() -> None:
+async def test_a_due_task_says_why_it_has_not_begun() -> None:
     async with servers(("node-1", "node-2")) as served:
         await served.put_task("a", pin="node-2", schedule={"every_s": 60})
         assert (await served.get("/v1/tasks/a/owner")).json["waiting"] is None
         served.cluster.now_us += 61_000_000
-        served.nodes["node-2"].waits["a"] = "it runs 8 attempts, its most"
+        served.nodes["node-2"].wait_reasons["a"] = "it runs 8 attempts, its most"
         assert (await served.get("/v1/tasks/a/owner")).json["waiting"] == "it runs 8 attempts, its most"
         await served.stop("node-2")
         assert "node-2 does not answer" in (await served.get("/v1/tasks/a/owner")).json["waiting"]

@@ -1,4 +1,4 @@
-"""What members ask one another is signed for each request: what was caught is good for nothing."""
+"""Requests between members are signed one by one: a captured one is worthless."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,10 +9,10 @@ from aiohttp import web
 
 from node.client import ApiProblem, Client
 from node.membership.join_request import JoinRequest
-from node.peer.client import Peers
-from node.peer.newcomer import Newcomer
+from node.peer.client import PeerClient
+from node.peer.join_client import JoinClient
 from node.peer.protocol import PeerAway
-from node.peer.signing import CHALLENGE, SIGNED, Question, answer_mac, asked, member_key
+from node.peer.signing import CHALLENGE, SIGNED, PeerRequest, member_key, new_request, response_mac
 from node.state.entries import AddMember, Seed
 from testkit.fake_node import NOW_US, SECRET
 from tests.integration.http_cluster import Reply, Servers, on_loop, servers
@@ -24,25 +24,27 @@ KEY = member_key(SECRET)
 
 async def _signed(
     served: Servers, path: str, target: str = "node-1", method: str = "GET", body: bytes = b""
-) -> Question:
-    """A question of node-2's, with the challenge of the one that it is for."""
+) -> PeerRequest:
+    """A request of node-2, with the challenge of its target."""
     known = await served.get("/peer/members", node=target or "node-1")
     assert (known.status, known.headers["WWW-Authenticate"]) == (401, "Rota")
-    return asked(method, path, body, "node-2", target, "", known.headers[CHALLENGE])
+    return new_request(method, path, body, "node-2", target, "", known.headers[CHALLENGE])
 
 
-async def _say(served: Servers, question: Question, node: str = "node-1", path: str = "", data: bytes = b"") -> Reply:
+async def _say(
+    served: Servers, question: PeerRequest, node: str = "node-1", path: str = "", data: bytes = b""
+) -> Reply:
     headers = {"Authorization": question.header(KEY), "Content-Type": "application/json"}
     return await served.ask(question.method, path or question.path, node=node, headers=headers, data=data or None)
 
 
 @on_loop
-async def test_what_was_caught_is_good_for_nothing() -> None:
+async def test_a_captured_request_is_rejected() -> None:
     async with servers(("node-1", "node-2", "node-3"), token="t0ken") as served:
         question = await _signed(served, "/peer/members")
         first = await _say(served, question)
         assert first.status == 200
-        assert first.headers[SIGNED] == answer_mac(KEY, question.mac(KEY), 200, first.body)
+        assert first.headers[SIGNED] == response_mac(KEY, question.mac(KEY), 200, first.body)
         again = await _say(served, question)
         assert (again.status, again.problem) == (401, "unauthorized")
         fresh = await _signed(served, "/peer/members")
@@ -52,7 +54,7 @@ async def test_what_was_caught_is_good_for_nothing() -> None:
 
 
 @on_loop
-async def test_what_is_signed_is_good_between_members_only() -> None:
+async def test_a_signature_is_accepted_between_members_only() -> None:
     async with servers(("node-1",), token="t0ken") as served:
         seed = b'{"id": "node-4", "host": "host-4", "raft_port": 7001, "http_port": 8101}'
         for method, path, body in (
@@ -70,29 +72,29 @@ async def test_what_is_signed_is_good_between_members_only() -> None:
 
 
 @on_loop
-async def test_a_body_is_signed_and_read_only_if_it_is() -> None:
+async def test_a_body_is_signed_and_read_only_after_the_check() -> None:
     async with servers(("node-1",)) as served:
         body = b'{"runs": [], "tasks": []}'
         question = await _signed(served, "/peer/progress", method="POST", body=body)
         changed = await _say(served, question, data=body.replace(b"[]", b'["a"]'))
-        assert (changed.status, changed.json["detail"]) == (401, "the body is not the one that was signed")
+        assert (changed.status, changed.json["detail"]) == (401, "the body differs from the one that was signed")
         question = await _signed(served, "/peer/progress", method="POST", body=body)
         assert (await _say(served, question, data=body)).status == 200
 
 
 @on_loop
-async def test_a_newcomer_asks_to_join_and_for_nothing_else() -> None:
+async def test_a_joining_node_may_send_join_requests_only() -> None:
     async with servers(("node-1",), token="t0ken") as served:
         for path in ("/peer/kinds/copy", "/v1/members"):
             assert (await _say(served, await _signed(served, path, target=""))).status == 401
         me = Seed("node-9", "host-9", 7001, 8101)
-        newcomer = Newcomer(Client((served.url(""),)), SECRET, me.id)
+        newcomer = JoinClient(Client((served.url(""),)), SECRET, me.id)
         join_request = JoinRequest(me, served.url(""), newcomer)
         members = await asyncio.to_thread(join_request.members)
         assert [seed.id for seed in members] == ["node-1", "node-9"]
         await join_request.enter()
         assert "node-9" in served.cluster.machine.state.members
-        stranger = Newcomer(Client((served.url(""),)), "another secret", me.id)
+        stranger = JoinClient(Client((served.url(""),)), "another secret", me.id)
         with pytest.raises(ApiProblem) as refused:
             await asyncio.to_thread(stranger.get, "/peer/members")
         assert refused.value.status == 401
@@ -100,7 +102,7 @@ async def test_a_newcomer_asks_to_join_and_for_nothing_else() -> None:
 
 @asynccontextmanager
 async def _impostor(served: Servers, *, replays: Reply | None = None) -> AsyncIterator[list[str]]:
-    """A member that somebody has added at an address of theirs; what it is sent, it keeps."""
+    """An impostor at the address of a member; it keeps what it is sent."""
     caught: list[str] = []
 
     async def answer(request: web.BaseRequest) -> web.Response:
@@ -122,9 +124,9 @@ async def _impostor(served: Servers, *, replays: Reply | None = None) -> AsyncIt
 
 
 @on_loop
-async def test_a_member_at_somebody_elses_address_learns_nothing_and_is_not_believed() -> None:
+async def test_an_impostor_at_a_members_address_learns_nothing_and_is_not_believed() -> None:
     async with servers(("node-1",), token="t0ken") as served:
-        peers = Peers(SECRET, served.node.state, me="node-1")
+        peers = PeerClient(SECRET, served.node.state, me="node-1")
         try:
             async with _impostor(served) as caught:
                 with pytest.raises(PeerAway, match="does not know the cluster's secret"):
@@ -137,9 +139,9 @@ async def test_a_member_at_somebody_elses_address_learns_nothing_and_is_not_beli
 
 
 @on_loop
-async def test_an_answer_to_another_question_is_not_believed() -> None:
+async def test_a_response_to_another_request_is_not_believed() -> None:
     async with servers(("node-1",), token="t0ken") as served:
-        peers = Peers(SECRET, served.node.state, me="node-1")
+        peers = PeerClient(SECRET, served.node.state, me="node-1")
         true = await _say(served, await _signed(served, "/peer/members"))
         try:
             async with _impostor(served, replays=true):
@@ -150,22 +152,22 @@ async def test_an_answer_to_another_question_is_not_believed() -> None:
 
 
 @on_loop
-async def test_a_member_that_was_started_again_is_asked_again_with_its_new_challenge() -> None:
+async def test_a_request_to_a_restarted_member_is_signed_again_with_its_new_challenge() -> None:
     async with servers(("node-1", "node-2")) as served:
-        peers = Peers(SECRET, served.node.state, me="node-1")
+        peers = PeerClient(SECRET, served.node.state, me="node-1")
         try:
             for _ in range(2):
                 assert len((await peers.roster("node-2", 2)).members) == 2
-            await served.start_again("node-2")
+            await served.restart("node-2")
             assert len((await peers.roster("node-2", 2)).members) == 2
         finally:
             await peers.close()
 
 
 @on_loop
-async def test_another_secret_is_said_to_be_one() -> None:
+async def test_another_secret_is_named_in_the_error() -> None:
     async with servers(("node-1", "node-2")) as served:
-        strangers = Peers("another secret altogether", served.node.state)
+        strangers = PeerClient("another secret altogether", served.node.state)
         try:
             with pytest.raises(PeerAway, match="ROTA_SECRET"):
                 await strangers.roster("node-2", 2)

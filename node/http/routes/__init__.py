@@ -1,4 +1,4 @@
-"""The routes, one file a topic. `ENDPOINTS` is all of them: what the app serves and /openapi.json describes."""
+"""The routes, one file per topic. The application serves, and /openapi.json describes, all of `ENDPOINTS`."""
 
 from typing import Final
 

@@ -2,11 +2,11 @@
 
 from aiohttp import web
 
-from node.http.endpoint import Endpoints, Says
+from node.http.endpoint import Endpoints, ResponseSpec
 from node.http.problems import Problem
-from node.http.request_context import Call
+from node.http.request_context import RequestContext
 from node.http.requests import FoundBody, SettingsBody
-from node.http.responses import ClusterView, FoundingView, SettingsView
+from node.http.responses.cluster import ClusterView, FoundingView, SettingsView
 from node.http.views import members_view, settings_view
 from node.raft.errors import RaftStopped
 from node.state.entries import ChangeSettings
@@ -14,17 +14,17 @@ from node.state.entries import ChangeSettings
 endpoints = Endpoints("cluster")
 
 
-@endpoints.add("GET", "/v1/cluster", {200: Says("The cluster", ClusterView)})
-async def cluster(call: Call) -> web.Response:
+@endpoints.add("GET", "/v1/cluster", {200: ResponseSpec("The cluster", ClusterView)})
+async def cluster(context: RequestContext) -> web.Response:
     """The cluster as this member sees it.
 
-    `quorum` false: what is told may be old, and nothing can be changed until a majority is back.
+    `quorum` false: the answer may be stale, and nothing can be changed until a quorum is back.
     """
-    ownership = await call.ownership()
-    state, role, outlook = call.state, call.node.role, call.node.outlook
+    ownership = await context.ownership()
+    state, role, outlook = context.state, context.node.role, context.node.outlook
     view: ClusterView = {
         "id": state.cluster_id,
-        "node": call.node.facts.node,
+        "node": context.node.facts.node,
         "leader": role.leader,
         "term": role.term,
         "index": state.index,
@@ -34,50 +34,50 @@ async def cluster(call: Call) -> web.Response:
         "settings": settings_view(state.settings),
         "members": members_view(state, ownership),
     }
-    return call.answer(view)
+    return context.answer(view)
 
 
 @endpoints.add(
     "POST",
     "/v1/cluster/found",
-    {202: Says("It founds without them, once the others accept it", FoundingView)},
+    {202: ResponseSpec("The cluster will be founded without them, once the others accept it", FoundingView)},
     ("invalid", "conflict", "not-ready"),
     body=FoundBody,
 )
-async def found(call: Call) -> web.Response:
-    """Found a cluster without members that are lost. To be asked of a node that waits to found one.
+async def found(context: RequestContext) -> web.Response:
+    """Found a cluster without members that are lost. Send it to a node that waits for the founding.
 
-    The others that wait accept it by themselves, each unless it hears one of those that are to be left out. Refused
-    where a cluster is known. Make sure before that those members are off, and have never been of a cluster.
+    The other waiting nodes accept it by themselves, unless they hear one of the members that are left out. Refused if a
+    cluster is known. Make sure first that the lost members are off and have never been in a cluster.
     """
-    without = frozenset((await call.model(FoundBody)).without)
+    without = frozenset((await context.model(FoundBody)).without)
     try:
-        refused = await call.node.leave_out(without, call.service.limits.write_s)
+        refused = await context.node.leave_out(without, context.server.limits.write_s)
     except (TimeoutError, RaftStopped) as error:
-        raise Problem("not-ready", "this node is stopping, or its disk does not answer: ask again") from error
+        raise Problem("not-ready", "this node is stopping, or its disk does not answer: try again") from error
     if refused is not None:
         raise Problem("conflict", refused)
-    outlook = call.node.outlook
+    outlook = context.node.outlook
     view: FoundingView = {"without": sorted(without), "waiting_for": None if outlook is None else str(outlook)}
-    return call.answer(view, status=202)
+    return context.answer(view, status=202)
 
 
-@endpoints.add("GET", "/v1/settings", {200: Says("The settings", SettingsView)})
-async def settings(call: Call) -> web.Response:
+@endpoints.add("GET", "/v1/settings", {200: ResponseSpec("The settings", SettingsView)})
+async def settings(context: RequestContext) -> web.Response:
     """The cluster's settings."""
-    return call.answer(settings_view(call.state.settings))
+    return context.answer(settings_view(context.state.settings))
 
 
 @endpoints.add(
     "PATCH",
     "/v1/settings",
-    {200: Says("The settings as they are now", SettingsView)},
+    {200: ResponseSpec("The changed settings", SettingsView)},
     ("invalid", "no-quorum", "outcome-unknown"),
     body=SettingsBody,
 )
-async def change_settings(call: Call) -> web.Response:
-    """Change settings; those that are not named stay."""
-    changed = (await call.model(SettingsBody)).changed()
+async def change_settings(context: RequestContext) -> web.Response:
+    """Change settings; the others stay as they are."""
+    changed = (await context.model(SettingsBody)).changed()
     if changed:
-        await call.propose(ChangeSettings(call.service.now_us(), changed))
-    return call.answer(settings_view(call.state.settings))
+        await context.propose(ChangeSettings(context.server.now_us(), changed))
+    return context.answer(settings_view(context.state.settings))

@@ -1,25 +1,25 @@
-"""Whether this process serves, and whether it is of use."""
+"""Liveness and readiness of this process."""
 
 from aiohttp import web
 
-from node.http.endpoint import Endpoints, Says
+from node.http.endpoint import Endpoints, ResponseSpec
 from node.http.problems import Problem
-from node.http.request_context import Call
-from node.http.responses import HealthView, ReadyView
+from node.http.request_context import RequestContext
+from node.http.responses.cluster import HealthView, ReadyView
 
 endpoints = Endpoints("health")
 
 
-@endpoints.add("GET", "/healthz", {200: Says("It serves", HealthView)}, access="anyone")
-async def healthz(call: Call) -> web.Response:
-    """Whether the process serves."""
-    return call.answer({"status": "ok"})
+@endpoints.add("GET", "/healthz", {200: ResponseSpec("It answers requests", HealthView)}, access="anyone")
+async def healthz(context: RequestContext) -> web.Response:
+    """Whether the process answers requests."""
+    return context.answer({"status": "ok"})
 
 
-@endpoints.add("GET", "/readyz", {200: Says("It is of use", ReadyView)}, ("not-ready",), access="anyone")
-async def readyz(call: Call) -> web.Response:
-    """Whether this member has caught up, and has a leader and a lease."""
-    role, outlook = call.node.role, call.node.outlook
+@endpoints.add("GET", "/readyz", {200: ResponseSpec("It is ready", ReadyView)}, ("not-ready",), access="anyone")
+async def readyz(context: RequestContext) -> web.Response:
+    """Whether this member has caught up, knows the leader, and holds a lease."""
+    role, outlook = context.node.role, context.node.outlook
     if outlook is not None:
         raise Problem("not-ready", str(outlook), why=[str(outlook)])
     why = [
@@ -27,10 +27,10 @@ async def readyz(call: Call) -> web.Response:
         for missing, reason in (
             (not role.ready, "it has not caught up with the log, or cannot write to it"),
             (role.leader is None, "it knows no leader"),
-            (not call.node.lease_held, "it has no lease"),
+            (not context.node.lease_held, "it holds no lease"),
         )
         if missing
     ]
     if why:
         raise Problem("not-ready", "; ".join(why), why=why)
-    return call.answer({"status": "ready", "leader": role.leader})
+    return context.answer({"status": "ready", "leader": role.leader})

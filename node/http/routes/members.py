@@ -1,13 +1,13 @@
-"""The members: who they are, drain and undrain, come and go."""
+"""The members: list, add, remove, drain and undrain them."""
 
 from aiohttp import web
 
-from node.http.endpoint import Endpoints, Says
+from node.http.endpoint import Endpoints, ResponseSpec
 from node.http.pages import cursor_of, cut, key_of
 from node.http.problems import Problem
-from node.http.request_context import Call
+from node.http.request_context import RequestContext
 from node.http.requests import MemberBody, PageQuery
-from node.http.responses import MemberPage, MemberView
+from node.http.responses.cluster import MemberPage, MemberView
 from node.http.views import held_by_member, member_view, members_view
 from node.state.entries import Drain, Seed
 
@@ -16,82 +16,82 @@ endpoints = Endpoints("members")
 _WRITES = ("no-quorum", "outcome-unknown")
 
 
-@endpoints.add("GET", "/v1/members", {200: Says("Members, by slot", MemberPage)}, ("invalid",))
-async def members(call: Call, query: PageQuery) -> web.Response:
+@endpoints.add("GET", "/v1/members", {200: ResponseSpec("Members, by slot", MemberPage)}, ("invalid",))
+async def members(context: RequestContext, query: PageQuery) -> web.Response:
     """The members."""
     after = -1 if query.after is None else int(key_of(query.after, int)[0])
-    found = [view for view in members_view(call.state, await call.ownership()) if view["slot"] > after]
+    found = [view for view in members_view(context.state, await context.ownership()) if view["slot"] > after]
     items, more = cut(found, query.limit)
-    return call.answer({"items": items, "next": cursor_of(items[-1]["slot"]) if more else None})
+    return context.answer({"items": items, "next": cursor_of(items[-1]["slot"]) if more else None})
 
 
 @endpoints.add(
     "POST",
     "/v1/members",
-    {201: Says("It may join now", MemberView)},
+    {201: ResponseSpec("It is added, and may join now", MemberView)},
     ("invalid", "conflict", *_WRITES),
     body=MemberBody,
 )
-async def add_member(call: Call) -> web.Response:
-    """Let a new member in. It is down until it joins; one change of membership at a time."""
-    return await let_in(call)
+async def add_member(context: RequestContext) -> web.Response:
+    """Add a member. It is down until it joins. Only one membership change may be pending at a time."""
+    return await add_from_body(context)
 
 
-async def let_in(call: Call) -> web.Response:
-    """Let the member in that the body names. Raises `Problem`."""
-    given = await call.model(MemberBody)
+async def add_from_body(context: RequestContext) -> web.Response:
+    """Add the member that the body describes. Raises `Problem`."""
+    given = await context.model(MemberBody)
     seed = Seed(given.id, given.host, given.raft_port, given.http_port)
-    await call.committed("AddMember", call.node.add_member(seed, call.service.limits.write_s))
-    return await _told(call, given.id, 201)
+    await context.committed("AddMember", context.node.add_member(seed, context.server.limits.write_s))
+    return await _member_response(context, given.id, 201)
 
 
-@endpoints.add("DELETE", "/v1/members/{id}", {204: Says("It is gone")}, ("not-found", "conflict", *_WRITES))
-async def remove_member(call: Call) -> web.Response:
-    """Let a member go for good: its slot is vacant, and its runs are taken over."""
-    member = _known(call)
-    await call.committed("RemoveMember", call.node.remove_member(member, call.service.limits.write_s))
+@endpoints.add("DELETE", "/v1/members/{id}", {204: ResponseSpec("It is removed")}, ("not-found", "conflict", *_WRITES))
+async def remove_member(context: RequestContext) -> web.Response:
+    """Remove a member for good: its slot becomes vacant, and other members take over its runs."""
+    member = _known_member(context)
+    await context.committed("RemoveMember", context.node.remove_member(member, context.server.limits.write_s))
     return web.Response(status=204)
 
 
 @endpoints.add(
     "POST",
     "/v1/members/{id}/drain",
-    {200: Says("It gets nothing new", MemberView)},
+    {200: ResponseSpec("It gets no new runs", MemberView)},
     ("not-found", "conflict", *_WRITES),
 )
-async def drain(call: Call) -> web.Response:
-    """Let a member keep what runs, and give it nothing new."""
-    return await _drain(call, on=True)
+async def drain(context: RequestContext) -> web.Response:
+    """Drain a member: its runs continue, and it gets no new ones."""
+    return await _drain(context, on=True)
 
 
 @endpoints.add(
     "POST",
     "/v1/members/{id}/undrain",
-    {200: Says("It takes part again", MemberView)},
+    {200: ResponseSpec("It gets new runs again", MemberView)},
     ("not-found", "conflict", *_WRITES),
 )
-async def undrain(call: Call) -> web.Response:
-    """Let a drained member take part again."""
-    return await _drain(call, on=False)
+async def undrain(context: RequestContext) -> web.Response:
+    """Undrain a member: it gets new runs again."""
+    return await _drain(context, on=False)
 
 
-async def _drain(call: Call, *, on: bool) -> web.Response:
-    member = _known(call)
-    await call.propose(Drain(call.service.now_us(), member, on))
-    return await _told(call, member, 200)
+async def _drain(context: RequestContext, *, on: bool) -> web.Response:
+    member = _known_member(context)
+    await context.propose(Drain(context.server.now_us(), member, on))
+    return await _member_response(context, member, 200)
 
 
-def _known(call: Call) -> str:
-    member = call.path("id")
-    if member not in call.state.members:
+def _known_member(context: RequestContext) -> str:
+    member = context.path("id")
+    if member not in context.state.members:
         raise Problem("not-found", f"there is no member {member!r}; GET /v1/members lists them")
     return member
 
 
-async def _told(call: Call, name: str, status: int) -> web.Response:
-    ownership = await call.ownership()
-    state = call.state
+async def _member_response(context: RequestContext, name: str, status: int) -> web.Response:
+    ownership = await context.ownership()
+    state = context.state
     if name not in state.members:
-        raise Problem("not-found", f"the member {name!r} has been removed meanwhile")
+        raise Problem("not-found", f"the member {name!r} was removed meanwhile")
     view = member_view(state.members[name], ownership.load(), held_by_member(state.runs.values()))
-    return call.answer(view, status)
+    return context.answer(view, status)

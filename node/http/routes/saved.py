@@ -1,4 +1,4 @@
-"""The cluster's own state, saved and put back: what `rota cluster save` and `load` ask for."""
+"""Save and restore the cluster's own state, for `rota cluster save` and `load`."""
 
 import asyncio
 import itertools
@@ -7,12 +7,12 @@ from typing import Final
 
 import msgpack
 from aiohttp import web
-from typing_extensions import TypedDict
 
-from node.http.endpoint import Endpoints, Says
-from node.http.request_context import Call
+from node.http.endpoint import Endpoints, ResponseSpec
+from node.http.request_context import RequestContext
 from node.http.requests import PutBackBody, SavedTask
-from node.http.specs import kept
+from node.http.responses.cluster import PutBackView
+from node.http.specs import storable
 from node.http.streaming import stream
 from node.state.entries import Kept, RestoreTasks
 from node.state.saved import lines
@@ -21,53 +21,48 @@ from node.state.value import Outcome
 endpoints = Endpoints("cluster")
 
 MEDIA_TYPE: Final = "application/x-ndjson"
-LINES: Final = 200
-"""So many are made at once, in another thread."""
+LINES_BATCH: Final = 200
+"""How many lines are made in one step, in another thread."""
 
 
-class PutBackView(TypedDict):
-    """How many tasks were put back."""
-
-    tasks: int
-
-
-@endpoints.add("GET", "/v1/cluster/saved", {200: Says("A line of JSON each", bytes, MEDIA_TYPE)}, ("overloaded",))
-async def saved(call: Call) -> web.StreamResponse:
+@endpoints.add("GET", "/v1/cluster/saved", {200: ResponseSpec("Lines of JSON", bytes, MEDIA_TYPE)}, ("overloaded",))
+async def saved(context: RequestContext) -> web.StreamResponse:
     """The cluster's settings and tasks, as of one index.
 
-    A head, the tasks in the order of their registration, and an end with a checksum. Members and runs are not in it.
+    The lines are a head, the tasks in the order of their registration, and an end with a checksum. Members and runs are
+    not included.
     """
     response = web.StreamResponse(headers={"Content-Type": MEDIA_TYPE})
-    with call.service.streams.one():
-        return await stream(call.request, response, _pieces(lines(call.state, call.service.now_us())))
+    with context.server.streams.one():
+        return await stream(context.request, response, _pieces(lines(context.state, context.server.now_us())))
 
 
 @endpoints.add(
     "POST",
     "/v1/cluster/saved",
-    {200: Says("They are there", PutBackView)},
+    {200: ResponseSpec("They are restored", PutBackView)},
     ("conflict", "invalid", "no-quorum", "outcome-unknown", "too-large"),
     body=PutBackBody,
 )
-async def put_back(call: Call) -> web.Response:
-    """Put back a part of what was saved, into a cluster that has no other tasks. All of the part or none."""
-    body = await call.model(PutBackBody)
+async def put_back(context: RequestContext) -> web.Response:
+    """Restore a part of a saved state into a cluster that has no other tasks: all of the part, or nothing."""
+    body = await context.model(PutBackBody)
     settings = body.settings.changed() if body.settings is not None else {}
-    tasks = tuple(_kept(task, position) for position, task in enumerate(body.tasks))
-    entry = RestoreTasks(call.service.now_us(), body.beside, body.token, body.orders, settings, tasks)
-    result = await call.propose(entry)
-    return call.answer(result.value)
+    tasks = tuple(_saved_task(task, position) for position, task in enumerate(body.tasks))
+    entry = RestoreTasks(context.server.now_us(), body.beside, body.token, body.orders, settings, tasks)
+    result = await context.propose(entry)
+    return context.answer(result.value)
 
 
 async def _pieces(made: Iterator[bytes]) -> AsyncIterator[bytes]:
-    while piece := await asyncio.to_thread(lambda: b"".join(itertools.islice(made, LINES))):
+    while piece := await asyncio.to_thread(lambda: b"".join(itertools.islice(made, LINES_BATCH))):
         yield piece
 
 
-def _kept(saved: SavedTask, position: int) -> Kept:
+def _saved_task(saved: SavedTask, position: int) -> Kept:
     given = saved.model_dump(exclude={"task", "last", "requests"})
     return Kept(
-        spec_packed=kept(lambda: msgpack.packb(saved.task), ("tasks", position, "task")),
+        spec_packed=storable(lambda: msgpack.packb(saved.task), ("tasks", position, "task")),
         last=None if saved.last is None else Outcome(**saved.last.model_dump()),
         requests=tuple(saved.requests),
         **given,

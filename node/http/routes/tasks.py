@@ -1,4 +1,4 @@
-"""Tasks: register, look at, pause, delete."""
+"""Tasks: register, read, pause and delete them."""
 
 import asyncio
 import re
@@ -9,13 +9,13 @@ from typing import Final
 from aiohttp import web
 
 from node.http.advice import may_run, warnings
-from node.http.endpoint import Endpoints, Says
+from node.http.endpoint import Endpoints, ResponseSpec
 from node.http.pages import cursor_of, cut, name_after
-from node.http.problems import Problem, invalid_field
-from node.http.request_context import Call, accepted, unanswered
+from node.http.problems import NAME_RULE, Problem, invalid_field
+from node.http.request_context import RequestContext, problem_of_proposal, require_accepted
 from node.http.requests import NamedSpec, PutQuery, SpecList, TasksQuery
-from node.http.responses import ChangedTaskView, FieldChangeView, PutPage, PutView, TaskPage, TaskView
-from node.http.specs import Checked, many_specs, one_spec
+from node.http.responses.tasks import ChangedTaskView, FieldChangeView, PutPage, PutView, TaskPage, TaskView
+from node.http.specs import CheckedSpec, many_specs, one_spec
 from node.http.views import registered_view, task_view
 from node.raft.errors import EntryTooLarge
 from node.state.apply import apply
@@ -31,94 +31,100 @@ endpoints = Endpoints("tasks")
 _NAME: Final = re.compile(NAME_PATTERN)
 _VERSION: Final = re.compile(r'"?(\d{1,18})"?')
 _WRITES: Final = ("no-quorum", "outcome-unknown")
-_AT_ONCE: Final = 50
-_LOOKED_AT: Final = 2000
+_VIEWS_BATCH: Final = 50
+_ROWS_BATCH: Final = 2000
 
 
 @endpoints.add(
     "PUT",
     "/v1/tasks/{name}",
     {
-        200: Says("It was there, and is as you say now", ChangedTaskView),
-        201: Says("It is registered", ChangedTaskView),
+        200: ResponseSpec("It was registered before, and now has this definition", ChangedTaskView),
+        201: ResponseSpec("It is registered", ChangedTaskView),
     },
     ("bad-request", "too-large", "invalid", "version-conflict", "member-away", *_WRITES),
     body=NamedSpec,
     headers={
-        "If-Match": 'Only if its version is this one: "3"; * for any',
-        "If-None-Match": "*: only if it is not there",
+        "If-Match": 'Only if it has this version, such as "3"; *: any',
+        "If-None-Match": "*: only if it is not registered",
     },
 )
-async def put_task(call: Call) -> web.Response:
+async def put_task(context: RequestContext) -> web.Response:
     """Register or change a task.
 
-    `name` may be left out of the body. A spec that is as it was keeps its version, and the epoch.
+    `name` may be left out of the body. An unchanged definition keeps its version and the epoch.
     """
-    name = call.path("name")
+    name = context.path("name")
     if not _NAME.fullmatch(name):
         raise invalid_field("name", _bad_name(name), "the path")
-    if call.header("If-Match") == "*":
-        await _seek(call, name)
-    expected = expected_version(call, name)
-    checked = await one_spec(call, name)
-    result = await call.propose(PutTasks(call.service.now_us(), (Put(checked.put.spec_packed, expected),)))
+    if context.header("If-Match") == "*":
+        await _catch_up_if_unknown(context, name)
+    expected = expected_version(context, name)
+    checked = await one_spec(context, name)
+    result = await context.propose(PutTasks(context.server.now_us(), (Put(checked.put.spec_packed, expected),)))
     [[_, version, change]] = result.value["tasks"]
-    row = call.state.tasks.get(name)
+    row = context.state.tasks.get(name)
     if row is None or row.version != version:
-        raise Problem("conflict", "it was registered, and changed or deleted by somebody else since", version=version)
-    # Without its owner: that needs a placement, and this should take no longer than the commit.
+        raise Problem("conflict", "it was registered, and changed or deleted by another request since", version=version)
+    # Without the owner: that would have to wait for a new placement.
     created = change == "created"
     headers = {"ETag": f'"{version}"'} | ({"Location": f"/v1/tasks/{name}"} if created else {})
-    view: ChangedTaskView = {**registered_view(row, call.service.now_us()), "warnings": _warnings(call, checked)}
-    return call.answer(view, 201 if created else 200, headers)
+    view: ChangedTaskView = {**registered_view(row, context.server.now_us()), "warnings": _warnings(context, checked)}
+    return context.answer(view, 201 if created else 200, headers)
 
 
 @endpoints.add(
     "POST",
     "/v1/tasks",
-    {200: Says("All of them are registered, or could be", PutPage)},
+    {200: ResponseSpec("All are registered; in a dry run: all could be", PutPage)},
     ("bad-request", "too-large", "invalid", "conflict", "member-away", *_WRITES),
     body=SpecList,
 )
-async def post_tasks(call: Call, query: PutQuery) -> web.Response:
-    """Register or change a list of tasks: all of them, or none if one is not right. 1 MiB at most."""
-    specs = await many_specs(call)
-    entry = PutTasks(call.service.now_us(), tuple(spec.put for spec in specs))
-    before = call.state
-    result = await _tried(call, entry) if query.dry_run else await call.propose(entry)
+async def post_tasks(context: RequestContext, query: PutQuery) -> web.Response:
+    """Register or change a list of tasks: all of them, or none if one is invalid. At most 1 MiB."""
+    specs = await many_specs(context)
+    entry = PutTasks(context.server.now_us(), tuple(spec.put for spec in specs))
+    before = context.state
+    result = await _dry_run(context, entry) if query.dry_run else await context.propose(entry)
     items: list[PutView] = []
     for spec, (name, version, change) in zip(specs, result.value["tasks"], strict=True):
-        told = _field_changes(before, name, spec.put.spec_packed) if query.dry_run else []
+        changed = _field_changes(before, name, spec.put.spec_packed) if query.dry_run else []
         items.append(
-            {"name": name, "version": version, "change": change, "changes": told, "warnings": _warnings(call, spec)}
+            {
+                "name": name,
+                "version": version,
+                "change": change,
+                "changes": changed,
+                "warnings": _warnings(context, spec),
+            }
         )
-        if len(items) % _AT_ONCE == 0:
+        if len(items) % _VIEWS_BATCH == 0:
             await asyncio.sleep(0)
-    return call.answer({"items": items, "next": None})
+    return context.answer({"items": items, "next": None})
 
 
-def _warnings(call: Call, spec: Checked) -> list[str]:
-    members = call.state.members
+def _warnings(context: RequestContext, spec: CheckedSpec) -> list[str]:
+    members = context.state.members
     waits = warnings(spec.kind, spec.group, spec.pin, members.values()) if spec.group or spec.pin is not None else []
-    return [*waits, *_refused_here(call, spec)]
+    return [*waits, *_refused_here(context, spec)]
 
 
-def _refused_here(call: Call, spec: Checked) -> Sequence[str]:
-    """What this node would refuse if the task came to run on it: the settings of others are not known here."""
-    kinds = call.node.kinds
+def _refused_here(context: RequestContext, spec: CheckedSpec) -> Sequence[str]:
+    """What this node's settings do not allow the task to reach. Other nodes' settings are not known here."""
+    kinds = context.node.kinds
     if (
-        not may_run(spec.kind, spec.group, call.state.members.get(call.node.facts.node))
+        not may_run(spec.kind, spec.group, context.state.members.get(context.node.facts.node))
         or spec.kind not in kinds.names()
     ):
         return []
     try:
         return kinds.refused(spec.kind, spec.params, spec.name)
     except KindError:
-        return []  # it does not load here, and its params were checked on another member
+        return []  # it does not load here; another member has checked the params
 
 
 def _field_changes(before: State, name: str, packed: bytes) -> list[FieldChangeView]:
-    """What differs from the definition that is registered; nothing where there is none."""
+    """The fields that differ from the registered definition; none if there is none."""
     row = before.tasks.get(name)
     if row is None:
         return []
@@ -126,31 +132,31 @@ def _field_changes(before: State, name: str, packed: bytes) -> list[FieldChangeV
     return [{"field": field, "before": old, "after": new} for field, old, new in changes(was, is_now)]
 
 
-async def _tried(call: Call, entry: PutTasks) -> Result:
-    """What would become of an entry: applied to the state as it is here, which is then thrown away.
+async def _dry_run(context: RequestContext, entry: PutTasks) -> Result:
+    """The result that an entry would have: it is applied to the present state, and the new state is dropped.
 
-    Raises `Problem` as `Call.propose` does where nothing could be proposed.
+    Raises `Problem` as `RequestContext.propose` does for an entry that cannot be proposed.
     """
-    proposal = Proposal(ProposalId(call.node.facts.node, sys.maxsize, sys.maxsize), entry)
+    proposal = Proposal(ProposalId(context.node.facts.node, sys.maxsize, sys.maxsize), entry)
     try:
         packed = await asyncio.to_thread(pack_batch, [proposal])
-        if len(packed) > call.service.limits.entry_bytes:
+        if len(packed) > context.server.limits.entry_bytes:
             raise EntryTooLarge
     except (BadEntry, EntryTooLarge) as error:
-        raise unanswered(error) from None
-    return accepted((await asyncio.to_thread(apply, call.state, proposal)).result)
+        raise problem_of_proposal(error) from None
+    return require_accepted((await asyncio.to_thread(apply, context.state, proposal)).result)
 
 
-@endpoints.add("GET", "/v1/tasks", {200: Says("Tasks, by name", TaskPage)}, ("invalid",))
-async def tasks(call: Call, query: TasksQuery) -> web.Response:
+@endpoints.add("GET", "/v1/tasks", {200: ResponseSpec("Tasks, by name", TaskPage)}, ("invalid",))
+async def tasks(context: RequestContext, query: TasksQuery) -> web.Response:
     """The tasks."""
-    ownership = await call.ownership()
-    state = call.state
-    names = await call.service.names.after(state, name_after(query.after))
+    ownership = await context.ownership()
+    state = context.state
+    names = await context.server.task_names.after(state, name_after(query.after))
     found: list[tuple[str, TaskRow, str | None]] = []
     for number, name in enumerate(names, 1):
-        if number % _LOOKED_AT == 0:
-            await asyncio.sleep(0)  # others' requests come in between
+        if number % _ROWS_BATCH == 0:
+            await asyncio.sleep(0)  # let other requests run
         row = state.tasks.get(name)
         if row is None or (query.kind is not None and row.placing.kind != query.kind):
             continue
@@ -162,108 +168,116 @@ async def tasks(call: Call, query: TasksQuery) -> web.Response:
     page, more = cut(found, query.limit)
     items: list[TaskView] = []
     for _, row, owner in page:
-        items.append(task_view(row, owner, call.service.now_us()))
-        if len(items) % _AT_ONCE == 0:
+        items.append(task_view(row, owner, context.server.now_us()))
+        if len(items) % _VIEWS_BATCH == 0:
             await asyncio.sleep(0)
-    return call.answer({"items": items, "next": cursor_of(page[-1][0]) if more else None})
+    return context.answer({"items": items, "next": cursor_of(page[-1][0]) if more else None})
 
 
-@endpoints.add("GET", "/v1/tasks/{name}", {200: Says("The task", TaskView)}, ("not-found",))
-async def task(call: Call) -> web.Response:
-    """One task, its definition complete. Its version is the ETag, too."""
-    return await _told(call, known_task(call))
+@endpoints.add("GET", "/v1/tasks/{name}", {200: ResponseSpec("The task", TaskView)}, ("not-found",))
+async def task(context: RequestContext) -> web.Response:
+    """One task with its complete definition. The ETag is its version."""
+    return await _task_response(context, known_task(context))
 
 
 @endpoints.add(
     "DELETE",
     "/v1/tasks/{name}",
-    {204: Says("It is gone, its runs cancelled")},
+    {204: ResponseSpec("It is deleted, and its runs are cancelled")},
     ("not-found", "version-conflict", *_WRITES),
-    headers={"If-Match": 'Only if its version is this one: "3"; * for any'},
+    headers={"If-Match": 'Only if it has this version, such as "3"; *: any'},
 )
-async def delete_task(call: Call) -> web.Response:
+async def delete_task(context: RequestContext) -> web.Response:
     """Delete a task, and cancel its runs."""
-    name = await task_to_change(call)
-    await call.propose(DeleteTask(call.service.now_us(), name, expected_version(call, name)))
+    name = await task_to_change(context)
+    await context.propose(DeleteTask(context.server.now_us(), name, expected_version(context, name)))
     return web.Response(status=204)
 
 
 @endpoints.add(
-    "POST", "/v1/tasks/{name}/pause", {200: Says("Nothing of it falls due", TaskView)}, ("not-found", *_WRITES)
+    "POST",
+    "/v1/tasks/{name}/pause",
+    {200: ResponseSpec("It has no due times until it is resumed", TaskView)},
+    ("not-found", *_WRITES),
 )
-async def pause(call: Call) -> web.Response:
-    """Let nothing of a task fall due. What runs goes on; runs by hand are possible."""
-    return await _paused(call, on=True)
+async def pause(context: RequestContext) -> web.Response:
+    """Pause a task: it has no due times. Its active runs continue, and it can be run by hand."""
+    return await _set_paused(context, on=True)
 
 
 @endpoints.add(
-    "POST", "/v1/tasks/{name}/resume", {200: Says("Its schedule counts from now", TaskView)}, ("not-found", *_WRITES)
+    "POST",
+    "/v1/tasks/{name}/resume",
+    {200: ResponseSpec("Its schedule starts from now", TaskView)},
+    ("not-found", *_WRITES),
 )
-async def resume(call: Call) -> web.Response:
-    """Let a paused task fall due again. Its schedule counts from now."""
-    return await _paused(call, on=False)
+async def resume(context: RequestContext) -> web.Response:
+    """Resume a paused task. Its schedule starts from now."""
+    return await _set_paused(context, on=False)
 
 
-async def _paused(call: Call, *, on: bool) -> web.Response:
-    name = await task_to_change(call)
-    await call.propose(Pause(call.service.now_us(), name, on))
-    return await _told(call, name)
+async def _set_paused(context: RequestContext, *, on: bool) -> web.Response:
+    name = await task_to_change(context)
+    await context.propose(Pause(context.server.now_us(), name, on))
+    return await _task_response(context, name)
 
 
-async def _told(call: Call, name: str) -> web.Response:
-    ownership = await call.ownership()
-    row = call.state.tasks.get(name)
+async def _task_response(context: RequestContext, name: str) -> web.Response:
+    ownership = await context.ownership()
+    row = context.state.tasks.get(name)
     if row is None:
-        raise Problem("not-found", f"the task {name!r} has been deleted meanwhile")
+        raise Problem("not-found", f"the task {name!r} was deleted meanwhile")
     owner = ownership.owner(name)
-    return call.answer(task_view(row, owner, call.service.now_us()), headers={"ETag": f'"{row.version}"'})
+    return context.answer(task_view(row, owner, context.server.now_us()), headers={"ETag": f'"{row.version}"'})
 
 
-def known_task(call: Call) -> str:
-    """The task that the path names. Raises `Problem` not-found."""
-    name = call.path("name")
-    if name not in call.state.tasks:
+def known_task(context: RequestContext) -> str:
+    """The name in the path, if it is a registered task. Raises `Problem` not-found."""
+    name = context.path("name")
+    if name not in context.state.tasks:
         detail = (
-            f"there is no task {name!r}" if _NAME.fullmatch(name) else f"no task can have this name: {_bad_name(name)}"
+            f"there is no task {name!r}"
+            if _NAME.fullmatch(name)
+            else f"this is not a valid task name: {_bad_name(name)}"
         )
         raise Problem("not-found", detail)
     return name
 
 
-async def task_to_change(call: Call) -> str:
-    """As `known_task`, for a write: a task that is not known here may be known to the others. Raises `Problem`."""
-    await _seek(call, call.path("name"))
-    return known_task(call)
+async def task_to_change(context: RequestContext) -> str:
+    """As `known_task`, for a write: if the task is unknown here, catch up with the log first. Raises `Problem`."""
+    await _catch_up_if_unknown(context, context.path("name"))
+    return known_task(context)
 
 
-async def _seek(call: Call, name: str) -> None:
-    if name not in call.state.tasks and _NAME.fullmatch(name):
-        await call.catch_up()
+async def _catch_up_if_unknown(context: RequestContext, name: str) -> None:
+    if name not in context.state.tasks and _NAME.fullmatch(name):
+        await context.catch_up()
 
 
-def expected_version(call: Call, name: str) -> int | None:
-    """What If-Match or If-None-Match asks for: a version, 0 for "not there", None for anything. Raises `Problem`."""
-    if_match, if_none = call.header("If-Match"), call.header("If-None-Match")
+def expected_version(context: RequestContext, name: str) -> int | None:
+    """The version that If-Match or If-None-Match requires; 0: unregistered; None: any. Raises `Problem`."""
+    if_match, if_none = context.header("If-Match"), context.header("If-None-Match")
     if if_none is not None:
         if if_none != "*" or if_match is not None:
-            raise Problem("bad-request", "If-None-Match is understood as * (only if it is not there), without If-Match")
+            raise Problem(
+                "bad-request",
+                "the only supported value of If-None-Match is * (only if it is not registered), without If-Match",
+            )
         return 0
     if if_match is None:
         return None
     if if_match == "*":
-        if name not in call.state.tasks:
-            raise Problem("version-conflict", f"there is no task {name!r}, and If-Match asks for one")
+        if name not in context.state.tasks:
+            raise Problem("version-conflict", f"there is no task {name!r}, and If-Match requires one")
         return None
     found = _VERSION.fullmatch(if_match)
     if found is None:
-        raise Problem("bad-request", f'If-Match is {if_match}, and should be one version, such as "3"')
+        raise Problem("bad-request", f'If-Match is {if_match}; it must be one version, such as "3"')
     if int(found[1]) == 0:
         raise Problem("version-conflict", "no task has version 0")
     return int(found[1])
 
 
 def _bad_name(name: str) -> str:
-    return (
-        f"{name[:140]!r} must begin with a letter or digit and hold only letters, digits, '.', '_' and '-' "
-        "(no slash), 128 at most"
-    )
+    return f"{name[:140]!r} {NAME_RULE}"

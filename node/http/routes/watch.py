@@ -1,4 +1,4 @@
-"""What goes on: server-sent events, and figures for Prometheus."""
+"""Server-sent events, and metrics for Prometheus."""
 
 import asyncio
 from contextlib import aclosing
@@ -6,8 +6,8 @@ from contextlib import aclosing
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from node.http.endpoint import Endpoints, Says
-from node.http.request_context import Call
+from node.http.endpoint import Endpoints, ResponseSpec
+from node.http.request_context import RequestContext
 from node.http.streaming import stream
 
 endpoints = Endpoints("watch")
@@ -16,27 +16,29 @@ endpoints = Endpoints("watch")
 @endpoints.add(
     "GET",
     "/v1/events",
-    {200: Says("A stream that does not end", str, "text/event-stream")},
+    {200: ResponseSpec("An endless stream", str, "text/event-stream")},
     ("overloaded",),
-    headers={"Last-Event-ID": "The id of the last event that you saw: what came since is sent first"},
+    headers={"Last-Event-ID": "The id of the last event that the client saw: later events are sent first"},
 )
-async def events(call: Call) -> web.StreamResponse:
-    """Server-sent events: `member`, `owner` and `run`, each with what it is about as JSON.
+async def events(context: RequestContext) -> web.StreamResponse:
+    """Server-sent events: `member`, `owner` and `run`, each with its subject as JSON, when it changes.
 
-    `reset` says that some may have been lost: read again what you show, and go on.
+    A comment at the beginning says that the stream is connected. `reset` says that events may have been lost: read
+    again what you show, and go on. Read the present state with the other endpoints.
     """
     response = web.StreamResponse(
         headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     )
-    # Taken before the headers go out: a client that has them is sent all that comes after.
-    listening = call.service.hub.listener(call.header("Last-Event-ID"), call.service.limits.ping_s)
-    with call.service.streams.one(), listening as pieces:
+    # The stream begins before the headers are sent: a client that has them gets all later events.
+    last_id, index = context.header("Last-Event-ID"), context.state.index
+    listening = context.server.events.listener(last_id, index, context.server.limits.ping_s)
+    with context.server.streams.one(), listening as pieces:
         async with aclosing(pieces):
-            return await stream(call.request, response, pieces)
+            return await stream(context.request, response, pieces)
 
 
-@endpoints.add("GET", "/metrics", {200: Says("Figures", str, "text/plain")})
-async def metrics(call: Call) -> web.Response:
-    """Figures in Prometheus' text format."""
-    text = await asyncio.to_thread(call.service.metrics.text, await call.node.overdue())
+@endpoints.add("GET", "/metrics", {200: ResponseSpec("Metrics", str, "text/plain")})
+async def metrics(context: RequestContext) -> web.Response:
+    """Metrics in Prometheus' text format."""
+    text = await asyncio.to_thread(context.server.metrics.text, await context.node.overdue())
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})

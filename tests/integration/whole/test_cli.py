@@ -156,7 +156,7 @@ def test_the_cluster_is_looked_at_and_changed(rota: Rota, cluster: Cluster) -> N
     ("words", "code", "said"),
     [
         (["show", "nobody"], 1, "there is no task 'nobody'"),
-        (["show", "caf\udce9"], 1, "no task can have this name"),
+        (["show", "caf\udce9"], 1, "this is not a valid task name"),
         (["log", "nobody"], 1, "there is no run 'nobody'"),
         (["settings", "lease_s=0"], 2, "lease_s"),
         (["settings", "colour"], 2, "write it as NAME=VALUE"),

@@ -23,7 +23,7 @@ def unexplained(line: str, node: str, struck: dict[tuple[str, str], int], before
     ("line", "struck"),
     [
         ("rota.history: h.db is damaged (file is not a database): kept as h.db.damaged-1", DAMAGED),
-        ("node.http.app: answering GET /v1/runs failed: database disk image is malformed", DAMAGED),
+        ("rota.http: answering GET /v1/runs failed: database disk image is malformed", DAMAGED),
         ("rota.history: finished runs cannot be written to h.db: database or disk is full; trying again", FULL),
         (
             "rota.clock: this machine's wall clock is 3600.0 s ahead of most members' clocks: theirs is used here",
@@ -43,7 +43,7 @@ def test_what_a_fault_explains_it_explains_of_its_victim_from_then_on(
 
 @pytest.mark.parametrize("error", ["'owner'", "KeyError('owner')", "list index out of range"])
 def test_damage_does_not_explain_every_error(error: str) -> None:
-    assert unexplained(f"node.http.app: answering GET /v1/tasks failed: {error}", "node-2", DAMAGED)
+    assert unexplained(f"rota.http: answering GET /v1/tasks failed: {error}", "node-2", DAMAGED)
 
 
 def struck(kind: str, at_s: float) -> Struck:

@@ -113,7 +113,7 @@ def test_a_damaged_history_is_reported(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / HISTORY)) as db:
         db.execute("UPDATE gap SET after = 1")
         db.commit()
-    with pytest.raises(NotRecoverable, match="a row is not what was written"):
+    with pytest.raises(NotRecoverable, match="a row differs from what was written"):
         recover(tmp_path, NOW_US)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from node.app.updates import Updates
 from node.duty.ownership import Ownership
-from node.http.node_port import Placed
+from node.http.node_port import PlacementComputed
 from node.replication.state_machine import StateChange
 from node.state.entries import Began, Finish
 from node.state.value import EndedRun
@@ -50,7 +50,11 @@ def test_listeners_hear_of_changes_and_of_each_placement_once() -> None:
         for ownership in (first, first, second):
             updates.placed(FOUNDED, ownership)
         updates.close()
-        assert [update async for update in heard] == [change, Placed(None, first), Placed(first, second)]
+        assert [update async for update in heard] == [
+            change,
+            PlacementComputed(None, first),
+            PlacementComputed(first, second),
+        ]
 
     serving(scenario())
 

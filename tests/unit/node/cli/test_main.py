@@ -75,7 +75,7 @@ def test_an_answer_without_json_is_not_from_rota(monkeypatch: pytest.MonkeyPatch
 
     client = Client(["http://elsewhere"])
     monkeypatch.setattr(client, "_send", lambda *_, **__: Page())
-    with pytest.raises(Unreachable, match="http://elsewhere is no Rota"):
+    with pytest.raises(Unreachable, match="http://elsewhere is not a Rota node"):
         client.get("/v1/cluster")
 
 

@@ -1,11 +1,12 @@
-"""What a member's history misses, and what others send it: DESIGN.md, section 5."""
+"""Gaps in a member's history, and the portions that other members send."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from node.history.store import EXPORT_RUNS_MAX, HistoryStore
+from node.history.database import EXPORT_RUNS_MAX
+from node.history.store import HistoryStore
 from node.peer.portions import Gap, Portion, pack_portion, unpack_portion
 from tests.unit.node.history.test_store import ended, ids
 
@@ -25,7 +26,7 @@ def other(tmp_path: Path) -> Iterator[HistoryStore]:
 
 
 def fetch(history: HistoryStore, other: HistoryStore) -> int:
-    """Take what the other has of what is missing: in how many portions."""
+    """Fill the gaps with what the other member has. Returns the number of portions."""
     portions = 0
     for gap in history.gaps():
         while gap.after < gap.through and (portion := other.export(gap)) is not None:
@@ -35,7 +36,7 @@ def fetch(history: HistoryStore, other: HistoryStore) -> int:
     return portions
 
 
-def test_a_snapshot_ahead_leaves_a_gap_which_another_member_fills(history: HistoryStore, other: HistoryStore) -> None:
+def test_a_snapshot_leaves_a_gap_that_another_member_fills(history: HistoryStore, other: HistoryStore) -> None:
     everything = [(number, ended(number)) for number in range(1, 2 * EXPORT_RUNS_MAX)]
     other.record(len(everything), everything)
     history.record(10, everything[:10])
@@ -45,7 +46,7 @@ def test_a_snapshot_ahead_leaves_a_gap_which_another_member_fills(history: Histo
     assert ids(history.runs(None, None, None, None, 5000)) == ids(other.runs(None, None, None, None, 5000))
 
 
-def test_a_hole_that_nobody_can_fill_keeps_back_nothing_else(history: HistoryStore, other: HistoryStore) -> None:
+def test_a_part_that_no_member_has_does_not_hold_up_the_rest(history: HistoryStore, other: HistoryStore) -> None:
     other.jumped(5)
     other.record(1000, [(number, ended(number)) for number in range(6, 1001)])
     history.jumped(1000)
@@ -54,7 +55,7 @@ def test_a_hole_that_nobody_can_fill_keeps_back_nothing_else(history: HistorySto
     assert ids(history.runs(None, None, None, None, 5000)) == ids(other.runs(None, None, None, None, 5000))
 
 
-def test_a_member_answers_with_the_first_stretch_that_it_has(history: HistoryStore) -> None:
+def test_a_member_exports_the_first_part_that_it_has(history: HistoryStore) -> None:
     history.jumped(5)
     history.record(7, [(6, ended(6)), (7, ended(7))])
     history.jumped(9)
@@ -73,7 +74,7 @@ def test_a_member_answers_with_the_first_stretch_that_it_has(history: HistorySto
     assert [exported(Gap(*asked)) for asked in [(0, 5), (7, 9), (12, 20), (6, 6)]] == [None] * 4
 
 
-def test_one_entry_that_ended_very_much_is_exported_whole(history: HistoryStore) -> None:
+def test_an_entry_that_ended_many_runs_is_exported_whole(history: HistoryStore) -> None:
     much = [(4, ended(number)) for number in range(EXPORT_RUNS_MAX + 50)]
     history.record(5, [*much, (5, ended(9_999))])
     portion = history.export(Gap(0, 5))
@@ -84,37 +85,37 @@ def test_one_entry_that_ended_very_much_is_exported_whole(history: HistoryStore)
 @pytest.mark.parametrize(
     ("sent", "why"),
     [
-        (Portion(0, 5, ((1, b"x"),)), "is not that"),
-        (Portion(0, 0, ()), "nothing of"),
-        (Portion(0, 6, ()), "nothing of"),
+        (Portion(0, 5, ((1, b"x"),)), "cannot be read"),
+        (Portion(0, 0, ()), "outside of"),
+        (Portion(0, 6, ()), "outside of"),
     ],
 )
-def test_what_a_member_sends_is_checked(history: HistoryStore, sent: Portion, why: str) -> None:
+def test_a_portion_is_validated(history: HistoryStore, sent: Portion, why: str) -> None:
     history.jumped(5)
     with pytest.raises(ValueError, match=why):
         history.fill(Gap(0, 5), unpack_portion(pack_portion(sent)))
     assert history.gaps() == (Gap(0, 5),)
 
 
-def test_a_gap_is_given_up_once_all_that_may_be_in_it_is_too_old(history: HistoryStore) -> None:
+def test_a_gap_is_given_up_once_all_its_runs_are_too_old(history: HistoryStore) -> None:
     history.jumped(50)
     for at_us, left in [(1000, (0, 50)), (1100, (0, 50)), (1101, None)]:
-        history.forget(at_us, at_us - 100)
+        history.delete_older(at_us, at_us - 100)
         assert history.gaps() == (() if left is None else (Gap(*left),)), at_us
 
 
-def test_what_is_left_of_a_gap_is_as_old_as_it_was(history: HistoryStore) -> None:
+def test_the_rest_of_a_gap_keeps_its_age(history: HistoryStore) -> None:
     history.jumped(50)
-    history.forget(1000, 900)
+    history.delete_older(1000, 900)
     history.fill(Gap(0, 50), Portion(20, 30, ()))
     history.jumped(60)
-    history.forget(1101, 1001)
+    history.delete_older(1101, 1001)
     assert history.gaps() == (Gap(50, 60),)
 
 
-def test_what_comes_for_a_gap_that_was_given_up_does_not_bring_it_back(history: HistoryStore) -> None:
+def test_a_portion_of_a_gap_that_was_given_up_does_not_restore_it(history: HistoryStore) -> None:
     history.jumped(50)
-    history.forget(1000, 900)
-    history.forget(2000, 1900)
+    history.delete_older(1000, 900)
+    history.delete_older(2000, 1900)
     history.fill(Gap(0, 50), Portion(20, 30, ()))
     assert history.gaps() == ()

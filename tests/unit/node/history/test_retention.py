@@ -1,4 +1,4 @@
-"""Logs are kept for as long as the finished runs are: the setting `history_days`."""
+"""Runs and their logs are kept for the same time, the setting `history_days`."""
 
 import asyncio
 import os
@@ -33,10 +33,10 @@ def write(folder: Path, run_id: str, attempt: int, age_days: float) -> Path:
 
 def forget(folder: Path, history: HistoryStore, state: State) -> None:
     settings = Settings(history_days=10)
-    serving(Retention(folder, history, lambda: replace(state, settings=settings)).forget(NOW_US))
+    serving(Retention(folder, history, lambda: replace(state, settings=settings)).delete_older(NOW_US))
 
 
-def test_what_is_too_old_goes_and_what_is_active_stays(tmp_path: Path) -> None:
+def test_old_runs_are_deleted_and_active_ones_kept(tmp_path: Path) -> None:
     row = task("t")
     active = run(row, "running")
     old, new, held = write(tmp_path, "old", 1, 11), write(tmp_path, "new", 1, 9), write(tmp_path, active.run_id, 1, 50)
@@ -53,7 +53,7 @@ def test_what_is_too_old_goes_and_what_is_active_stays(tmp_path: Path) -> None:
     history.close()
 
 
-def test_where_nothing_ever_ran_nothing_is_amiss(tmp_path: Path) -> None:
+def test_a_member_without_logs_deletes_nothing(tmp_path: Path) -> None:
     history = HistoryStore(tmp_path / "history.db")
     forget(tmp_path, history, State())
     history.close()
@@ -62,10 +62,10 @@ def test_where_nothing_ever_ran_nothing_is_amiss(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("members", "agreed_at", "deleted_at"), [("abc", 3, 3), ("abc", 0, 0), ("a", 99, 0), ("", 3, 3)]
 )
-def test_nothing_is_deleted_by_a_clock_that_nobody_vouches_for(
+def test_nothing_is_deleted_while_clocks_disagree(
     tmp_path: Path, members: str, agreed_at: int, deleted_at: int
 ) -> None:
-    """Round by round. One that is alone goes by its own clock; one that knows no member yet is not alone."""
+    """Round by round. The only member of a cluster trusts its own clock; one that knows no members does not."""
     folder, naps = tmp_path, Naps()
     history = HistoryStore(folder / "history.db")
     history.record(1, [(1, ended(DAY_US))])
@@ -91,7 +91,7 @@ def test_nothing_is_deleted_by_a_clock_that_nobody_vouches_for(
     history.close()
 
 
-def test_finished_runs_that_take_too_much_room_are_cut_and_the_log_says_so(
+def test_a_history_file_that_is_too_large_is_trimmed_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     history = HistoryStore(tmp_path / "history.db")
@@ -108,7 +108,7 @@ def test_finished_runs_that_take_too_much_room_are_cut_and_the_log_says_so(
             await Retention(tmp_path, history, State, sleep=once, history_bytes=100_000).bound()
 
     serving(scenario())
-    assert "finished runs are forgotten here, the oldest, up to 1970-01-01T00:00:00+00:00" in caplog.text
+    assert "oldest finished runs, up to 1970-01-01T00:00:00+00:00, are deleted here" in caplog.text
     assert "ROTA_HISTORY_BYTES" in caplog.text
-    assert history.held_bytes <= 100_000
+    assert history.used_bytes <= 100_000
     history.close()

@@ -1,4 +1,4 @@
-"""Finished runs: DESIGN.md, section 5."""
+"""The store of finished runs."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from node.cli.local import wait_for
+from node.history.database import DELETE_BATCH
 from node.history.file import DamagedHistory
-from node.history.filters import terms
-from node.history.store import FORGET_AT_ONCE, Before, HistoryStore
+from node.history.filters import RunPosition, conditions
+from node.history.store import HistoryStore
 from node.peer.portions import Gap
 from node.state.value import Attempt, EndedRun, Run, Series
 from tasks.spec import Spec
@@ -35,19 +36,19 @@ def ids(found: object) -> list[str]:
     return [one.run.run_id for one in found]  # type: ignore[attr-defined]
 
 
-def test_what_was_recorded_is_read_at_once_newest_first(history: HistoryStore) -> None:
+def test_recorded_runs_are_read_at_once_newest_first(history: HistoryStore) -> None:
     history.record(3, [(1, ended(1)), (2, ended(2)), (3, ended(3))])
     assert ids(history.runs(None, None, None, None, 10)) == ["orders~3", "orders~2", "orders~1"]
     assert history.run("orders~2") == ended(2)
     assert history.run("orders~9") is None
 
 
-def test_lists_are_filtered_and_go_on_from_a_place(history: HistoryStore) -> None:
+def test_lists_are_filtered_and_continue_from_a_position(history: HistoryStore) -> None:
     history.record(4, [(1, ended(1)), (2, ended(2, "other")), (3, ended(3, state="failed")), (4, ended(4, node="b"))])
     assert ids(history.runs("orders", None, None, None, 10)) == ["orders~4", "orders~3", "orders~1"]
     assert ids(history.runs(None, "failed", None, None, 10)) == ["orders~3"]
     assert ids(history.runs(None, None, "b", None, 10)) == ["orders~4"]
-    assert ids(history.runs(None, None, None, Before(3, "orders~3"), 1)) == ["other~2"]
+    assert ids(history.runs(None, None, None, RunPosition(3, "orders~3"), 1)) == ["other~2"]
 
 
 def test_replayed_entries_change_nothing(tmp_path: Path) -> None:
@@ -62,21 +63,19 @@ def test_replayed_entries_change_nothing(tmp_path: Path) -> None:
     history.close()
 
 
-def test_what_is_too_old_is_forgotten(history: HistoryStore) -> None:
+def test_old_runs_are_deleted(history: HistoryStore) -> None:
     history.record(2, [(1, ended(1)), (2, ended(100))])
     history.flush()
-    history.forget(60, 50)
+    history.delete_older(60, 50)
     assert ids(history.runs(None, None, None, None, 10)) == ["orders~100"]
 
 
-def test_a_damaged_file_is_set_aside_and_what_was_in_it_is_a_gap(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_file_is_set_aside_and_its_content_is_a_gap(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rubbish = b"no database at all, and long enough to be read as one" * 100
     (tmp_path / "history.db").write_bytes(rubbish)
     history = HistoryStore(tmp_path / "history.db")
     assert (tmp_path / "history.db.damaged-1").read_bytes() == rubbish
-    assert "kept as history.db.damaged-1; the other members are asked" in caplog.text
+    assert "kept as history.db.damaged-1; its runs are fetched from the other members" in caplog.text
     history.jumped(7)  # what Raft has in its snapshot
     assert history.gaps() == (Gap(0, 7),)
     history.close()
@@ -91,49 +90,47 @@ def test_a_damaged_file_is_set_aside_and_what_was_in_it_is_a_gap(
         "DELETE FROM written",
     ],
 )
-def test_a_row_that_is_not_what_was_written_is_found_when_it_is_read(tmp_path: Path, sql: str) -> None:
-    told: list[Exception] = []
-    history = HistoryStore(tmp_path / "history.db", told.append)
+def test_a_changed_row_is_found_when_it_is_read(tmp_path: Path, sql: str) -> None:
+    failures: list[Exception] = []
+    history = HistoryStore(tmp_path / "history.db", failures.append)
     history.record(3, [(1, ended(1)), (2, ended(2))])
     history.jumped(5)
     history.close()
     with closing(sqlite3.connect(tmp_path / "history.db")) as db:
         db.execute(sql)
         db.commit()
-    history = HistoryStore(tmp_path / "history.db", told.append)
+    history = HistoryStore(tmp_path / "history.db", failures.append)
     if not (tmp_path / "history.db.damaged-1").exists():  # found at the start: how far it reaches
-        with pytest.raises(sqlite3.DatabaseError, match="a row is not what was written"):
+        with pytest.raises(sqlite3.DatabaseError, match="a row differs from what was written"):
             history.gaps(), history.runs(None, None, None, None, 10)
-        assert ["kept as history.db.damaged-1: start this node again" in str(error) for error in told] == [True]
+        assert ["kept as history.db.damaged-1: restart this node" in str(error) for error in failures] == [True]
     history.close()
-    history = HistoryStore(tmp_path / "history.db", told.append)
+    history = HistoryStore(tmp_path / "history.db", failures.append)
     assert (history.written, history.gaps(), history.runs(None, None, None, None, 10)) == (0, (), [])
     history.close()
 
 
-def test_what_is_known_to_be_damaged_is_not_told_of_again_at_the_end(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    told: list[Exception] = []
-    history = HistoryStore(tmp_path / "history.db", told.append)
-    history._found_damaged(sqlite3.DatabaseError("database disk image is malformed"))
-    history._db.close()
-    history._db = sqlite3.connect(":memory:")  # where nothing can be written
+def test_a_damaged_file_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    failures: list[Exception] = []
+    history = HistoryStore(tmp_path / "history.db", failures.append)
+    history._report(sqlite3.DatabaseError("database disk image is malformed"))
+    history._database.connection.close()
+    history._database.connection = sqlite3.connect(":memory:")  # where nothing can be written
     history.record(1, [(1, ended(1))])
     history.close()
-    assert len(told) == 1
+    assert len(failures) == 1
     assert "could not be written" not in caplog.text
 
 
-def test_a_file_that_cannot_be_opened_is_not_taken_for_a_damaged_one(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_not_set_aside(tmp_path: Path) -> None:
     (tmp_path / "history.db").mkdir()
-    with pytest.raises(DamagedHistory, match="see to the room on its disk, and to its permissions"):
+    with pytest.raises(DamagedHistory, match="check the free space on its disk, and its permissions"):
         HistoryStore(tmp_path / "history.db")
     assert (tmp_path / "history.db").is_dir()
 
 
 class Failing:
-    """A disk that can be full: stands in for the connection that writes."""
+    """A connection whose disk can be full."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -148,9 +145,9 @@ class Failing:
         return getattr(self._db, name)
 
 
-def test_what_cannot_be_written_is_kept_until_it_can(history: HistoryStore) -> None:
-    history._db = disk = Failing(history._db)  # type: ignore[assignment]
-    with history._file:  # not the thread's turn
+def test_runs_that_cannot_be_written_are_kept_in_memory(history: HistoryStore) -> None:
+    history._database.connection = disk = Failing(history._database.connection)  # type: ignore[assignment]
+    with history._database.lock:  # not the thread's turn
         history.record(1, [(1, ended(1))])
     with pytest.raises(sqlite3.OperationalError):
         history.flush()
@@ -162,25 +159,23 @@ def test_what_cannot_be_written_is_kept_until_it_can(history: HistoryStore) -> N
 
 @contextmanager
 def no_room(history: HistoryStore) -> Iterator[None]:
-    """A disk that is full, as SQLite sees it: the file may hold no page more than it does."""
+    """A full disk, as SQLite sees it: the file may get no further pages."""
     history.flush()
     try:
-        with history._file:
-            pages = history._db.execute("PRAGMA page_count").fetchone()[0]
-            history._db.execute(f"PRAGMA max_page_count={pages}")
+        with history._database.lock:
+            pages = history._database.connection.execute("PRAGMA page_count").fetchone()[0]
+            history._database.connection.execute(f"PRAGMA max_page_count={pages}")
         yield
     finally:
-        with history._file:
-            history._db.execute("PRAGMA max_page_count=1000000")
+        with history._database.lock:
+            history._database.connection.execute("PRAGMA max_page_count=1000000")
 
 
 MANY = 2000
-"""Of so many runs not all find room in the pages that there are."""
+"""More runs than fit into the pages of the file."""
 
 
-def test_while_there_is_no_room_what_was_recorded_is_read_all_the_same(
-    history: HistoryStore, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_recorded_runs_are_read_while_the_disk_is_full(history: HistoryStore, caplog: pytest.LogCaptureFixture) -> None:
     history.record(2, [series(1, 1), (2, ended(2))])
     with no_room(history):
         history.record(MANY + 1, [series(3, 4), *((number, ended(number)) for number in range(4, MANY))])
@@ -189,7 +184,11 @@ def test_while_there_is_no_room_what_was_recorded_is_read_all_the_same(
         with pytest.raises(sqlite3.OperationalError, match="full"):
             history.flush()
         assert ids(history.runs(None, None, None, None, 2)) == [f"other~{MANY + 1}", f"orders~{MANY - 1}"]
-        assert ids(history.runs("orders", None, "a", Before(6, "orders~6"), 10)) == ["orders~5", "orders~4", "orders~2"]
+        assert ids(history.runs("orders", None, "a", RunPosition(6, "orders~6"), 10)) == [
+            "orders~5",
+            "orders~4",
+            "orders~2",
+        ]
         assert ids(history.runs(None, "failed", None, None, 10)) == ids(history.runs(None, None, "b", None, 10))
         assert counts(history) == [(3, 4)]
         assert history.run("orders~2") == ended(2)
@@ -198,18 +197,18 @@ def test_while_there_is_no_room_what_was_recorded_is_read_all_the_same(
         assert history.gaps() == ()
         sent = history.export(Gap(0, MANY))
         assert sent is not None
-        assert sent.through == 2, "what is not written down here is not told to others as all that there is"
+        assert sent.through == 2, "runs that are not written here are not exported"
         whole = ids(history.runs(None, None, None, None, 2 * MANY))
-        wait_for("the thread that writes says so", lambda: "they are kept in memory until they can" in caplog.text)
+        wait_for("the writer thread logs it", lambda: "they are kept in memory until they can" in caplog.text)
         assert "Delete something on the file system of ROTA_DATA" in caplog.text
     assert ids(history.runs(None, None, None, None, 2 * MANY)) == whole
     assert len(whole) == MANY - 1
     assert history.written == MANY + 9
 
 
-def test_a_jump_is_noted_in_its_place_without_waiting_for_the_disk(history: HistoryStore) -> None:
+def test_a_gap_is_recorded_in_order_without_waiting_for_the_disk(history: HistoryStore) -> None:
     history.record(3, [(3, ended(3))])
-    with history._file:  # the disk is busy
+    with history._database.lock:  # the disk is busy
         history.jumped(7)
         history.record(8, [(8, ended(8))])
     assert history.gaps() == (Gap(3, 7),)
@@ -224,7 +223,7 @@ FILTERS = [
 ]
 
 
-def test_every_filter_finds_what_it_names_and_goes_by_an_index(history: HistoryStore, tmp_path: Path) -> None:
+def test_every_filter_finds_its_runs_by_an_index(history: HistoryStore, tmp_path: Path) -> None:
     every = [
         ended(
             number,
@@ -245,7 +244,7 @@ def test_every_filter_finds_what_it_names_and_goes_by_an_index(history: HistoryS
     # Where none is left to be found, SQLite must not go through all there are.
     with sqlite3.connect(tmp_path / "history.db") as db:
         for task, state, node in FILTERS:
-            where = " AND ".join(terms(task, state, node)) or "1"
+            where = " AND ".join(conditions(task, state, node)) or "1"
             query = (
                 f"EXPLAIN QUERY PLAN SELECT packed FROM ended WHERE {where} ORDER BY created_at_us DESC, run_id DESC"
             )
@@ -255,16 +254,16 @@ def test_every_filter_finds_what_it_names_and_goes_by_an_index(history: HistoryS
                 assert plan[3].startswith("SEARCH"), (task, state, node, plan[3])
 
 
-def test_many_runs_are_forgotten_and_the_others_stay(history: HistoryStore) -> None:
-    count = 2 * FORGET_AT_ONCE + 5
+def test_many_old_runs_are_deleted_and_the_others_kept(history: HistoryStore) -> None:
+    count = 2 * DELETE_BATCH + 5
     history.record(count, [(number, ended(number)) for number in range(1, count + 1)])
     history.flush()
-    history.forget(count, count - 1)  # what finished before then; each finishes a microsecond after it was made
+    history.delete_older(count, count - 1)  # what finished before then; each finishes a microsecond after it was made
     assert ids(history.runs(None, None, None, None, 10)) == [f"orders~{count - number}" for number in range(3)]
 
 
 def series(entry: int, count: int, task: str = "orders") -> tuple[int, EndedRun]:
-    """A series that goes on, as an entry told it."""
+    """The record of a continued series, from one entry."""
     run = Run(f"{task}~first", task, "schedule", 5, PACKED, "skipped", 7)
     return entry, EndedRun(run, "skipped", entry, series=Series("skipped", 7, 5, entry, count, "orders~1"))
 
@@ -277,7 +276,7 @@ def counts(history: HistoryStore) -> list[tuple[int, int]]:
     ]
 
 
-def test_a_series_that_goes_on_stays_one_record(history: HistoryStore) -> None:
+def test_a_continued_series_stays_one_record(history: HistoryStore) -> None:
     history.record(30, [series(10, 1), series(11, 2), (12, ended(12))])
     assert counts(history) == [(11, 2)]
     history.record(40, [series(31, 3), series(32, 1, "other")])
@@ -286,7 +285,7 @@ def test_a_series_that_goes_on_stays_one_record(history: HistoryStore) -> None:
     assert len(history.runs(None, None, None, None, 10)) == 3
 
 
-def test_what_another_member_sends_of_a_series_never_takes_the_place_of_what_is_newer(tmp_path: Path) -> None:
+def test_another_members_record_of_a_series_does_not_replace_a_newer_one(tmp_path: Path) -> None:
     mine, others = HistoryStore(tmp_path / "mine.db"), HistoryStore(tmp_path / "others.db")
     others.record(10, [series(10, 1)])
     asked = Gap(0, 20)
@@ -308,16 +307,16 @@ def test_what_another_member_sends_of_a_series_never_takes_the_place_of_what_is_
     others.close()
 
 
-def test_what_takes_too_much_room_goes_oldest_first_and_the_file_gets_smaller(tmp_path: Path) -> None:
+def test_trimming_deletes_the_oldest_runs_and_shrinks_the_file(tmp_path: Path) -> None:
     history = HistoryStore(tmp_path / "history.db")
     history.record(5000, [(number, ended(number)) for number in range(1, 5001)])
     history.flush()
-    full = history.held_bytes
+    full = history.used_bytes
     assert history.trim(full) == (0, 0)
     cut, through_us = history.trim(full // 2)
-    assert cut % FORGET_AT_ONCE == 0
+    assert cut % DELETE_BATCH == 0
     assert through_us == cut + 1
-    assert history.held_bytes < full // 2
+    assert history.used_bytes < full // 2
     assert ids(history.runs(None, None, None, None, 1)) == ["orders~5000"]
     assert history.run(f"orders~{cut}") is None
     assert history.run(f"orders~{cut + 1}") is not None

@@ -1,4 +1,4 @@
-"""States to look at, made by the real `apply`."""
+"""States for tests, made by the real `apply`."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ NOW_US = 1_795_000_000_000_000
 
 
 class World:
-    """A state, and what became of the last entry."""
+    """A state, and the result of the last entry."""
 
     def __init__(self, members: int = 3) -> None:
         self.state = State()
@@ -50,7 +50,7 @@ class World:
         self.do(PutTasks(NOW_US, (Put(spec.pack()),)))
 
     def running(self, task: str, node: str = "node-1") -> tuple[str, int]:
-        """Start a run by hand, and let a member run it: its id and token."""
+        """Start a run by hand, and have a member run it: its id and token."""
         run_id = self.do(Start(NOW_US, task))["run_id"]
         run = self.state.runs[run_id]
         incarnation = self.state.members[node].incarnation

@@ -1,4 +1,4 @@
-"""A definition that no member can run as things are is taken, and its client is told why it waits."""
+"""Warnings about definitions that no present member can run."""
 
 import pytest
 
@@ -18,18 +18,26 @@ MEMBERS = (_member("node-1", disk="ssd"), _member("node-2", zone="b"), _member("
     [
         ({}, None, []),
         ({"disk": "ssd"}, "node-3", []),
-        ({"disk": "hdd"}, None, ["group: no member has the label disk=hdd (disk is ssd here); the task waits until"]),
+        (
+            {"disk": "hdd"},
+            None,
+            ["group: no member has the label disk=hdd (members have disk=ssd); the task waits until"],
+        ),
         ({"gpu": "yes"}, None, ["group: no member has the label gpu=yes; the task waits until"]),
         (
             {"disk": "ssd", "zone": "b"},
             None,
             ["group: no member has all of the labels disk=ssd, zone=b; the task waits"],
         ),
-        ({"zone": "c"}, None, ["group: no member with zone=c offers the kind copy (node-3 do not); the task waits"]),
-        ({}, "node-9", ["pin: node-9 is not a member (node-1, node-2, node-3 are); the task runs elsewhere until"]),
+        ({"zone": "c"}, None, ["group: no member with zone=c (node-3) offers the kind copy; the task waits"]),
+        (
+            {},
+            "node-9",
+            ["pin: node-9 is not a member (members: node-1, node-2, node-3); the task runs elsewhere until"],
+        ),
     ],
 )
-def test_what_is_lacking_is_named(group: dict[str, str], pin: str | None, expected: list[str]) -> None:
+def test_a_warning_names_what_is_missing(group: dict[str, str], pin: str | None, expected: list[str]) -> None:
     found = warnings("copy", group, pin, MEMBERS)
     assert len(found) == len(expected)
     for sentence, start in zip(found, expected, strict=True):

@@ -1,11 +1,11 @@
-"""Tokens, and the names that a node goes by (DESIGN.md, sections 9 and 10)."""
+"""Tokens, and the host names that a node accepts."""
 
 import base64
 import json
 
 import pytest
 
-from node.http.auth import check_host, check_target, same, shown_token
+from node.http.auth import check_host, check_target, shown_token, tokens_equal
 from node.http.problems import Problem
 
 
@@ -22,20 +22,20 @@ from node.http.problems import Problem
         "rota.localhost:1",
     ],
 )
-def test_addresses_and_known_names_are_this_node(host: str) -> None:
+def test_ip_addresses_and_known_host_names_are_accepted(host: str) -> None:
     check_host(host, {"node-2.lan"})
 
 
 @pytest.mark.parametrize(
     "host", ["", "evil.example:8101", "127.0.0.1.evil.example", "localhost.evil.example", "[evil]:1"]
 )
-def test_a_name_that_somebody_points_here_is_not(host: str) -> None:
+def test_an_unknown_host_name_is_refused(host: str) -> None:
     with pytest.raises(Problem) as caught:
         check_host(host, {"node-2.lan"})
     assert caught.value.status == 421
 
 
-def test_an_address_is_ascii() -> None:
+def test_a_path_that_is_not_ascii_is_refused() -> None:
     check_target("/v1/runs?task=%ff&node=%C3%A9")
     for target in ("/v1/runs/\udcff", "/v1/runs?task=é"):
         with pytest.raises(Problem, match="percent-encode") as caught:
@@ -45,7 +45,7 @@ def test_an_address_is_ascii() -> None:
         assert json.loads(body.decode())["status"] == 400
 
 
-def test_a_token_is_taken_from_the_header_and_from_a_password_only_for_pages() -> None:
+def test_a_token_is_read_from_a_bearer_header_and_for_pages_from_a_password() -> None:
     assert shown_token("Bearer t0ken") == shown_token("bearer  t0ken ") == "t0ken"
     assert shown_token(None) is shown_token("t0ken") is shown_token("Bearer ") is None
     password = "Basic " + base64.b64encode(b"anyone:t0ken").decode()
@@ -54,9 +54,9 @@ def test_a_token_is_taken_from_the_header_and_from_a_password_only_for_pages() -
     assert shown_token("Basic %%%", basic=True) is None
 
 
-def test_what_is_no_text_is_no_token() -> None:
+def test_undecodable_bytes_are_a_wrong_token() -> None:
     # As aiohttp decodes bytes that are not UTF-8.
-    assert not same("\udcff", "t0ken")
-    assert same("\udcff", "\udcff")
+    assert not tokens_equal("\udcff", "t0ken")
+    assert tokens_equal("\udcff", "\udcff")
     assert shown_token("Basic \udcff", basic=True) is None
     assert shown_token("Basic ²", basic=True) is None

@@ -1,66 +1,66 @@
-"""Who is let in where there is little room, and who goes for it."""
+"""Which connections are admitted, refused and evicted."""
 
-from node.http.connection_limits import THIS_MACHINE, Doors, origin_of
+from node.http.connection_limits import THIS_MACHINE, ConnectionLimits, origin_of
 
 
-def _filled(clients: int, *origins: str) -> Doors[str]:
-    doors: Doors[str] = Doors(clients)
+def _filled(clients: int, *origins: str) -> ConnectionLimits[str]:
+    limits: ConnectionLimits[str] = ConnectionLimits(clients)
     for number, origin in enumerate(origins):
-        assert doors.admit(origin).admitted
-        doors.enter(f"{origin} {number}", origin, number)
-    return doors
+        assert limits.admit(origin).admitted
+        limits.add(f"{origin} {number}", origin, number)
+    return limits
 
 
-def test_who_has_waited_longest_goes_where_there_is_no_room() -> None:
-    doors = _filled(2, THIS_MACHINE, THIS_MACHINE)
-    admission = doors.admit(THIS_MACHINE)
-    assert (admission.admitted, admission.leaves) == (True, f"{THIS_MACHINE} 0")
-    assert len(doors) == 1
-    assert doors.pushed_out == 1
+def test_the_longest_idle_connection_is_evicted() -> None:
+    limits = _filled(2, THIS_MACHINE, THIS_MACHINE)
+    admission = limits.admit(THIS_MACHINE)
+    assert (admission.admitted, admission.evicted) == (True, f"{THIS_MACHINE} 0")
+    assert len(limits) == 1
+    assert limits.evicted == 1
 
 
-def test_a_request_that_is_being_answered_is_not_pushed_out() -> None:
-    doors = _filled(2, THIS_MACHINE, THIS_MACHINE)
-    doors.asks(f"{THIS_MACHINE} 0")
-    assert doors.admit(THIS_MACHINE).leaves == f"{THIS_MACHINE} 1"
-    doors = _filled(2, THIS_MACHINE, THIS_MACHINE)
+def test_a_busy_connection_is_not_evicted() -> None:
+    limits = _filled(2, THIS_MACHINE, THIS_MACHINE)
+    limits.mark_busy(f"{THIS_MACHINE} 0")
+    assert limits.admit(THIS_MACHINE).evicted == f"{THIS_MACHINE} 1"
+    limits = _filled(2, THIS_MACHINE, THIS_MACHINE)
     for number in range(2):
-        doors.asks(f"{THIS_MACHINE} {number}")
-    assert not doors.admit(THIS_MACHINE).admitted
-    assert doors.refused == 1
-    doors.waits(f"{THIS_MACHINE} 1", 9)
-    assert doors.admit(THIS_MACHINE).leaves == f"{THIS_MACHINE} 1"
+        limits.mark_busy(f"{THIS_MACHINE} {number}")
+    assert not limits.admit(THIS_MACHINE).admitted
+    assert limits.refused == 1
+    limits.mark_idle(f"{THIS_MACHINE} 1", 9)
+    assert limits.admit(THIS_MACHINE).evicted == f"{THIS_MACHINE} 1"
 
 
-def test_one_address_has_half_of_the_room_and_pushes_out_its_own() -> None:
-    doors = _filled(6, "10.0.0.1", "10.0.0.9", "10.0.0.9", "10.0.0.9")
-    assert doors.admit("10.0.0.9").leaves == "10.0.0.9 1"
-    assert doors.admit("10.0.0.2").leaves is None
+def test_one_address_may_use_half_of_the_room_and_evicts_its_own_connections() -> None:
+    limits = _filled(6, "10.0.0.1", "10.0.0.9", "10.0.0.9", "10.0.0.9")
+    assert limits.admit("10.0.0.9").evicted == "10.0.0.9 1"
+    assert limits.admit("10.0.0.2").evicted is None
 
 
-def test_the_address_that_waits_most_makes_room_for_others() -> None:
-    doors = _filled(4, "10.0.0.1", "10.0.0.9", "10.0.0.9", "10.0.0.2")
-    assert doors.admit("10.0.0.3").leaves == "10.0.0.9 1"
+def test_the_address_with_most_idle_connections_loses_one() -> None:
+    limits = _filled(4, "10.0.0.1", "10.0.0.9", "10.0.0.9", "10.0.0.2")
+    assert limits.admit("10.0.0.3").evicted == "10.0.0.9 1"
 
 
-def test_who_waits_for_too_long_is_named_and_an_answer_begins_the_time_anew() -> None:
-    doors = _filled(9, "10.0.0.1", "10.0.0.1", "10.0.0.2")
-    assert list(doors.overdue(1)) == ["10.0.0.1 0", "10.0.0.1 1"]
-    doors.asks("10.0.0.1 0")
-    doors.waits("10.0.0.1 0", 5)
-    assert list(doors.overdue(1)) == ["10.0.0.1 1"]
-    doors.leave("10.0.0.1 1")
-    assert list(doors.overdue(9)) == ["10.0.0.1 0", "10.0.0.2 2"]
-    assert len(doors) == 2
+def test_connections_that_are_idle_for_too_long_are_listed_and_an_answer_restarts_the_time() -> None:
+    limits = _filled(9, "10.0.0.1", "10.0.0.1", "10.0.0.2")
+    assert list(limits.idle_since(1)) == ["10.0.0.1 0", "10.0.0.1 1"]
+    limits.mark_busy("10.0.0.1 0")
+    limits.mark_idle("10.0.0.1 0", 5)
+    assert list(limits.idle_since(1)) == ["10.0.0.1 1"]
+    limits.remove("10.0.0.1 1")
+    assert list(limits.idle_since(9)) == ["10.0.0.1 0", "10.0.0.2 2"]
+    assert len(limits) == 2
 
 
-def test_a_connection_that_was_struck_off_leaves_no_trace() -> None:
-    doors = _filled(1, THIS_MACHINE)
-    gone = doors.admit(THIS_MACHINE).leaves
+def test_an_evicted_connection_leaves_no_trace() -> None:
+    limits = _filled(1, THIS_MACHINE)
+    gone = limits.admit(THIS_MACHINE).evicted
     assert gone is not None
-    doors.waits(gone, 3)
-    doors.leave(gone)
-    assert (len(doors), list(doors), list(doors.overdue(9))) == (0, [], [])
+    limits.mark_idle(gone, 3)
+    limits.remove(gone)
+    assert (len(limits), list(limits), list(limits.idle_since(9))) == (0, [], [])
 
 
 def test_origins_are_addresses_networks_and_this_machine() -> None:

@@ -1,4 +1,4 @@
-"""Kinds that are installed here, asked about params."""
+"""Checks of params by installed kinds."""
 
 import logging
 from typing import Any
@@ -24,7 +24,7 @@ RIGHT: list[tuple[str, dict[str, Any]]] = [
 
 
 class Hasty:
-    """A kind whose check stumbles."""
+    """A kind whose check raises."""
 
     class Params(BaseModel):
         source: str
@@ -38,7 +38,7 @@ class Hasty:
         return None
 
 
-def test_a_kind_whose_check_fails_has_found_the_params_wrong(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kind_whose_check_raises_counts_as_an_error_of_the_params(caplog: pytest.LogCaptureFixture) -> None:
     kinds = InstalledKinds({"hasty": KindEntry("hasty", "tests.unit.node.http.test_kinds:Hasty")})
     assert not kinds.check("hasty", {"source": "x"}, bound=False)
     [error] = kinds.check("hasty", {"source": "a secret"}, bound=False)
@@ -56,7 +56,7 @@ def test_a_field_is_named_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(("kind", "params"), RIGHT)
-def test_our_own_kinds_stumble_over_nothing(
+def test_the_built_in_kinds_check_any_params_without_raising(
     kind: str, params: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

@@ -1,11 +1,11 @@
-"""/openapi.json against the table of routes, and against DESIGN.md, section 9."""
+"""/openapi.json agrees with the table of routes, and with the contract of the API."""
 
 import re
 from typing import Any
 
 import pytest
 
-from node.http.openapi import described
+from node.http.openapi import openapi_document
 from node.http.problems import CATALOGUE
 from node.http.routes import ENDPOINTS
 
@@ -46,7 +46,7 @@ GET /
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return described(ENDPOINTS, secured=True)
+    return openapi_document(ENDPOINTS, secured=True)
 
 
 def _operations(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -61,7 +61,7 @@ def test_every_route_of_the_contract_is_served() -> None:
     assert set(CONTRACT) <= {f"{endpoint.method} {endpoint.path}" for endpoint in ENDPOINTS}
 
 
-def test_every_route_is_described_once_with_words(document: dict[str, Any]) -> None:
+def test_every_route_is_described_once_with_a_summary(document: dict[str, Any]) -> None:
     operations = _operations(document)
     assert len(operations) == len(ENDPOINTS)
     assert len({operation["operationId"] for operation in operations.values()}) == len(operations)
@@ -71,7 +71,7 @@ def test_every_route_is_described_once_with_words(document: dict[str, Any]) -> N
         assert placed == set(re.findall(r"{(\w+)}", name)), name
 
 
-def test_what_is_asked_and_sent_comes_from_the_models(document: dict[str, Any]) -> None:
+def test_parameters_and_bodies_come_from_the_models(document: dict[str, Any]) -> None:
     operations = _operations(document)
     asked = {parameter["name"] for parameter in operations["GET /v1/tasks"]["parameters"]}
     assert {"kind", "owner", "limit", "after", "consistent", "Rota-Index"} <= asked
@@ -90,7 +90,7 @@ def test_a_name_in_the_path_need_not_be_in_the_body(document: dict[str, Any]) ->
     assert schemas["NamedSpec"]["properties"] == schemas["Spec"]["properties"]
 
 
-def test_what_goes_wrong_is_described_as_problem_documents(document: dict[str, Any]) -> None:
+def test_errors_are_described_as_problem_documents(document: dict[str, Any]) -> None:
     for name, operation in _operations(document).items():
         for status, response in operation["responses"].items():
             assert set(response["headers"]) == {"Rota-Index", "Rota-Epoch"}
@@ -100,16 +100,16 @@ def test_what_goes_wrong_is_described_as_problem_documents(document: dict[str, A
     assert {"200", "201", "400", "401", "412", "413", "415", "422", "503", "504"} <= put.keys()
 
 
-def test_security_is_described_as_it_is(document: dict[str, Any]) -> None:
+def test_security_is_described(document: dict[str, Any]) -> None:
     operations = _operations(document)
     assert operations["GET /healthz"]["security"] == operations["GET /readyz"]["security"] == []
     assert operations["GET /v1/tasks"]["security"] == [{"token": []}]
     assert operations["GET /peer/log"]["security"] == [{"member": []}]
-    open_document = described(ENDPOINTS, secured=False)
+    open_document = openapi_document(ENDPOINTS, secured=False)
     assert _operations(open_document)["GET /v1/tasks"]["security"] == []
 
 
-def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+def test_every_reference_has_a_definition(document: dict[str, Any]) -> None:
     def references(value: Any) -> list[str]:
         if isinstance(value, dict):
             own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []

@@ -1,4 +1,4 @@
-"""A plan is packed in pieces, so that a long one keeps no thread waiting."""
+"""A plan is serialized in pieces, so that a long one blocks no thread."""
 
 import json
 
@@ -12,7 +12,7 @@ from tests.unit.node.http.given import World
 
 @pytest.mark.parametrize("tasks", [0, 1, 3, 4, 7])
 def test_a_plan_in_pieces_is_the_plan(monkeypatch: pytest.MonkeyPatch, tasks: int) -> None:
-    monkeypatch.setattr(owner, "_AT_ONCE", 3)
+    monkeypatch.setattr(owner, "_MOVES_BATCH", 3)
     world = World()
     for number in range(tasks):
         world.task(f"task-{number}", pin="node-2")

@@ -1,4 +1,4 @@
-"""The state as it is told (DESIGN.md, section 9)."""
+"""The replicated state as the API shows it."""
 
 from dataclasses import replace
 from typing import Any
@@ -59,7 +59,7 @@ def test_a_run_has_the_fields_of_the_contract() -> None:
     )
 
 
-def test_a_run_that_waits_has_no_attempt_yet() -> None:
+def test_a_waiting_run_has_no_attempt() -> None:
     world = World()
     world.task("a")
     run_id = world.do(Start(NOW_US, "a"))["run_id"]
@@ -80,7 +80,7 @@ def test_an_owner_says_why_and_where_it_runs() -> None:
     assert (view["epoch"], view["index"]) == (world.state.epoch, world.state.index)
 
 
-def test_the_next_due_time_is_to_come_unless_all_is_past() -> None:
+def test_the_next_due_time_is_in_the_future_unless_there_is_none() -> None:
     world = World()
     world.task("often", schedule={"every_s": 10})
     world.task("once", schedule={"at": "2026-11-18T12:00:00Z"})
@@ -104,7 +104,7 @@ LAST_YEAR = "9999-12-31T23:59:59.999999Z"
 
 
 @pytest.mark.parametrize(
-    ("schedule", "since_us", "told"),
+    ("schedule", "since_us", "expected"),
     [
         ({"at": "9999-12-31T23:59:59-14:00"}, NOW_US, LAST_YEAR),  # as an earlier version took it
         ({"every_s": 366 * 86_400}, LATEST_US, LAST_YEAR),
@@ -114,8 +114,8 @@ LAST_YEAR = "9999-12-31T23:59:59.999999Z"
         ({"cron": "* * * * * *", "timezone": "Europe/Paris"}, LATEST_US, None),
     ],
 )
-def test_what_is_due_when_the_calendar_is_over_is_told_and_keeps_nothing_else_from_being_told(
-    schedule: dict[str, Any], since_us: int, told: str | None
+def test_a_due_time_after_the_calendar_does_not_break_lists(
+    schedule: dict[str, Any], since_us: int, expected: str | None
 ) -> None:
     world = World()
     world.task("a", schedule={"at": "2027-01-01T00:00:00Z"})
@@ -123,12 +123,12 @@ def test_what_is_due_when_the_calendar_is_over_is_told_and_keeps_nothing_else_fr
     raw = msgpack.unpackb(row.spec_packed) | {"schedule": schedule}
     row = replace(row, spec_packed=msgpack.packb(raw), since_us=since_us)
     state = replace(world.state, tasks=world.state.tasks.set("a", row))
-    assert task_view(row, "node-1", NOW_US)["next_fire_at"] == told
-    assert owner_view(state, Ownership.of(state), "a", NOW_US)["next_fire_at"] == told
+    assert task_view(row, "node-1", NOW_US)["next_fire_at"] == expected
+    assert owner_view(state, Ownership.of(state), "a", NOW_US)["next_fire_at"] == expected
     assert not overdue(state, "a", NOW_US)
 
 
-def test_a_task_tells_its_whole_definition() -> None:
+def test_a_task_has_its_complete_definition() -> None:
     world = World()
     world.task("a", schedule={"cron": "0 3 * * *"})
     view = task_view(world.state.tasks["a"], "node-1", NOW_US)
@@ -149,7 +149,7 @@ def test_members_and_settings() -> None:
     assert settings_view(Settings(balance_slack_milli=None))["balance_slack"] is None
 
 
-def test_a_checkpoint_is_told_as_far_as_json_goes() -> None:
+def test_a_checkpoint_is_shown_as_far_as_json_can_express_it() -> None:
     assert checkpoint_view(None) is None
     assert checkpoint_view(bytes(msgpack.packb({1: [b"\xff", 2.5, None]}))) == {"1": [{"base64": "/w=="}, 2.5, None]}
     assert checkpoint_view(b"\xc1") == {"base64": "wQ=="}

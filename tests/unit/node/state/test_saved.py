@@ -9,7 +9,7 @@ import msgpack
 import pytest
 
 from node.http.requests import SavedTask, SettingsBody
-from node.http.routes.saved import _kept
+from node.http.routes.saved import _saved_task
 from node.state.entries import ChangeSettings, DeleteTask, Finish, Kept, Pause, RestoreTasks, Start
 from node.state.saved import BadSave, Saved, lines, read
 from node.state.value import State
@@ -38,7 +38,7 @@ def lived() -> History:
 
 
 def kept(saved: Saved) -> tuple[Kept, ...]:
-    return tuple(_kept(SavedTask.model_validate(row), position) for position, row in enumerate(saved.tasks))
+    return tuple(_saved_task(SavedTask.model_validate(row), position) for position, row in enumerate(saved.tasks))
 
 
 def put_back(saved: Saved, tasks: tuple[Kept, ...], beside: int = 0, at_us: int = NOW_US) -> RestoreTasks:

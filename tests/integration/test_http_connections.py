@@ -1,4 +1,4 @@
-"""What was tried against the API's port to take it away from others: none of it does."""
+"""Attacks on the API's port that try to make it unavailable to others."""
 
 import asyncio
 import gzip
@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import pytest
 from aiohttp import web
 
-from node.http.connection import HEAD_BYTES, Patience
-from node.http.connection_limits import Doors
-from node.http.listener import Listening
+from node.http.connection import HEAD_BYTES, ConnectionTimeouts
+from node.http.connection_limits import ConnectionLimits
+from node.http.listener import Listener
 from node.http.request_limits import RequestLimits
 from tests.integration.http_cluster import Servers, on_loop, servers
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.integration
 
 HALF = b"PUT /v1/tasks/a HTTP/1.1\r\nHost: localhost\r\n"
 GARBAGE = b"\x16\x03\x01\x02\x00 this is no HTTP\r\n\r\n"
-HASTY = Patience(request_s=0.2, reader_s=0.3, rest_s=0.2, closing_s=0.2, garbage_s=0.2)
+HASTY = ConnectionTimeouts(request_s=0.2, reader_s=0.3, rest_s=0.2, closing_s=0.2, garbage_s=0.2)
 
 Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -35,7 +35,7 @@ async def _opened(served: Servers, sent: bytes = b"") -> Pipe:
 
 
 async def _heard(pipe: Pipe) -> bytes:
-    """All that comes until the other end closes; nothing where it is reset."""
+    """All bytes until the other end closes; none if the connection is reset."""
     try:
         return await pipe[0].read()
     except ConnectionError:
@@ -52,8 +52,8 @@ def _problem(answer: bytes) -> tuple[int, str]:
 
 
 @on_loop
-async def test_connections_that_say_nothing_make_room_for_those_that_ask() -> None:
-    async with servers(clients=20, patience=Patience(request_s=60)) as served:
+async def test_idle_connections_are_closed_for_new_ones() -> None:
+    async with servers(clients=20, timeouts=ConnectionTimeouts(request_s=60)) as served:
         idle = [await _opened(served, HALF if number % 2 else b"") for number in range(120)]
         for _ in range(10):
             async with served.session.get(served.url("/v1/cluster"), headers={"Connection": "close"}) as answer:
@@ -65,7 +65,7 @@ async def test_connections_that_say_nothing_make_room_for_those_that_ask() -> No
 
 
 @on_loop
-async def test_what_is_asked_is_answered_though_more_come() -> None:
+async def test_requests_are_answered_while_more_connections_come() -> None:
     limits = RequestLimits(body_s=5, write_s=1)
     async with servers(limits=limits, clients=8) as served:
         slow = [await _opened(served, HALF + b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n")]
@@ -78,8 +78,8 @@ async def test_what_is_asked_is_answered_though_more_come() -> None:
 
 
 @on_loop
-async def test_a_head_that_does_not_come_is_not_waited_for() -> None:
-    async with servers(patience=HASTY) as served:
+async def test_a_head_that_does_not_arrive_times_out() -> None:
+    async with servers(timeouts=HASTY) as served:
         trickled = await _opened(served, HALF)
 
         async def trickle() -> None:
@@ -98,7 +98,7 @@ async def test_a_head_that_does_not_come_is_not_waited_for() -> None:
 
 
 @on_loop
-async def test_headers_without_an_end_are_refused() -> None:
+async def test_endless_headers_are_refused() -> None:
     async with servers() as served:
         pipe = await _opened(served, HALF)
         for number in range(HEAD_BYTES // 4000 + 2):
@@ -107,12 +107,12 @@ async def test_headers_without_an_end_are_refused() -> None:
 
 
 @on_loop
-async def test_garbage_is_answered_later_and_makes_room_meanwhile() -> None:
-    async with servers(clients=4, patience=Patience(garbage_s=1)) as served:
+async def test_garbage_is_answered_with_a_delay_and_counts_as_idle() -> None:
+    async with servers(clients=4, timeouts=ConnectionTimeouts(garbage_s=1)) as served:
         begun = time.monotonic()
         assert _problem(await _heard(await _opened(served, GARBAGE))) == (400, "bad-request")
         assert time.monotonic() - begun >= 0.5
-    async with servers(clients=4, patience=Patience(garbage_s=60)) as served:
+    async with servers(clients=4, timeouts=ConnectionTimeouts(garbage_s=60)) as served:
         before = len(asyncio.all_tasks())
         garbage = [await _opened(served, GARBAGE + b"more of it") for _ in range(8)]
         for _ in range(5):
@@ -126,10 +126,10 @@ async def test_garbage_is_answered_later_and_makes_room_meanwhile() -> None:
 
 
 @on_loop
-async def test_a_body_that_does_not_come_to_an_end_is_not_waited_for() -> None:
+async def test_a_body_that_does_not_arrive_times_out() -> None:
     limits = RequestLimits(body_s=0.3, write_s=1)
     chunked = HALF + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-    async with servers(limits=limits, patience=HASTY) as served:
+    async with servers(limits=limits, timeouts=HASTY) as served:
         assert _problem(await _heard(await _opened(served, chunked + b"1\r\n{\r\n"))) == (408, "request-timeout")
         endless = await _opened(served, chunked)
         endless[1].write(b"".join(b"10000\r\n%b\r\n" % (b" " * 65_536) for _ in range(20)))
@@ -151,7 +151,7 @@ async def test_a_body_that_cannot_be_parsed_is_refused_at_once() -> None:
 
 @on_loop
 async def test_without_a_token_no_body_is_read() -> None:
-    async with servers(token="t0ken", limits=RequestLimits(body_s=60), patience=HASTY) as served:
+    async with servers(token="t0ken", limits=RequestLimits(body_s=60), timeouts=HASTY) as served:
         for rest in (b"Content-Length: 1000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"):
             for expect in (b"", b"Expect: 100-continue\r\n"):
                 refused = await _heard(await _opened(served, HALF + expect + rest))
@@ -173,15 +173,15 @@ async def test_compressed_bodies_are_refused() -> None:
 
 
 @on_loop
-async def test_what_is_compressed_is_handed_on_as_it_came() -> None:
-    """aiohttp inflates while it parses, before anybody could refuse it."""
+async def test_a_compressed_body_is_not_decompressed() -> None:
+    """aiohttp decompresses while it parses, before a handler could refuse the body."""
 
     async def echo(request: web.BaseRequest) -> web.Response:
         return web.Response(body=await request.read())
 
     runner = web.ServerRunner(web.Server(echo))
     await runner.setup()
-    site = Listening(runner, "127.0.0.1", 0, Doors(9), Patience(), dict)
+    site = Listener(runner, "127.0.0.1", 0, ConnectionLimits(9), ConnectionTimeouts(), dict)
     await site.start()
     try:
         packed = gzip.compress(b" " * 1000)
@@ -194,8 +194,8 @@ async def test_what_is_compressed_is_handed_on_as_it_came() -> None:
 
 
 @on_loop
-async def test_who_does_not_read_an_answer_is_not_waited_for() -> None:
-    async with servers(patience=HASTY) as served:
+async def test_a_client_that_does_not_read_is_disconnected() -> None:
+    async with servers(timeouts=HASTY) as served:
         for number in range(40):
             await served.put_task(f"task-{number}", params={"source": "x" * 200_000})
         sock = socket.socket()
@@ -221,7 +221,7 @@ def _descriptors(most: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_without_descriptors_nothing_is_accepted_and_little_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_descriptors_accepting_pauses_with_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     @on_loop
     async def starved() -> None:
         async with servers() as served:
@@ -245,13 +245,13 @@ def test_without_descriptors_nothing_is_accepted_and_little_is_said(caplog: pyte
             assert answers == [b"HTTP/1.1 200"] * 60
 
     starved()
-    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert 1 <= len(said) <= 3, said
-    assert "no connection can be accepted" in said[0]
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert 1 <= len(warnings) <= 3, warnings
+    assert "no connection can be accepted" in warnings[0]
 
 
 @on_loop
-async def test_an_index_is_a_number_that_there_can_be_and_of_no_matter_to_probes() -> None:
+async def test_a_required_index_must_be_possible_and_is_ignored_by_probes() -> None:
     async with servers() as served:
         for wrong in ("-1", str(2**63), "x", "1.5", "+1", "\u00b2"):
             refused = await served.get("/v1/cluster", headers={"Rota-Index": wrong})
@@ -263,7 +263,7 @@ async def test_an_index_is_a_number_that_there_can_be_and_of_no_matter_to_probes
 
 
 @on_loop
-async def test_there_are_so_many_streams_and_no_more() -> None:
+async def test_the_number_of_streams_is_limited() -> None:
     async with servers(limits=RequestLimits(streams=2)) as served:
         streams = [await served.session.get(served.url("/v1/events")) for _ in range(2)]
         refused = await served.get("/v1/events")
@@ -278,18 +278,18 @@ async def test_there_are_so_many_streams_and_no_more() -> None:
 
 
 @on_loop
-async def test_a_body_that_can_be_read_in_two_ways_is_not_read() -> None:
+async def test_ambiguous_json_is_refused() -> None:
     async with servers() as served:
         headers = {"Content-Type": "application/json"}
         twice = b'{"kind": "copy", "params": {"source": "x", "source": "y"}}'
         for body in (twice, twice.replace(b"{", b"{" + b" " * 70_000, 1)):
             refused = await served.ask("PUT", "/v1/tasks/a", data=body, headers=headers)
             assert (refused.status, refused.problem) == (400, "bad-request")
-            assert "'source' is given twice" in refused.json["detail"]
+            assert "'source' occurs twice" in refused.json["detail"]
 
 
 @on_loop
-async def test_very_many_parameters_are_an_answer_of_bounded_size() -> None:
+async def test_the_answer_to_very_many_parameters_is_bounded() -> None:
     async with servers() as served:
         many = await served.get("/v1/tasks?" + "&".join(f"x{number}=1" for number in range(900)))
         assert (many.status, len(many.json["errors"])) == (422, 100)

@@ -1,0 +1,109 @@
+"""The checks that every request passes before a handler sees it: token or signature, origin, body, and waits."""
+
+from time import monotonic
+from typing import Final
+
+from aiohttp import HttpVersion11, web
+
+from node.http.auth import check_content_type, check_encoding, check_origin, shown_token, tokens_equal
+from node.http.endpoint import Endpoint
+from node.http.problems import Problem, invalid_field
+from node.http.request_context import COMMON_QUERY, RequestContext
+from node.peer.protocol import CLUSTER, MEMBER
+from node.peer.signing import SCHEME, PeerRequest, SignatureRejected, digest, member_key
+
+INDEX: Final = "Rota-Index"
+"""The header with the last index applied; in a request, the index to wait for."""
+
+PEER_REQUEST_MAC: Final = web.RequestKey("peer_request_mac", str)
+"""Where a member's request keeps its signature: the signature of the response covers it."""
+
+_INDEX_MAX: Final = 2**63 - 1
+
+
+async def admit(endpoint: Endpoint, context: RequestContext) -> None:
+    """Check a request to `endpoint`, then wait as it asks (`Rota-Index`, `consistent`). Raises `Problem`."""
+    request = context.request
+    peer_request = None
+    if endpoint.access == "member":
+        peer_request = _check_signature(endpoint, context)
+        _check_cluster(context)
+    else:
+        _check_token(endpoint, context)
+    check_encoding(request)
+    if endpoint.access != "anyone":
+        check_origin(request, context.node.facts.hosts, reads=endpoint.method == "GET", page=endpoint.access == "page")
+    if endpoint.method != "GET":
+        check_content_type(request)
+    if "Expect" in request.headers and request.version >= HttpVersion11:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # aiohttp must not count this as the beginning of the response
+    if peer_request is not None and not tokens_equal(digest(await context.body()), peer_request.body_digest):
+        raise Problem("unauthorized", "the body differs from the one that was signed")
+    if INDEX in request.headers and endpoint.access != "anyone":
+        await _wait_for_index(context)
+    if COMMON_QUERY in request.query:
+        if not endpoint.reads:
+            raise invalid_field(COMMON_QUERY, "there is no such parameter here", "the query")
+        match request.query[COMMON_QUERY].lower():
+            case "true" | "1":
+                await context.barrier()
+            case "false" | "0" | "":
+                pass
+            case _:
+                raise invalid_field(COMMON_QUERY, "must be true or false", "the query")
+
+
+def _check_token(endpoint: Endpoint, context: RequestContext) -> None:
+    expected = context.node.facts.token
+    if endpoint.access == "anyone" or expected is None:
+        return
+    authorization = context.request.headers.get("Authorization")
+    shown = shown_token(authorization, basic=endpoint.access == "page")
+    if shown is not None and tokens_equal(shown, expected):
+        return
+    # A single challenge: of two in one header browsers read only the first, and they prompt for Basic only.
+    challenge = 'Basic realm="rota", charset="UTF-8"' if endpoint.access == "page" else 'Bearer realm="rota"'
+    if shown is not None:
+        code, detail = "wrong-token", "the token is wrong: it differs from this node's ROTA_TOKEN"
+    elif authorization:
+        code, detail = "no-token", "the Authorization header has no token: send Authorization: Bearer and ROTA_TOKEN"
+    else:
+        code, detail = "no-token", "there is no token: send Authorization: Bearer and ROTA_TOKEN"
+    raise Problem("unauthorized", detail, headers={"WWW-Authenticate": challenge}, code=code)
+
+
+def _check_signature(endpoint: Endpoint, context: RequestContext) -> PeerRequest:
+    request = context.request
+    try:
+        peer_request = context.server.verifier.check(
+            request.headers.get("Authorization"),
+            request.method,
+            request.raw_path,
+            context.header(CLUSTER) or "",
+            monotonic(),
+            joining=endpoint.path == "/peer/members",
+        )
+    except SignatureRejected as rejected:
+        raise Problem("unauthorized", str(rejected), headers={"WWW-Authenticate": SCHEME}) from None
+    request[PEER_REQUEST_MAC] = peer_request.mac(member_key(context.node.facts.secret))
+    return peer_request
+
+
+def _check_cluster(context: RequestContext) -> None:
+    """Refuse a request of a member of another cluster: it was sent to this address by mistake."""
+    sender = f"{context.header(MEMBER) or 'a node'} at {context.request.remote}"
+    if (why := context.server.peers.cluster.stranger(sender, context.header(CLUSTER) or "")) is not None:
+        raise Problem("other-cluster", why)
+
+
+async def _wait_for_index(context: RequestContext) -> None:
+    text = context.request.headers[INDEX].strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _INDEX_MAX):
+        raise Problem("bad-request", f"{INDEX} must be a whole number from 0 to 2^63 - 1, from an earlier response")
+    index, limit_s = int(text), context.server.limits.index_s
+    if context.state.index >= index or await context.node.wait_index(index, limit_s):
+        return
+    at = context.state.index
+    detail = f"index {index} was not applied here within {limit_s:g} s (applied: {at}): retry, or ask another member"
+    raise Problem("behind", detail, index=at)

@@ -1,0 +1,196 @@
+"""Server-sent events: numbers the events, keeps the latest for replay, and streams them to clients.
+
+The events are kept in a ring that each client reads at its own pace: a slow client costs nothing, and is sent a `reset`
+if it missed some.
+
+An event's id is `INDEX-BOOT-NUMBER`. A client that reconnects to the same process continues exactly where it was. At
+another member, or after a restart, it is sent what is kept from that index on (some of it again), or a `reset`.
+"""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from time import monotonic
+from typing import Final
+
+from node.http.events import ClusterEvent, events_of, packed
+from node.http.node_port import ClusterUpdate, PlacementComputed
+
+KEPT: Final = 10_000
+"""How many events are kept for replay."""
+
+RECONNECT_S: Final = 120.0
+"""How long events are kept after the last client has disconnected, in seconds."""
+
+BATCH: Final = 500
+"""How many events a stream takes from the ring at once."""
+
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+"""What an id may hold as a number: `int` accepts more, such as other scripts' digits, and fails on very long ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedEvent:
+    """An event and its number in this process."""
+
+    number: int
+    event: ClusterEvent
+
+
+class EventHub:
+    """Numbers events and keeps the latest `kept`. `boot` identifies this process, `node` is the member's id.
+
+    `now_s` is a monotonic clock. Used on the event loop.
+    """
+
+    def __init__(self, boot: str, node: str, kept: int = KEPT, now_s: Callable[[], float] = monotonic) -> None:
+        self._boot = boot
+        self._node = node
+        self._now_s = now_s
+        self._clients = 0
+        self._last_left_s: float | None = None
+        self._ring: deque[NumberedEvent] = deque(maxlen=kept)
+        self._next = 1
+        self._new_events = asyncio.Event()
+        self._closed = False
+        self._updates: Callable[[], AsyncIterator[ClusterUpdate]] | None = None
+        self._subscription: AsyncIterator[ClusterUpdate] | None = None
+        self._subscribed = asyncio.Event()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the process is stopping, so that streams should end."""
+        return self._closed
+
+    def publish(self, update: ClusterUpdate) -> None:
+        """Turn an update into events and wake the clients' streams. Without a client, nothing is computed or kept."""
+        if self._is_needed():
+            self._keep(events_of(update))
+
+    async def follow(self, updates: Callable[[], AsyncIterator[ClusterUpdate]]) -> None:
+        """Publish what `updates()` yields, until that ends.
+
+        `updates` is called, and so subscribed to, only while a client is connected or may reconnect: most of the time
+        there is none, and then no commit wakes this task.
+        """
+        self._updates = updates
+        if self._clients:
+            self._subscribe()
+        while True:
+            await self._subscribed.wait()
+            self._subscribed.clear()
+            assert self._subscription is not None
+            async for update in self._subscription:
+                if not self._is_needed():
+                    self._subscription = None
+                    break
+                if isinstance(update, PlacementComputed):  # compares the owners of all tasks
+                    self._keep(await asyncio.to_thread(list, events_of(update)))
+                else:
+                    self.publish(update)
+            else:
+                return
+
+    def close(self) -> None:
+        """End every client's stream."""
+        self._closed = True
+        self._wake()
+
+    def id_of(self, numbered: NumberedEvent) -> str:
+        """The id with which an event is sent."""
+        return f"{numbered.event.index}-{self._boot}-{numbered.number}"
+
+    def position_after(self, last_id: str | None) -> int | None:
+        """The number of the first event for a client whose last event was `last_id`; for a new one (None), the next.
+
+        None if events may have been lost in between: the client must read afresh.
+        """
+        if last_id is None:
+            return self._next
+        index, _, rest = last_id.partition("-")
+        boot, _, number = rest.rpartition("-")
+        if boot == self._boot and _NUMBER.fullmatch(number):
+            position = int(number) + 1
+            return position if self._first() <= position <= self._next else None
+        if not _NUMBER.fullmatch(index) or not self._ring or self._ring[0].event.index >= int(index):
+            return None
+        return next((one.number for one in self._ring if one.event.index >= int(index)), self._next)
+
+    @contextmanager
+    def listener(self, last_id: str | None, index: int, ping_s: float) -> Iterator[AsyncGenerator[bytes, None]]:
+        """One client's stream, in pieces. It begins where the block is entered, not where the stream is first read.
+
+        `last_id` is the last event that the client saw, `index` the index applied here. A comment is sent at once, and
+        after every `ping_s` seconds without an event.
+        """
+        position = self.position_after(last_id)
+        self._clients += 1
+        self._subscribe()
+        try:
+            yield self._stream(position, index, ping_s)
+        finally:
+            self._clients -= 1
+            self._last_left_s = self._now_s()
+
+    def _subscribe(self) -> None:
+        if self._subscription is None and self._updates is not None:
+            self._subscription = self._updates()
+            self._subscribed.set()
+
+    def _is_needed(self) -> bool:
+        """Whether a client is connected, or may reconnect. If not, drop what is kept: it has a gap from now on."""
+        if self._clients or (self._last_left_s is not None and self._now_s() < self._last_left_s + RECONNECT_S):
+            return True
+        if self._ring:
+            self._ring.clear()
+        self._last_left_s = None
+        self._next += 1
+        return False
+
+    def _keep(self, events: Iterable[ClusterEvent]) -> None:
+        for event in events:
+            self._ring.append(NumberedEvent(self._next, event))
+            self._next += 1
+        self._wake()
+
+    async def _stream(self, position: int | None, index: int, ping_s: float) -> AsyncGenerator[bytes, None]:
+        # The comment shows that the stream works, even if nothing changes for a long time.
+        yield f"retry: 1000\n: connected to {self._node} at index {index}; events follow as they happen\n\n".encode()
+        if position is None:
+            position = self._next
+            yield self._reset()
+        while not self._closed:
+            if position < self._first():
+                position = self._next
+                yield self._reset()
+            begin = position - self._first()
+            for numbered in list(islice(self._ring, begin, begin + BATCH)):
+                yield packed(self.id_of(numbered), numbered.event)
+                position = numbered.number + 1
+            if position == self._next and not await self._woken(ping_s):
+                yield b": still here\n\n"
+
+    def _first(self) -> int:
+        return self._next - len(self._ring)
+
+    def _reset(self) -> bytes:
+        index = self._ring[-1].event.index if self._ring else 0
+        return f"id: {index}-{self._boot}-{self._next - 1}\nevent: reset\ndata: {{}}\n\n".encode()
+
+    def _wake(self) -> None:
+        self._new_events.set()
+        self._new_events = asyncio.Event()
+
+    async def _woken(self, within_s: float) -> bool:
+        if self._closed:
+            return True
+        try:
+            async with asyncio.timeout(within_s):
+                await self._new_events.wait()
+        except TimeoutError:
+            return False
+        return True

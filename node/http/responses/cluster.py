@@ -1,0 +1,110 @@
+"""The cluster: health, settings, members, kinds of task."""
+
+from typing import Any, Literal
+
+from typing_extensions import TypedDict
+
+from node.http.responses.common import Cursor, Time
+from node.state.value import DownReason, MemberStatus
+
+
+class HealthView(TypedDict):
+    """The process answers requests."""
+
+    status: Literal["ok"]
+
+
+class ReadyView(TypedDict):
+    """The member has caught up, knows the leader, and holds a lease."""
+
+    status: Literal["ready"]
+    leader: str
+
+
+class SettingsView(TypedDict):
+    """The cluster's settings. `balance_slack` null: loads are not balanced."""
+
+    balance_slack: float | None
+    lease_s: float
+    window_s: float
+    margin_s: float
+    refusal_is_death: bool
+    history_days: int
+
+
+class MemberView(TypedDict):
+    """A member.
+
+    `reason` says why it is down; `aside` is its own reason for taking on nothing new. `load` is the sum of the weights
+    of the tasks that it owns, `running` the number of attempts that it holds.
+    """
+
+    id: str
+    slot: int
+    status: MemberStatus
+    reason: DownReason | None
+    aside: str | None
+    incarnation: int
+    labels: dict[str, str]
+    capacity: int
+    kinds: list[str]
+    url: str
+    since: Time | None
+    load: int
+    running: int
+
+
+class MemberPage(TypedDict):
+    """Members, by slot."""
+
+    items: list[MemberView]
+    next: Cursor
+
+
+class ClusterView(TypedDict):
+    """The cluster as `node` sees it. `quorum` false: the answer may be stale, and nothing can be changed.
+
+    `waiting_for`: what the node waits for while it belongs to no cluster (`id` is empty then); null once it does.
+    """
+
+    id: str
+    node: str
+    leader: str | None
+    term: int
+    index: int
+    epoch: int
+    quorum: bool
+    waiting_for: str | None
+    settings: SettingsView
+    members: list[MemberView]
+
+
+class FoundingView(TypedDict):
+    """A cluster will be founded without the members `without`; `waiting_for` says what is still missing."""
+
+    without: list[str]
+    waiting_for: str | None
+
+
+class KindView(TypedDict):
+    """A kind of task: the members that offer it, and the JSON schema of its params.
+
+    `params` is null if no member that has the kind answers.
+    """
+
+    kind: str
+    members: list[str]
+    params: dict[str, Any] | None
+
+
+class KindPage(TypedDict):
+    """Kinds, by name."""
+
+    items: list[KindView]
+    next: Cursor
+
+
+class PutBackView(TypedDict):
+    """How many tasks were restored."""
+
+    tasks: int

@@ -1,0 +1,98 @@
+"""Tasks as they are registered."""
+
+from typing import Any, Literal
+
+from typing_extensions import TypedDict
+
+from node.http.responses.common import Cursor, Time
+from tasks.run import RunState
+from tasks.spec import CatchUp, Overlap
+
+
+class LastView(TypedDict):
+    """How a task's last run ended."""
+
+    run_id: str
+    state: RunState
+    fire_at: Time
+    finished_at: Time
+    error: str | None
+
+
+class RegisteredView(TypedDict):
+    """A registered task: its complete definition, and its counters and last outcome."""
+
+    name: str
+    kind: str
+    params: dict[str, Any]
+    schedule: dict[str, Any] | None
+    key: str | None
+    group: dict[str, str]
+    pin: str | None
+    sticky: bool
+    weight: int
+    standbys: int
+    overlap: Overlap
+    catch_up: CatchUp
+    timeout_s: float | None
+    retry: dict[str, Any]
+    failover: dict[str, Any]
+    enabled: bool
+    version: int
+    paused: bool
+    registered_at: Time
+    next_fire_at: Time | None
+    skipped: int
+    missed: int
+    last: LastView | None
+
+
+class TaskView(RegisteredView):
+    """A task and its owner."""
+
+    owner: str | None
+
+
+class ChangedTaskView(RegisteredView):
+    """A task that was just registered or changed.
+
+    `warnings`: why no present member can run it, and what the answering node's settings do not allow it to reach.
+    """
+
+    warnings: list[str]
+
+
+class TaskPage(TypedDict):
+    """Tasks, by name."""
+
+    items: list[TaskView]
+    next: Cursor
+
+
+class FieldChangeView(TypedDict):
+    """A changed field of a definition, as a dotted name, with both values; null: absent."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+class PutView(TypedDict):
+    """The result for one task of a list (in a dry run: the expected result), and its version after that.
+
+    `changes`: the fields that differ from the registered definition; in a dry run only. `warnings` as in
+    `ChangedTaskView`.
+    """
+
+    name: str
+    version: int
+    change: Literal["created", "changed", "unchanged"]
+    changes: list[FieldChangeView]
+    warnings: list[str]
+
+
+class PutPage(TypedDict):
+    """The results for a list of tasks, in its order."""
+
+    items: list[PutView]
+    next: Cursor

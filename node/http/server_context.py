@@ -1,0 +1,40 @@
+"""What all requests to one node share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from aiohttp import web
+
+from node.http.endpoint import Endpoint
+from node.http.event_hub import EventHub
+from node.http.metrics import Metrics
+from node.http.node_port import NodePort
+from node.http.request_limits import RequestLimits
+from node.http.streaming import StreamLimit
+from node.http.task_names import TaskNames
+from node.peer.client import PeerClient
+from node.peer.signing import SignatureVerifier
+
+
+@dataclass(frozen=True, slots=True)
+class ServerContext:
+    """The node, and what its HTTP server keeps beside it.
+
+    `peers` asks other members. `now_us` is the wall clock in microseconds. `verifier` checks requests of other members.
+    """
+
+    node: NodePort
+    peers: PeerClient
+    limits: RequestLimits
+    metrics: Metrics
+    events: EventHub
+    now_us: Callable[[], int]
+    verifier: SignatureVerifier
+    streams: StreamLimit
+    endpoints: tuple[Endpoint, ...]
+    task_names: TaskNames = field(default_factory=TaskNames)
+
+
+SERVER: Final = web.AppKey("server", ServerContext)
+"""Where the aiohttp application keeps its `ServerContext`."""
