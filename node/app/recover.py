@@ -1,4 +1,4 @@
-"""The way out of a lost majority: the one member that is left goes on alone, as a new cluster (RECOVERY.md).
+"""The way out of a lost majority: the one member that is left goes on alone, as a new cluster (docs/how-to/recover.md).
 
 Its log is the truth from then on, all of it: what the lost majority had committed without it is gone with them, and
 what it has and they may not have committed counts, as it would under any leader. The new cluster has an id of its

@@ -1,4 +1,4 @@
-"""A stopped member's folder is made that of a cluster of one (RECOVERY.md). No sockets: only the folder."""
+"""A stopped member's folder is made that of a cluster of one (docs/how-to/recover.md). No sockets: only the folder."""
 
 import sqlite3
 from contextlib import closing
