@@ -1,4 +1,4 @@
-"""The cluster, its members and settings, and what holds for every request (DESIGN.md, sections 9 and 10)."""
+"""The cluster, its members and settings, and what holds for every request."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Tasks, owners and plans over HTTP (DESIGN.md, section 9)."""
+"""Tasks, owners and plans over HTTP."""
 
 import json
 from typing import Any
