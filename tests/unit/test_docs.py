@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from node.app.config import unknown_settings
 from node.cli.main import rota
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +81,12 @@ def test_files_that_are_named_exist(page: Path) -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+@pytest.mark.parametrize("page", [page for page in WRITTEN if page.name != "CHANGELOG.md"], ids=_name)
+def test_settings_that_are_named_exist(page: Path) -> None:
+    named = {name.rstrip("_") for name in re.findall(r"\bROTA_[A-Z][A-Z0-9_]*", page.read_text())}
+    assert unknown_settings(dict.fromkeys(named, "")) == []
+
+
 def test_what_is_asked_for_in_architecture_is_where_it_says() -> None:
     section = (ROOT / "ARCHITECTURE.md").read_text().split("## Where is ...?")[1].split("\n## ")[0]
     rows = [row for row in section.splitlines() if row.startswith("| ") and "`" in row]
@@ -104,6 +111,33 @@ def test_tests_that_the_page_about_raft_names_exist() -> None:
     }
     assert len(named) > 50
     assert [name for name in named if name not in written] == []
+
+
+OUTSIDE = re.compile(
+    r"DESIGN\.md|RECOVERY\.md|design of record|\bdesign(?:'s)?,? sections? \d|\bsections? \d+ of the design"
+    r"|[(#] ?sections? \d|/work/(?:shared|main|trees)"
+)
+STILL_TO_MEND = ("hashing/", "node/", "spark_tasks/", "tasks/", "tests/integration/", "tests/unit/node/")
+"""Folders where references to a design outside of the repository are being replaced: not looked at yet."""
+
+
+def test_nothing_refers_to_a_page_outside_of_the_repository() -> None:
+    found = []
+    for path in _sources():
+        name = _name(path)
+        if not name.startswith(("CHANGELOG.md", "tests/unit/test_docs.py", *STILL_TO_MEND)):
+            text = path.read_text()
+            found += [f"{name}: {line.strip()}" for line in text.splitlines() if OUTSIDE.search(line)]
+            named = re.findall(r"\bdocs/(?:how-to|explanation|tutorial)[a-z0-9/-]*\.md", text)
+            found += [f"{name}: {page}" for page in named if not (ROOT / page).exists()]
+    assert found == []
+
+
+def _sources() -> list[Path]:
+    folders = [ROOT / folder for folder in FOLDERS.split("|")]
+    patterns = ("*.py", "*.md", "*.sh", "*.toml", "*.yml")
+    nested = [path for folder in folders for pattern in patterns for path in folder.rglob(pattern)]
+    return sorted([*nested, *(path for pattern in patterns for path in ROOT.glob(pattern)), ROOT / "Makefile"])
 
 
 @cache
