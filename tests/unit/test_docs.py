@@ -113,6 +113,18 @@ def test_tests_that_the_page_about_raft_names_exist() -> None:
     assert [name for name in named if name not in written] == []
 
 
+def test_the_figures_of_the_readme_are_those_of_the_page_about_performance() -> None:
+    short = _figures((ROOT / "README.md").read_text().split("## Measured")[1].split("\n## ")[0])
+    whole = _figures((ROOT / "docs/explanation/performance.md").read_text())
+    assert len(short) == 5
+    assert [what for what, figure in short.items() if not whole.get(what, "").startswith(figure)] == []
+
+
+def _figures(text: str) -> dict[str, str]:
+    rows = [row.strip("| ").split(" | ") for row in text.splitlines() if row.startswith("| ")]
+    return {what: figure for what, figure in rows if what != "what"}
+
+
 OUTSIDE = re.compile(
     r"DESIGN\.md|RECOVERY\.md|design of record|\bdesign(?:'s)?,? sections? \d|\bsections? \d+ of the design"
     r"|[(#] ?sections? \d|/work/(?:shared|main|trees)"
