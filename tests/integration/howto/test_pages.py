@@ -103,6 +103,7 @@ def test_the_cluster_is_saved_and_a_folder_looked_at(reader: Reader, cluster: Cl
     reader("how-to/recover.md", DATA=str(cluster.folder / "node-3"))
 
 
+@pytest.mark.more
 def test_all_are_stopped_and_started_for_an_upgrade(reader: Reader) -> None:
     reader("how-to/upgrade.md")
 
