@@ -1,4 +1,4 @@
-"""The cluster, its members and settings, and what holds for every request."""
+"""The cluster, its members and settings, and what holds for every request (DESIGN.md, sections 9 and 10)."""
 
 import asyncio
 import base64

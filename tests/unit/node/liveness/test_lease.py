@@ -1,4 +1,4 @@
-"""The member's side of the lease (docs/explanation/leases-and-claims.md)."""
+"""The member's side of the lease. DESIGN.md, section 7, paragraph by paragraph."""
 
 import pytest
 
@@ -118,6 +118,6 @@ def test_who_has_not_joined_gets_no_lease_but_its_echo_counts(lease: Lease) -> N
 
 
 def test_draining_keeps_the_lease(lease: Lease) -> None:
-    """It keeps what runs."""
+    """It keeps what runs (section 2)."""
     lease.look(view("b", peers=having("b", 1, "draining")), 10.0)
     assert lease.answered(answer(10.0), 10.1) == LeaseNow(12.0, 1, 1)
