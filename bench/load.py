@@ -1,4 +1,4 @@
-"""Load is not death: a cluster at work on a machine that has far too much to do (DESIGN.md, section 7).
+"""Load is not death (docs/explanation/leases-and-claims.md): a cluster at work on an overloaded machine.
 
     python -m bench.load [--minutes 10] [--blocked 60] [--memory 2048]
 

@@ -5,12 +5,12 @@
 Each round deals one fault or two from a shuffled deck, holds them, mends them, and waits until the cluster is whole
 again; every few rounds the cluster is left in peace for a while. Meanwhile tasks of every overlap and catch-up policy
 run on schedules, long runs save checkpoints, and clients register, change, delete and start tasks. At the end, and
-from outside (DESIGN.md, section 6): no two attempts of a run worked at once, every occurrence is there once, was begun
-when it was due or passed over with reason, and ended as its task's do; tokens only grew, what was acknowledged is
-there, all members tell the same, no log line is unexplained, and no process is left. Being late is excused only while
-the observer saw that nobody could have been in time; what was judged is counted, and to have judged nothing is a
-violation too. The exit code is 1 if anything was violated. The seed repeats the faults, not their interleaving with
-everything else.
+from outside (docs/explanation/promises.md): no two attempts of a run worked at once, every occurrence is there once,
+was begun when it was due or passed over with reason, and ended as its task's do; tokens only grew, what was
+acknowledged is there, all members tell the same, no log line is unexplained, and no process is left. Being late is
+excused only while the observer saw that nobody could have been in time; what was judged is counted, and to have judged
+nothing is a violation too. The exit code is 1 if anything was violated. The seed repeats the faults, not their
+interleaving with everything else.
 
 Nodes have network namespaces of their own, which wants root; with --loopback they share this machine's network, and
 what is done to the network, the disk and the clocks is left out.

@@ -1,4 +1,4 @@
-"""Recovery from a lost majority: makes the one surviving member a new cluster of one (RECOVERY.md).
+"""Recovery from a lost majority: makes the surviving member a new cluster of one (docs/how-to/recover.md).
 
 All of its log counts as committed. What the lost majority had committed without this member is lost; entries that this
 member has and the majority may not have committed are kept, as a new leader would do. The new cluster has a new id, so

@@ -142,7 +142,7 @@ class AmnesiaRecovery:
             raise MajorityLost(
                 f"{', '.join(sorted(losers))} have lost their logs, and the other members are too few to know all that "
                 "was committed. Put copies of their folders back, or make a member that has its log a new cluster with "
-                f"`rota cluster recover` (RECOVERY.md). Here: {lost}"
+                f"`rota cluster recover` (docs/how-to/recover.md). Here: {lost}"
             )
 
     def _log_progress(self, now_s: float) -> None:

@@ -35,7 +35,7 @@ class DamagedData(RaftError):
     def __init__(self, what: str) -> None:
         super().__init__(
             f"{what}. There is no other member to catch up from: put back a copy of the data folder, or move it away "
-            "and start with an empty one (RECOVERY.md)"
+            "and start with an empty one (docs/how-to/recover.md)"
         )
         self.what = what
 

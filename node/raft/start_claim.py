@@ -33,7 +33,7 @@ at once if something else refuses the calls, a firewall or a host where the memb
 settled, as a member must be whose others are dead. Then both can vote in one term, and node-1 and node-3 both lead in
 it, if they do not reach each other either (or stand within one message's way of each other). No member can tell this
 from the death of the rest. Nor can it be told from here that a folder is older than what its member acknowledged since:
-a copy must not take the member's place (RECOVERY.md).
+a copy must not take the member's place (docs/how-to/recover.md).
 """
 
 from collections.abc import Collection, Mapping

@@ -109,7 +109,7 @@ def test_where_a_majority_is_damaged_they_refuse_and_say_what_to_do(whole: Clust
         wait_for(f"{name} has ended", lambda name=name: whole.exit_code(name) is not None)  # type: ignore[misc]
         told = [line for line in whole.said(name).splitlines() if " CRITICAL " in line]
         expected = (
-            rf"{one}, {other} have lost their logs, and the other members are too few .*RECOVERY\.md.*raft\.sqlite"
+            rf"{one}, {other} have lost their logs, and the other members are too few .*recover\.md.*raft\.sqlite"
         )
         assert re.search(expected, told[0])
         assert whole.exit_code(name) == 1

@@ -1,4 +1,4 @@
-"""A node is lost in the middle of a run (DESIGN.md, sections 6 and 7): another one goes on, and only one."""
+"""A node is lost in the middle of a run (docs/explanation/leases-and-claims.md): another one goes on, and only one."""
 
 import gzip
 import os

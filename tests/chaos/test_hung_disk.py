@@ -1,4 +1,4 @@
-"""A disk that does not answer: its node hears and speaks, and can do nothing (DESIGN.md, sections 6 and 7)."""
+"""A disk that does not answer: its node hears and speaks, and can do nothing."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Load is not death (DESIGN.md, section 7): a node that is busy, or whose loop stands still, is not marked down.
+"""A node that is busy, or whose loop stands still, is not marked down (docs/explanation/leases-and-claims.md).
 
 A short form of `python -m bench.load`.
 """

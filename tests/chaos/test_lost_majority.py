@@ -1,4 +1,4 @@
-"""Two of three are lost for good: the third is made a new cluster, and the others come in again (RECOVERY.md)."""
+"""Two of three are lost for good: the third becomes a new cluster, the others join it (docs/how-to/recover.md)."""
 
 from pathlib import Path
 

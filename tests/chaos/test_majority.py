@@ -1,4 +1,4 @@
-"""Two of three are dead (DESIGN.md, section 9): what is known is told, nothing is changed, nothing hangs."""
+"""Two of three are dead: what is known is told, nothing is changed, nothing hangs."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Members go for good and others come, while work goes on (DESIGN.md, sections 4 and 9)."""
+"""Members go for good and others come, while work goes on (docs/how-to/remove-a-node.md)."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Nodes cut off from one another (DESIGN.md, sections 6 and 7): who may not work stops, and before others begin."""
+"""Nodes are cut off from one another: work without a lease stops before another node begins it.
+
+The rules are in docs/explanation/leases-and-claims.md.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

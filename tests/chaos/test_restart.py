@@ -1,4 +1,4 @@
-"""Nodes go and come back on their folders (DESIGN.md, section 5 and invariant 3): nothing that was told is lost."""
+"""Nodes stop and start again on their folders: nothing that was acknowledged is lost (docs/explanation/promises.md)."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
 """Writes `placement.json`: placement's golden vectors, as the naive implementation gives them.
 
-Run `python -m tests.golden.write_placement` from the root of the repository. What it writes is a contract (DESIGN.md,
-section 4): it changes only where cases are added, and a change of what stands breaks clusters and other people's
-programs.
+Run `python -m tests.golden.write_placement` from the root of the repository. What it writes is a contract
+(docs/explanation/placement.md): it changes only where cases are added, and a change of what stands breaks clusters and
+other people's programs.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Attempts with processes that their node may not signal: another user's, as `sudo` makes them (DESIGN.md, section 7).
+"""Attempts with processes that their node may not signal: another user's, as `sudo` makes them.
 
 The node is a process without CAP_KILL; the test, as root, can end what it cannot.
 """

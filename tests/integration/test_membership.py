@@ -1,4 +1,4 @@
-"""A node lets itself in with ROTA_JOIN, works, and is let go (DESIGN.md, sections 4, 9 and 10)."""
+"""A node lets itself in with ROTA_JOIN, works, and is let go."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A cluster's own state goes into a file, and from it into a new cluster (RECOVERY.md)."""
+"""A cluster's own state goes into a file, and from it into a new cluster (docs/how-to/recover.md)."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Placement a second time, written from DESIGN.md, section 4, sentence by sentence, as slow and as plain as can be.
+"""A second placement, written from docs/explanation/placement.md sentence by sentence, slow and plain.
 
 It shares nothing with `hashing` but the two types that say what a slot and a task are: the jump hash is the
 program of Lamping & Veach's paper, room is compared in fractions, and everything is worked out anew for each task.

@@ -1,6 +1,6 @@
 """Faults that lie in wait: they strike when a member is about to say something, and what it says comes late.
 
-Each of them is a story that took a rule of DESIGN.md's sections 6 and 7 to end well.
+Each of them is a story that took a rule of docs/explanation/leases-and-claims.md to end well.
 """
 
 from collections.abc import Callable

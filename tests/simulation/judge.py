@@ -1,4 +1,4 @@
-"""Invariants 1 to 3 of the design's section 6, after every entry that is committed: what it changed is looked at.
+"""Invariants 1 to 3 (docs/explanation/promises.md), after every entry that is committed: what it changed is looked at.
 
 Nothing here asks how `apply` decides: only what the state was before, what it is now, and what was asked for.
 """

@@ -28,7 +28,7 @@ from tasks.spec import CatchUp, Failover, Overlap, Retry
 from tests.simulation.disk import Disk
 from tests.simulation.rules import Rules
 
-# -- leases and verdicts (DESIGN.md, section 7)
+# -- leases and verdicts (docs/explanation/leases-and-claims.md)
 
 
 class ByArrival(Detector):
@@ -89,7 +89,7 @@ def never_freezes(life: AttemptLife, now_s: float) -> tuple[AttemptLife, list[Ac
     return REAL_STEP(replace(life, deadline_s=float("inf")), now_s)
 
 
-# -- the state (DESIGN.md, sections 5 and 6)
+# -- the state
 
 
 def any_leadership(draft: Draft, entry: entries.MarkDown) -> Result:

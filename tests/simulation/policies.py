@@ -1,4 +1,4 @@
-"""What becomes of due occurrences and of runs, held against what their tasks' policies say (DESIGN.md, section 8).
+"""What becomes of due occurrences and runs, compared with their tasks' policies (docs/explanation/execution.md).
 
 A proposer has seen a state that may be a moment old: the proposal is judged by that state.
 """

@@ -1,4 +1,4 @@
-"""The promise, over seeded histories of a minute each (DESIGN.md, sections 6 and 7).
+"""The promise, over seeded histories of a minute each (docs/explanation/leases-and-claims.md).
 
 ROTA_HISTORIES=5000 tells that many, ROTA_SEED=1000 begins with that seed.
 """

@@ -24,7 +24,8 @@ RECOVERY_S: Final = 7.0
 """A member that can do nothing is marked down, under a leader with a majority, within so much.
 
 A new leader waits longest: window_s (1) + lease_s (3 at the most, with the faults that change it) + margin_s (0.5)
-from its election on (DESIGN.md, section 7); two seconds and a half are for the entry, and for two busy cores.
+from its election on (docs/explanation/leases-and-claims.md); two seconds and a half are for the entry, and for two busy
+cores.
 """
 
 TAKEOVER_S: Final = 1.5

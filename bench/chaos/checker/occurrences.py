@@ -25,7 +25,7 @@ nothing is wrong but that the machine is busy.
 """
 
 QUEUED_MAX: Final = 100
-"""So many runs of a task wait at the most; what finds the queue full is skipped (DESIGN.md, section 8)."""
+"""So many runs of a task wait at the most; what finds the queue full is skipped (docs/explanation/execution.md)."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Placement is a contract: what is pinned in tests/golden/placement.json stays so (DESIGN.md, section 4).
+"""Placement is a contract: what is pinned in tests/golden/placement.json stays so (docs/explanation/placement.md).
 
 The file is written by the naive implementation: `python -m tests.golden.write_placement`. Add cases there; where a
 line that stands would change, owners change under clusters that are running.

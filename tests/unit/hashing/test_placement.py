@@ -43,7 +43,7 @@ def test_the_owners_of_plain_tasks_are_the_naive_ones_whoever_is_down(
 @settings(max_examples=30, deadline=None)
 @given(clusters(least=1), task_lists(), st.integers(0, 6))
 def test_without_room_no_task_of_a_living_member_moves(slots: list[Slot], tasks: list[Task], who: int) -> None:
-    # section 4: under `null` each owner depends on nothing but the key and the members
+    # under `null` each owner depends on nothing but the key and the members
     lost = who % len(slots)
     before, after = place(slots, tasks, None), place(down(slots, lost), tasks, None)
     assert all(then == now for now, then in zip(before.owners, after.owners, strict=True) if now != lost)
@@ -54,7 +54,7 @@ def test_without_room_no_task_of_a_living_member_moves(slots: list[Slot], tasks:
 def test_with_slack_0_the_fullest_has_at_most_one_more_than_the_emptiest(
     members: int, tasks: list[Task], gone: set[int]
 ) -> None:
-    # section 4: unit weights, no pins, one group
+    # unit weights, no pins, one group
     slots = [replace(slot, status="down") if number in gone else slot for number, slot in enumerate(alike(members))]
     placement = place(slots, tasks, 0)
     loads = [load for load, slot in zip(placement.load, slots, strict=True) if slot.status == "up"]
@@ -67,7 +67,7 @@ def test_with_slack_0_the_fullest_has_at_most_one_more_than_the_emptiest(
 def test_whoever_comes_back_or_takes_the_slot_takes_back_its_own(
     slots: list[Slot], tasks: list[Task], slack: int | None, who: int
 ) -> None:
-    # section 4: the next to join takes the lowest vacant slot, and with it exactly the work of the one that left
+    # the next to join takes the lowest vacant slot, and with it exactly the work of the one that left
     tasks = [task._replace(pin=None, incumbent=None) for task in tasks]
     slot = who % len(slots)
     columns = Columns.of(tasks)

@@ -30,7 +30,7 @@ def test_pin_then_incumbent_then_succession_each_once() -> None:
 
 
 def test_the_walk_says_what_stood_in_the_way_of_each() -> None:
-    # section 9: `because` walks pin, incumbent, succession
+    # `because` walks pin, incumbent, succession
     order = list(succession(99, 6))
     slots = [Slot(f"node-{number}", labels=(("disk", "ssd"),), kinds=OFFERS_ALL) for number in range(6)]
     slots[order[0]] = replace(slots[order[0]], status="down")

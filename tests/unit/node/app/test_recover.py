@@ -1,4 +1,4 @@
-"""Recovery makes a stopped member a cluster of one (RECOVERY.md). No sockets: only its data folder."""
+"""Recovery makes a stopped member a cluster of one (docs/how-to/recover.md). No sockets: only its data folder."""
 
 import sqlite3
 from contextlib import closing

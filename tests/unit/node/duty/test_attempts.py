@@ -1,4 +1,4 @@
-"""What is held in the state beside what runs here (section 6): launch, give back, cancel, kill, hand over."""
+"""What is held in the state beside what runs here: launch, give back, cancel, kill, hand over."""
 
 from dataclasses import replace
 

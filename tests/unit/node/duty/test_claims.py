@@ -1,4 +1,4 @@
-"""What an owner proposes for its tasks (DESIGN.md, sections 6 and 8)."""
+"""What an owner proposes for its tasks."""
 
 from collections.abc import Iterator
 from dataclasses import replace

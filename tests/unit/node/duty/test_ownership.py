@@ -1,4 +1,4 @@
-"""Ownership is placement (DESIGN.md, section 4) of a state, kept up from epoch to epoch."""
+"""Ownership is placement (docs/explanation/placement.md) of a state, kept up from epoch to epoch."""
 
 import random
 from dataclasses import replace

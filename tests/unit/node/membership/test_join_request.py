@@ -1,4 +1,4 @@
-"""A new node asks to be let in (ROTA_JOIN): DESIGN.md, section 10."""
+"""A new node asks to be let in (ROTA_JOIN)."""
 
 from dataclasses import asdict
 from typing import Any

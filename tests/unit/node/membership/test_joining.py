@@ -1,4 +1,4 @@
-"""Being a member, and being one again: DESIGN.md, section 7."""
+"""Being a member, and being one again (docs/explanation/leases-and-claims.md)."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What a leader says on its election: DESIGN.md, section 7, "its own `lead` entry"."""
+"""What a leader says on its election (docs/explanation/leases-and-claims.md)."""
 
 import asyncio
 from random import Random

@@ -1,4 +1,4 @@
-"""An orderly stop, and a removal: DESIGN.md, section 7, "a member that stops in good order says so"."""
+"""An orderly stop, and a removal (docs/explanation/leases-and-claims.md)."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

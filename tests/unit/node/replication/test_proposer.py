@@ -1,4 +1,4 @@
-"""Ids, retries and limits of a member's proposals: DESIGN.md, section 5."""
+"""Ids, retries and limits of a member's proposals (docs/explanation/raft.md)."""
 
 import asyncio
 import logging

@@ -1,0 +1,125 @@
+"""The pages of docs/ do what they say: their commands are run, in order, and print what stands there."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from examples.demo.postgres import Server, postgres_server
+from node.cli.ports import free_ports
+from testkit.cluster import Cluster
+from tests.integration.howto.conftest import ROOT
+
+pytestmark = pytest.mark.integration
+
+Reader = Callable[..., None]
+FOLLOWED = {
+    "add-a-node.md",
+    "backup-a-folder.md",
+    "backup-postgresql-to-s3.md",
+    "ingest-dirty-csv.md",
+    "read-the-metrics.md",
+    "recover.md",
+    "remove-a-node.md",
+    "rotate-a-secret.md",
+    "run-a-script-that-resumes.md",
+    "upgrade.md",
+    "write-a-kind.md",
+}
+
+
+def test_each_page_is_followed_below() -> None:
+    assert {page.name for page in (ROOT / "docs/how-to").glob("*.md")} == FOLLOWED
+    text = Path(__file__).read_text()
+    assert [name for name in FOLLOWED if text.count(f"how-to/{name}") == 0] == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["how-to/backup-a-folder.md", "how-to/run-a-script-that-resumes.md", "how-to/write-a-kind.md"],
+)
+def test_pages_without_values_of_the_reader_s(reader: Reader, page: str) -> None:
+    reader(page)
+
+
+def test_the_metrics_are_read(reader: Reader, cluster: Cluster) -> None:
+    reader("how-to/read-the-metrics.md", URL=cluster.url("node-1"), TOKEN_FILE=str(cluster.token_file))
+
+
+def test_a_node_is_added_and_removed(reader: Reader, cluster: Cluster) -> None:
+    raft_port, http_port = free_ports(2)
+    reader(
+        "how-to/add-a-node.md",
+        "how-to/remove-a-node.md",
+        MEMBER=cluster.url("node-1"),
+        AT=f"127.0.0.1:{raft_port}:{http_port}",
+        SECRET_FILE=str(cluster.folder / "secret"),
+        TOKEN_FILE=str(cluster.token_file),
+    )
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with postgres_server("whisper") as running:
+        running.sql("postgres", "CREATE DATABASE orders; CREATE DATABASE restored;")
+        running.sql("orders", "CREATE TABLE line AS SELECT n AS id FROM generate_series(1, 1000) n")
+        yield running
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    s3fs = pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
+    threaded = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    threaded.start()
+    host, port = threaded.get_host_and_port()
+    s3fs.S3FileSystem(key="somebody", secret="hush", endpoint_url=f"http://{host}:{port}").mkdir("my-backups")
+    yield f"http://{host}:{port}"
+    threaded.stop()
+
+
+def test_postgresql_is_backed_up_to_s3(reader: Reader, cluster: Cluster, server: Server, endpoint: str) -> None:
+    for name, value in (("pg_password", server.password), ("s3_key", "somebody"), ("s3_secret", "hush")):
+        (cluster.secrets_dir / name).write_text(value)
+    reader(
+        "how-to/backup-postgresql-to-s3.md",
+        DATABASE_URL=server.url("orders"),
+        RESTORE_URL=server.url("restored"),
+        S3_ENDPOINT=endpoint,
+        BUCKET="my-backups",
+        SECRETS=str(cluster.secrets_dir),
+    )
+    assert server.sql("restored", "SELECT count(*) FROM line") == "1000"
+
+
+@pytest.mark.more
+@pytest.mark.spark
+def test_dirty_files_are_ingested(reader: Reader) -> None:
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+    reader("how-to/ingest-dirty-csv.md")
+
+
+def test_the_cluster_is_saved_and_a_folder_looked_at(reader: Reader, cluster: Cluster) -> None:
+    reader("how-to/recover.md", DATA=str(cluster.folder / "node-3"))
+
+
+@pytest.mark.more
+def test_all_are_stopped_and_started_for_an_upgrade(reader: Reader) -> None:
+    reader("how-to/upgrade.md")
+
+
+@pytest.mark.more
+def test_secrets_are_rotated(reader: Reader, cluster: Cluster) -> None:
+    reader(
+        "how-to/rotate-a-secret.md",
+        SECRETS=str(cluster.secrets_dir),
+        TOKEN_FILE=str(cluster.token_file),
+        SECRET_FILE=str(cluster.folder / "secret"),
+    )
+
+
+@pytest.mark.more
+@pytest.mark.spark
+def test_the_tutorial(reader: Reader) -> None:
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+    reader("tutorial.md")
