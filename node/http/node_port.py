@@ -19,7 +19,7 @@ from node.raft.founding import Outlook
 from node.replication.state_machine import StateChange
 from node.state.entries import Entry, Seed
 from node.state.value import EndedRun, Result, State
-from node.telemetry.thread_lag import Lateness
+from node.telemetry.thread_lag import ThreadLag
 from tasks.field_errors import FieldError
 
 
@@ -148,7 +148,7 @@ class Node(Protocol):
         """Whether this member has a lease now: without one it starts nothing."""
 
     @property
-    def lateness(self) -> Lateness:
+    def lateness(self) -> ThreadLag:
         """How late its threads were within the last minute."""
 
     @property
