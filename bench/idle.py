@@ -1,9 +1,10 @@
-"""What an idle node costs: processor time over a while, and memory, of the node and of its nursery.
+"""The cost of an idle node: processor time over some seconds, and memory, of the node and of its nursery.
 
     python -m bench.idle [--seconds 20] [--tasks 100]
 
-Processor time is the kernel's account of each process (user and system), as a share of one core; memory is
-resident (RSS), and the proportional share (PSS), which counts pages that processes share once.
+Processor time is the kernel's figure for each process (user and system), as a share of one core. Memory is resident
+(RSS), and proportional (PSS), where a page that several processes share counts once in total. Wakeups are the voluntary
+context switches of the node's threads.
 """
 
 import os
@@ -15,7 +16,7 @@ from bench.beginning import options_of, ready_cluster
 
 
 class Cost(NamedTuple):
-    """Of one process: processor seconds so far, and MiB resident and proportional."""
+    """The cost of one process: processor seconds so far, and MiB resident and proportional."""
 
     cpu_s: float
     rss_mib: float
@@ -23,7 +24,7 @@ class Cost(NamedTuple):
 
 
 def cost_of(pid: int) -> Cost:
-    """What a process has cost so far."""
+    """The cost of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     rollup = dict(
         line.split(":", 1) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:] if ":" in line
@@ -40,6 +41,14 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def wakeups_of(pid: int) -> int:
+    """How often the threads of a process have waited so far, all together."""
+    lines = [
+        line for task in Path(f"/proc/{pid}/task").iterdir() for line in (task / "status").read_text().splitlines()
+    ]
+    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
     parser = options_of(__doc__)
@@ -54,12 +63,15 @@ def main(arguments: list[str] | None = None) -> None:
         ]
         cluster.client.call("POST", "/v1/tasks", body=specs)
         leader = cluster.client.get("/v1/cluster")["leader"]
-        time.sleep(3)  # what starting up cost is not idleness
+        time.sleep(3)  # the cost of starting up does not count
         processes = {name: [cluster.pid(name), *children_of(cluster.pid(name))] for name in cluster.names}
+        waits = {name: wakeups_of(pids[0]) for name, pids in processes.items()}
         before = {pid: cost_of(pid) for pids in processes.values() for pid in pids}
         time.sleep(options.seconds)
+        woken = {name: wakeups_of(pids[0]) - waits[name] for name, pids in processes.items()}
+        costs = {name: [cost_of(pid) for pid in pids] for name, pids in processes.items()}
         for name, pids in processes.items():
-            after = [cost_of(pid) for pid in pids]
+            after = costs[name]
             shares = [
                 100 * (now.cpu_s - before[pid].cpu_s) / options.seconds for pid, now in zip(pids, after, strict=True)
             ]
@@ -67,7 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
                 f"{name} ({'leader' if name == leader else 'follower'}, {options.tasks} tasks): "
                 f"{sum(shares):.2f} % of a core; node {after[0].rss_mib:.0f} MiB RSS, "
                 f"with its nursery {sum(cost.rss_mib for cost in after):.0f} MiB RSS, "
-                f"{sum(cost.pss_mib for cost in after):.0f} MiB PSS",
+                f"{sum(cost.pss_mib for cost in after):.0f} MiB PSS; {woken[name] / options.seconds:.0f} wakeups/s",
                 flush=True,
             )
 

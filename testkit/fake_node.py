@@ -26,7 +26,7 @@ from node.replication.state_machine import StateChange, StateMachine
 from node.state.codec import pack_batch
 from node.state.entries import AddMember, Entry, FoundCluster, Join, Proposal, ProposalId, RemoveMember, Seed
 from node.state.value import Result, State
-from node.telemetry.thread_lag import Lateness, Worst, start_delays
+from node.telemetry.thread_lag import ThreadLag, Worst, start_delays
 from tasks.kind import Context
 from tasks.kinds import KindEntry
 
@@ -147,7 +147,7 @@ class FakeNode:
     reported: dict[str, RunProgress] = field(default_factory=dict)
     wait_reasons: dict[str, str] = field(default_factory=dict)
     overdue_now: Overdue = field(default_factory=Overdue)
-    lateness: Lateness = field(default_factory=lambda: Lateness(Worst(), Worst(), Worst(), Worst()))
+    lateness: ThreadLag = field(default_factory=lambda: ThreadLag(Worst(), Worst(), Worst(), Worst()))
     start_delay: Histogram = field(default_factory=start_delays)
 
     @property

@@ -20,7 +20,7 @@ EXPECTED: Final = (
     r"rota\.member: \S+ is taken to be down: (gone|silent)",
     r"rota\.joining: the cluster has this node as ",
     r"rota\.member: this member could not be marked down, ",  # the last of a full stop have no majority
-    r"rota\.lapses: no lease for ",
+    r"rota\.lease: no lease for ",
     r"rota\.runs: \S+: attempt \d+ on \S+ (failed|was lost|ran out of time)",  # the checker judges what becomes of it
     r"rota: killed \d+ processes that an earlier start had left behind",  # started while supervisors still kill
 )
@@ -28,13 +28,13 @@ EXPECTED: Final = (
 
 _CLOCK: Final = (r"rota\.clock: this machine's wall clock is \S+ s (ahead of|behind) most members' clocks: ",)
 
-_STALL: Final = (
-    r"rota\.stalls: Raft has stood still here for ",
-    r"rota\.stalls: Raft goes on here, after ",
+_BLOCKED: Final = (
+    r"rota\.raft_watchdog: Raft thread blocked for ",
+    r"rota\.raft_watchdog: Raft thread resumed after ",
 )
 
 _DISK: Final = (
-    *_STALL,  # while it waits for room
+    *_BLOCKED,  # while it waits for room
     r"rota\.disk: ",
     r"rota\.member: this node takes on nothing new, and the others own its tasks: no room on its disk: ",
     r"rota\.controller: run \S+: stopping its attempt: no room on ",
@@ -61,7 +61,7 @@ SAID_OF: Final = {
     "clock an hour ahead": _CLOCK,
     "clock an hour back": _CLOCK,
     "full disk": _DISK,
-    HUNG: _STALL,
+    HUNG: _BLOCKED,
     "damaged files": _DAMAGE,
 }
 """What a node says that such a fault has struck, from then on, and no other node."""
@@ -74,7 +74,7 @@ def patterns(node: str, struck: Mapping[tuple[str, str], int], *, stalled: bool 
     """What is expected in a node's log, each with the number of lines after which it is. `struck`: by kind of fault and
     victim, how many lines there were when it was first struck so. `stalled`: the machine's disk has stood still.
     """
-    said = dict.fromkeys((*EXPECTED, *(_STALL if stalled else ())), 0)
+    said = dict.fromkeys((*EXPECTED, *(_BLOCKED if stalled else ())), 0)
     for (kind, victim), lines in sorted(struck.items(), key=lambda item: -item[1]):
         if victim == node:
             said.update(dict.fromkeys(SAID_OF.get(kind, ()), lines))

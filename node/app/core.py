@@ -35,7 +35,7 @@ from node.raft.ports import RaftRole
 from node.replication.applied import AppliedWaiters
 from node.replication.proposer import Proposer
 from node.replication.state_machine import StateChange
-from node.runtime.mailbox import Inbox
+from node.runtime.mailbox import Mailbox
 from node.state.codec import BadEntry
 from node.state.entries import Entry, Join, MarkDown
 from node.state.value import Result, Run, State
@@ -67,7 +67,7 @@ class Core:
         self.placement = PlacementService(self._on_placed, ports.placement)
         self.membership = self._membership(settings, connect)
         self._waiters = AppliedWaiters(lambda: self.state().index)
-        self._changes = Inbox[StateChange](ports.loop.call, ports.loop.later, self._deliver)
+        self._changes = Mailbox[StateChange](ports.loop.call, ports.loop.later, self._deliver)
         self._showing = threading.Lock()
         self._lease = self._stepping = NO_LEASE
         self._verdicts: dict[str, LivenessVerdict] = {}
@@ -94,7 +94,7 @@ class Core:
     async def leave(self) -> None:
         """Hand over what runs, and have this member marked down."""
         # They would take this node's own word for the verdict of another member, and join again.
-        self._ports.loop.call_off("joining", "leaving", "self-drain")
+        self._ports.loop.cancel_services("joining", "leaving", "self-drain")
         await self.membership.leaving.leave()
 
     # -- called in Raft's thread
@@ -105,7 +105,7 @@ class Core:
         before, after = change.before, change.after
         if after.members is not before.members or after.lead != before.lead or after.settings != before.settings:
             self._show_heartbeats()
-        self._changes.put(change, rests=only_tasks(change) and not self._waiters and not self.placement.asked)
+        self._changes.put(change, waits=only_tasks(change) and not self._waiters and not self.placement.asked)
 
     def on_role(self, role: RaftRole) -> None:
         """This member's role has changed."""
@@ -116,7 +116,7 @@ class Core:
         """Show the heartbeats what this member knows. Called in Raft's thread and on the loop."""
         with self._showing:
             view = view_of(self.me, self.membership.joining.incarnation, self.state(), self.role())
-            self._ports.heartbeat.look(view)
+            self._ports.heartbeat.observe(view)
 
     # -- called in the heartbeats' thread
 

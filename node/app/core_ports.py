@@ -58,7 +58,7 @@ class CoreRunner(RunnerPort, Protocol):
 class HeartbeatPort(Protocol):
     """The heartbeat thread. It calls `Core.on_lease` and `Core.on_verdict`."""
 
-    def look(self, view: View, /) -> None:
+    def observe(self, view: View, /) -> None:
         """Take over what this member knows now; it holds when this returns. Any thread."""
 
 
@@ -73,7 +73,7 @@ class Clock(Protocol):
 
 
 class LoopPort(Protocol):
-    """The event loop, as `node.runtime.services.OnLoop` has it. What a call or a service raises ends the node."""
+    """The event loop, as `node.runtime.services.Services` has it. What a call or a service raises ends the node."""
 
     def call(self, call: Callable[..., None], /, *args: Any) -> None:
         """Have something called on the loop. Any thread."""
@@ -85,9 +85,9 @@ class LoopPort(Protocol):
         """Call something now, from the loop."""
 
     def serve(self, name: str, service: Coroutine[Any, Any, None], /) -> None:
-        """Run a service until it is called off."""
+        """Run a service until it is cancelled."""
 
-    def call_off(self, *names: str) -> None:
+    def cancel_services(self, *names: str) -> None:
         """Cancel these services."""
 
 

@@ -33,7 +33,7 @@ from node.history.store import HISTORY, HistoryStore
 from node.http.kinds import InstalledKinds
 from node.http.node_port import ClusterUpdate
 from node.identity.cluster_id import ClusterId
-from node.liveness.heartbeat import Heartbeat, boottime_s
+from node.liveness.heartbeat import Heartbeat
 from node.liveness.pulse import STILL_S
 from node.liveness.wall_clock import CLOCK
 from node.membership.addresses import at_start
@@ -48,16 +48,17 @@ from node.raft.adapter import Raft
 from node.raft.founding import FoundingWait, Outlook
 from node.raft.ports import RaftRole, RaftSettings
 from node.replication.state_machine import StateMachine
+from node.runtime.boottime import boottime_s
 from node.runtime.logs import flush
-from node.runtime.services import OnLoop
+from node.runtime.services import Services
 from node.state.entries import Entry, Join, Seed
 from node.state.value import Result, Run, State
 from node.storage.disk_watch import DiskWatch, Running, space_of
 from node.storage.full_disk_wait import WaitForRoom
 from node.storage.reserve import Reserve
-from node.telemetry.lease_monitor import tell_of_lapses
-from node.telemetry.raft_watchdog import Stall, tell_of_stalls
-from node.telemetry.thread_lag import Lateness, Worst, watch_loop
+from node.telemetry.lease_monitor import monitor_lease
+from node.telemetry.raft_watchdog import RaftWatchdog, watch_raft
+from node.telemetry.thread_lag import ThreadLag, Worst, watch_loop
 from tasks.kinds import KindEntry
 
 _log = logging.getLogger("rota.member")
@@ -89,7 +90,7 @@ class LocalMember:
         offered: Mapping[str, KindEntry],
         cluster: ClusterId,
     ) -> None:
-        self._on_loop = OnLoop()
+        self._on_loop = Services()
         self._config = config
         self._folder = folder
         self._seed = seed
@@ -132,9 +133,9 @@ class LocalMember:
             ),
             self._launch_watch,
         )
-        self.lateness = Lateness(Worst(), self._raft.lateness, self._heartbeat.lateness, self._heartbeat.answers)
+        self.lateness = ThreadLag(Worst(), self._raft.lateness, self._heartbeat.lateness, self._heartbeat.answers)
         self.start_delay = self._updates.start_delay
-        self._stall = Stall(STILL_S)
+        self._watchdog = RaftWatchdog(STILL_S)
         self.peers = PeerClient(config.secret, self.state, cluster, config.node)
         self._removal_watch = RemovalWatch(self._core, lambda: self._core.membership.joining.has_joined, self.peers)
         self._auto_join = AutoJoin(
@@ -203,9 +204,9 @@ class LocalMember:
         services = {
             "removal-watch": self._removal_watch.run(),
             "auto-join": self._auto_join.run(),
-            "lapses": tell_of_lapses(lambda: self._stopping or self.lease_held, lambda: self.role.leader),
-            "stalls": tell_of_stalls(self._stall, lambda: self._raft.turns),
-            "lateness": watch_loop(self.lateness.loop),
+            "lease": monitor_lease(lambda: self._stopping or self.lease_held, lambda: self.role.leader),
+            "raft watchdog": watch_raft(self._watchdog, lambda: self._raft.turns),
+            "loop lag": watch_loop(self.lateness.loop),
             "backfill": self._backfill.run(),
             "retention": self._retention.run(),
             "bound": self._retention.bound(),
@@ -279,7 +280,7 @@ class LocalMember:
     def role(self) -> RaftRole:
         """This member's role in Raft; not `ready` while it stops, or cannot do its work."""
         role = self._raft.role
-        if self._stall.lasts:  # Raft's thread stands still: its role is out of date
+        if self._watchdog.blocked:  # what Raft knew in its last turn is out of date
             return replace(role, ready=False, has_quorum=False)
         return replace(role, ready=False) if self._stopping or self._core.controller.failing else role
 

@@ -41,11 +41,6 @@ def _checked(code: int, what: str) -> int:
     return code
 
 
-def boottime_s() -> float:
-    """Seconds since the machine started, including time suspended. The same clock in every process of the machine."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 def die_with_parent(signal_number: int) -> None:
     """Have the kernel send `signal_number` to this process when the thread that forked it ends. Raises `OSError`.
 

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from node.execution import attempt_life, frames, leftovers, process_tree, worker
-from node.execution.linux import Timer, adopt_orphans, boottime_s
+from node.execution.linux import Timer, adopt_orphans
 from node.execution.log_pump import LogPump
 from node.execution.order import Brief, log_path, scratch_path, unpack_brief
+from node.runtime.boottime import boottime_s
 from node.storage.disk_full import is_full
 
 OUTBOX_MAX: Final = 64

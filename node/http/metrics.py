@@ -13,7 +13,7 @@ from node.duty.overdue import Overdue
 from node.http.node_port import NodePort
 from node.http.run_metrics import of_overdue, of_runs
 from node.state.value import State
-from node.telemetry.thread_lag import Lateness
+from node.telemetry.thread_lag import ThreadLag
 from tasks.run import ACTIVE
 
 _STATUSES = ("up", "down", "draining")
@@ -98,7 +98,7 @@ class _OfNode:
         yield _gauge("rota_epoch", "Changes that affect placement", state.epoch)
 
 
-def _of_lateness(lateness: Lateness, now_s: float) -> Iterable[Metric]:
+def _of_lateness(lateness: ThreadLag, now_s: float) -> Iterable[Metric]:
     for name, what, worst in (
         ("rota_loop_lateness_seconds", "How late the event loop was", lateness.loop),
         ("rota_raft_lateness_seconds", "How late Raft's thread was", lateness.raft),

@@ -20,7 +20,7 @@ from node.raft.ports import RaftRole
 from node.replication.state_machine import StateChange
 from node.state.entries import Entry, Seed
 from node.state.value import EndedRun, Result, State
-from node.telemetry.thread_lag import Lateness
+from node.telemetry.thread_lag import ThreadLag
 from tasks.field_errors import FieldError
 
 
@@ -122,7 +122,7 @@ class NodePort(Protocol):
         """Whether this member holds a lease now: without one it starts no attempt."""
 
     @property
-    def lateness(self) -> Lateness:
+    def lateness(self) -> ThreadLag:
         """The lateness of its threads within the last minute."""
 
     @property

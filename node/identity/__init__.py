@@ -1,1 +1,1 @@
-"""Which cluster a node belongs to, and the keys derived from the secret that its members share."""
+"""Which cluster a node belongs to, and the keys derived from the members' shared secret."""

@@ -1,7 +1,7 @@
-"""The keys that members prove themselves with, made of the secret that they share.
+"""The keys by which members authenticate one another, derived from their shared secret.
 
-A secret may be short enough to be guessed by who has heard something that was made with it. So no key is the secret
-itself: each guess costs what `member_key` costs, some 50 ms of a core, and each use of the secret has a key of its own.
+A short secret can be guessed by an eavesdropper that has a value made with it. So no key is the secret itself: each
+guess costs one `member_key`, about 50 ms of a core. Each purpose has a key of its own.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ _ROUNDS: Final = 100_000
 
 
 def member_key(secret: str, purpose: str) -> bytes:
-    """The key for one purpose, which is a text that no other use of the secret has. 32 bytes.
+    """The key for one purpose, a text that no other use of the secret shares. 32 bytes.
 
     >>> member_key("a secret", "this") == member_key("a secret", "that")
     False

@@ -1,1 +1,1 @@
-"""Who is alive: heartbeats, leases and the verdicts on those who are not (DESIGN.md, section 7)."""
+"""Heartbeats, leases, verdicts on members that are down, and clocks. See docs/explanation/leases-and-claims.md."""

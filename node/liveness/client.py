@@ -1,54 +1,56 @@
-"""The connection to the leader: dialled, and dialled again when it ends or nothing is answered."""
+"""The heartbeat connection to the leader: made again when it ends, or when no answer comes."""
 
 import errno
 import selectors
 import socket
 from typing import Final
 
-from node.liveness.link import Link, Owner, Passport
+from node.liveness.link import Credentials, Link, LinkOwner
 from node.liveness.port_probe import connecting
 from node.liveness.wire import Message
 from node.runtime.dns import Resolver
 
 AGAIN_S: Final = 0.25
-"""Between two tries."""
+"""Between two attempts to connect."""
 
-PATIENCE_S: Final = 1.0
-"""A connection without an answer for this long is given up: after a cut TCP itself may take minutes."""
+UNANSWERED_S: Final = 1.0
+"""A connection without an answer for this long is closed: in a partition, TCP itself may take minutes."""
 
 
-class Dialler:
-    """Keeps one connection to whoever leads, for `owner`. To be ticked several times a second."""
+class HeartbeatClient:
+    """Keeps one connection to the leader, for `owner`. `tick` must be called several times a second."""
 
-    def __init__(self, selector: selectors.BaseSelector, passport: Passport, resolver: Resolver, owner: Owner) -> None:
-        self._selector, self._passport, self._resolver, self._owner = selector, passport, resolver, owner
+    def __init__(
+        self, selector: selectors.BaseSelector, credentials: Credentials, resolver: Resolver, owner: LinkOwner
+    ) -> None:
+        self._selector, self._credentials, self._resolver, self._owner = selector, credentials, resolver, owner
         self._target: tuple[str, int] | None = None
         self._socket: socket.socket | None = None
         self._link: Link | None = None
         self._since_s = self._next_s = 0.0
 
-    def to(self, target: tuple[str, int] | None, now_s: float) -> None:
-        """Whom to be connected with: host and port, or None for nobody."""
+    def follow(self, target: tuple[str, int] | None, now_s: float) -> None:
+        """Connect to this host and port; None: to none."""
         if target != self._target:
             self.close()
             self._target, self._next_s = target, now_s
             self.tick(now_s)
 
     def send(self, message: Message) -> None:
-        """Sends it if there is a connection; a heartbeat that cannot be sent now is worth nothing later."""
+        """Send a message if there is a connection, else drop it: a late heartbeat has no use."""
         if self._link is not None:
             self._link.send(message)
 
     def answered(self, now_s: float) -> None:
-        """The other side has said something."""
+        """The leader has answered."""
         self._since_s = now_s
 
     def tick(self, now_s: float) -> None:
-        """Dials, or gives up what has been silent for too long."""
+        """Connect, or close a connection without answers."""
         if self._link is not None and self._link.closed:
             self._link = None
         idle = self._socket is None and self._link is None
-        if not idle and now_s - self._since_s >= PATIENCE_S:
+        if not idle and now_s - self._since_s >= UNANSWERED_S:
             self.close()
             idle = True
         if idle and self._target is not None and now_s >= self._next_s:
@@ -56,7 +58,7 @@ class Dialler:
             self._dial(*self._target, now_s)
 
     def close(self) -> None:
-        """Ends the connection, with a goodbye."""
+        """Close the connection, with a goodbye."""
         if self._socket is not None:
             self._selector.unregister(self._socket)
             self._socket.close()
@@ -85,4 +87,4 @@ class Dialler:
         if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             sock.close()
             return
-        self._link = Link(sock, self._selector, self._passport, self._owner, dialled=True)
+        self._link = Link(sock, self._selector, self._credentials, self._owner, dialled=True)

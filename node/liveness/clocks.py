@@ -1,53 +1,53 @@
-"""What time it is, where one member's wall clock is wrong: what most members' clocks say. Pure.
+"""Agreement on the time of day, so that one member's wrong wall clock does no harm. Pure.
 
-Every heartbeat bears its sender's wall clock, every answer the median of them; like cockroachdb, which compares the
-clocks of its nodes and ends the one that is off, except that here it goes by the others' clock instead. As long as
-more than half of the members' clocks are right, a wrong one makes nothing early, late or missed.
+Every heartbeat carries its sender's wall clock, every answer the median of all. CockroachDB compares its nodes' clocks
+too, and stops a node whose clock is off; here that node uses the others' time instead. While more than half of the
+members' clocks are right, a wrong one makes no occurrence early, late or missed.
 
-Most is more than half of all members, heard or not: with one of three down and one of three wrong, the two that are
-heard say different times, and nobody can tell which is right. Then there is no answer, and each member goes on with
-what was agreed last. That is kept against CLOCK_BOOTTIME, so it stays right whatever happens to wall clocks, and is
-replaced as soon as most agree again. Two things follow from it:
+The majority is of all members, reachable or not. With one of three down and one of three wrong, the two clocks that
+are heard differ, and it is unknown which is right. Then there is no agreement, and each member keeps the last one. It
+is kept relative to CLOCK_BOOTTIME, so it stays right whatever happens to wall clocks, and is replaced by the next
+agreement. Two consequences:
 
-- A member that starts while no answer can be had has nothing to go on with, and goes by its own clock, right or wrong.
-- Where the clocks that agreed were wrong, and are set right one after the other, the first to be set right counts as
-  off until most are. If most cannot be had, it does so until they can.
+- A member that starts while there is no agreement uses its own clock, right or wrong.
+- If the agreed clocks were wrong and are corrected one after the other, the first corrected one counts as off until a
+  majority is corrected and reachable.
 
-Wall clocks are in microseconds since the epoch. `now_s`, and all other seconds, are the own CLOCK_BOOTTIME.
+Wall clocks are in microseconds since the epoch. `now_s` and all other seconds are of the member's own CLOCK_BOOTTIME.
 """
 
 from collections.abc import Collection
 from statistics import median_low
 
 ROUND_S = 0.75
-"""What took longer to go to and fro says too little about now."""
+"""A sample with a longer round trip is too imprecise and is not used."""
 
 FRESH_S = 3.0
-"""What a member said of its clock counts so long."""
+"""How long a member's sample counts."""
 
 TOLERATED_US = 1_000_000
-"""A clock that is off by no more is good enough: each member goes by its own, and schedules fire by it."""
+"""A clock that is off by no more is used as it is."""
 
 _US = 1_000_000
 
 
 class Clocks:
-    """The leader's side: what the members' clocks say."""
+    """The leader's side: samples of the members' clocks."""
 
     def __init__(self) -> None:
         self._ahead_us: dict[str, tuple[int, float]] = {}
-        """How much later each one's wall clock is than the own CLOCK_BOOTTIME, and when that was heard."""
+        """By member: its wall clock minus the leader's CLOCK_BOOTTIME, and when that was sampled."""
 
     def heard(self, member: str, wall_us: int, echo_s: float | None, now_s: float) -> None:
-        """A heartbeat bears `wall_us`. `echo_s`, the own clock in the answer before it, shows how old it may be."""
+        """A heartbeat carries `wall_us`. It was sent after `echo_s`, the leader's clock in the last answer."""
         if echo_s is not None and 0 <= now_s - echo_s <= ROUND_S:
             self._ahead_us[member] = (wall_us - round(now_s * _US), now_s)
 
     def agreed_us(self, members: Collection[str], now_s: float) -> int | None:
-        """The wall clock that most of all members go by, known or not: the median of those that are known, if it is
-        within `TOLERATED_US` of more than half of the members' clocks; else None.
+        """The median of the sampled clocks, if more than half of all members' clocks are within `TOLERATED_US` of it;
+        else None.
 
-        So it is never further than that from a right clock, where more than half are right: any two majorities have a
+        While more than half of the clocks are right, it is within that of a right clock: any two majorities have a
         member in common.
 
         >>> clocks = Clocks()
@@ -69,29 +69,29 @@ class Clocks:
 
 
 class Correction:
-    """A member's side: the own wall clock, or where that is off, the one agreed on, however long ago that was.
+    """A member's side: its own wall clock, or, if that is off, the last agreed one, however old.
 
-    Before anything is agreed on, the own one. One that was off and is set right counts again, by itself, as soon as it
-    is near what was agreed on last: nobody needs to be heard for that.
+    Before the first agreement it is the member's own clock. A clock that is corrected is used again as soon as it is
+    near the last agreement; no other member needs to be reachable for that.
     """
 
     def __init__(self) -> None:
         self._ahead_us: int | None = None
         self.off = False
-        """Whether the own wall clock was off when it was last looked at."""
+        """Whether the own wall clock was off at the last call of `now_us`."""
 
     @property
     def agreed(self) -> bool:
-        """Whether anything has been agreed on yet. Before that, nobody vouches for the own wall clock."""
+        """Whether there has been an agreement. Before that, the own wall clock is unverified."""
         return self._ahead_us is not None
 
     def agree(self, agreed_us: int, sent_s: float, now_s: float) -> None:
-        """An answer bears `agreed_us`, to a heartbeat of `sent_s`: it is that since half of the way."""
+        """An answer to a heartbeat sent at `sent_s` carries `agreed_us`, taken as of the middle of the round trip."""
         if 0 <= now_s - sent_s <= ROUND_S:
             self._ahead_us = agreed_us - round((sent_s + now_s) / 2 * _US)
 
     def now_us(self, wall_us: int, now_s: float) -> int:
-        """The time to go by, where the own wall clock says `wall_us`.
+        """The time to use while the own wall clock reads `wall_us`.
 
         >>> correction = Correction()
         >>> correction.now_us(3_600_000_000, 1.0)
@@ -103,6 +103,6 @@ class Correction:
         if self._ahead_us is None:
             return wall_us
         agreed_us = round(now_s * _US) + self._ahead_us
-        # Once off, it must come closer before it counts again: it is not to be chosen anew at every look.
+        # Hysteresis: once off, a clock must come closer before it is used again.
         self.off = abs(wall_us - agreed_us) > (TOLERATED_US // 2 if self.off else TOLERATED_US)
         return agreed_us if self.off else wall_us

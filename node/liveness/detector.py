@@ -1,6 +1,8 @@
-"""The leader's side of liveness: who may have a lease, and who is down? (design, section 7.) Pure.
+"""The leader's side of liveness: which members get a lease, and which are down. Pure.
 
-Every method takes `now_s`, the leader's own CLOCK_BOOTTIME. A member that does not lead has an idle one.
+Why it is safe: docs/explanation/leases-and-claims.md.
+
+Every method takes `now_s`, the leader's own CLOCK_BOOTTIME. The detector of a follower is idle.
 """
 
 from dataclasses import dataclass
@@ -8,19 +10,19 @@ from typing import Literal
 
 from node.liveness.evidence import Evidence
 from node.liveness.message import BEAT_S, Beat, HeartbeatAnswer
-from node.liveness.timeouts import Waits
+from node.liveness.timeouts import Timeouts
 from node.liveness.view import Peer, View
 
 LATE_S = BEAT_S + 0.05
-"""A loop that ticks less often than this is late."""
+"""A longer time between two ticks means that this thread was late."""
 
 AGAIN_S = 1.0
-"""A verdict that is not in the state by then is given again."""
+"""A verdict that the state does not show by then is given again."""
 
 
 @dataclass(frozen=True, slots=True)
 class LivenessVerdict:
-    """A member is to be marked down, in that incarnation, by the leader of that term."""
+    """The decision of the leader of a term to mark a member down, in one incarnation."""
 
     member: str
     incarnation: int
@@ -30,7 +32,7 @@ class LivenessVerdict:
 
 @dataclass(slots=True)
 class _Watch:
-    """One member in one incarnation, under one leadership. `verdict_s` is when its verdict was last given."""
+    """One member in one incarnation, in one term of this leader. `verdict_s` is when its verdict was last given."""
 
     incarnation: int
     heard_s: float
@@ -39,20 +41,20 @@ class _Watch:
 
 
 class Detector:
-    """Answers heartbeats, and gives the verdicts, while this node leads."""
+    """Answers heartbeats and gives verdicts while this node leads."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
-        self._waits = Waits()
+        self._timeouts = Timeouts()
         self._view: View | None = None
         self._elected_s = self._ticked_s = 0.0
         self._echoes_s: dict[str, float] = {}
         self._watches: dict[str, _Watch] = {}
 
-    def look(self, view: View, now_s: float) -> None:
-        """What the node knows has changed. A leadership begins with the first view of a term that it leads."""
+    def observe(self, view: View, now_s: float) -> None:
+        """Take in a changed view. Leadership begins with the first view of a term that this node leads."""
         before, self._view = self._view, view
-        self._waits.look(view.settings, now_s)
+        self._timeouts.observe(view.settings, now_s)
         if not view.leading:
             self._watches = {}
             return
@@ -66,7 +68,7 @@ class Detector:
         self._watches = watches
 
     def beat(self, beat: Beat, now_s: float) -> HeartbeatAnswer | None:
-        """A member's heartbeat has come. Gives the answer; None if this node does not lead in that term."""
+        """A member's heartbeat has arrived. Returns the answer; None if this node does not lead in that term."""
         view = self._view
         if view is None or not view.leading or beat.member not in view.peers:
             return None
@@ -79,14 +81,14 @@ class Detector:
         if evidence_s is not None and evidence_s <= now_s:
             self._echoes_s[beat.member] = max(evidence_s, self._echoes_s.get(beat.member, evidence_s))
         granted = self._may_hold(beat, view) and self.has_majority(now_s)
-        lease_s = self._waits.to_grant(now_s).lease_s if granted else None
+        lease_s = self._timeouts.to_grant(now_s).lease_s if granted else None
         return HeartbeatAnswer(view.me, view.incarnation, beat.incarnation, beat.term, beat.sent_s, now_s, lease_s)
 
     def tick(self, now_s: float) -> list[LivenessVerdict]:
-        """To be called several times a second, after what has arrived was taken in: the verdicts to propose.
+        """The verdicts to propose now. To be called several times a second, after all received messages are handled.
 
-        A verdict is repeated until the state shows it. If this loop was late, everybody's deadline moves by as
-        much, for it was not there to hear (HashiCorp's Lifeguard).
+        A verdict is repeated until the state shows it. If this thread was late, it extends every member's deadline by
+        the delay, since it could not receive meanwhile (Lifeguard: Dadgar, Phillips, Currey 2018).
         """
         late_s, self._ticked_s = now_s - self._ticked_s - LATE_S, now_s
         view = self._view
@@ -105,16 +107,16 @@ class Detector:
         ]
 
     def has_majority(self, now_s: float) -> bool:
-        """Whether the echoes of a majority are less than `window_s` old; this node's own is now."""
+        """Whether the echoes of a majority are less than `window_s` old. This node counts as echoing now."""
         view = self._view
         if view is None or not view.leading:
             return False
-        since_s = now_s - self._waits.to_grant(now_s).window_s
+        since_s = now_s - self._timeouts.to_grant(now_s).window_s
         others = sum(self._echoes_s.get(member, since_s) > since_s for member in view.peers if member != view.me)
         return others + 1 >= view.majority
 
     def next_s(self, now_s: float) -> float | None:
-        """When the next verdict is due, if nothing more is heard."""
+        """When the next verdict is due if no message arrives before."""
         view = self._view
         if view is None or not view.leading or not self._lead_applied(view):
             return None
@@ -125,27 +127,27 @@ class Detector:
         return min((due_s for due_s in dues if due_s is not None and due_s > now_s), default=None)
 
     def _begin(self, now_s: float) -> None:
-        """An older leader may have granted leases until now: nobody counts as unheard before this."""
+        """An older leader may have granted leases until now: a member's silence counts from here."""
         self._watches, self._echoes_s = {}, {}
         self._elected_s = self._ticked_s = now_s
-        self._waits.elected(now_s)
+        self._timeouts.elected(now_s)
 
     def _evidence_s(self, beat: Beat, now_s: float) -> float | None:
-        """As of when (own clock) the beat proves that its member was in this term: never as of now, its arrival."""
+        """When, on this node's clock, the heartbeat's member was provably in this term. Not its arrival."""
         return beat.echo_s
 
     def _lead_applied(self, view: View) -> bool:
-        """Whether all that was committed before this leadership is known here."""
+        """Whether this node has applied all entries that were committed before it became leader."""
         return view.lead_applied
 
     def _may_hold(self, beat: Beat, view: View) -> bool:
-        """Whether the beat's sender is the present incarnation of a member that is neither down nor about to be."""
+        """Whether the sender is the present incarnation of a member that is not down, nor about to be."""
         peer, watch = view.peers[beat.member], self._watches[beat.member]
         current = beat.incarnation == peer.incarnation > 0 and peer.status != "down"
         return current and watch.verdict is None and self._lead_applied(view)
 
     def _judge(self, view: View, member: str, peer: Peer, now_s: float) -> LivenessVerdict | None:
-        """A leader that is itself cut off calls nobody silent: it could commit nothing, and would when it is back."""
+        """A leader without a majority gives no verdict of silence: it could commit it only after the partition."""
         watch = self._watches[member]
         if watch.verdict is None:
             gone_s = self._gone_at_s(view, member, watch, now_s)
@@ -159,10 +161,10 @@ class Detector:
         return watch.verdict
 
     def _silent_at_s(self, watch: _Watch, now_s: float) -> float:
-        times = self._waits.to_judge(now_s)
+        times = self._timeouts.to_judge(now_s)
         return max(watch.heard_s + times.silence_s, self._elected_s + times.whole_s)
 
     def _gone_at_s(self, view: View, member: str, watch: _Watch, now_s: float) -> float | None:
         if not view.settings.refusal_is_death:
             return None
-        return self._evidence.dead_at(member, watch.incarnation, self._waits.to_judge(now_s).margin_s)
+        return self._evidence.dead_at(member, watch.incarnation, self._timeouts.to_judge(now_s).margin_s)

@@ -1,10 +1,10 @@
-"""Is a silent member's process gone? (design, section 7, the short cut.) Pure.
+"""Evidence that a silent member's process has ended, so that it can be marked down before its lease expires. Pure.
 
-A process is taken for dead when it has been silent for half a second, a knock at its port was refused twice,
-250 ms apart, and the heartbeat connection of that incarnation with this node was ended by the other side.
-Its workers die with it; they get `margin_s` from the end of the connection for that. Every member gathers this
-about whom it was connected with: the next leader was a client of the last one, and has the evidence by the
-time it is elected. What has been established of an incarnation stays true.
+A process counts as dead when it has been silent for half a second, its port has refused two connection attempts 250 ms
+apart, and the other side ended the heartbeat connection of that incarnation. Its workers die with it; they are given
+`margin_s` from the end of the connection. Every member gathers evidence about the members that it was connected with:
+the next leader was a client of the last one, and has the evidence by the time it is elected. A dead incarnation stays
+dead.
 """
 
 from collections.abc import Mapping
@@ -18,26 +18,26 @@ APART_S = 0.25
 
 @dataclass(slots=True)
 class _Trail:
-    """What is known of one member, in the latest incarnation heard from."""
+    """What is known about one member, in the latest incarnation heard from."""
 
     incarnation: int
     heard_s: float
     links: set[int] = field(default_factory=set)
     ended_s: float | None = None
-    knocking: bool = False
-    next_knock_s: float = 0.0
+    probing: bool = False
+    next_probe_s: float = 0.0
     refused_s: float | None = None
     dead: bool = False
 
 
 class Evidence:
-    """What speaks for a member's process being gone. A `link` is any number that names one connection."""
+    """The evidence about all members. A `link` is any number that names one connection."""
 
     def __init__(self) -> None:
         self._trails: dict[str, _Trail] = {}
 
     def heard(self, member: str, incarnation: int, link: int, now_s: float) -> None:
-        """Something came from the member, in that incarnation, over that connection."""
+        """A message came from the member, in that incarnation, over that connection."""
         trail = self._trails.get(member)
         if trail is None or incarnation != trail.incarnation:
             if trail is not None and incarnation < trail.incarnation:
@@ -49,36 +49,36 @@ class Evidence:
         trail.dead = False
 
     def ended(self, link: int, now_s: float) -> None:
-        """The other side ended that connection without a word: end of file or a reset."""
+        """The other side ended that connection without a goodbye: end of file or a reset."""
         for trail in self._trails.values():
             if link in trail.links:
                 trail.links.remove(link)
                 if not trail.links:
-                    trail.ended_s, trail.next_knock_s = now_s, now_s
+                    trail.ended_s, trail.next_probe_s = now_s, now_s
 
     def parted(self, link: int) -> None:
-        """That connection was closed by this side, or by the other with a goodbye, or timed out: says nothing."""
+        """That connection timed out, or was closed by this side, or with a goodbye: that is no evidence."""
         for trail in self._trails.values():
             trail.links.discard(link)
 
-    def to_knock(self, peers: Mapping[str, Peer], now_s: float) -> list[str]:
-        """At whose ports to knock now. Each is to be answered by `knocked`."""
+    def probes_due(self, peers: Mapping[str, Peer], now_s: float) -> list[str]:
+        """The members whose ports are to be probed now. `probed` must follow for each."""
         due = [member for member, at_s in self._due(peers) if at_s <= now_s]
         for member in due:
-            self._trails[member].knocking = True
+            self._trails[member].probing = True
         return due
 
     def next_s(self, peers: Mapping[str, Peer]) -> float | None:
-        """When the next knock is due."""
+        """When the next probe is due."""
         return min((at_s for _, at_s in self._due(peers)), default=None)
 
-    def knocked(self, member: str, incarnation: int, refused: bool, now_s: float) -> None:
-        """How a knock went. Only a refusal counts: a time-out, an answer or a name that does not resolve does not."""
+    def probed(self, member: str, incarnation: int, refused: bool, now_s: float) -> None:
+        """The result of a probe. Only a refusal counts; a timeout, an answer or an unknown host name does not."""
         trail = self._trails.get(member)
         if trail is None or trail.incarnation != incarnation:
             return
-        trail.knocking = False
-        trail.next_knock_s = now_s + APART_S
+        trail.probing = False
+        trail.next_probe_s = now_s + APART_S
         if trail.ended_s is None or not refused:
             trail.refused_s = None
         elif trail.refused_s is None:
@@ -87,7 +87,7 @@ class Evidence:
             trail.dead = True
 
     def dead_at(self, member: str, incarnation: int, margin_s: float) -> float | None:
-        """From when on that incarnation's process, and its workers, count as dead; None if that is not established."""
+        """From when on that incarnation's process and its workers count as dead; None if they do not."""
         trail = self._trails.get(member)
         if trail is None or trail.incarnation != incarnation or not trail.dead or trail.ended_s is None:
             return None
@@ -99,6 +99,6 @@ class Evidence:
             peer = peers.get(member)
             if peer is None or peer.status == "down" or peer.incarnation != trail.incarnation:
                 continue
-            if trail.ended_s is not None and not trail.dead and not trail.knocking:
-                due.append((member, max(trail.next_knock_s, trail.heard_s + SILENCE_S)))
+            if trail.ended_s is not None and not trail.dead and not trail.probing:
+                due.append((member, max(trail.next_probe_s, trail.heard_s + SILENCE_S)))
         return due

@@ -1,4 +1,4 @@
-"""The member's side of the lease: until when may its work run? (design, section 7.) Pure."""
+"""The member's side of the lease: until when its work may run. Pure. See docs/explanation/leases-and-claims.md."""
 
 from dataclasses import dataclass, replace
 
@@ -8,10 +8,10 @@ from node.liveness.view import View
 
 @dataclass(frozen=True, slots=True)
 class LeaseNow:
-    """The lease as it stands. `deadline_s` is on this machine's CLOCK_BOOTTIME; one that is past means: no lease.
+    """A lease. `deadline_s` is on this machine's CLOCK_BOOTTIME; after it, the lease has expired.
 
-    `period` grows each time a lease comes back after a lapse. A claim proposed in one period is not started
-    in another. `incarnation` is the one that it was granted to: in another it is none.
+    `period` grows with each new lease after an expiry. A claim proposed in one period is not started in another. The
+    lease is valid only for the `incarnation` that it was granted to.
     """
 
     deadline_s: float
@@ -27,7 +27,7 @@ NO_LEASE = LeaseNow(float("-inf"), 0, 0)
 
 
 class Lease:
-    """Makes this member's heartbeats and takes the leader's answers."""
+    """Makes this member's heartbeats and handles the leader's answers."""
 
     def __init__(self) -> None:
         self.now = NO_LEASE
@@ -39,11 +39,11 @@ class Lease:
         """Whether the leader of this term has answered yet."""
         return self._echo_s is not None
 
-    def look(self, view: View, now_s: float) -> LeaseNow | None:
-        """What the node knows has changed. Gives the lease if it must be dropped at once, else None.
+    def observe(self, view: View, now_s: float) -> LeaseNow | None:
+        """Take in a changed view. Returns the ended lease if it must be dropped at once, else None.
 
-        It is dropped when this process is marked down, superseded by another incarnation or removed. A new
-        term or leader does not end a lease: it runs until its deadline.
+        It is dropped when this process is marked down, superseded by another incarnation, or removed. A new term or
+        leader does not end a lease.
         """
         before, self._view = self._view, view
         if before is None or before.term != view.term:
@@ -55,17 +55,17 @@ class Lease:
         return self.now
 
     def beat(self, now_s: float) -> Beat | None:
-        """The heartbeat to send now, or None while nobody is known to lead."""
+        """The heartbeat to send now; None while no leader is known."""
         view = self._view
         if view is None or view.leader is None:
             return None
         return Beat(view.me, view.incarnation, view.term, now_s, self._echo_s)
 
     def answered(self, answer: HeartbeatAnswer, now_s: float) -> LeaseNow | None:
-        """The leader has answered: gives the lease if that made it longer, else None.
+        """The leader has answered. Returns the lease if that extended it, else None.
 
-        It counts from when the heartbeat was sent, so a late answer makes a short lease. Answers of another
-        term say nothing; a lease for another incarnation of this member is not ours.
+        A lease counts from when the heartbeat was sent, so a late answer gives a short one. Answers of another term,
+        and leases for another incarnation, are ignored.
         """
         view = self._view
         if view is None or answer.term != view.term or answer.sent_s > now_s:

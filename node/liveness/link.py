@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from node.identity.cluster_id import ClusterId
-from node.liveness.wire import NONCE_BYTES, BadPeerError, Bye, HeartbeatChannel, Message, StrangerError
+from node.liveness.wire import NONCE_BYTES, BadPeerError, Bye, ForeignClusterError, HeartbeatChannel, Message
 
 OUT_BYTES_MAX: Final = 4096
-"""What the other side does not take is dropped beyond this: a stale heartbeat is worth nothing."""
+"""With more unsent bytes than this, messages are dropped: a stale heartbeat has no use."""
 
 _ENDED_BY_PEER: Final = {errno.ECONNRESET, errno.EPIPE}
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Passport:
-    """What a node shows: the key made of the members' secret, its name, its cluster, and which start of it this is."""
+class Credentials:
+    """How a node identifies itself: the key derived from the members' secret, its name, its cluster, its start id."""
 
     key: bytes
     me: str
@@ -28,31 +28,37 @@ class Passport:
     start: str = ""
 
 
-class Owner(Protocol):
-    """Whoever has links: told what happens on them, in the thread that waits on the selector."""
+class LinkOwner(Protocol):
+    """Is told what happens on its links, in the thread that waits on the selector."""
 
     def opened(self, link: "Link") -> None:
-        """Messages can be sent now."""
+        """The link is authenticated: messages can be sent."""
 
-    def came(self, link: "Link", message: Message) -> None:
-        """A message has come."""
+    def received(self, link: "Link", message: Message) -> None:
+        """A message has arrived."""
 
     def ended(self, link: "Link", *, by_peer: bool) -> None:
-        """The connection is closed; `by_peer`: the other side ended it without a goodbye (it died, most likely)."""
+        """The connection is closed; `by_peer`: by the other side, without a goodbye (most likely it died)."""
 
     def refused(self, address: str, why: str) -> None:
-        """What came was not a member's; `ended` follows."""
+        """The other side is not a member; `ended` follows."""
 
 
 class Link:
     """A connection, registered with a selector until it is closed.
 
-    `member` is whose it is, once its owner knows. `since_s` and `heard_s` are the owner's notes of when it came
-    and was last heard.
+    The owner sets `member`, the id of the other side once known; `since_s`, when it connected; and `heard_s`, when it
+    last sent a message.
     """
 
     def __init__(
-        self, sock: socket.socket, selector: selectors.BaseSelector, passport: Passport, owner: Owner, *, dialled: bool
+        self,
+        sock: socket.socket,
+        selector: selectors.BaseSelector,
+        credentials: Credentials,
+        owner: LinkOwner,
+        *,
+        dialled: bool,
     ) -> None:
         self.number, self.dialled = next(_numbers), dialled
         self.member: str | None = None
@@ -61,7 +67,7 @@ class Link:
         self._socket, self._selector, self._owner = sock, selector, owner
         nonce = os.urandom(NONCE_BYTES)
         self._channel = HeartbeatChannel(
-            passport.key, passport.me, passport.cluster, nonce, dialled=dialled, start=passport.start
+            credentials.key, credentials.me, credentials.cluster, nonce, dialled=dialled, start=credentials.start
         )
         self._out = b""
         self._events = selectors.EVENT_READ
@@ -78,7 +84,7 @@ class Link:
 
     @property
     def start(self) -> str:
-        """Which start of its member the other side is, once it has said so."""
+        """The start id of the other side, once it has sent it."""
         return self._channel.their_start
 
     @property
@@ -87,12 +93,12 @@ class Link:
         return self._address()
 
     def send(self, message: Message) -> None:
-        """Sends it, or drops it where the connection is stuck or not open."""
+        """Send a message, or drop it if the connection is blocked or not open."""
         if self.open and len(self._out) < OUT_BYTES_MAX:
             self._write(self._channel.pack(message))
 
     def part(self) -> None:
-        """Closes on purpose, and says so if that is possible."""
+        """Close on purpose, with a goodbye if that can be sent."""
         if not self.closed:
             self.send(Bye())
             self._end(by_peer=False)
@@ -118,10 +124,10 @@ class Link:
         try:
             messages = self._channel.feed(data)
         except BadPeerError as error:
-            if not isinstance(error, StrangerError):  # of which the log knows
+            if not isinstance(error, ForeignClusterError):  # which is logged already
                 self._owner.refused(self._address(), str(error))
             if farewell := self._channel.farewell(error):
-                self._write(farewell)  # so that it is known there, too
+                self._write(farewell)  # so that the other side can log it, too
             self._end(by_peer=False)
             return
         if self.open and not was_open:
@@ -130,10 +136,10 @@ class Link:
         for message in messages:
             self._parting = self._parting or isinstance(message, Bye)
             if not self.closed:
-                self._owner.came(self, message)
+                self._owner.received(self, message)
 
     def _write(self, data: bytes) -> None:
-        """An error is not judged here: reading finds it again, after what had still arrived."""
+        """Errors are ignored here: reading finds them again, after the data that had still arrived."""
         self._out += data
         try:
             sent = self._socket.send(self._out) if self._out else 0
@@ -156,4 +162,4 @@ class Link:
         try:
             return f"{self._socket.getpeername()[0]}"
         except OSError:
-            return "an address that is gone"
+            return "a closed connection"

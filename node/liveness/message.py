@@ -1,16 +1,16 @@
-"""What members say to their leader four times a second, and what it answers. Clocks are CLOCK_BOOTTIME, in seconds."""
+"""Heartbeats and their answers. Clocks are CLOCK_BOOTTIME, in seconds."""
 
 from dataclasses import dataclass
 
 BEAT_S = 0.25
-"""Every member, the leader too, heartbeats this often (section 7)."""
+"""The period of every member's heartbeats, the leader's too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
     """A heartbeat. `sent_s` is the member's own clock.
 
-    `echo_s` is the leader's clock as it stood in the last answer that the member got in this term, or None.
+    `echo_s` is the leader's clock in the last answer that the member got in this term, or None.
     `wall_us` is the machine's wall clock, which may be wrong.
     """
 
@@ -27,7 +27,7 @@ class HeartbeatAnswer:
     """The leader's answer to one heartbeat, whose incarnation, term and `sent_s` it repeats.
 
     `now_s` is the leader's clock. `lease_s` is how long the lease is, counted from `sent_s`; None: no lease.
-    `wall_us` is what most members' wall clocks say at `now_s`, None where that is not known.
+    `wall_us` is the wall clock that most members agree on at `now_s`; None if there is no agreement.
     """
 
     leader: str

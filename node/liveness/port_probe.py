@@ -1,4 +1,4 @@
-"""Knocking at a member's heartbeat port: is anybody there? One connection attempt, never waited for."""
+"""Probes whether a process listens on a member's heartbeat port: one connection attempt, without waiting."""
 
 import errno
 import selectors
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 WAIT_S: Final = 1.0
-"""A knock that is not answered by then is no refusal."""
+"""A probe without an answer by then is not a refusal."""
 
 
 def connecting(address: str, port: int) -> tuple[socket.socket, int]:
-    """Begins a connection without waiting: the socket, and the error number so far (EINPROGRESS mostly)."""
+    """Begin to connect without waiting. Returns the socket and the error number so far, mostly EINPROGRESS."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setblocking(False)
@@ -20,21 +20,21 @@ def connecting(address: str, port: int) -> tuple[socket.socket, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Knock:
+class _PortProbe:
     socket: socket.socket
     since_s: float
     answer: Callable[[bool], None]
 
 
-class Knocker:
-    """Knocks at ports, with a selector that somebody else waits on."""
+class PortProber:
+    """Probes ports with a selector that its owner waits on."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector
-        self._open: list[_Knock] = []
+        self._open: list[_PortProbe] = []
 
-    def knock(self, address: str, port: int, now_s: float, answer: Callable[[bool], None]) -> None:
-        """`answer(True)` is called if the connection is refused, `answer(False)` if anything else becomes of it."""
+    def probe(self, address: str, port: int, now_s: float, answer: Callable[[bool], None]) -> None:
+        """Call `answer(True)` once the connection is refused, `answer(False)` on any other outcome."""
         try:
             sock, code = connecting(address, port)
         except OSError:
@@ -44,28 +44,28 @@ class Knocker:
             sock.close()
             answer(code == errno.ECONNREFUSED)
             return
-        knock = _Knock(sock, now_s, answer)
-        self._open.append(knock)
-        self._selector.register(sock, selectors.EVENT_WRITE, lambda _: self._decided(knock))
+        probe = _PortProbe(sock, now_s, answer)
+        self._open.append(probe)
+        self._selector.register(sock, selectors.EVENT_WRITE, lambda _: self._decided(probe))
 
     def tick(self, now_s: float) -> None:
-        """Gives up those that wait for too long."""
-        for knock in [knock for knock in self._open if now_s - knock.since_s >= WAIT_S]:
-            self._close(knock, refused=False)
+        """Give up the probes that have waited for `WAIT_S`."""
+        for probe in [probe for probe in self._open if now_s - probe.since_s >= WAIT_S]:
+            self._close(probe, refused=False)
 
     def close(self) -> None:
-        """Forgets all of them, without an answer."""
-        for knock in self._open:
-            self._selector.unregister(knock.socket)
-            knock.socket.close()
+        """Drop all probes, without an answer."""
+        for probe in self._open:
+            self._selector.unregister(probe.socket)
+            probe.socket.close()
         self._open = []
 
-    def _decided(self, knock: _Knock) -> None:
-        code = knock.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        self._close(knock, refused=code == errno.ECONNREFUSED)
+    def _decided(self, probe: _PortProbe) -> None:
+        code = probe.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        self._close(probe, refused=code == errno.ECONNREFUSED)
 
-    def _close(self, knock: _Knock, *, refused: bool) -> None:
-        self._open.remove(knock)
-        self._selector.unregister(knock.socket)
-        knock.socket.close()
-        knock.answer(refused)
+    def _close(self, probe: _PortProbe, *, refused: bool) -> None:
+        self._open.remove(probe)
+        self._selector.unregister(probe.socket)
+        probe.socket.close()
+        probe.answer(refused)

@@ -1,7 +1,7 @@
-"""What the heartbeat thread decides: when to beat, what to answer, which lease and which verdicts follow.
+"""The decisions of the heartbeat thread: when to send heartbeats, what to answer, which leases and verdicts follow.
 
-No sockets and no clock: whoever has them (`heartbeat`, or a simulation) brings what arrives, with the time, and does
-what `Wires` names. What is decided in turn is `Lease`'s, `Detector`'s, `Evidence`'s and `Clocks`'s.
+No sockets and no clock: the caller (`heartbeat`, or a simulation) passes in messages and the time, and carries out the
+effects of `PulsePort`. The parts are `Lease`, `Detector`, `Evidence` and `Clocks`.
 """
 
 from dataclasses import replace
@@ -15,56 +15,56 @@ from node.liveness.message import BEAT_S, Beat, HeartbeatAnswer
 from node.liveness.view import Peer, View
 
 STILL_S: Final = 15.0
-"""A member whose Raft has stood still for so long says nothing more: its disk does not answer, and what it owns would
-wait for ever. Far more than a disk takes that is merely slow; counted in heartbeats, so that the time for which the
-whole process was suspended does not count."""
+"""A member whose Raft thread has been blocked for this long sends no more heartbeats: its disk does not answer, and its
+tasks would wait for ever. A disk that is only slow takes far less. Counted in heartbeats, so that the time for which
+the whole process was suspended does not count."""
 
 
-class Wires(Protocol):
-    """What a pulse has done. Nothing here may wait."""
+class PulsePort(Protocol):
+    """The effects of a pulse, and what it reads. No method may block."""
 
     def follow(self, leader: Peer | None, now_s: float) -> None:
-        """The leader's side of heartbeats is there; None: this member leads, or does not know where who leads is."""
+        """Connect to this leader; None: this member leads, or does not know the leader's address."""
 
     def send(self, beat: Beat, leader: str | None) -> None:
-        """A heartbeat is for the leader."""
+        """Send a heartbeat to the leader."""
 
-    def knock(self, member: str, peer: Peer, now_s: float) -> None:
-        """Whether a member's process is there is to be asked of its machine; `Pulse.evidence` gets the answer."""
+    def probe(self, member: str, peer: Peer, now_s: float) -> None:
+        """Probe whether a process listens on a member's port. The result goes to `Pulse.evidence.probed`."""
 
     def wall_us(self) -> int:
         """This machine's wall clock."""
 
     def raft_turns(self) -> int:
-        """How often Raft's thread has come round."""
+        """The number of turns of Raft's thread so far."""
 
     def on_lease(self, lease: LeaseNow) -> None:
-        """The lease is renewed, or is over because it was dropped."""
+        """The lease is renewed, or was dropped."""
 
     def on_verdict(self, verdict: LivenessVerdict) -> None:
-        """A member is to be marked down."""
+        """Mark a member down."""
 
     def on_clock(self, agreed_us: int, sent_s: float, now_s: float) -> None:
-        """What most members' clocks say, and between when and when they said it."""
+        """Most members agree on a wall clock, by the answer at `now_s` to the heartbeat of `sent_s`."""
 
 
 class Pulse:
-    """One member's. `now_s` is its own CLOCK_BOOTTIME throughout; all but `look` is for one thread."""
+    """One member's heartbeats. `now_s` is its own CLOCK_BOOTTIME. All methods but `observe` are for one thread."""
 
-    def __init__(self, wires: Wires, lease: Lease, detector: Detector, evidence: Evidence) -> None:
+    def __init__(self, port: PulsePort, lease: Lease, detector: Detector, evidence: Evidence) -> None:
         self.lease, self.detector, self.evidence = lease, detector, evidence
-        self._wires = wires
+        self._port = port
         self._clocks = Clocks()
-        self._told: View | None = None
+        self._observed: View | None = None
         self._view: View | None = None
         self._next_beat_s = 0.0
-        self._turns = self._still_beats = 0
+        self._turns = self._blocked_beats = 0
 
-    def look(self, view: View) -> bool:
-        """What the node knows now. Any thread, but one at a time. Whether it is news, which counts from now on."""
-        if view == self._told:
+    def observe(self, view: View) -> bool:
+        """Set the view that counts from now on. Returns whether it is a new one. Any thread, one at a time."""
+        if view == self._observed:
             return False
-        self._told = view
+        self._observed = view
         return True
 
     def hasten(self) -> None:
@@ -72,34 +72,34 @@ class Pulse:
         self._next_beat_s = 0.0
 
     def adopt(self, now_s: float) -> None:
-        """Take in what the node knows. Before each message: an answer in a term that was left must not be taken."""
-        view, before = self._told, self._view
+        """Apply the observed view. Called before each message: an answer in a term that was left must not count."""
+        view, before = self._observed, self._view
         if view is None or view is before:
             return
         self._view = view
-        dropped = self.lease.look(view, now_s)
-        self.detector.look(view, now_s)
-        if view.leader:  # else the connection with the last one stays: how it ends is evidence, and may be on its way
-            self._wires.follow(None if view.leading else view.peers.get(view.leader), now_s)
+        dropped = self.lease.observe(view, now_s)
+        self.detector.observe(view, now_s)
+        if view.leader:  # else the last connection stays open: its end is evidence, and may still arrive
+            self._port.follow(None if view.leading else view.peers.get(view.leader), now_s)
         if before is None or _stance(before) != _stance(view):
             self._next_beat_s = now_s
         if dropped is not None:
-            self._wires.on_lease(dropped)
+            self._port.on_lease(dropped)
 
     def heard_beat(self, beat: Beat, link: int, now_s: float) -> HeartbeatAnswer | None:
-        """A member's heartbeat has come on a connection; the answer to it, if there is one."""
+        """A member's heartbeat has arrived on a connection. Returns the answer, if there is one."""
         self.adopt(now_s)
         self.evidence.heard(beat.member, beat.incarnation, link, now_s)
         return self._answer(beat, now_s)
 
     def heard_answer(self, answer: HeartbeatAnswer, link: int, now_s: float) -> None:
-        """The leader's answer has come on a connection."""
+        """The leader's answer has arrived on a connection."""
         self.adopt(now_s)
         self.evidence.heard(answer.leader, answer.leader_incarnation, link, now_s)
         self._answered(answer, now_s)
 
     def turn(self, now_s: float) -> bool:
-        """Do what is due, after what has arrived was taken in. Whether a heartbeat was."""
+        """Do what is due, after all received messages are handled. Returns whether a heartbeat was due."""
         self.adopt(now_s)
         beats = now_s >= self._next_beat_s
         if beats:
@@ -109,7 +109,7 @@ class Pulse:
         return beats
 
     def due_s(self, now_s: float) -> float:
-        """When the next turn is due, if nothing comes before."""
+        """When the next turn is due if no message arrives before."""
         if self._view is None:
             return self._next_beat_s
         extra = (self.evidence.next_s(self._view.peers), self.detector.next_s(now_s))
@@ -117,19 +117,19 @@ class Pulse:
 
     def _beat(self, now_s: float) -> None:
         beat = self.lease.beat(now_s)
-        if beat is None or self._view is None or self._stands_still():
+        if beat is None or self._view is None or self._raft_blocked():
             return
-        beat = replace(beat, wall_us=self._wires.wall_us())
+        beat = replace(beat, wall_us=self._port.wall_us())
         if not self._view.leading:
-            self._wires.send(beat, self._view.leader)
+            self._port.send(beat, self._view.leader)
         elif (answer := self._answer(beat, now_s)) is not None:
             self._answered(answer, now_s)
 
-    def _stands_still(self) -> bool:
-        """Whether Raft has not come round for `STILL_S`. Once a heartbeat."""
-        before, self._turns = self._turns, self._wires.raft_turns()
-        self._still_beats = self._still_beats + 1 if self._turns == before else 0
-        return self._still_beats * BEAT_S >= STILL_S
+    def _raft_blocked(self) -> bool:
+        """Whether Raft's thread has made no turn for `STILL_S`. To be called once a heartbeat."""
+        before, self._turns = self._turns, self._port.raft_turns()
+        self._blocked_beats = self._blocked_beats + 1 if self._turns == before else 0
+        return self._blocked_beats * BEAT_S >= STILL_S
 
     def _answer(self, beat: Beat, now_s: float) -> HeartbeatAnswer | None:
         answer = self.detector.beat(beat, now_s)
@@ -140,13 +140,13 @@ class Pulse:
         return replace(answer, wall_us=self._clocks.agreed_us(self._view.peers, now_s))
 
     def _answered(self, answer: HeartbeatAnswer, now_s: float) -> None:
-        """The first answer in a term is echoed at once: the leader's majority waits for it."""
+        """Take in an answer. The first one in a term is echoed at once: the leader waits for echoes of a majority."""
         if answer.wall_us is not None:
-            self._wires.on_clock(answer.wall_us, answer.sent_s, now_s)
+            self._port.on_clock(answer.wall_us, answer.sent_s, now_s)
         echoed = self.lease.echoed
         lease = self.lease.answered(answer, now_s)
         if lease is not None:
-            self._wires.on_lease(lease)
+            self._port.on_lease(lease)
         if self.lease.echoed and not echoed:
             self._next_beat_s = now_s
 
@@ -155,12 +155,12 @@ class Pulse:
         if view is None:
             return
         for verdict in self.detector.tick(now_s):
-            self._wires.on_verdict(verdict)
+            self._port.on_verdict(verdict)
         if view.settings.refusal_is_death:
-            for member in self.evidence.to_knock(view.peers, now_s):
-                self._wires.knock(member, view.peers[member], now_s)
+            for member in self.evidence.probes_due(view.peers, now_s):
+                self._port.probe(member, view.peers[member], now_s)
 
 
 def _stance(view: View) -> tuple[object, ...]:
-    """What makes a heartbeat worth sending at once when it changes."""
+    """The part of a view whose change makes a heartbeat due at once."""
     return (view.term, view.leader, view.incarnation, view.lead_applied)

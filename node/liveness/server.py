@@ -1,62 +1,63 @@
-"""Those who call: the heartbeat port, and the connections that members have made to it."""
+"""The heartbeat port, and the connections that members have made to it."""
 
 import errno
 import selectors
 import socket
 from typing import Final
 
-from node.liveness.link import Link, Owner, Passport
+from node.liveness.link import Credentials, Link, LinkOwner
 from node.runtime.dns import look_up
 
-STRANGER_S: Final = 3.0
-"""A caller that has not shown by then that it is a member is hung up on."""
+UNKNOWN_S: Final = 3.0
+"""A connection is closed if its other side has not proved by then that it is a member."""
 
 IDLE_S: Final = 30.0
-"""A member's connection that has been silent for so long is closed; it dials again when it has something to say."""
+"""A member's connection is closed after this long without a message; the member connects again when it sends one."""
 
 ALIVE_S: Final = 1.0
-"""A member that lives says something every quarter of a second."""
+"""A live member sends a heartbeat every quarter of a second."""
 
-CALLERS_MAX: Final = 256
+CONNECTIONS_MAX: Final = 256
 
 _CROWDED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class PortInUseError(Exception):
-    """The heartbeat port cannot be listened on."""
+    """The node cannot listen on its heartbeat port."""
 
 
-class Callers:
-    """Listens on `host` and `port` (0: the kernel chooses; see `port`), from the start. Links go to `owner`.
+class HeartbeatServer:
+    """Listens on `host` and `port` (0: the kernel chooses; see `port`) from its construction. `owner` gets the links.
 
     Raises PortInUseError.
     """
 
     def __init__(
-        self, host: str, port: int, selector: selectors.BaseSelector, passport: Passport, owner: Owner
+        self, host: str, port: int, selector: selectors.BaseSelector, credentials: Credentials, owner: LinkOwner
     ) -> None:
-        self._selector, self._passport, self._owner = selector, passport, owner
+        self._selector, self._credentials, self._owner = selector, credentials, owner
         self._listener = _listen(host, port)
         self.port: int = self._listener.getsockname()[1]
         self._links: list[Link] = []
         self._now_s = 0.0
-        self._hears = False
+        self._listening = False
 
     def tick(self, now_s: float) -> None:
-        """Hang up on strangers and on the idle. To be called about four times a second."""
+        """Close unknown and idle connections. To be called about four times a second."""
         self._now_s = now_s
-        if not self._hears:
+        if not self._listening:
             self._selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept())
-            self._hears = True
+            self._listening = True
         for link in list(self._links):
-            stranger = link.member is None and now_s - link.since_s >= STRANGER_S
-            if stranger or now_s - max(link.since_s, link.heard_s) >= IDLE_S:
+            unknown = link.member is None and now_s - link.since_s >= UNKNOWN_S
+            if unknown or now_s - max(link.since_s, link.heard_s) >= IDLE_S:
                 link.part()
 
     def is_of(self, link: Link, member: str) -> bool:
-        """Whether the connection is that member's. A member's newest call takes the place of its earlier ones.
+        """Whether the connection is that member's. A member's newest connection replaces its earlier ones.
 
-        But not of those of another start of the member that was heard a moment ago: then two processes have its name.
+        It does not replace one of another start of the member that was heard a moment ago: then two processes use the
+        member's name, and the newcomer is refused.
         """
         if link.member is None:
             others = [other for other in self._links if other.member == member and other is not link]
@@ -72,38 +73,38 @@ class Callers:
         return link.member == member
 
     def ended(self, link: Link) -> None:
-        """A connection is closed; it need not be one of these."""
+        """A connection is closed, one of these or another."""
         if link in self._links:
             self._links.remove(link)
 
     def close(self) -> None:
-        """Hang up on everybody, with a goodbye, and listen no more."""
+        """Close all connections, with a goodbye, and stop listening."""
         for link in list(self._links):
             link.part()
         self._listener.close()
 
     def _accept(self) -> None:
-        """One caller. If there is no room for it, a stranger gives way; without one, calls wait for the next tick."""
+        """Accept one connection. Without a free descriptor, close an unknown one, or pause until the next `tick`."""
         try:
             sock, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:
-            if error.errno in _CROWDED and (strangers := self._strangers()):
-                strangers[0].part()
+            if error.errno in _CROWDED and (unknown := self._unknown()):
+                unknown[0].part()
                 return
-            self._owner.refused("anybody", f"{error}; trying again")
+            self._owner.refused("anybody", f"{error}; retrying")
             self._selector.unregister(self._listener)
-            self._hears = False
+            self._listening = False
             return
-        if len(self._links) >= CALLERS_MAX:
-            (self._strangers() or self._links)[0].part()
-        link = Link(sock, self._selector, self._passport, self._owner, dialled=False)
+        if len(self._links) >= CONNECTIONS_MAX:
+            (self._unknown() or self._links)[0].part()
+        link = Link(sock, self._selector, self._credentials, self._owner, dialled=False)
         link.since_s = self._now_s
         self._links.append(link)
 
-    def _strangers(self) -> list[Link]:
-        """The oldest first: a member shows soon that it is one."""
+    def _unknown(self) -> list[Link]:
+        """The connections that have not proved that they are members, oldest first: members do so at once."""
         return [link for link in self._links if link.member is None]
 
 

@@ -1,4 +1,4 @@
-"""What a node knows that liveness depends on: the members, who leads, since when, and the settings."""
+"""What liveness needs of a node's state: the members, the leader and its term, and the settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from node.state.value import MemberStatus, Settings
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A member as the replicated state has it. `host` and `port` are where it listens for heartbeats."""
+    """A member by the replicated state. `host` and `port` are where it listens for heartbeats."""
 
     incarnation: int
     status: MemberStatus
@@ -18,13 +18,12 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a node knows now. `peers` holds every member that is not removed, `me` too.
+    """A node's knowledge at one moment. `peers` holds every member that is not removed, `me` included.
 
-    `incarnation` is the one in which *this process* has joined, 0 until its own Join is applied (the state may
-    still hold that of the process before it). `term` and `leader` are what Raft says now, and must be told
-    here before this node's vote for another leader leaves it: the leader's evidence of a majority rests on
-    a member never answering in a term that it has left. `lead_applied`: this node's own `lead` entry, naming
-    `term`, is applied here.
+    `incarnation` is the one in which *this process* has joined; 0 until its own Join is applied (the state may still
+    hold that of the process before it). `term` and `leader` are Raft's. They must be observed here before this node's
+    vote for another leader is sent: the leader's proof of a majority depends on members not sending heartbeats in a
+    term that they have left. `lead_applied`: this node has applied its own `lead` entry of `term`.
     """
 
     me: str

@@ -1,6 +1,6 @@
-"""The wall clock that this process goes by: the machine's, or the members' where the machine's is off.
+"""The wall clock of this process: the machine's, or the members' agreed one if the machine's is off.
 
-There is one for each process, as there is one clock in a machine. What it decides is `node.liveness.clocks`'s.
+One per process, since there is one clock per machine. `node.liveness.clocks` decides.
 """
 
 import logging
@@ -8,35 +8,36 @@ import time
 from typing import Final
 
 from node.liveness.clocks import Correction
+from node.runtime.boottime import boottime_s
 
 _log = logging.getLogger("rota.clock")
 
 
 class WallClock:
-    """The time, in microseconds since the epoch. Any thread may read it; one thread tells what is agreed on."""
+    """The time, in microseconds since the epoch. Any thread may read it; one thread calls `agree`."""
 
     def __init__(self) -> None:
         self._correction = Correction()
-        self._told_off = False
+        self._logged_off = False
 
     def now_us(self) -> int:
-        """What entries are stamped with, and schedules fire by."""
-        return self._correction.now_us(machine_us(), time.clock_gettime(time.CLOCK_BOOTTIME))
+        """The time for the stamps of entries and for schedules."""
+        return self._correction.now_us(machine_us(), boottime_s())
 
     @property
     def agreed(self) -> bool:
-        """Whether most members' clocks have ever vouched for the time in this process; it is right since then."""
+        """Whether the members have agreed on a time since this process started; `now_us` has been right since then."""
         return self._correction.agreed
 
     def agree(self, agreed_us: int, sent_s: float, now_s: float) -> None:
-        """The leader has said what most members' clocks say, in answer to a heartbeat of `sent_s`, at `now_s`."""
+        """Take in the agreed time of the leader's answer, which came at `now_s`, to the heartbeat of `sent_s`."""
         self._correction.agree(agreed_us, sent_s, now_s)
         off_us = machine_us() - self.now_us()
-        if self._correction.off != self._told_off:
-            self._told_off = self._correction.off
-            if self._told_off:
+        if self._correction.off != self._logged_off:
+            self._logged_off = self._correction.off
+            if self._logged_off:
                 _log.warning(
-                    "this machine's wall clock is %.1f s %s most members' clocks: theirs is used here; set it right",
+                    "this machine's wall clock is %.1f s %s most members' clocks: theirs is used; correct this one",
                     abs(off_us) / 1e6,
                     "ahead of" if off_us > 0 else "behind",
                 )
@@ -51,4 +52,4 @@ def machine_us() -> int:
 
 CLOCK: Final = WallClock()
 now_us: Final = CLOCK.now_us
-"""What everything in a node reads."""
+"""The clock that all of a node reads."""

@@ -1,14 +1,14 @@
-"""What goes over a heartbeat connection: authenticated frames of msgpack, without the socket.
+"""The protocol of a heartbeat connection, without the socket: authenticated frames of msgpack.
 
-Each side opens with a magic word and a nonce of its own. Both nonces and a key made of the members' secret make the key
-of the connection; every frame after that bears a keyed BLAKE2b over its direction, its number and its content. So a
-frame proves that the other side has the secret and speaks now: nothing can be replayed, mirrored, dropped from
-the middle or changed. Nothing in a frame is secret. The first frame of each side says which cluster it is of, and
-as which member: what another cluster says after that is not read.
+Each side opens with a magic word and a nonce of its own. The connection's key is derived from both nonces and a key
+made of the members' secret. Every later frame carries a keyed BLAKE2b over its direction, number and content. So a
+frame proves that its sender has the secret, and no frame can be replayed, reflected, dropped or changed unnoticed.
+Frames are not encrypted. The first frame of each side names its cluster and member; frames of another cluster are
+refused.
 
-The dialler proves itself first: until its first frame has come, the listener sends nothing that is made with the
-secret, so that a stranger at the port has nothing by which to check guesses at it. Whoever does not prove itself is
-told so, without a proof, for the log where it runs.
+The dialler authenticates first: until its first frame has arrived, the listener sends nothing that is made with the
+secret, so that a client of the port gets no material for guessing it. A dialler that fails to authenticate is told so,
+without a tag, for the log of its node.
 
     greeting:  magic (8 bytes) | nonce (16)
     frame:     length of the content (2, big-endian) | content (msgpack) | tag (16)
@@ -26,7 +26,7 @@ from node.liveness.message import Beat, HeartbeatAnswer
 
 MAGIC: Final = b"rota/hb3"
 REFUSAL: Final = b"rota/no3"
-"""Begins like a frame that is too long, so that none is taken for it."""
+"""Begins like a frame that is too long, so that it cannot be mistaken for one."""
 
 NONCE_BYTES: Final = 16
 TAG_BYTES: Final = 16
@@ -37,26 +37,26 @@ _GREETING_BYTES: Final = len(MAGIC) + NONCE_BYTES
 
 
 class Bye:
-    """The sender closes the connection on purpose: its end says nothing about its process."""
+    """The sender closes the connection on purpose: that is no evidence that its process died."""
 
 
 Message = Beat | HeartbeatAnswer | Bye
 
 
 class BadPeerError(Exception):
-    """The other side does not speak this protocol, or has another secret."""
+    """The other side does not speak this protocol, or has a different secret."""
 
 
-class StrangerError(BadPeerError):
-    """The other side is of another cluster: said once already, by `ClusterId`."""
+class ForeignClusterError(BadPeerError):
+    """The other side belongs to another cluster. `ClusterId` has logged it."""
 
 
 class HeartbeatChannel:
-    """One end of a connection: bytes in, messages out, and the other way round.
+    """One end of a connection: bytes in, messages out, and vice versa.
 
-    `key` is made of the members' secret (`node.identity.member_key`). `me` is of `cluster`. `dialled` says which end it
-    is; `nonce` is NONCE_BYTES of fresh randomness. `start` tells this start of the member from every other;
-    `their_start` is that of the other side.
+    `key` is derived from the members' secret (`node.identity.member_key`). `me` is a member of `cluster`. `dialled`:
+    whether this end made the connection. `nonce`: NONCE_BYTES of fresh randomness. `start` identifies this start of the
+    member's process; `their_start` is that of the other side.
     """
 
     def __init__(
@@ -72,26 +72,26 @@ class HeartbeatChannel:
 
     @property
     def ready(self) -> bool:
-        """Whether messages can be packed: the other side's greeting is here, and its proof where it has dialled."""
+        """Whether messages can be packed: the greeting has arrived, and, from a dialler, its first frame too."""
         return self._key is not None and (self._dialled or self._introduced)
 
     def greeting(self) -> bytes:
-        """The first thing to send."""
+        """The first bytes to send."""
         return MAGIC + self._nonce
 
     def introduction(self) -> bytes:
-        """The first frame, to be sent as soon as the channel is ready."""
+        """The first frame. To be sent as soon as the channel is ready."""
         return self._frame(["from", self._me, self._cluster.known, self._start])
 
     def farewell(self, error: BadPeerError) -> bytes:
-        """What tells the other side why it is hung up on: nothing that helps one that has not proved itself."""
+        """The bytes that tell the other side why the connection is closed. An unauthenticated one learns no tag."""
         if self._dialled or self._key is None or self._introduced:
             return b""
-        return self.introduction() if isinstance(error, StrangerError) else REFUSAL
+        return self.introduction() if isinstance(error, ForeignClusterError) else REFUSAL
 
     def pack(self, message: Message) -> bytes:
         """One message as a frame. The channel must be ready."""
-        assert self.ready, "the other side has not proved itself yet"
+        assert self.ready, "the other side has not authenticated itself yet"
         return self._frame(_to_list(message))
 
     def _frame(self, fields: list[object]) -> bytes:
@@ -101,10 +101,10 @@ class HeartbeatChannel:
         return len(content).to_bytes(2, "big") + content + tag
 
     def feed(self, data: bytes) -> list[Message]:
-        """What has been received.
+        """The messages in the received bytes.
 
-        Raises BadPeerError on anything but the protocol, spoken with the same secret; StrangerError if it is another
-        cluster's.
+        Raises BadPeerError if they are not of this protocol or are made with a different secret, ForeignClusterError if
+        they are from another cluster.
         """
         self._buffer += data
         if self._key is None:
@@ -127,10 +127,10 @@ class HeartbeatChannel:
         match fields:
             case ["from", str(member), str(cluster), str(start)]:
                 if (why := self._cluster.stranger(member, cluster)) is not None:
-                    raise StrangerError(why)
+                    raise ForeignClusterError(why)
                 self._introduced, self.their_start = True, start
             case _:
-                raise BadPeerError("it does not say first which cluster it is of")
+                raise BadPeerError("its first frame does not name its cluster")
 
     def _agree(self, nonce: bytes) -> None:
         nonces = self._nonce + nonce if self._dialled else nonce + self._nonce

@@ -218,13 +218,13 @@ class Raft:
     def _step(self, consensus: Consensus) -> None:
         self.turns += 1
         now_s = self._clock()
-        self.lateness.note(now_s - self._turned_s - self._timing.tick_s, now_s)
+        self.lateness.note(now_s - self._turned_s - max(self._timing.tick_s, consensus.waited_s), now_s)
         self._turned_s = now_s
         self._woken = False
         if self.role.has_quorum and consensus.leader_node() is not None:
             self._requests.send(consensus, now_s)
         self._requests.found_without(consensus)
-        consensus.tick(self._timing.tick_s)
+        consensus.tick(self._timing.tick_s if self._requests.under_way else self._timing.quiet_s)
         consensus.join_cluster(self._machine.cluster_id)
         now_s = self._clock()
         self._observe(consensus, now_s)

@@ -30,6 +30,9 @@ class Barriers:
         self._mark = b""
         self._sent_s = 0.0
 
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._under_way)
+
     def add(self, deadline_s: float) -> "Future[None]":
         """A new barrier; the future is fulfilled once its no-op is applied."""
         barrier = _Barrier(deadline_s)

@@ -36,6 +36,9 @@ class Changes:
     def __init__(self) -> None:
         self._queue: deque[MembershipChange] = deque()
 
+    def __len__(self) -> int:
+        return len(self._queue)
+
     def add(self, change: MembershipChange) -> None:
         """Take a change."""
         self._queue.append(change)

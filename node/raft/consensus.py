@@ -25,6 +25,9 @@ from node.raft.prevote import Standing
 from node.raft.snapshots import Snapshots
 from node.raft.transport import Transport
 
+_SHORTEST_WAIT_S = 0.001
+"""What is due already is done in this tick or in the next one: the thread does not spin until then."""
+
 APART = 0.5
 """The members compact one by one: the log of the last may grow beyond the limit by nearly this share of it."""
 
@@ -47,6 +50,7 @@ class Consensus(MendedSyncObj):
 
     elections: Elections
     transport: Transport
+    _SyncObj__newAppendEntriesTime: float
 
     def __init__(
         self,
@@ -205,15 +209,35 @@ class Consensus(MendedSyncObj):
         """End the present tick's waiting. May be called from any thread."""
         self._SyncObj__pipeNotifier.notify()
 
+    @property
+    def waited_s(self) -> float:
+        """How long the last tick waited for messages."""
+        return float(self._poller.waited_s)
+
     def tick(self, wait_s: float) -> None:
-        """Do what is due, then wait for messages, at most `wait_s`."""
+        """Do what is due, then wait for messages: at most `wait_s`, and until the next thing is due."""
         self.transport.duplicate_starts.step()
         self.inquiry.step()
         self.recovery.step()
         self.elections.step()
-        self.doTick(0.0 if self.behind else wait_s)
+        self.doTick(self._wait_s(wait_s))
         if self._log_is_long() and not self.snapshots.writing:
             self.forceLogCompaction()
+
+    def _wait_s(self, longest_s: float) -> float:
+        """How long this tick may wait. Dials, elections, founding and snapshots go on with the library's ticks."""
+        if self.behind:
+            return 0.0
+        settled = self.cluster.known and self.recovery.votes and self.is_settled() and self.hears_leader()
+        if not settled or self.snapshots.writing or not all(map(self.transport.reached, self.transport.others())):
+            return min(longest_s, self.timing.tick_s)
+        now = self.clock()
+        if self.is_leader:
+            next_s = self._SyncObj__newAppendEntriesTime
+            due_s = next_s if next_s > now else now + self.timing.heartbeat_s  # what is due goes out in this tick
+        else:
+            due_s = min(self.elections.due_s, self.inbound.leader_heard_s + self.timing.quorum_s)
+        return float(min(longest_s, max(due_s - now, _SHORTEST_WAIT_S)))
 
     def _log_is_long(self) -> bool:
         """Whether the log is due for compaction. Each member has its own limit, so that they compact one by one.

@@ -27,6 +27,11 @@ class Elections:
         self._handed_over = False
 
     @property
+    def due_s(self) -> float:
+        """When this member asks the others next, if it hears no leader by then."""
+        return self._due_s
+
+    @property
     def deadline_s(self) -> float:
         """The deadline as the library sees it: one that has passed, or none."""
         return _NOW_S if self._won or self._handed_over else _NEVER_S

@@ -1,10 +1,11 @@
-"""The library's settings, and its factories that are replaced: of journals and of encryptors."""
+"""The library's settings, and its factories that are replaced: of journals, of pollers and of encryptors."""
 
 from pysyncobj import SyncObjConf, syncobj
 from pysyncobj.journal import Journal
 
 from node.raft.encryption import replace_encryptor
 from node.raft.messages import COMMAND_BYTES
+from node.raft.poller import TimedPoller
 from node.raft.ports import RaftTiming
 
 BATCH_BYTES = COMMAND_BYTES
@@ -21,6 +22,7 @@ def _use_journal(journal: object) -> object:
 
 
 syncobj.createJournal = _use_journal
+syncobj.createPoller = lambda _kind: TimedPoller()
 replace_encryptor()
 
 

@@ -84,7 +84,9 @@ class RaftTiming:
     members that it does not reach (`start_claim`). resend_s: a proposal not seen applied after this time is sent again
     under its id. log_entries, log_bytes: the log is compacted beyond either, or half as much again (the members take
     turns). entry_bytes: the size limit of one entry; batch_bytes: proposals are gathered up to this size. flights:
-    entries of one member that are under way at once; proposals that come meanwhile share the next.
+    entries of one member that are under way at once; proposals that come meanwhile share the next. tick_s: how long
+    Raft's thread waits for messages at most; quiet_s: the same while nothing but the next heartbeat or election is due.
+    It wakes for those on time, and must turn between two polls of the watchdog (`node.telemetry.raft_watchdog`).
     """
 
     election_min_s: float = 0.5
@@ -99,6 +101,7 @@ class RaftTiming:
     silent_s: float = 3.0
     resend_s: float = 2.0
     tick_s: float = 0.05
+    quiet_s: float = 0.2
     log_entries: int = 10_000
     log_bytes: int = 16 << 20
     entry_bytes: int = 1_000_000

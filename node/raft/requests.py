@@ -88,6 +88,12 @@ class Requests:
 
     # -- Raft's thread
 
+    @property
+    def under_way(self) -> bool:
+        """Whether any request is open, so that Raft's thread must turn soon for its deadline or to send it again."""
+        with self._lock:
+            return bool(len(self._proposals) or len(self._barriers) or len(self._changes))
+
     def send(self, consensus: Consensus, now_s: float) -> None:
         """Propose what waits."""
         with self._lock:

@@ -1,4 +1,4 @@
-"""One producer, many listeners, on one event loop."""
+"""One producer and many consumers on one event loop."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,26 +9,26 @@ T = TypeVar("T")
 
 
 class Broadcast(Generic[T]):
-    """Passes every value on to all who listen at the time, in order."""
+    """Passes every value to all present listeners, in order."""
 
     def __init__(self) -> None:
-        # A listener that was dropped, even before it began to read, takes its queue with it.
+        # The queue of a listener that was dropped, even before it began to read, is collected with it.
         self._queues: WeakSet[asyncio.Queue[T | None]] = WeakSet()
         self._closed = False
 
     def send(self, value: T) -> None:
-        """Pass a value on."""
+        """Pass a value to all listeners."""
         for queue in self._queues:
             queue.put_nowait(value)
 
     def close(self) -> None:
-        """End what every listener hears."""
+        """End the iteration of every listener."""
         self._closed = True
         for queue in self._queues:
             queue.put_nowait(None)
 
     def listen(self) -> AsyncIterator[T]:
-        """What is sent from this call on, until `close`."""
+        """The values that are sent from this call on, until `close`."""
         queue: asyncio.Queue[T | None] = asyncio.Queue()
         if self._closed:
             queue.put_nowait(None)

@@ -1,26 +1,26 @@
-"""File descriptors of this process: the limit is raised at start, and shared out.
+"""The limit on file descriptors: raised at start, and divided.
 
-A node needs descriptors for its attempts, for Raft and the heartbeats, for its files and for what it asks other
-members. Clients of the API get a part of what is left over, so that no number of connections can take the rest away.
+A node needs descriptors for its attempts, Raft, heartbeats, files and requests to other members. Clients of the API get
+a part of the rest, so that no number of client connections can exhaust the node's own descriptors.
 """
 
 import resource
 from typing import Final
 
 SOFT_MAX: Final = 16_384
-"""The soft limit is raised to the hard one, and to this at most: some programs close every descriptor up to it."""
+"""The soft limit is raised to the hard one, to this at most: some programs close every descriptor up to the limit."""
 
-OWN: Final = 192
+RESERVED: Final = 192
 """Descriptors that a node needs for itself: Raft, heartbeats, SQLite, logs, connections to other members."""
 
 FOR_RUN: Final = 4
-"""Descriptors that one attempt needs: its channel, and three more while it is handed to the nursery."""
+"""Descriptors for one attempt: its channel, and three more while it is handed to the nursery."""
 
 CLIENTS_MIN: Final = 16
 CLIENTS_MAX: Final = 4_096
 
 FOR_CLIENT: Final = 2
-"""A client takes its connection; one in four, at most, also a file or a connection to another member."""
+"""Descriptors for one client: its connection, and a share of the files and connections to members that it uses."""
 
 
 def raise_soft_limit(most: int = SOFT_MAX) -> int:
@@ -34,7 +34,7 @@ def raise_soft_limit(most: int = SOFT_MAX) -> int:
 
 
 def streams_for(clients: int) -> int:
-    """How many answers may be streamed at once to so many clients.
+    """How many responses may be streamed at once to that number of clients.
 
     >>> streams_for(4_096), streams_for(16)
     (256, 4)
@@ -43,10 +43,10 @@ def streams_for(clients: int) -> int:
 
 
 def clients_for(descriptors: int, max_runs: int) -> int:
-    """How many clients may be connected at once, where a process may have so many descriptors.
+    """How many clients may be connected at once in a process with that limit on descriptors.
 
     >>> clients_for(1_024, 8), clients_for(16_384, 8), clients_for(100, 8)
     (400, 4096, 16)
     """
-    left = descriptors - OWN - FOR_RUN * max_runs
+    left = descriptors - RESERVED - FOR_RUN * max_runs
     return max(CLIENTS_MIN, min(CLIENTS_MAX, left // FOR_CLIENT))

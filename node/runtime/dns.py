@@ -1,4 +1,4 @@
-"""Addresses of hosts for threads that must not wait: a resolver that hangs must not unseat a leader or end a lease."""
+"""Non-blocking DNS for Raft's and the heartbeat thread: a slow resolver must not cost a leadership or a lease."""
 
 import ipaddress
 import socket
@@ -8,16 +8,16 @@ from time import monotonic
 from typing import Final
 
 FRESH_S: Final = 1.0
-"""An address is looked up again after so long, when it is asked for: a container may come back with another one."""
+"""An address older than this is looked up again when it is used: a restarted container may have another one."""
 
-PATIENCE_S: Final = 2.0
-"""A name is asked for again, beside a question that has had no answer for so long."""
+UNANSWERED_S: Final = 2.0
+"""A look-up without an answer for this long does not prevent another one of the same name."""
 
 Resolve = Callable[[str], str | None]
 
 
 def look_up(host: str) -> str | None:
-    """The address of a name, IPv4 if there is one; None if it has none. May take long."""
+    """The address of a name, IPv4 if it has one; None if it has none. Blocks."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -27,10 +27,9 @@ def look_up(host: str) -> str | None:
 
 
 class Resolver:
-    """Remembers what names resolved to, and refreshes it in the background. For any thread.
+    """Caches the addresses of names, and refreshes them in the background. Any thread may use it.
 
-    `address` never blocks: it answers with what was known last, and None if that is nothing yet. `on_found` is told, in
-    a thread of its own, when an address may have become known.
+    `on_found` is called, in another thread, when a look-up has ended.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class Resolver:
         self._lock = threading.Lock()
 
     def address(self, host: str) -> str | None:
-        """The address to dial for a host now, or None if it is not known (yet)."""
+        """The last known address of a host; None if there is none yet. Never blocks."""
         try:
             return str(ipaddress.ip_address(host))
         except ValueError:
@@ -52,7 +51,7 @@ class Resolver:
         with self._lock:
             asked_at, address = self._known.get(host, (float("-inf"), None))
             now = monotonic()
-            if now - asked_at > self._fresh_s and now - self._asking.get(host, float("-inf")) > PATIENCE_S:
+            if now - asked_at > self._fresh_s and now - self._asking.get(host, float("-inf")) > UNANSWERED_S:
                 self._asking[host] = now
                 threading.Thread(target=self._ask, args=(host,), name=f"resolve {host}", daemon=True).start()
         return address

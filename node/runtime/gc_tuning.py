@@ -1,15 +1,15 @@
-"""Keeps the collector of cyclic garbage from stopping the node: it looks at all objects, and holds all threads.
+"""Keeps the cyclic garbage collector from stopping the node: a collection traverses objects and stops all threads.
 
-A state of 100,000 tasks is half a million objects, none of them ever in a cycle, and a full collection of them took
-a second, in which neither the loop nor the heartbeats ran. So what has survived a full collection that took long is
-frozen (`gc.freeze`): it is still freed when nothing refers to it any more, and is not looked at again. A collection
-is of what has come since, and takes milliseconds. The price: what is frozen and later becomes a part of a cycle of
-garbage stays. At such a moment that is what few requests under way hold, and it takes tens of thousands of new objects
-that live on (another state, most likely) until there is the next.
+A state of 100,000 tasks is half a million objects, none of them in a cycle. A full collection took a second, in which
+neither the event loop nor the heartbeats ran. So the survivors of a slow full collection are frozen (`gc.freeze`): they
+are still freed when their last reference goes, but no collection traverses them again. Later collections traverse only
+newer objects, and take milliseconds. The price: a frozen object that becomes part of a garbage cycle leaks. At that
+moment only the few requests under way hold such objects, and the next freeze comes only after tens of thousands of new
+long-lived objects, mostly another state.
 
-When a collection is due, Python tells by how many objects are new, less how many were freed. So while a cache turns
-over, as much is freed as is made, and a young collection may find ten times its threshold: what is made for every task
-of a list is not to be remembered (`tasks.spec.read`, not `unpack`).
+Python starts a collection by the number of objects created less those freed. While a cache turns over, the two cancel
+out, and a young collection may find ten times its threshold. So values that are made for every task of a list are not
+cached (`tasks.spec.read`, not `unpack`).
 """
 
 import gc
@@ -19,16 +19,16 @@ from typing import Any, Final
 
 MIDDLE_AFTER: Final = 3
 FULL_AFTER: Final = 1
-"""A collection of the middle generation comes after more than so many of the young one, a full one after more than so
-many of the middle one; Python's own ten and ten let it look at ten times as much at once."""
+"""Thresholds of the middle and the old generation, in collections of the next younger one. With Python's default of ten
+for both, one collection traverses ten times as much."""
 
 LONG_S: Final = 0.003
-"""What a full collection looked at is frozen if it took longer, in processor time of its thread. There may be a
-third more to look at by then; and while others compute on the machine, it takes three times as long."""
+"""After a full collection that took longer than this, in processor time of its thread, its survivors are frozen. The
+next one may traverse a third more, and take three times as long while the machine is busy."""
 
 
 class Freezer:
-    """To be among `gc.callbacks`."""
+    """A callback for `gc.callbacks`."""
 
     def __init__(self, freeze: Callable[[], None] = gc.freeze, clock: Callable[[], float] = thread_time) -> None:
         self._freeze = freeze
@@ -36,7 +36,7 @@ class Freezer:
         self._begun_s = 0.0
 
     def __call__(self, phase: str, info: dict[str, Any]) -> None:
-        """A collection begins or has ended."""
+        """Called by the collector when a collection starts and when it stops."""
         if info["generation"] < 2:
             return
         if phase == "start":
@@ -46,10 +46,7 @@ class Freezer:
 
 
 def collect_in_short(clock: Callable[[], float] = thread_time) -> None:
-    """Have this process's collections be short ones. What is there now is frozen: modules, most of all.
-
-    The collector may have been off until now: it is on from here on.
-    """
+    """Freeze all present objects, mostly modules, enable the collector, and keep its collections short from now on."""
     gc.collect()
     gc.freeze()
     gc.enable()

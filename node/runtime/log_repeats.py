@@ -1,7 +1,7 @@
-"""Lines of the log that repeat are counted, and not written each: whoever causes one must not fill the disk with it.
+"""Limits repeated log lines: the rest are counted, so that a client that causes a line cannot fill the disk with it.
 
-Two warnings or errors are alike if they come from the same place: the same logger, level and text before its values are
-put in. Other lines are alike only if they say the same.
+Two warnings or errors are of one kind if they have the same logger, level and format string. Other lines are of one
+kind only if their whole text is the same.
 """
 
 import logging
@@ -13,12 +13,12 @@ from time import monotonic
 from typing import Final
 
 EACH: Final = 50
-"""Lines alike that are written within `WITHIN_S`; those that follow are counted."""
+"""Lines of one kind that are written within `WITHIN_S`; further ones are only counted."""
 
 WITHIN_S: Final = 30.0
 
 KINDS_MAX: Final = 1_000
-"""Kinds of lines that are remembered at once."""
+"""Kinds of lines that are tracked at once."""
 
 _VALUES: Final = re.compile(r"%[-+ #0-9.*]*[a-z]")
 
@@ -31,9 +31,9 @@ class _Kind:
 
 
 class Repeats(logging.Filter):
-    """Lets through what has not been said too often; says itself how often it was. For a handler.
+    """A handler's filter that drops lines beyond the limit, and reports how many it dropped.
 
-    Of what was left out it is told when its time is over: with the next line of any kind.
+    `tell` gets that report with the next line of any kind after `WITHIN_S`.
     """
 
     def __init__(self, tell: Callable[[logging.LogRecord], None], now_s: Callable[[], float] = monotonic) -> None:
@@ -44,9 +44,9 @@ class Repeats(logging.Filter):
         self._changing = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a line is to be written."""
+        """Whether to write a line."""
         if record.levelno < logging.INFO:
-            return True  # whoever asks for those wants them all
+            return True  # debug lines are never limited
         now_s = self._now_s()
         with self._changing:
             over = self._over(now_s)
@@ -55,14 +55,14 @@ class Repeats(logging.Filter):
             kind.written += written
             kind.left_out += not written
         for (name, level, text), left_out in over:
-            said = f"{left_out} more lines like this one within {WITHIN_S:g} s are left out: {text}"
+            said = f"dropped {left_out} more lines like this one within {WITHIN_S:g} s: {text}"
             self._tell(logging.LogRecord(name, level, __file__, 0, said, None, None))
         return written
 
     def _over(self, now_s: float) -> list[tuple[tuple[str, int, str], int]]:
-        """Forget the kinds whose time is over; those of which lines were left out, and how many."""
+        """Forget the kinds whose time is over. Returns those with dropped lines, and how many."""
         told: list[tuple[tuple[str, int, str], int]] = []
-        # They are in the order in which their time began.
+        # Kinds are in the order in which their time began.
         while self._kinds:
             key, kind = next(iter(self._kinds.items()))
             if now_s - kind.since_s < WITHIN_S and len(self._kinds) < KINDS_MAX:
@@ -74,7 +74,7 @@ class Repeats(logging.Filter):
 
 
 def _text(record: logging.LogRecord) -> str:
-    """What lines alike have in common. A text that is all values is one of its own."""
+    """What the lines of one kind share. A format string that is all values does not make a kind."""
     template = str(record.msg)
     if record.levelno < logging.WARNING:
         return record.getMessage()

@@ -1,7 +1,7 @@
-"""What a node says on standard error: one line a message, for people or as JSON.
+"""Logging to standard error: one line a message, as text or as JSON.
 
-A thread of its own writes the lines. Who reads them may stop reading (a pipe to a container's engine that is busy), and
-the disk that they go to may stand still: neither the loop, nor Raft, nor the heartbeats wait for that.
+A separate thread writes the lines. Their reader may stop reading (a pipe to a busy container engine), and their disk
+may hang: the event loop, Raft and the heartbeats do not wait for either.
 """
 
 import contextlib
@@ -19,19 +19,19 @@ from node.runtime.log_repeats import Repeats
 from node.runtime.plain_text import plain
 
 LINES_MAX: Final = 10_000
-"""So many lines may wait to be written. What comes then is lost, and counted."""
+"""Lines that may wait to be written. Further ones are dropped, and counted."""
 
 WRITTEN_S: Final = 2.0
-"""So long the end of the process waits for what is still to be written."""
+"""How long the end of the process waits for lines that are not written yet."""
 
 LogFormat = Literal["text", "json"]
 
 _QUIET: Final = ("aiohttp.access", "asyncio", "pysyncobj")
-"""Loggers of libraries that speak of every request or reconnection: warnings only."""
+"""Loggers of libraries that log every request or reconnection: warnings only."""
 
 
 class _Json(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and the traceback if there is one."""
+    """One JSON object a line: time, level, logger, message, and traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -46,10 +46,7 @@ class _Json(logging.Formatter):
 
 
 class _Text(logging.Formatter):
-    """For people: what would steer their terminal is spelled out, and what follows a line break is indented.
-
-    So nothing that is told in a line can pass for a line of its own.
-    """
+    """Text, with control characters escaped and continuation lines indented: no value can forge a line of its own."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
@@ -59,7 +56,7 @@ class _Text(logging.Formatter):
 
 
 class _Written(logging.Handler):
-    """Writes lines to a file descriptor, without a buffer that the end of the process would have to wait for."""
+    """Writes lines to a file descriptor, unbuffered."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
@@ -71,19 +68,19 @@ class _Written(logging.Handler):
             while line:
                 line = line[os.write(self._descriptor, line) :]
         except OSError:
-            return  # closed, or a full disk: there is nowhere to say it
-        except Exception:  # noqa: BLE001 - a line that cannot be made must not end the thread that writes the others
+            return  # closed, or a full disk: there is nowhere to report it
+        except Exception:  # noqa: BLE001 - a line that cannot be formatted must not end the thread that writes the others
             self.handleError(record)
 
 
 class _Waiting(QueueHandler):
-    """Leaves what is said to the thread that writes it, and waits for nothing."""
+    """Queues lines for the thread that writes them; never blocks."""
 
     queue: "Queue[logging.LogRecord | None]"
 
     def __init__(self, written: logging.Handler) -> None:
         super().__init__(Queue(LINES_MAX))
-        self._lost = 0
+        self._dropped = 0
         QueueListener(self.queue, written).start()
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
@@ -93,12 +90,12 @@ class _Waiting(QueueHandler):
 
     def enqueue(self, record: logging.LogRecord) -> None:
         try:
-            if self._lost:
-                self.queue.put_nowait(_of_loss(self._lost))
-                self._lost = 0
+            if self._dropped:
+                self.queue.put_nowait(_dropped(self._dropped))
+                self._dropped = 0
             self.queue.put_nowait(record)
         except Full:
-            self._lost += 1
+            self._dropped += 1
 
     def flush(self) -> None:
         until_s = monotonic() + WRITTEN_S
@@ -111,15 +108,15 @@ class _Waiting(QueueHandler):
         super().close()
 
 
-def _of_loss(lines: int) -> logging.LogRecord:
-    said = f"standard error took nothing for a while: {lines} lines of this log are lost"
+def _dropped(lines: int) -> logging.LogRecord:
+    said = f"standard error was blocked: {lines} lines of this log were dropped"
     return logging.LogRecord("rota.log", logging.WARNING, __file__, 0, said, None, None)
 
 
 def configure(log_format: LogFormat, level: str = "INFO", descriptor: int = 2) -> None:
-    """Send the process's logging to standard error (or another file descriptor) in this format. `flush` waits for it.
+    """Send the process's logging to standard error, or another file descriptor, in this format.
 
-    At the end of the process `logging.shutdown` does; before `os._exit` it is to be called.
+    `logging.shutdown` writes what is queued at the end of the process; call `flush` before `os._exit`.
     """
     written = _Written(descriptor)
     written.setFormatter(_Json() if log_format == "json" else _Text())
@@ -131,6 +128,6 @@ def configure(log_format: LogFormat, level: str = "INFO", descriptor: int = 2) -
 
 
 def flush() -> None:
-    """Wait until what has been said is written, for `WRITTEN_S` at most."""
+    """Wait until all queued lines are written, for `WRITTEN_S` at most."""
     for handler in logging.getLogger().handlers:
         handler.flush()

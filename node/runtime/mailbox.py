@@ -1,4 +1,4 @@
-"""What other threads have to say to the event loop, brought to it together."""
+"""Passes values from other threads to the event loop, in batches."""
 
 import threading
 from collections.abc import Callable
@@ -6,52 +6,52 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-REST_S: Final = 0.025
-"""So long what may rest is gathered, from the first of it on."""
+GATHER_S: Final = 0.025
+"""How long values that may wait are gathered, from the first one on."""
 
 
-class Inbox(Generic[T]):
-    """Takes values from any thread; `take` is called on the loop with all that have come since it was called last.
+class Mailbox(Generic[T]):
+    """Takes values from any thread; `take` is called on the loop with all values since its last call.
 
-    `on_loop` has something called there, `later` does so after so many seconds, and is itself called there. To wake the
-    loop is a system call, which lets another thread have the interpreter: for each of ten thousand entries applied
-    after a start, that took longer than to apply them. What follows from waking costs more still: while tasks are
-    registered one by one, it was a third of the price. So a value may rest until others have come.
+    `call` runs a function on the loop, from any thread; `later` runs one after a number of seconds, from the loop.
+    Waking the loop is a system call, which releases the interpreter's lock: for each of ten thousand entries applied
+    after a start, that took longer than applying them. The work that follows costs more still: a third of the cost of
+    registering tasks one by one. So a value that may wait is delivered with those that come after it.
     """
 
     def __init__(
         self,
-        on_loop: Callable[[Callable[[], None]], None],
+        call: Callable[[Callable[[], None]], None],
         later: Callable[[float, Callable[[], None]], None],
         take: Callable[[list[T]], None],
     ) -> None:
-        self._on_loop = on_loop
+        self._call = call
         self._later = later
         self._take = take
         self._lock = threading.Lock()
         self._values: list[T] = []
-        self._coming = False
-        self._resting = False
+        self._delivering = False
+        self._gathering = False
 
-    def put(self, value: T, *, rests: bool = False) -> None:
-        """Leave a value for the loop: as soon as it is free, or with what comes in the next `REST_S`, if it `rests`."""
+    def put(self, value: T, *, waits: bool = False) -> None:
+        """Deliver a value as soon as the loop is free; if it `waits`, within `GATHER_S`, together with later ones."""
         with self._lock:
             self._values.append(value)
-            if self._coming or (rests and self._resting):
+            if self._delivering or (waits and self._gathering):
                 return
-            if rests:
-                self._resting = True
+            if waits:
+                self._gathering = True
             else:
-                self._coming = True
-        self._on_loop(self._rest if rests else self.deliver)
+                self._delivering = True
+        self._call(self._gather if waits else self.deliver)
 
-    def _rest(self) -> None:
-        self._later(REST_S, self.deliver)
+    def _gather(self) -> None:
+        self._later(GATHER_S, self.deliver)
 
     def deliver(self) -> None:
-        """Bring what there is, now. To be called on the loop."""
+        """Deliver all values now. To be called on the loop."""
         with self._lock:
             values, self._values = self._values, []
-            self._coming = self._resting = False
+            self._delivering = self._gathering = False
         if values:
             self._take(values)

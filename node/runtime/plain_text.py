@@ -1,34 +1,33 @@
-"""Text from elsewhere as a terminal or a log may show it: what would steer a terminal is spelled out.
+"""Untrusted text made safe for a terminal or a log: control characters are escaped.
 
-Names, paths and errors come from whoever may register a task. An escape sequence in one could change a terminal's
-title, clear its screen or paint over what stands there; a carriage return, or a mark that turns the direction of
-writing, could make a line say something else.
+Names, paths and errors come from clients that may register tasks. An escape sequence in one could change a terminal's
+title, clear its screen or overwrite text; a carriage return or a bidirectional mark could make a line read differently.
 """
 
 import re
 from typing import Final
 
-_STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _BREAKS: Final = re.compile("[\t\n]")
 
 
 def plain(text: str) -> str:
-    r"""`text` with control characters and marks of direction as escapes. Line breaks and tabs stay.
+    r"""`text` with control characters and bidirectional marks as escapes. Line breaks and tabs stay.
 
     >>> plain("a\x1b[31mb\r\u202ec\n")
     'a\\x1b[31mb\\r\\u202ec\n'
     """
-    return _STEERING.sub(_spelled, text)
+    return _CONTROL.sub(_escaped, text)
 
 
 def plain_line(text: str) -> str:
-    r"""As `plain`, and all on one line.
+    r"""As `plain`, with line breaks and tabs escaped too.
 
     >>> plain_line("a\nb")
     'a\\nb'
     """
-    return _BREAKS.sub(_spelled, plain(text))
+    return _BREAKS.sub(_escaped, plain(text))
 
 
-def _spelled(found: re.Match[str]) -> str:
+def _escaped(found: re.Match[str]) -> str:
     return repr(found[0])[1:-1]

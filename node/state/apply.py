@@ -1,14 +1,14 @@
-"""`apply`: the next state, and what became of each proposal (DESIGN.md, sections 5 to 8).
+"""`apply`: the next state, and the result of each proposal.
 
-Pure and total. It reads no clock and draws no random number, so that every member comes to the same state; and it
-never raises, whatever it is given, because an exception inside a replicated method stops the log on every member
-for good. What it cannot accept it refuses, with a code:
+Pure and total. It reads no clock and draws no random number, so that every member reaches the same state. It never
+raises, because an exception in a replicated method would stop the log on every member for good. It refuses what it
+cannot accept, with a code:
 
 ok not-founded founded no-such-member no-such-task no-such-run exists version invalid not-up incarnation leaving
 occurrence-taken overlap held not-due fenced too-large full stale leadership fault
 
-`fault` is a handler that failed, which no entry should bring about: it is refused by all members alike.
-Every proposal counts in `State.index`, a refused one too; its result is remembered in its proposer's window.
+`fault` means that a handler raised, which is a bug; all members refuse the entry alike. Every proposal counts in
+`State.index`, a refused one too; its result is kept in its proposer's window.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,10 @@ from node.state.entries import Entry, FoundCluster, Proposal, ProposalId, Unread
 from node.state.value import EndedRun, Result, State
 
 LATEST_AT_US: Final = occurrences.LAST_FIRE_US
-"""An entry stamped later than this is refused: what it makes due would have no place in the calendar."""
+"""An entry stamped later than this is refused: the times that follow from it would be beyond the calendar."""
 
 _HANDLERS: Final[dict[type[Any], Callable[[Draft, Any], Result]]] = {
-    entries.FoundCluster: members.found,
+    entries.FoundCluster: members.found_cluster,
     entries.TakeLead: members.take_lead,
     entries.Join: members.join,
     entries.AddMember: members.add_member,
@@ -40,14 +40,14 @@ _HANDLERS: Final[dict[type[Any], Callable[[Draft, Any], Result]]] = {
     entries.Pause: registry.pause,
     entries.Start: occurrences.start,
     entries.Enqueue: occurrences.enqueue,
-    entries.SkipOccurrences: occurrences.pass_over,
+    entries.SkipOccurrences: occurrences.skip_occurrences,
     entries.Claim: claims.claim,
     entries.Began: attempts.began,
     entries.Checkpoint: attempts.checkpoint,
     entries.Finish: attempts.finish,
     entries.Cancel: attempts.cancel,
     entries.Refound: members.refound,
-    entries.RestoreTasks: restoring.put_back,
+    entries.RestoreTasks: restoring.restore_tasks,
 }
 
 _NOTHING: Final[frozenset[str]] = frozenset()
@@ -55,9 +55,9 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What one proposal did: the next state, its result, the runs it ended, the tasks it touched.
+    """The effect of one proposal: the next state, its result, the runs that it ended, the tasks that it touched.
 
-    A task is touched when its row or a run of it has changed, so that its owner looks at it again.
+    A task is touched when its row or a run of it has changed: its owner then decides on it anew.
     """
 
     state: State
@@ -68,7 +68,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What the proposals of one Raft entry did. `ended` holds each run with the index of its proposal."""
+    """The effect of the proposals of one Raft entry. `ended` holds each run with the index of its proposal."""
 
     state: State
     results: list[tuple[ProposalId, Result]]
@@ -77,7 +77,7 @@ class Batch:
 
 
 def apply(state: State, proposal: Proposal) -> Applied:
-    """Apply one proposal, exactly as if it had come packed. Never raises."""
+    """Apply one proposal, exactly as if it had been packed and unpacked. Never raises."""
     try:
         [readable] = unpack_batch(pack_batch([proposal]))
     except BadEntry as error:
@@ -86,7 +86,7 @@ def apply(state: State, proposal: Proposal) -> Applied:
 
 
 def apply_batch(state: State, data: bytes) -> Batch:
-    """Apply a packed list of proposals, in order. Bytes that are none count as one refused proposal. Never raises."""
+    """Apply a packed list of proposals, in order. Undecodable bytes count as one refused proposal. Never raises."""
     try:
         proposals = unpack_batch(data)
     except BadEntry:
@@ -111,8 +111,8 @@ def _apply(state: State, proposal: Proposal) -> Applied:
     """Apply a proposal whose fields are of their types."""
     one = proposal.id
     if not windows.known(state.windows, len(state.members), one.proposer, member=one.proposer in state.members):
-        strangers = refused("no-such-member", f"{one.proposer!r} is no member, and too many others have proposed")
-        return Applied(replace(state, index=state.index + 1), strangers)
+        unknown = refused("no-such-member", f"{one.proposer!r} is no member, and too many others have proposed")
+        return Applied(replace(state, index=state.index + 1), unknown)
     first = windows.forgotten(state.windows, one, state.forgotten) or windows.recall(state.windows, one)
     if first is not None:
         return Applied(replace(state, index=state.index + 1), first)
@@ -136,7 +136,7 @@ def _handle(draft: Draft, entry: Entry | Unreadable) -> Result:
     try:
         return _HANDLERS[type(entry)](draft, entry)
     except (MemoryError, RecursionError):
-        # Of this process alone: to go on would leave this member with another state than the others.
+        # Only this process is affected: to continue would leave this member with a different state.
         raise
     except Exception as error:  # noqa: BLE001 - the last line of defence: see above
         return refused("fault", f"{type(entry).__name__} failed ({error!r}): report this, with the entry")

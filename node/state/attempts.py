@@ -1,6 +1,6 @@
-"""Entries about attempts: begun, checkpointed, finished, cancelled; and what is lost with a member.
+"""Entries about attempts: begun, checkpointed, finished, cancelled; and the runs that are lost with a member.
 
-Where an entry bears a token, it is refused ("fenced") unless the token is the run's present one.
+An entry with a token is refused ("fenced") unless the token is the run's present one.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ _GIVEN_BACK: Final[dict[str, str]] = {
 
 
 def began(draft: Draft, entry: Began) -> Result:
-    """The work has started. A second time it changes nothing."""
+    """The work has started. Idempotent."""
     run = _held(draft, entry.run_id, entry.token)
     if run is None:
         return _fenced(entry.run_id)
@@ -34,7 +34,7 @@ def began(draft: Draft, entry: Began) -> Result:
 
 
 def checkpoint(draft: Draft, entry: Checkpoint) -> Result:
-    """The place to resume from, until the next one."""
+    """Save the checkpoint to resume from. It replaces the one before."""
     run = _held(draft, entry.run_id, entry.token)
     if run is None:
         return _fenced(entry.run_id)
@@ -49,7 +49,7 @@ def checkpoint(draft: Draft, entry: Checkpoint) -> Result:
 
 
 def finish(draft: Draft, entry: Finish) -> Result:
-    """The attempt has ended: the run with it, or it waits for its next attempt. Result: `{"state"}`."""
+    """End an attempt. The run ends too, or waits for its next attempt. Result: `{"state"}`."""
     run = _held(draft, entry.run_id, entry.token)
     if run is None:
         return _fenced(entry.run_id)
@@ -61,7 +61,7 @@ def finish(draft: Draft, entry: Finish) -> Result:
 
 
 def cancel(draft: Draft, entry: Cancel) -> Result:
-    """A run is to end: now where nobody holds it, else by whoever does. Result: `{"state"}`."""
+    """Cancel a run: now if no member holds it, else by the member that does. Result: `{"state"}`."""
     run = draft.runs.get(entry.run_id)
     if run is None:
         return refused("no-such-run", f"no run {entry.run_id!r} is active: it has ended, or never was")
@@ -69,7 +69,7 @@ def cancel(draft: Draft, entry: Cancel) -> Result:
 
 
 def cancel_run(draft: Draft, run: Run, why: str, at_us: int) -> RunState:
-    """End a run that nobody holds; ask whoever holds it to end it. The first reason stays, but for a deletion."""
+    """End a run if no member holds it; else ask its holder to. The first reason is kept, except before a deletion."""
     if run.state not in HELD:
         draft.end(replace(run, cancelling=why), "cancelled", at_us, error=why)
         return "cancelled"
@@ -79,9 +79,9 @@ def cancel_run(draft: Draft, run: Run, why: str, at_us: int) -> RunState:
 
 
 def lose_runs(draft: Draft, member: str, at_us: int) -> None:
-    """Take its runs from a member that is down, has left, or joins anew: they are to be taken over."""
+    """Orphan the runs of a member that is down, was removed, or joins anew."""
     held = [run for run in draft.runs.values() if run.node == member and run.state in HELD]
-    # In an order of their own: the order of a map is not the same on all members.
+    # Sorted: the order of a map differs between members.
     for run in sorted(held, key=lambda run: run.token):
         _lose(draft, run, at_us)
 
@@ -129,7 +129,7 @@ def _ended(draft: Draft, run: Run, state: RunState, entry: Finish) -> Result:
 
 
 def _closed(run: Run, state: RunState, at_us: int, error: str | None, log_truncated: bool = False) -> Run:
-    """The run, its present attempt ended."""
+    """The run with its present attempt ended."""
     attempt: Attempt = replace(
         run.attempts[-1],
         state=state,
@@ -141,19 +141,19 @@ def _closed(run: Run, state: RunState, at_us: int, error: str | None, log_trunca
 
 
 def _released(run: Run, state: RunState, due_us: int) -> Run:
-    """The run, held by nobody, to be claimed from `due_us` on."""
+    """The run without a holder; it may be claimed from `due_us` on."""
     return replace(run, state=state, due_us=due_us, node=None, incarnation=0, token=0)
 
 
 def _later_us(at_us: int, wait_s: float) -> int:
-    """When a wait is over. What waits for nothing bears no time: whoever stamped the entry may have a clock that is an
-    hour ahead, and a failover is not to wait for the others' clocks to get there.
+    """The end of a wait; 0 for no wait, not `at_us`: the clock that stamped the entry may be an hour ahead, and a
+    failover must not wait until the other members' clocks get there.
     """
     return at_us + round(wait_s * 1_000_000) if wait_s else 0
 
 
 def _held(draft: Draft, run_id: str, token: int) -> Run | None:
-    """The run, if it is held and this is its present token."""
+    """The run if a member holds it under this token, else None."""
     run = draft.runs.get(run_id)
     return run if run is not None and run.state in HELD and run.token == token else None
 

@@ -1,8 +1,7 @@
-"""How much the replicated state holds at the most: it is in every member's memory, in each snapshot, and in the log.
+"""Limits on the size of the replicated state, which is in every member's memory, in each snapshot, and in the log.
 
-Far from what a hundred thousand tasks need; near enough that nobody who may use the API can fill the members' memory.
-What a task needs to be run at all, one run of it at a time with the params that it is registered with, is never
-refused for what others take.
+A hundred thousand tasks stay far below them, and no client of the API can fill the members' memory. One run of a task
+at a time, with its registered params, is never refused because of what other tasks hold.
 """
 
 from collections.abc import Iterable
@@ -17,35 +16,35 @@ MIB: Final = 1024 * 1024
 
 TASKS_MAX: Final = 250_000
 SPECS_BYTES_MAX: Final = 512 * MIB
-"""Of the definitions of all tasks together: a hundred thousand with 5 KiB each."""
+"""The definitions of all tasks together: a hundred thousand with 5 KiB each."""
 
 ACTIVE_MAX: Final = 1000
-"""So many active runs one task has at most, under `overlap: allow`."""
+"""Active runs of one task, under `overlap: allow`."""
 
 PARAMS_BYTES_MAX: Final = 64 * 1024
-"""Of the params of one run that is started by hand, packed; as much as a checkpoint may have."""
+"""The params of one run that is started by hand, packed. The same as for a checkpoint."""
 
 TASK_RUNS_BYTES_MAX: Final = 16 * MIB
-"""Of the active runs of one task: their definitions, params and checkpoints."""
+"""The active runs of one task: their definitions, params and checkpoints."""
 
 RUNS_BYTES_MAX: Final = 256 * MIB
-"""Of all active runs; above it, nothing but the one run that a task needs is taken on."""
+"""All active runs. Beyond it, a task gets one run at a time, with its registered params."""
 
 REQUESTS_KEPT: Final = 200
-"""So many of a task's latest starts by hand are remembered."""
+"""The latest starts by hand of one task that are kept."""
 
 REQUESTS_BYTES_MAX: Final = 32 * MIB
-"""Of what is remembered of starts by hand, of all tasks; above it, a task's latest start alone is."""
+"""The kept starts by hand of all tasks. Beyond it, only a task's latest one is kept."""
 
 _RUN_BYTES: Final = 256
 
 
 class Holding(Protocol):
-    """What is needed of a state, or of a draft of one."""
+    """The part of a state, or of a draft, that the limits need."""
 
     @property
     def lead(self) -> Lead:
-        """Who leads, and by which rules."""
+        """The leader, and the rules in force."""
 
     @property
     def tasks(self) -> Map[str, TaskRow]:
@@ -53,30 +52,30 @@ class Holding(Protocol):
 
     @property
     def specs_bytes(self) -> int:
-        """What their definitions hold."""
+        """The size of their definitions."""
 
     @property
     def runs_bytes(self) -> int:
-        """What the active runs hold."""
+        """The size of the active runs."""
 
 
 def params_bytes(params: dict[str, Any] | None) -> int:
-    """What the params of a run hold, packed."""
+    """The size of a run's params, packed."""
     return 0 if params is None else len(msgpack.packb(params))
 
 
 def run_bytes(run: Run) -> int:
-    """What an active run takes in a snapshot, near enough."""
+    """The approximate size of an active run in a snapshot."""
     return _RUN_BYTES + len(run.spec_packed) + run.params_bytes + len(run.checkpoint or b"")
 
 
 def requests_bytes(row: TaskRow) -> int:
-    """What is remembered of the starts by hand of a task."""
+    """The size of a task's kept starts by hand."""
     return sum(len(key) + len(run_id) for key, run_id in row.requests)
 
 
 def no_room(state: Holding, row: TaskRow, active: Iterable[Run], with_bytes: int = 0) -> str | None:
-    """Why the task may have no further run, with params of `with_bytes`, beside the `active` ones; None: it may."""
+    """Why the task may not have another run with params of `with_bytes` beside the `active` ones; None: it may."""
     if state.lead.rules < 1:
         return None
     runs = list(active)
@@ -98,8 +97,8 @@ def no_room(state: Holding, row: TaskRow, active: Iterable[Run], with_bytes: int
 
 
 def no_room_for_tasks(state: Holding, more: int, more_bytes: int) -> str | None:
-    """Why there may not be `more` tasks than before a change, or definitions that hold `more_bytes` more; None: there
-    may. What makes them fewer or smaller is never refused.
+    """Why a change may not add `more` tasks, or `more_bytes` of definitions; None: it may. A change that makes them
+    fewer or smaller is never refused.
     """
     if state.lead.rules < 1:
         return None

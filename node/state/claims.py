@@ -1,4 +1,4 @@
-"""The claim: the one entry that gives an attempt to a member (DESIGN.md, section 6).
+"""The claim: the one entry that gives an attempt to a member (docs/explanation/leases-and-claims.md).
 
 Ownership is not checked. Two members that disagree for a moment propose two claims, and the second one is refused.
 """
@@ -17,7 +17,7 @@ from tasks.run import HELD
 
 
 def claim(draft: Draft, entry: Claim) -> Result:
-    """Give a new occurrence, or a run that nobody holds, to a member. Result: `{"run_id", "token", "attempt"}`."""
+    """Give a new occurrence, or a run without a holder, to a member. Result: `{"run_id", "token", "attempt"}`."""
     if (refusal := _not_fit(draft, entry)) is not None:
         return refusal
     row = draft.tasks.get(entry.task)
@@ -30,7 +30,7 @@ def claim(draft: Draft, entry: Claim) -> Result:
 
 
 def _not_fit(draft: Draft, entry: Claim) -> Result | None:
-    """The refusal where the member may not be given anything."""
+    """The refusal if the member may not claim anything; None: it may."""
     member = draft.members.get(entry.member)
     if member is None:
         return refused("no-such-member", f"there is no member {entry.member!r}")
@@ -42,7 +42,7 @@ def _not_fit(draft: Draft, entry: Claim) -> Result | None:
 
 
 def _due(draft: Draft, row: TaskRow, entry: Claim) -> Run | Result:
-    """The scheduled occurrence, made a run; the task has dealt with everything up to it."""
+    """The scheduled occurrence as a run. All occurrences up to it count as decided."""
     spec = row.spec
     if entry.fire_at_us <= row.through_us:
         return refused("occurrence-taken", "this occurrence, or a later one, has been claimed or passed over")
@@ -51,7 +51,7 @@ def _due(draft: Draft, row: TaskRow, entry: Claim) -> Run | Result:
     if spec.continuous and entry.fire_at_us != row.since_us:
         return refused("not-due", f"the next occurrence of {entry.task} is that of {row.since_us}")
     others = draft.active(entry.task)
-    # A continuous task is due when its run has ended, not beside it; and those that wait go first.
+    # A continuous task is due when its run has ended, not beside it; and waiting runs go first.
     if others and (spec.continuous or spec.overlap != "allow"):
         return refused("overlap", f"{others[0].run_id} is active")
     if others and (why := no_room(draft, row, others)) is not None:
@@ -62,7 +62,7 @@ def _due(draft: Draft, row: TaskRow, entry: Claim) -> Run | Result:
 
 
 def _unheld(draft: Draft, row: TaskRow, entry: Claim, run_id: str) -> Run | Result:
-    """The run that waits or is orphaned, if it is due and overlap leaves room for it."""
+    """The waiting or orphaned run, if it is due and overlap allows it."""
     run = draft.runs.get(run_id)
     if run is None or run.task != entry.task:
         return refused("no-such-run", f"no run {run_id!r} of {entry.task} is active: it has ended, or never was")
@@ -70,7 +70,7 @@ def _unheld(draft: Draft, row: TaskRow, entry: Claim, run_id: str) -> Run | Resu
         return refused("held", f"{run.node} holds {run_id}")
     if (due := due_us(run, entry.at_us)) > entry.at_us:
         return refused("not-due", f"{run_id} is not due before {due}")
-    # Orphaned runs do not keep one another from being taken over; they do keep others from beginning.
+    # Orphaned runs do not block one another from being claimed; they do block new ones.
     blocking = HELD if run.state == "orphaned" else HELD | {"orphaned"}
     others = sum(other.state in blocking for other in draft.active(run.task) if other.run_id != run_id)
     if not room_for_another(row.spec.overlap, others):
@@ -97,7 +97,7 @@ def _give(draft: Draft, run: Run, entry: Claim) -> Result:
 
 
 def _make_incumbent(draft: Draft, row: TaskRow, member: str) -> None:
-    """A sticky task stays with the member whose claim was the last."""
+    """A sticky task stays with the member of the last claim."""
     if row.placing.incumbent != member and row.spec.sticky:
         draft.put_task(replace(row, placing=row.placing._replace(incumbent=member)))
         draft.placing_changed = True

@@ -1,11 +1,11 @@
 """Entries and snapshots as msgpack, each with a version number.
 
-What is replicated is read by every member, also by one of another version:
+Members of different versions read the same log and snapshots:
 
 - A batch is `[version, [[proposer, session, sequence, code, field, ...], ...]]`. Codes are never used twice, and
   fields are only ever added at an entry's end, with a default.
-- An entry whose code or fields this version does not know becomes `Unreadable`: refused, but counted and remembered
-  by every member alike. So nothing new is to be proposed before every member runs a version that knows it.
+- An entry with an unknown code or unknown fields becomes `Unreadable`: every member refuses it, but counts it and
+  keeps its result. So an entry of a new kind must not be proposed before every member runs a version that knows it.
 - A snapshot is a stream of records, cut into pieces; each piece is `[version, number, last, digest, bytes]`.
   Equal states give equal pieces.
 """
@@ -48,7 +48,7 @@ CODES: Final[dict[int, type[Any]]] = {
     21: entries.RestoreTasks,
     22: entries.StandAside,
 }
-"""The number of each entry in the log. A number is never given to another entry, nor changed."""
+"""The code of each entry in the log. A code is never changed, nor used again."""
 
 PIECE_BYTES_MAX: Final = 256 * 1024
 PROPOSER_CHARS_MAX: Final = 255
@@ -63,28 +63,28 @@ _WHAT_TO_DO: Final = (
 
 
 class BadEntry(ValueError):
-    """Bytes that are no batch of proposals, or a proposal that cannot be packed."""
+    """Bytes that are not a batch of proposals, or a proposal that cannot be packed."""
 
 
 class DamagedSnapshot(Exception):
-    """Bytes that are no snapshot, or no record of a finished run. The message says what to do."""
+    """Bytes that are not a snapshot, or not a record of a finished run. The message says what to do."""
 
 
 def pack_batch(proposals: Sequence[Proposal]) -> bytes:
     """The proposals as one Raft entry. Raises `BadEntry` if one cannot be packed.
 
-    Fields of a wrong type that can be packed are packed: it is the reader that refuses them.
+    Fields of a wrong type are packed if possible: the reader refuses them.
     """
     try:
         return bytes(msgpack.packb([VERSION, [_proposal_wire(one) for one in proposals]]))
-    except Exception as error:  # what a value that is not of its type may raise has no bounds
+    except Exception as error:  # a value of a wrong type may raise anything
         raise BadEntry(f"cannot be packed: {error!r}") from error
 
 
 def unpack_batch(data: bytes) -> list[Proposal]:
     """The proposals that `pack_batch` packed, every field checked. Raises `BadEntry`.
 
-    A proposal whose id can be read, but whose entry cannot, holds an `Unreadable` in its place.
+    A proposal with a readable id and an unreadable entry holds an `Unreadable`.
     """
     try:
         wire = msgpack.unpackb(data)
@@ -96,7 +96,7 @@ def unpack_batch(data: bytes) -> list[Proposal]:
 
 
 def pack_ended(ended: EndedRun) -> bytes:
-    """A run that has ended, as history keeps it and members send it to one another."""
+    """An ended run, as history stores it and members exchange it."""
     return bytes(msgpack.packb([VERSION, shape(EndedRun).wire(ended)]))
 
 
@@ -115,7 +115,7 @@ def unpack_ended(data: bytes) -> EndedRun:
 
 
 def snapshot_pieces(state: State) -> Iterator[bytes]:
-    """The state in pieces of at most 256 KiB, made one at a time; may run in any thread while entries are applied."""
+    """The state in pieces of at most 256 KiB, made lazily. Any thread, also while entries are applied."""
     buffer = bytearray()
     number = 0
     for record in records(state):
@@ -128,7 +128,7 @@ def snapshot_pieces(state: State) -> Iterator[bytes]:
 
 
 def from_pieces(pieces: Iterable[bytes]) -> State:
-    """The state that `snapshot_pieces` cut up. Raises `DamagedSnapshot`, which says what to do."""
+    """The state in the pieces of `snapshot_pieces`. Raises `DamagedSnapshot`."""
     try:
         return assembled(_read_records(pieces))
     except (ValueError, TypeError, KeyError, OverflowError, msgpack.UnpackException) as error:

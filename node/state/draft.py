@@ -1,7 +1,7 @@
-"""The next state while one entry is being applied to the present one.
+"""The next state while one entry is being applied.
 
-A handler changes the draft as it goes and returns a result. If that is not "ok", the draft is thrown away: a
-refusal changes nothing, however late in the handler it comes.
+A handler changes the draft and returns a result. If that is not "ok", the draft is discarded: a refusal changes
+nothing.
 """
 
 from dataclasses import replace
@@ -15,10 +15,10 @@ from node.state.value import COUNTED, Attempt, EndedRun, Member, Outcome, Result
 from tasks.run import RunState
 
 ERROR_CHARS_MAX: Final = 2000
-"""Of an error's text so much is kept in the state and in history; the whole of it is in the attempt's log."""
+"""The length to which an error is cut in the state and in history. The attempt's log has all of it."""
 
 ATTEMPTS_KEPT: Final = 32
-"""Of a run's attempts the latest so many are kept; their numbers go on."""
+"""The latest attempts of a run that are kept. Their numbers go on."""
 
 NONE_COUNTED: Final = (0,) * len(COUNTED)
 
@@ -26,7 +26,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Draft:
-    """A state that may be changed, field by field; see `State` for what they are. Made for one entry."""
+    """A mutable state with the fields of `State`. Made for one entry."""
 
     def __init__(self, state: State) -> None:
         self.cluster_id = state.cluster_id
@@ -51,7 +51,7 @@ class Draft:
         self._epoch = state.epoch
 
     def state(self, windows: Map[str, Window]) -> State:
-        """The draft as a state, with these windows. The epoch goes up by one at most, whatever changed."""
+        """The draft as a state, with these windows. The epoch grows by one if placement changed."""
         return State(
             cluster_id=self.cluster_id,
             index=self.index,
@@ -83,7 +83,7 @@ class Draft:
         self.touched.add(row.placing.name)
 
     def put_run(self, run: Run) -> None:
-        """Add an active run, as its task's newest, or change one."""
+        """Add an active run as its task's newest, or change one."""
         before = self.runs.get(run.run_id)
         self.runs_bytes += run_bytes(run) - (0 if before is None else run_bytes(before))
         if before is None:
@@ -98,7 +98,7 @@ class Draft:
     def end(
         self, run: Run, state: RunState, at_us: int, error: str | None = None, result: dict[str, Any] | None = None
     ) -> None:
-        """A run comes to its end: it leaves the state for history, and its task keeps how it ended."""
+        """End a run: it leaves the state for the history, and its task keeps the outcome."""
         if (held := self.runs.get(run.run_id)) is not None:
             self.runs_bytes -= run_bytes(held)
             self.runs = self.runs.delete(run.run_id)
@@ -116,12 +116,12 @@ class Draft:
             self.endings = _one_more(self.endings, state)
 
     def pass_over(self, run: Run, at_us: int, series: Series | None = None, error: str | None = None) -> None:
-        """Occurrences are not run, and were never active: recorded in history only. `run` is the first of them."""
+        """Record occurrences that were passed over, in history only. `run` is the first of them."""
         self.ended.append(EndedRun(run, run.state, at_us, error=error, series=series))
 
 
 def _counted(row: TaskRow, run: Run, state: RunState) -> TaskRow:
-    """The row, its last outcome counted and timed."""
+    """The row with its last outcome counted and timed."""
     assert row.last is not None
     latest = run.attempts[-1] if run.attempts else None
     last = replace(row.last, took_us=None if latest is None else _took_us(latest, row.last.finished_at_us))
@@ -132,7 +132,7 @@ def _counted(row: TaskRow, run: Run, state: RunState) -> TaskRow:
 def _took_us(attempt: Attempt, at_us: int) -> int | None:
     if attempt.started_at_us is None:
         return None
-    # The two are stamped by wall clocks, of which one may have been put back.
+    # Both are wall clock times, and a clock may have been set back.
     return max(0, (at_us if attempt.finished_at_us is None else attempt.finished_at_us) - attempt.started_at_us)
 
 
@@ -143,14 +143,14 @@ def _one_more(counts: tuple[int, ...], state: RunState) -> tuple[int, ...]:
 
 
 def _since_us(row: TaskRow, run: Run, at_us: int) -> int:
-    """When a continuous task's run has ended, the next one is due; its name must be one never used before."""
+    """A continuous task's next run is due when the last one has ended. Its time, and so its id, must be a new one."""
     if run.trigger == "schedule" and row.through_us >= row.since_us and row.spec.continuous:
         return max(at_us, row.through_us + 1)
     return row.since_us
 
 
 def stem(task: str, fire_at_us: int) -> str:
-    """What the id of a run begins with: its task and the time for which it is due.
+    """The beginning of a run's id: its task and the time for which it is due.
 
     >>> stem("nightly", 1_795_240_500_000_000)
     'nightly~20261121T055500.000000Z'
@@ -159,10 +159,7 @@ def stem(task: str, fire_at_us: int) -> str:
 
 
 def free_moment(draft: Draft, row: TaskRow, fire_at_us: int) -> int:
-    """`fire_at_us`, moved on by single microseconds past the times of runs of the task that are known.
-
-    Those are the active ones, and the latest that were started by hand.
-    """
+    """`fire_at_us`, or the next microsecond that no active run and no kept start by hand of the task has."""
     task = row.placing.name
     taken = {run.fire_at_us for run in draft.active(task)}
     stems = {run_id[: len(task) + 24] for _, run_id in row.requests}
@@ -172,7 +169,7 @@ def free_moment(draft: Draft, row: TaskRow, fire_at_us: int) -> int:
 
 
 def refused(code: str, detail: str) -> Result:
-    """A refusal: its code, and a sentence that says what to do."""
+    """A refusal, with its code and a sentence that says what to do."""
     return Result(code, detail=detail)
 
 

@@ -1,7 +1,6 @@
-"""The entries: all that can be proposed. One dataclass each; `codec` packs them, `apply` takes them.
+"""The entries that can be proposed. One dataclass each; `codec` packs them, `apply` applies them.
 
-`at_us` is the proposer's wall clock. Where an entry bears a token, `apply` refuses it unless the token is
-the run's present one.
+`at_us` is the proposer's wall clock. `apply` refuses an entry with a `token` unless it is the run's present one.
 """
 
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ AttemptEnd = Literal["succeeded", "failed", "cancelled", "timed_out", "not_start
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """A member as it is named before it has joined: by ROTA_MEMBERS, or by POST /v1/members."""
+    """A member before it has joined, as named by ROTA_MEMBERS or POST /v1/members."""
 
     id: str
     host: str
@@ -24,7 +23,7 @@ class Seed:
 
 @dataclass(frozen=True, slots=True)
 class FoundCluster:
-    """The first entry of a cluster: its id, and who sits in which slot. Refused once there is one."""
+    """The first entry of a cluster: its id, and its members by slot. Refused if the cluster is founded already."""
 
     at_us: int
     cluster_id: str
@@ -33,9 +32,9 @@ class FoundCluster:
 
 @dataclass(frozen=True, slots=True)
 class TakeLead:
-    """`member` leads since `term`. Proposed on election; refused if a later term's is applied.
+    """`member` leads since `term`. Proposed on election; refused if one of a later term is applied.
 
-    `rules` is the latest that its build knows (`node.state.value.Lead`).
+    `rules` are the latest that its version knows (`node.state.value.Lead`).
     """
 
     at_us: int
@@ -48,8 +47,8 @@ class TakeLead:
 class Join:
     """A member starts, or comes back after it was marked down: a new incarnation. Orphans its active runs.
 
-    `after` is the incarnation that it knew to be its last; refused if there has been another since. So one that was
-    long under way cannot supersede the incarnation in which the member works by now. Result: `{"incarnation": n}`.
+    `after` is the last incarnation that the member knew of; refused if there has been another since. So a delayed entry
+    cannot supersede the present incarnation. Result: `{"incarnation": n}`.
     """
 
     at_us: int
@@ -74,11 +73,10 @@ class AddMember:
 
 @dataclass(frozen=True, slots=True)
 class RemoveMember:
-    """A member leaves for good: its slot is vacant.
+    """A member is removed for good, and its slot becomes vacant.
 
-    One that is not down may hold a lease, and its work may go on until that is over: it is `leaving` from now on, gets
-    nothing new, and goes when it is down, by its own word or by the leader's. Result: `{"gone"}`, whether it went at
-    once.
+    A member that is not down may hold a lease, and its work may run until that ends. It is `leaving` from now on, gets
+    nothing new, and is removed when it is marked down. Result: `{"gone"}`: whether it was removed at once.
     """
 
     at_us: int
@@ -87,9 +85,9 @@ class RemoveMember:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """`on`: the member keeps what runs and gets nothing new. Not `on`: it is up again.
+    """`on`: the member keeps its running attempts and gets nothing new. Not `on`: it is up again.
 
-    `lasting` False: until it joins again, as a member that stops asks for itself.
+    `lasting` False: only until it joins again; a stopping member drains itself so.
     """
 
     at_us: int
@@ -100,10 +98,10 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class StandAside:
-    """A member cannot take on anything new now, and says so itself: `why` says what is wrong; "": it can again.
+    """A member reports that it cannot take on anything new, with the reason `why`; "": it can again.
 
-    It keeps what runs, is `draining` meanwhile, and others own its tasks. Refused if its incarnation is not the one
-    named; forgotten when it joins again or is marked down.
+    Meanwhile it is `draining`: it keeps its running attempts, and others own its tasks. Refused if its incarnation is
+    another; reset when it joins again or is marked down.
     """
 
     at_us: int
@@ -114,9 +112,9 @@ class StandAside:
 
 @dataclass(frozen=True, slots=True)
 class MarkDown:
-    """A member is down. Refused if its incarnation, or the leadership (`term`), is not the one named.
+    """A member is down. Refused if its incarnation, or the term of the leader, is not the one named.
 
-    A member that stops in good order proposes this for itself, with reason `stopped` and term 0.
+    A member that stops proposes this for itself, with reason `stopped` and term 0.
     """
 
     at_us: int
@@ -128,7 +126,7 @@ class MarkDown:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSettings:
-    """Settings to change, by their names in `Settings`."""
+    """Change settings, by their names in `Settings`."""
 
     at_us: int
     settings: dict[str, Any]
@@ -136,7 +134,7 @@ class ChangeSettings:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Register or change a task. `if_version` None: whatever there is; 0: nothing may be there."""
+    """Register or change a task. `if_version` None: whatever its version; 0: only if there is no such task."""
 
     spec_packed: bytes
     if_version: int | None = None
@@ -144,7 +142,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class PutTasks:
-    """All or none; an unchanged spec keeps its version.
+    """Register or change tasks, all or none. An unchanged spec keeps its version.
 
     Result: `{"tasks": [[name, version, change], ...]}`, change being `created`, `changed` or `unchanged`.
     """
@@ -155,7 +153,7 @@ class PutTasks:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTask:
-    """The task goes, and its runs are cancelled: at once where nobody holds them, else by whoever does."""
+    """Delete a task, and cancel its runs: at once if no member holds them, else by the member that does."""
 
     at_us: int
     task: str
@@ -164,7 +162,7 @@ class DeleteTask:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """`on`: nothing of the task falls due. Not `on`: its schedule counts from now."""
+    """`on`: no occurrence of the task falls due. Not `on`: its schedule counts from now."""
 
     at_us: int
     task: str
@@ -173,10 +171,10 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A run by hand: it waits for the task's owner to claim it. Refused where overlap forbids.
+    """Start a run by hand. It waits for the task's owner to claim it. Refused if overlap forbids it.
 
-    `key` is the Idempotency-Key: a second Start with it answers with the first one's run. The run's `fire_at` is
-    `fire_at_us`, or `at_us`, moved on by a microsecond where the task has an occurrence of that time already.
+    `key` is the Idempotency-Key: a second Start with the same key returns the first one's run. The run's `fire_at` is
+    `fire_at_us`, or else `at_us`, plus a microsecond if the task has an occurrence of that time already.
     Result: `{"run_id": ...}`.
     """
 
@@ -189,7 +187,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
-    """Occurrences that fell due while another run was active, under `overlap: queue`. They wait; 100 at most."""
+    """Queue occurrences that fell due while another run was active, under `overlap: queue`; 100 at most."""
 
     at_us: int
     task: str
@@ -198,10 +196,10 @@ class Enqueue:
 
 @dataclass(frozen=True, slots=True)
 class SkipOccurrences:
-    """Occurrences that are not run: `skipped` (overlap) or `missed` (catch-up). Recorded and counted.
+    """Pass over occurrences: `skipped` (overlap) or `missed` (catch-up). They are recorded and counted.
 
-    `fire_at_us` is the first and the last of `count` that follow one another. Where `count` is 0, as it was written
-    before, it holds each of them.
+    `fire_at_us` holds the first and the last of `count` consecutive ones. With `count` 0, which earlier versions wrote,
+    it holds each of them.
     """
 
     at_us: int
@@ -213,11 +211,11 @@ class SkipOccurrences:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The entry that gives an attempt to a member: of a new occurrence, or of a run that waits or is orphaned.
+    """Give an attempt to a member: of a new occurrence, or of a waiting or orphaned run.
 
-    Accepted only if the member is up in that incarnation, the occurrence has not been claimed before, and
-    overlap allows it. `run_id` is None for a scheduled occurrence that nobody has claimed yet; where it is given,
-    the run is that one, whatever `fire_at_us` says.
+    Accepted only if the member is up in that incarnation, the occurrence has not been claimed before, and overlap
+    allows it. `run_id` is None for a scheduled occurrence that is not a run yet; otherwise it names the run, and
+    `fire_at_us` is ignored.
     Result: `{"run_id", "token", "attempt"}`.
     """
 
@@ -240,7 +238,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The place to resume from: msgpack, 64 KiB at most."""
+    """Save the checkpoint to resume from: msgpack, 64 KiB at most."""
 
     at_us: int
     run_id: str
@@ -250,9 +248,9 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The attempt has ended. `not_started`: given back; `handed_over`: stopped so that its owner may go on.
+    """The attempt has ended. `not_started`: given back; `handed_over`: stopped so that the task's owner can continue.
 
-    `retry` False: a failure that another attempt would only repeat. `log_truncated`: the attempt's log is not complete.
+    `retry` False: another attempt would fail the same way. `log_truncated`: the attempt's log is incomplete.
     """
 
     at_us: int
@@ -267,7 +265,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Somebody wants the run ended: at once where nobody holds it, else by whoever does."""
+    """Cancel a run: at once if no member holds it, else by the member that does."""
 
     at_us: int
     run_id: str
@@ -276,10 +274,10 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Refound:
-    """The cluster has lost its majority for good: `member` goes on alone, as cluster `cluster_id`.
+    """The cluster has lost its majority for good: `member` continues alone, as cluster `cluster_id`.
 
-    Written into the log of the one that is left by `rota cluster recover`, never proposed. All others are removed, and
-    their runs orphaned.
+    `rota cluster recover` writes it into the log of that member; it is never proposed. All other members are removed,
+    and their runs orphaned.
     """
 
     at_us: int
@@ -289,7 +287,7 @@ class Refound:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A task as it was saved (`node.state.saved`): the fields of `TaskRow` that do not follow from its spec."""
+    """A saved task (`node.state.saved`): the fields of `TaskRow` that do not follow from its spec."""
 
     spec_packed: bytes
     order: int
@@ -308,10 +306,11 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class RestoreTasks:
-    """A part of what was saved of another cluster. All or none of it.
+    """Restore a part of the saved tasks of another cluster, all or none.
 
-    `beside` is how many tasks there are by now, of the same file: refused if there are others. `token` and `orders` are
-    as they were there: what is given here is greater. `settings`, by their names in `Settings`, may be empty.
+    `beside` is the number of tasks that were restored from the same file before: refused if there are others. `token`
+    and `orders` are the saved ones: those given from now on are greater. `settings`, by their names in `Settings`, may
+    be empty.
     """
 
     at_us: int
@@ -350,9 +349,9 @@ Entry = (
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Stands for an entry that this version cannot read: a `code` it does not know, or fields that do not fit.
+    """An entry that this version cannot read: an unknown `code`, or fields of wrong types.
 
-    It is refused, and its proposal counted and remembered like any other.
+    It is refused; its proposal is counted and its result kept like any other.
     """
 
     code: int
@@ -361,9 +360,9 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class ProposalId:
-    """Who proposed it, in which session, under which sequence number: what makes a retry safe.
+    """The proposer, its session and a sequence number, by which a retry is recognized.
 
-    A session is one start of a member's process; sessions of a member only grow. Sequence numbers begin with 1.
+    A session is one start of a member's process; a member's sessions only grow. Sequence numbers begin with 1.
     """
 
     proposer: str
@@ -373,7 +372,7 @@ class ProposalId:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An entry and its id. What made up one Raft entry is a list of these."""
+    """An entry and its id. One Raft entry holds a list of these."""
 
     id: ProposalId
     entry: Entry | Unreadable

@@ -1,4 +1,4 @@
-"""Entries about members: who there is, in which slot, who leads, who is up, down or draining."""
+"""Entries about members: which there are, in which slot, which one leads, and whether each is up, down or draining."""
 
 import re
 from dataclasses import replace
@@ -24,7 +24,7 @@ from tasks.spec import NAME_PATTERN
 MEMBERS_MAX: Final = 1024
 CAPACITY_MAX: Final = 1_000_000
 TOKENS_UNSEEN: Final = 1_000_000_000
-"""So many tokens the members that are lost may have given, at most, that the one that is left has not seen."""
+"""Upper bound of the tokens that were given by lost members and that the remaining member has not seen."""
 
 _TEXT_MAX: Final = 255
 _PORT_MAX: Final = 65_535
@@ -32,7 +32,7 @@ _MANY_MAX: Final = 1000
 _NAME: Final = re.compile(NAME_PATTERN)
 
 
-def found(draft: Draft, entry: FoundCluster) -> Result:
+def found_cluster(draft: Draft, entry: FoundCluster) -> Result:
     """The first entry of a cluster. Result: `{"cluster_id"}`."""
     if draft.cluster_id:
         return refused("founded", f"this is cluster {draft.cluster_id} already")
@@ -52,7 +52,7 @@ def found(draft: Draft, entry: FoundCluster) -> Result:
 
 
 def refound(draft: Draft, entry: Refound) -> Result:
-    """One member goes on as a new cluster; the slots of the others are vacant. Result: `{"cluster_id"}`."""
+    """One member continues as a new cluster; the slots of the others become vacant. Result: `{"cluster_id"}`."""
     if entry.member not in draft.members:
         return _no_such_member(entry.member)
     if not 0 < len(entry.cluster_id) <= _TEXT_MAX or entry.cluster_id == draft.cluster_id:
@@ -67,7 +67,7 @@ def refound(draft: Draft, entry: Refound) -> Result:
 
 
 def take_lead(draft: Draft, entry: TakeLead) -> Result:
-    """A member says that it leads since a term. Refused if that term, or a later one, is another's."""
+    """A member leads since a term. Refused if another member led in that term, or in a later one."""
     if entry.member not in draft.members:
         return _no_such_member(entry.member)
     lead = Lead(entry.term, entry.member, max(entry.rules, draft.lead.rules))
@@ -82,7 +82,7 @@ def take_lead(draft: Draft, entry: TakeLead) -> Result:
 
 
 def join(draft: Draft, entry: Join) -> Result:
-    """A member starts, or is back: a new incarnation, which holds no run. Result: `{"incarnation"}`."""
+    """A member starts, or returns, in a new incarnation, which holds no run. Result: `{"incarnation"}`."""
     member = draft.members.get(entry.member)
     if member is None:
         return _no_such_member(entry.member)
@@ -159,7 +159,7 @@ def drain(draft: Draft, entry: Drain) -> Result:
 
 
 def stand_aside(draft: Draft, entry: StandAside) -> Result:
-    """A member gets nothing new for as long as it says so itself. One that is drained stays so when that is over."""
+    """A member drains itself, or ends that. One that a client has drained stays draining."""
     member = draft.members.get(entry.member)
     if member is None:
         return _no_such_member(entry.member)
@@ -174,7 +174,7 @@ def stand_aside(draft: Draft, entry: StandAside) -> Result:
 
 
 def mark_down(draft: Draft, entry: MarkDown) -> Result:
-    """A member is down, and what it held is orphaned. Refused but by the present leadership, or by itself."""
+    """Mark a member down, and orphan its runs. Refused unless the present leader, or the member itself, proposes it."""
     member = draft.members.get(entry.member)
     if member is None:
         return _no_such_member(entry.member)
@@ -195,15 +195,15 @@ def mark_down(draft: Draft, entry: MarkDown) -> Result:
 
 
 def _vacate(draft: Draft, member: Member) -> None:
-    """A member goes, and leaves its slot."""
+    """Remove a member, and vacate its slot."""
     draft.members = draft.members.delete(member.id)
     draft.slots = (*draft.slots[: member.slot], None, *draft.slots[member.slot + 1 :])
     draft.placing_changed = True
 
 
 def _replace(draft: Draft, before: Member, after: Member, at_us: int) -> None:
-    """Put a changed member, and see whether placement depends on the change."""
-    # A member that was restarted before anybody missed it has been what it is since then.
+    """Put a changed member; bump the epoch if placement depends on the change."""
+    # The incarnation counts too: a member that restarted before it was marked down has been up since then.
     if (after.status, after.incarnation) != (before.status, before.incarnation):
         after = replace(after, since_us=at_us)
     draft.put_member(after)

@@ -1,4 +1,4 @@
-"""Entries about occurrences that nobody holds yet: started by hand, queued, or passed over."""
+"""Entries about occurrences that no member holds: started by hand, queued, or passed over."""
 
 from dataclasses import replace
 from typing import Final
@@ -23,16 +23,16 @@ from tasks.run import RunState
 from tasks.spec import Spec
 
 PASSED_MAX: Final = 10_000
-"""So many occurrences an entry names at most that passes each of them over by itself."""
+"""Occurrences that one entry may pass over one by one."""
 
 LAST_FIRE_US: Final = cron.LAST_FIRE_US
-"""Nothing is due later: tasks are checked for it when they come in, and entries here."""
+"""No occurrence is due later. Tasks are checked for that when they are registered, entries here."""
 
 _KEY_CHARS_MAX: Final = 255
 
 
 def start(draft: Draft, entry: Start) -> Result:
-    """A run by hand waits for the task's owner. Paused tasks may be started so too. Result: `{"run_id"}`."""
+    """Start a run by hand, which waits for the task's owner; of a paused task, too. Result: `{"run_id"}`."""
     row = draft.tasks.get(entry.task)
     if row is None:
         return no_such_task(entry.task)
@@ -52,9 +52,9 @@ def start(draft: Draft, entry: Start) -> Result:
             cancel_run(draft, other, "replaced", entry.at_us)
     fire_at_us = entry.at_us if entry.fire_at_us is None else entry.fire_at_us
     if spec.schedule is not None and fire_at_us <= row.through_us:
-        fire_at_us += 1  # the task's own occurrence of that time has been dealt with
+        fire_at_us += 1  # the task's own occurrence of that time has been decided
     fire_at_us = free_moment(draft, row, fire_at_us)
-    # The index makes the id one that was never given, even to a run of the same time that is long forgotten.
+    # The index makes the id unique, even among runs of the same time that left the state long ago.
     run_id = f"{stem(entry.task, fire_at_us)}~{draft.index}"
     draft.put_run(
         Run(
@@ -78,7 +78,7 @@ def start(draft: Draft, entry: Start) -> Result:
 
 
 def enqueue(draft: Draft, entry: Enqueue) -> Result:
-    """Occurrences wait for their turn; those that find the queue full are skipped. Result: `{"queued"}`."""
+    """Queue occurrences; those beyond the queue's limit are skipped. Result: `{"queued"}`."""
     row = draft.tasks.get(entry.task)
     if row is None:
         return no_such_task(entry.task)
@@ -109,8 +109,8 @@ def enqueue(draft: Draft, entry: Enqueue) -> Result:
     return Result("ok", {"queued": len(queued)})
 
 
-def pass_over(draft: Draft, entry: SkipOccurrences) -> Result:
-    """Occurrences are not run; history and the task's counts say so. Result: `{"passed_over"}`."""
+def skip_occurrences(draft: Draft, entry: SkipOccurrences) -> Result:
+    """Pass over occurrences; history and the task's counters record it. Result: `{"passed_over"}`."""
     row = draft.tasks.get(entry.task)
     if row is None:
         return no_such_task(entry.task)
@@ -132,7 +132,7 @@ def pass_over(draft: Draft, entry: SkipOccurrences) -> Result:
 
 
 def _each_passed(draft: Draft, row: TaskRow, state: PassedOver, times: list[int], at_us: int) -> Result:
-    """Each of these is passed over by itself, as it was before there were series."""
+    """Pass over each of these by itself, as versions without series did."""
     for fire_at_us in times:
         draft.pass_over(_run(row, fire_at_us, at_us, state), at_us)
     if times:
@@ -156,9 +156,9 @@ def _range_fault(entry: SkipOccurrences) -> str | None:
 
 
 def _passed(draft: Draft, row: TaskRow, state: PassedOver, times: tuple[int, int], count: int, at_us: int) -> TaskRow:
-    """The row once so many occurrences, from the first to the last of `times`, are passed over; history is told.
+    """The row after `count` occurrences, from the first to the last of `times`, are passed over; history gets a record.
 
-    What is passed over for the same reason as the last, with nothing run in between, goes on with that series: one
+    If the last ones were passed over for the same reason, and none was run in between, the series is extended: one
     record in history, however long a run blocks its task.
     """
     series, name = row.series, row.placing.name
@@ -173,7 +173,7 @@ def _passed(draft: Draft, row: TaskRow, state: PassedOver, times: tuple[int, int
 
 
 def occurrence(draft: Draft, row: TaskRow, fire_at_us: int, at_us: int) -> Run:
-    """A scheduled occurrence as a run that waits. Its `fire_at_us` may be a little later: see `free_moment`."""
+    """A scheduled occurrence as a waiting run. Its `fire_at_us` may be slightly later: see `free_moment`."""
     return _run(row, free_moment(draft, row, fire_at_us), at_us, "waiting")
 
 
@@ -191,13 +191,13 @@ def _run(row: TaskRow, fire_at_us: int, at_us: int, state: RunState) -> Run:
 
 
 def due_fault(row: TaskRow, spec: Spec, fire_at_us: tuple[int, ...], at_us: int) -> Result | None:
-    """Why none of the task's occurrences may be due, by the clock of who proposes; None: they may.
+    """Why these occurrences of the task cannot be due by the proposer's clock; None: they can.
 
-    The owner works out the times, and it alone: a cron line's depend on the time zones that a machine knows.
+    Only the owner computes the times: those of a cron line depend on the machine's time zone data.
     """
     if spec.schedule is None or row.paused or not spec.enabled:
         return refused("not-due", f"nothing of {row.placing.name} falls due: no schedule, paused or not enabled")
-    # A continuous task's occurrence is due as soon as it is there; its time is but its name.
+    # A continuous task's occurrence is due at once; its time only names it.
     if max(fire_at_us, default=0) > (LAST_FIRE_US if spec.continuous else min(at_us, LAST_FIRE_US)):
         return refused("not-due", "an occurrence cannot be dealt with before it is due")
     return None
@@ -216,14 +216,14 @@ def _start_fault(entry: Start) -> str | None:
 
 
 def _no_room(draft: Draft, row: TaskRow, spec: Spec, with_bytes: int) -> Result | None:
-    """The refusal where overlap, or the number of active runs, forbids another run by hand."""
+    """The refusal if overlap, or a limit, forbids another run by hand; None: it is allowed."""
     task = row.placing.name
     active = draft.active(task)
     if spec.overlap == "skip" and active:
         return refused("overlap", f"{active[0].run_id} is active, and overlap is skip: wait for it, or cancel it")
     if spec.overlap == "queue" and sum(run.state == "waiting" for run in active) >= KEPT:
         return refused("overlap", f"{KEPT} runs of {task} wait already")
-    # What is replaced goes as soon as it can.
+    # Runs that are being replaced do not count.
     beside = [] if spec.overlap == "replace" else active
     if (why := no_room(draft, row, beside, with_bytes)) is not None:
         return refused("full", why)

@@ -18,16 +18,16 @@ from node.state.value import Result, TaskRow
 from tasks.spec import Spec, accepted, read
 
 PLACING: Final = ("key", "kind", "group", "pin", "sticky", "weight", "standbys")
-"""The fields of a spec that placement depends on; a change of one of them bumps the epoch (section 4)."""
+"""The fields of a spec that placement depends on. A change of one bumps the epoch."""
 
 _OF_RUNS: Final = ("kind", *(name for name in Spec.model_fields if name not in PLACING))
-"""The fields that a run is made by, and keeps as they were when it began."""
+"""The fields that a run depends on, and keeps as they were when it was made."""
 
 _FAULT_CHARS_MAX: Final = 500
 
 
 def put_tasks(draft: Draft, entry: PutTasks) -> Result:
-    """Register or change tasks, all or none. Result as `PutTasks` says."""
+    """Register or change tasks, all or none. Result: see `PutTasks`."""
     lines: list[list[Any]] = []
     names: set[str] = set()
     begun_anew: list[str] = []
@@ -69,7 +69,7 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
 
 
 def delete_task(draft: Draft, entry: DeleteTask) -> Result:
-    """The task goes; its runs are cancelled, at once or by whoever holds them."""
+    """Delete a task; its runs are cancelled, at once or by their holders."""
     row = draft.tasks.get(entry.task)
     if row is None:
         return no_such_task(entry.task)
@@ -86,7 +86,7 @@ def delete_task(draft: Draft, entry: DeleteTask) -> Result:
 
 
 def pause(draft: Draft, entry: Pause) -> Result:
-    """From now on nothing of the task falls due; or its schedule counts from now."""
+    """Pause a task, or resume it: its schedule then counts from now."""
     row = draft.tasks.get(entry.task)
     if row is None:
         return no_such_task(entry.task)
@@ -98,7 +98,7 @@ def pause(draft: Draft, entry: Pause) -> Result:
 
 
 def no_such_task(task: str) -> Result:
-    """The refusal where there is no such task."""
+    """The refusal of an unknown task."""
     return refused("no-such-task", f"there is no task {task!r}")
 
 
@@ -116,10 +116,10 @@ def _other_version(row: TaskRow | None, if_version: int | None, task: str) -> Re
 def _after(
     draft: Draft, row: TaskRow | None, put: Put, fields: dict[str, Any], at_us: int
 ) -> tuple[TaskRow, bool] | str:
-    """The row once these `fields` are put; whether the task's run is to end for that to take effect.
+    """The row with these `fields`, and whether the task's run must end for them to take effect; or what is wrong.
 
-    Or what is wrong. If the row has all but the params already, the rest is known to be right: lists of changes are
-    mostly such, and a member that starts applies them again by the ten thousand.
+    If only the params differ from the row's, the other fields need no check. Most changes are of that kind, and a
+    starting member applies ten thousands of them.
     """
     if row is not None and row.spec_packed == put.spec_packed:
         return row, False
@@ -132,7 +132,7 @@ def _after(
 
 
 def _only_params_change(row: TaskRow, fields: dict[str, Any]) -> bool:
-    """Whether a task that is not continuous (whose run would end over it) gets other params, and nothing else."""
+    """Whether only the params change, of a task that is not continuous: a continuous one's run would have to end."""
     before = msgpack.unpackb(row.spec_packed)
     alike = isinstance(fields.get("params"), dict) and {**before, "params": None} == {**fields, "params": None}
     return alike and "continuous" not in (before.get("schedule") or ())
@@ -150,9 +150,9 @@ def _created(draft: Draft, put: Put, spec: Spec, at_us: int) -> TaskRow:
 
 
 def _changed(draft: Draft, row: TaskRow, put: Put, spec: Spec, at_us: int) -> tuple[TaskRow, bool]:
-    """The row as it is now; whether the task's run is to end for that to take effect.
+    """The changed row, and whether the task's run must end for the change to take effect.
 
-    One of a continuous task is: it does not end by itself.
+    The run of a continuous task must: it does not end by itself.
     """
     before = read(row.spec_packed)
     if _differ(before, spec, PLACING):
@@ -168,10 +168,10 @@ def _differ(one: Spec, other: Spec, names: tuple[str, ...]) -> bool:
 
 
 def counting_from(row: TaskRow, at_us: int, *, continuous: bool) -> TaskRow:
-    """The row, its schedule counting from `at_us`: what was due before and is not dealt with never will be.
+    """The row with its schedule counting from `at_us`: undecided occurrences before it are dropped.
 
-    `through_us` never goes back, however the clocks of those who propose differ, or what has been claimed could be
-    claimed again.
+    `through_us` never goes back, however the proposers' clocks differ: a claimed occurrence must not be claimed
+    again.
     """
     if continuous:
         return replace(row, since_us=max(at_us, row.through_us + 1), series=None)
@@ -179,7 +179,7 @@ def counting_from(row: TaskRow, at_us: int, *, continuous: bool) -> TaskRow:
 
 
 def placing_of(spec: Spec, incumbent: str | None) -> Task:
-    """What placement needs of a task."""
+    """The part of a spec that placement needs."""
     return Task(
         name=spec.name,
         key64=_hashed(spec.name if spec.key is None else spec.key),
@@ -200,7 +200,7 @@ def _hashed(key: str) -> int:
 def readable_spec(packed: bytes) -> Spec | str:
     """The spec, or what is wrong with it.
 
-    Checked as far as every member must find the same; kinds, params, cron lines and time zones are checked
+    Only checks with the same result on every member are made here. Kinds, params, cron lines and time zones are checked
     before a spec is proposed.
     """
     fields = _fields(packed)
@@ -208,7 +208,7 @@ def readable_spec(packed: bytes) -> Spec | str:
 
 
 def _fields(packed: bytes) -> dict[str, Any] | str:
-    """What a packed spec holds, its params checked to be JSON's; or what is wrong with it."""
+    """The fields of a packed spec, whose params must be JSON; or what is wrong with it."""
     try:
         fields = msgpack.unpackb(packed, max_bin_len=0, max_ext_len=0)  # JSON has neither
         if not isinstance(fields, dict):

@@ -1,4 +1,4 @@
-"""The entry that puts back what was saved of another cluster (`node.state.saved`)."""
+"""The entry that restores the saved tasks of another cluster (`node.state.saved`)."""
 
 from typing import Final
 
@@ -13,10 +13,10 @@ from tasks.spec import Spec
 COUNT_MAX: Final = 2**62
 
 
-def put_back(draft: Draft, entry: RestoreTasks) -> Result:
-    """Put a part back: settings, and tasks that keep their place, version and schedule. Result: `{"tasks"}`.
+def restore_tasks(draft: Draft, entry: RestoreTasks) -> Result:
+    """Restore settings, and tasks with their registration number, version and schedule. Result: `{"tasks"}`.
 
-    Their place is the number of their registration: placement goes by it. So it may be nobody else's.
+    Placement depends on the registration number, so no other task may have it.
     """
     if len(draft.tasks) != entry.beside:
         return refused(
@@ -64,6 +64,6 @@ def _row(kept: Kept, spec: Spec, at_us: int) -> TaskRow:
         succeeded_at_us=kept.succeeded_at_us,
     )
     if spec.continuous and row.through_us >= row.since_us:
-        # Its run was under way, and is not here to end: so the next is due now.
+        # Its run was under way in the other cluster and will not end here: the next one is due now.
         return counting_from(row, at_us, continuous=True)
     return row

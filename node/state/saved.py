@@ -1,9 +1,9 @@
 """The cluster's own state as a file: `rota cluster save` writes it, `rota cluster load` reads it.
 
-JSON, a line each: a head, the tasks in the order of their registration, an end with the SHA-256 of all before it. It
-holds what was asked of the cluster and what became of it last: settings, tasks with their versions, pauses, counters,
-schedules and last outcomes. Not in it are members, which a new cluster has of its own, and runs: what was under way
-when it was saved had been claimed in the old cluster, and is its business. Times are microseconds since the epoch.
+JSON lines: a head, the tasks in the order of their registration, and an end with the SHA-256 of all lines before it. It
+holds the settings, and the tasks with their versions, pauses, counters, schedules and last outcomes. It does not hold
+members, since a new cluster has its own, nor runs, since the active ones belong to the old cluster. Times are
+microseconds since the epoch.
 """
 
 import hashlib
@@ -22,12 +22,12 @@ _HEAD: Final = frozenset(("cluster_id", "index", "saved_at_us", "settings", "tok
 
 
 class BadSave(Exception):
-    """A file that is not what `lines` made, whole and unchanged. The message says what is wrong with it."""
+    """A file that is not the complete, unchanged output of `lines`. The message says what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What a file holds: the head's fields, and those of each task."""
+    """The content of a file: the head's fields, and those of each task."""
 
     head: dict[str, Any]
     tasks: list[dict[str, Any]]
@@ -57,7 +57,7 @@ def lines(state: State, saved_at_us: int) -> Iterator[bytes]:
 
 
 def read(text: Iterable[bytes]) -> Saved:
-    """What is in a file, given line by line. Raises `BadSave`."""
+    """Read a file, given line by line. Raises `BadSave`."""
     given = iter(text)
     digest = hashlib.sha256()
     first = next(given, b"")
@@ -121,7 +121,7 @@ def _each(head: dict[str, Any], rows: Iterable[TaskRow]) -> Iterator[dict[str, A
 
 
 def _settings(settings: Settings) -> dict[str, Any]:
-    """By the names of the API."""
+    """The settings by their names in the API."""
     named = asdict(settings)
     milli = named.pop("balance_slack_milli")
     return {"balance_slack": None if milli is None else milli / 1000, **named}

@@ -1,4 +1,4 @@
-"""The entry that changes the cluster's settings, and what they may be."""
+"""The entry that changes the cluster's settings, and their valid values."""
 
 from dataclasses import replace
 from math import isfinite
@@ -13,14 +13,14 @@ SECONDS: Final[dict[str, tuple[float, float]]] = {
     "window_s": (0.3, 600.0),
     "margin_s": (0.05, 600.0),
 }
-"""From, to. Heartbeats go 4 times a second: a lease or a window shorter than two of them would lapse in between."""
+"""Least and greatest value. Heartbeats are 0.25 s apart: a lease or window shorter than two would expire in between."""
 
 SLACK_MILLI_MAX: Final = 1_000_000
 HISTORY_DAYS_MAX: Final = 36_500
 
 
 def change(draft: Draft, entry: ChangeSettings) -> Result:
-    """Change the settings named, all or none. `balance_slack_milli` None turns room off."""
+    """Change the named settings, all or none. `balance_slack_milli` None turns balancing off."""
     values: dict[str, Any] = {}
     for name, value in entry.settings.items():
         if (fault := setting_fault(name, value)) is not None:
@@ -34,7 +34,7 @@ def change(draft: Draft, entry: ChangeSettings) -> Result:
 
 
 def setting_fault(name: str, value: Any) -> str | None:
-    """What is wrong with a setting, in a sentence; None if it may be so."""
+    """What is wrong with a setting, in a sentence; None if it is valid."""
     if name in SECONDS:
         least, most = SECONDS[name]
         if type(value) not in (int, float) or not isfinite(value) or not least <= value <= most:

@@ -1,8 +1,7 @@
-"""Dataclasses to and from lists of plain values, every type checked: what the packed forms are made of.
+"""Converts dataclasses to and from lists of plain values, with every type checked. The packed forms are made of these.
 
-A dataclass becomes the list of its fields, in order. Fields may be added at the end, with a default: a list
-that lacks them is read with the default, so that what an older version wrote can be read. A list with more
-fields than are known is not read.
+A dataclass becomes the list of its fields, in order. Fields may be added at the end, with a default: a list of an older
+version, which lacks them, is read with the defaults. A list with unknown fields is refused.
 """
 
 import types
@@ -15,7 +14,7 @@ Read = Callable[[Any], Any]
 Write = Callable[[Any], Any]
 
 LATEST_US: Final = 253_402_300_799_999_999
-"""The last microsecond of the year 9999: no time is later, since none later can be written as a date."""
+"""The last microsecond of the year 9999. A later time cannot be written as a date."""
 
 _UINT64_MAX: Final = 2**64 - 1
 _DEPTH_MAX: Final = 32
@@ -23,15 +22,14 @@ _AS_IT_IS: Final = frozenset({str, int, bool, type(None)})
 
 
 class Misfit(ValueError):
-    """A value that is not of the type asked for. The message says which, and where."""
+    """A value of a wrong type. The message says which, and where."""
 
 
 def plain(value: Any, depth: int = _DEPTH_MAX) -> Any:
-    """`value` as JSON could carry it: None, booleans, 64-bit integers, floats, text, lists, and dicts by text.
+    """`value` as JSON can represent it: None, booleans, 64-bit integers, floats, text, lists, and dicts with text keys.
 
-    Numbers that JSON has no word for (NaN, infinities) become None, as in ECMAScript's JSON.stringify: a kind
-    whose figures hold one should not be unable to finish. Raises `Misfit` for anything else, and for what is
-    nested more than 32 deep.
+    NaN and infinities become None, as in ECMAScript's JSON.stringify, so that a kind whose result holds one can still
+    finish. Raises `Misfit` for anything else, and for values nested more than 32 deep.
     """
     kind = type(value)
     if kind in _AS_IT_IS:
@@ -50,7 +48,7 @@ def plain(value: Any, depth: int = _DEPTH_MAX) -> Any:
 
 
 class Shape(Generic[T]):
-    """How one dataclass (or NamedTuple) is written as a list of plain values, and read from one."""
+    """Writes one dataclass or NamedTuple as a list of plain values, and reads it back."""
 
     def __init__(self, cls: type[T]) -> None:
         hints = get_type_hints(cls)
@@ -62,14 +60,14 @@ class Shape(Generic[T]):
         self._required = _required(cls, names)
 
     def wire(self, value: T) -> list[Any]:
-        """The fields of `value`, as plain values in a list. Raises whatever a value of wrong type may raise."""
+        """The fields of `value` as a list of plain values. A value of a wrong type may raise anything."""
         return [
             getattr(value, name) if write is None else write(getattr(value, name))
             for name, write in zip(self._names, self._writes, strict=True)
         ]
 
     def value(self, wire: Any) -> T:
-        """The value that `wire` wrote. Raises `Misfit`."""
+        """The value written by `wire`. Raises `Misfit`."""
         if type(wire) is not list or not self._required <= len(wire) <= len(self._names):
             raise Misfit(f"{self._cls.__name__} is a list of {self._required} to {len(self._names)} fields")
         fields = []
@@ -85,7 +83,7 @@ _SHAPES: Final[dict[type[Any], Shape[Any]]] = {}
 
 
 def shape(cls: type[T]) -> Shape[T]:
-    """The shape of `cls`, worked out once."""
+    """The shape of `cls`, cached."""
     known: Shape[T] | None = _SHAPES.get(cls)
     if known is None:
         known = _SHAPES[cls] = Shape(cls)
@@ -146,7 +144,7 @@ def _container(hint: Any, name: str) -> Read:
 
 
 def _writer(hint: Any) -> Write | None:
-    """What makes a field plain; None where msgpack takes it as it is."""
+    """The function that makes a field plain; None if msgpack takes it as it is."""
     inner = _optional(hint)
     if inner is not None:
         write = _writer(inner)

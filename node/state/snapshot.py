@@ -1,6 +1,6 @@
 """The state as a list of records, and back. `codec` packs them and cuts them into pieces.
 
-A record is a list: its kind, then what it holds. The first is the head; members, tasks, runs and windows follow, each
+A record is a list: its kind, then its fields. The first is the head; members, tasks, runs and windows follow, each
 window with its results after it.
 """
 
@@ -26,15 +26,15 @@ _RUN: Final = 3
 _WINDOW: Final = 4
 _RESULT: Final = 5
 _COUNT_MAX: Final = 2**64
-"""As much as an entry may hold: what was accepted can be read again."""
+"""The same limit as in entries: every accepted value can be read again."""
 
 
 def records(state: State) -> Iterator[list[Any]]:
-    """The state, record by record, in an order that does not depend on how maps happen to be laid out."""
+    """The state, record by record, in an order that does not depend on the layout of maps."""
     counts = [state.cluster_id, state.index, state.epoch, state.token, state.orders]
     yield [
         _HEAD,
-        # Left out while nothing is forgotten: versions that do not know it can read the snapshot then.
+        # Left out while it is 0, so that versions that do not know it can read the snapshot.
         [*counts, state.forgotten] if state.forgotten else counts,
         shape(Settings).wire(state.settings),
         shape(Lead).wire(state.lead),
@@ -51,13 +51,13 @@ def records(state: State) -> Iterator[list[Any]]:
     for proposer in sorted(state.windows):
         window = state.windows[proposer]
         yield [_WINDOW, proposer, window.session, window.floor]
-        # Each by itself: all that a window may remember, packed at once, held up every other thread for 30 ms.
+        # Each by itself: packing a full window at once blocked every other thread for 30 ms.
         for sequence in sorted(window.results):
             yield [_RESULT, proposer, sequence, *shape(Result).wire(window.results[sequence])]
 
 
 def assembled(stream: Iterable[Any]) -> State:
-    """The state whose `records` these are. Raises `ValueError`, `TypeError` or `KeyError` if they are no state's."""
+    """The state of these `records`. Raises `ValueError`, `TypeError` or `KeyError` if they are not of a state."""
     restored = _Restored()
     for place, record in enumerate(stream):
         if type(record) is not list or (place == 0) != (record[:1] == [_HEAD]):
@@ -67,7 +67,7 @@ def assembled(stream: Iterable[Any]) -> State:
 
 
 class _Restored:
-    """Gathers records, each checked by itself; `state` checks how they hang together."""
+    """Gathers records, each checked by itself; `state` checks their consistency."""
 
     def __init__(self) -> None:
         self._head: list[Any] = []
@@ -80,7 +80,7 @@ class _Restored:
         self._specs: dict[bytes, bytes] = {}
 
     def take(self, kind: Any, *rest: Any) -> None:
-        """Take one record in."""
+        """Take one record."""
         if kind == _HEAD:
             self._head = list(rest)
         elif kind == _MEMBER:
@@ -92,9 +92,9 @@ class _Restored:
             self._specs[row.spec_packed] = row.spec_packed
         elif kind == _RUN:
             run = shape(Run).value(*rest)
-            # A run shares the packed definition with its task, as it did before.
+            # A run shares the packed definition with its task.
             run = replace(run, spec_packed=self._specs.get(run.spec_packed, run.spec_packed))
-            if run.params is not None and not run.params_bytes:  # as it was written before
+            if run.params is not None and not run.params_bytes:  # an older version wrote it
                 run = replace(run, params_bytes=params_bytes(run.params))
             self._runs[run.run_id] = run
             self._runs_of.setdefault(run.task, []).append(run.run_id)
@@ -106,7 +106,7 @@ class _Restored:
             raise Misfit(f"there is no record of kind {kind!r}")
 
     def _take_window(self, proposer: Any, session: Any, floor: Any, *earlier: Any) -> None:
-        """Take a window. `earlier`: a list of its results, where an earlier version wrote them all at once."""
+        """Take a window. `earlier`: a list of its results, which an earlier version wrote at once."""
         [lines] = earlier or [[]]
         if type(proposer) is not str or type(lines) is not list:
             raise Misfit("a window belongs to a proposer and holds results")
@@ -119,7 +119,7 @@ class _Restored:
         self._results[proposer][_count(sequence)] = shape(Result).value(list(fields))
 
     def state(self) -> State:
-        """The whole."""
+        """The state of all records."""
         counts, settings, lead, slots, *more = self._head
         [endings] = more or [[]]
         if type(endings) is not list:
@@ -162,7 +162,7 @@ class _Restored:
 
 
 def _map(table: dict[str, V]) -> Map[str, V]:
-    """As `Map(table)`, which would hold up every other thread until it is done."""
+    """As `Map(table)`, which would block every other thread meanwhile."""
     made = Map[str, V]().mutate()
     for name, value in table.items():
         made[name] = value

@@ -1,8 +1,8 @@
 """The replicated state, as a value.
 
-Every member holds the same `State` after the same entries. It is immutable: `apply` gives a new one, so
-that any thread may read the one it has for as long as it likes. Times are microseconds since the Unix
-epoch, UTC (`*_us`), stamped by whoever proposed the entry.
+Every member holds the same `State` after the same entries. It is immutable: `apply` returns a new one, so any thread
+may keep and read the one it has. Times (`*_us`) are microseconds since the Unix epoch, UTC, stamped by the proposer of
+the entry.
 """
 
 from dataclasses import dataclass, field
@@ -19,20 +19,21 @@ DownReason = Literal["silent", "gone", "stopped", "new"]
 """Why a member is down. `new`: it was added, and has not joined yet."""
 
 COUNTED: Final[tuple[RunState, ...]] = ("succeeded", "failed", "cancelled", "timed_out", "abandoned")
-"""How runs end, in the order in which they are counted."""
+"""The final states of runs, in the order of their counters."""
 
 Trigger = Literal["schedule", "manual"]
 PassedOver = Literal["skipped", "missed"]
 
 RULES: Final = 1
-"""1: what is passed over for one reason is a series; what the state may hold is bounded (`node.state.bounds`);
-how runs end is counted (`COUNTED`)."""
+"""The rules by which this version applies entries (`Lead.rules`). Since 1: occurrences that are passed over for one
+reason form a series; the size of the state is bounded (`node.state.bounds`); final states of runs are counted
+(`COUNTED`)."""
 Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The cluster's settings. `balance_slack_milli` is `balance_slack` in thousandths; None turns room off."""
+    """The cluster's settings. `balance_slack_milli` is `balance_slack` in thousandths; None turns balancing off."""
 
     balance_slack_milli: int | None = 0
     lease_s: float = 2.0
@@ -46,10 +47,10 @@ class Settings:
 class Member:
     """A node of the cluster. `incarnation` is 0 until it joins for the first time; then it counts joins.
 
-    `heartbeat_port` is where it listens for heartbeats and knocks, on `host`. `since_us` is when its status or its
-    incarnation last changed. `drained` is what was asked last: it outlives a restart, so that a member that joins
-    again is `draining` still, until somebody says otherwise. `leaving`: it is to be removed as soon as it is down.
-    `aside` says why it takes on nothing new, by its own word; "" where it does: it is `draining` for as long.
+    `heartbeat_port` is where it listens for heartbeats, on `host`. `since_us` is when its status or incarnation last
+    changed. `drained`: a client has drained it. That survives a restart: a member that joins again stays `draining`
+    until it is undrained. `leaving`: it is removed as soon as it is down. `aside`: the reason that the member itself
+    gives for taking on nothing new, for which it is `draining`; "" for none.
     """
 
     id: str
@@ -72,9 +73,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the last run of a task that came to an end ended, kept so that it survives the run's leaving the state.
+    """The outcome of a task's last ended run, kept after the run has left the state.
 
-    `took_us` is how long the work of its last attempt took; None where none began, or an earlier version wrote this.
+    `took_us` is how long the work of its last attempt took; None if none began, or if an earlier version wrote this.
     """
 
     run_id: str
@@ -87,10 +88,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Occurrences of a task that were passed over one after another, for one reason: told as one, with their count.
+    """Consecutive occurrences of a task that were passed over for one reason: one record with a count.
 
     `fire_at_us` is the first, `last_fire_at_us` the last, `created_at_us` when the first was passed over. `blocked_by`
-    is the run that kept them from being run ("": none did, they were missed).
+    is the run that blocked them; "" for missed ones.
     """
 
     state: PassedOver
@@ -105,16 +106,15 @@ class Series:
 class TaskRow:
     """A registered task.
 
-    `spec_packed` is `Spec.pack()`; `placing` is what placement needs of it; `order` counts registrations and
-    never changes. `since_us` is what the schedule counts from: the registration, the last change or the
-    resumption (for a continuous task also the end of its last run). `through_us` is the last occurrence
-    that has been dealt with, whether claimed, queued, skipped or missed: everything due after it, and after
-    `since_us`, is still to be decided. It never goes back, so that an occurrence is claimed once. A continuous
-    task's one occurrence is `since_us`; it is due while `through_us` is less. `skipped` and `missed` count such
-    occurrences. `requests` remembers the latest runs started by hand as (Idempotency-Key or "", run_id), oldest
-    first, 200 at most. `series` is what was passed over last, and would go on if the next occurrence were, too.
-    `succeeded_at_us` is when a run of it last succeeded, `endings` how often its runs have ended in
-    each of `COUNTED`; empty while none has been counted.
+    `spec_packed` is `Spec.pack()`; `placing` is the part of it that placement needs; `order` is the number of the
+    registration and never changes. `since_us` is the time that the schedule counts from: the registration, the last
+    change or the resumption (for a continuous task also the end of its last run). `through_us` is the last occurrence
+    that was decided: claimed, queued, skipped or missed. Those due after it, and after `since_us`, are undecided. It
+    never goes back, so that an occurrence is claimed once. A continuous task's only occurrence is `since_us`; it is due
+    while `through_us` is less. `skipped` and `missed` count such occurrences. `requests` holds the latest runs started
+    by hand as (Idempotency-Key or "", run_id), oldest first, 200 at most. `series` is the latest series of occurrences
+    that were passed over; the next one may extend it. `succeeded_at_us` is when a run last succeeded, `endings` how
+    many runs have ended in each of `COUNTED`; empty while none has been counted.
     """
 
     spec_packed: bytes
@@ -135,12 +135,12 @@ class TaskRow:
 
     @property
     def spec(self) -> Spec:
-        """The definition, unpacked; remembered for the tasks asked for lately."""
+        """The definition, unpacked; cached for recently used tasks."""
         return unpack(self.spec_packed)
 
     @property
     def timing(self) -> TaskTiming:
-        """What of the definition says when it is due: cheap for any task."""
+        """The part of the definition that says when it is due: cheap for any task."""
         return timing(self.spec_packed)
 
 
@@ -148,7 +148,7 @@ class TaskRow:
 class Attempt:
     """One try at a run. `state` is `claimed` or `running` while it is held, then how it ended.
 
-    `log_truncated`: its log is not complete, as it reached its bound or could not be written.
+    `log_truncated`: its log is incomplete, because it reached its limit or could not be written.
     """
 
     attempt: int
@@ -167,13 +167,12 @@ class Attempt:
 class Run:
     """One occurrence of a task, while it is active (`tasks.run.ACTIVE`).
 
-    `spec_packed` is the definition it was made with: a later change, or the task's deletion, does not change
-    a run. `params` replaces the spec's params if it is not None (a run started by hand). `node`,
-    `incarnation` and `token` are those of the attempt that holds it, while one does. `due_us` is the time before which
-    a waiting or orphaned run may not be claimed; 0: it may be at once, whatever clocks say. `cancelling` says why,
-    once asked.
-    `failures` counts failed attempts, `orphanings` lost ones; the last member of `attempts` is the present
-    or latest attempt. `params_bytes` is how much its `params` hold, packed.
+    `spec_packed` is the definition that it was made with: a later change or deletion of the task does not change it.
+    `params`, if not None, replaces the spec's params (a run started by hand). `node`, `incarnation` and `token` are
+    those of the attempt that holds it, if one does. `due_us` is the time before which a waiting or orphaned run may not
+    be claimed; 0: at once, whatever the clocks read. `cancelling` is the reason of a cancellation, once requested.
+    `failures` counts failed attempts, `orphanings` lost ones; the last of `attempts` is the present or latest attempt.
+    `params_bytes` is the size of its `params`, packed.
     """
 
     run_id: str
@@ -197,16 +196,16 @@ class Run:
 
     @property
     def spec(self) -> Spec:
-        """The definition it was made with, unpacked."""
+        """The definition that it was made with, unpacked."""
         return unpack(self.spec_packed)
 
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """A run that has come to its end: what history keeps. Emitted by `apply`, not part of the state.
+    """An ended run, for the history. Emitted by `apply`; not part of the state.
 
-    `series`: it stands for occurrences that were passed over, of which `run` is the first. While the series goes on it
-    is emitted again, with a greater count, in the place of what was emitted before.
+    `series`: this record stands for occurrences that were passed over, of which `run` is the first. While the series
+    grows, the record is emitted again with a greater count, and replaces the one before.
     """
 
     run: Run
@@ -219,10 +218,10 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The last `lead` entry: who leads since which term. A `mark_down` names its term.
+    """The last applied `TakeLead`: the leader, and since which term. A `MarkDown` names its term.
 
-    `rules`: by which the entries after it are applied. A log of an earlier build, applied again by a later one, must
-    come to the state that a snapshot of the earlier one holds; so what changed since holds from an entry on.
+    `rules` apply to the entries after it. A later version that applies the log of an earlier one must reach the same
+    state as the earlier one's snapshot, so changed rules take effect from an entry on.
     """
 
     term: int = 0
@@ -232,7 +231,7 @@ class Lead:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a proposal. `code` is "ok", or names why it was refused; `detail` is a sentence for people."""
+    """The result of a proposal. `code` is "ok" or the reason of the refusal; `detail` explains it to people."""
 
     code: str
     value: dict[str, Any] = field(default_factory=dict)
@@ -246,10 +245,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is remembered of a proposer: its session and the results of its latest proposals by sequence number.
+    """A proposer's session, and the results of its latest proposals by sequence number.
 
-    Those at or below `floor` have been forgotten and are refused (Ongaro 2014, section 6.3). `weight` is the sum
-    of what the results weigh (`node.state.windows`).
+    Sequence numbers up to `floor` have been forgotten and are refused (Ongaro 2014, section 6.3). `weight` is the sum
+    of the results' weights (`node.state.windows`).
     """
 
     session: int
@@ -260,14 +259,13 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that the members agree on.
+    """The replicated state.
 
-    `index` counts the proposals applied; `epoch` the changes of what placement depends on; `token` is the
-    last fencing number given; `orders` the last registration number. `slots[i]` is the id of the member in
-    slot i, or None where it is vacant. `endings` counts how runs have ended, those of deleted tasks too, in the order
-    of `COUNTED`. It is empty, and nothing is counted, until a version that counts has taken the lead
-    (`TakeLead.counts`): all members begin at the same entry, whichever version wrote the snapshot that each of them
-    started from.
+    `index` counts the applied proposals; `epoch` the changes of the inputs of placement; `token` is the last fencing
+    token given; `orders` the last registration number. `slots[i]` is the id of the member in slot i; None: vacant.
+    `endings` counts ended runs by final state, those of deleted tasks too, in the order of `COUNTED`. It is empty until
+    a version that counts has taken the lead (`TakeLead.rules`): so all members start counting at the same entry,
+    whichever version wrote the snapshot that each one started from.
     """
 
     cluster_id: str = ""
@@ -289,7 +287,7 @@ class State:
     specs_bytes: int = 0
     runs_bytes: int = 0
     requests_bytes: int = 0
-    """What the tasks' definitions, the active runs and the starts that are remembered hold (`node.state.bounds`)."""
+    """The sizes of the tasks' definitions, of the active runs, and of the kept starts by hand (`node.state.bounds`)."""
     endings: tuple[int, ...] = ()
 
     def seats(self) -> tuple[Slot, ...]:

@@ -1,4 +1,4 @@
-"""From when a run that nobody holds may be claimed, whatever clock it was put off by."""
+"""From when a run without a holder may be claimed, whatever clock stamped its wait."""
 
 from typing import Final
 
@@ -6,16 +6,16 @@ from node.state.value import Run
 from tasks.policy import retry_after_s
 
 APART_S: Final = 5.0
-"""Members' clocks differ by less, once they have agreed on the time."""
+"""Members' clocks differ by less once they have agreed on the time."""
 
 
 def due_us(run: Run, now_us: int) -> int:
     """The time before which a waiting or orphaned run may not be claimed, in microseconds; 0: it may be at once.
 
     A run waits no longer than its policy says. A time that is further off was stamped by a clock that was ahead, such
-    as that of a member which had just started, and did not know the others' time yet: it puts nothing off.
+    as that of a member that had just started and did not know the agreed time yet; it is ignored.
 
-    `now_us`: the time of who asks, or of the entry that claims it.
+    `now_us`: the caller's time, or that of the entry that claims the run.
     """
     spec = run.spec
     wait_s = spec.failover.grace_s if run.state == "orphaned" else retry_after_s(spec.retry, run.failures) or 0.0

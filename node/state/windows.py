@@ -1,13 +1,13 @@
-"""What is remembered of each proposer, so that a proposal takes effect once however often it is sent.
+"""The windows of proposers, by which a proposal takes effect once however often it is sent.
 
-Client sessions, Ongaro 2014, "Consensus: Bridging Theory and Practice", section 6.3: the state machine keeps, for
-each client, its serial numbers with their results; a number that it knows is answered with the first result. The
-thesis lets each client say which results it needs no more. Here the newest are kept instead, and the number of the
-newest that was forgotten: a proposal not newer than that is refused, since it may have been applied.
+Client sessions (Ongaro 2014, "Consensus: Bridging Theory and Practice", section 6.3): for each client the state machine
+keeps serial numbers with their results, and answers a known number with the first result. In the thesis a client says
+which results it no longer needs. Here the newest results are kept, and the newest forgotten number: a proposal that is
+not newer than that is refused, since it may have been applied.
 
-A member that was removed leaves its window, for what it may still have under way. Of such windows the latest are kept
-as well, and of all that were forgotten the greatest session: who has no window, and a session not greater than that,
-may be one of them.
+A removed member leaves its window, for proposals that it may still have under way. The latest such windows are kept,
+and the greatest session of all forgotten ones: a proposer without a window, whose session is not greater, may have been
+forgotten.
 """
 
 from collections.abc import Container
@@ -19,22 +19,22 @@ from node.state.entries import ProposalId
 from node.state.value import Result, Window
 
 KEPT: Final = 512
-"""The results that are remembered at least, unless they are heavy."""
+"""The number of results that are kept at least, unless they are heavy."""
 
 SLACK: Final = 128
-"""So many more may gather before they are cut back to `KEPT`, so that sorting them is paid by many proposals."""
+"""How many more may gather before they are cut back to `KEPT`, so that sorting is amortized over many proposals."""
 
 HEAVY: Final = 100_000
-"""The lines that the results of one proposer may hold together: those of 100 lists of 1,000 tasks."""
+"""The lines that the results of one proposer may hold in total: those of 100 lists of 1,000 tasks."""
 
-STRANGERS: Final = 64
-"""The proposers besides the members that may have a window: removed members, and whoever else is heard."""
+OTHERS_MAX: Final = 64
+"""Proposers that are not members and may have a window: removed members, mostly."""
 
 STALE: Final = "this proposal is older than what is remembered: it may have been applied. Read, then propose anew."
 
 
 def recall(windows: Map[str, Window], proposal: ProposalId) -> Result | None:
-    """What a proposal is to be answered without being applied: its first result, or "stale"; None: apply it."""
+    """The answer to a proposal that is not to be applied: its first result, or "stale"; None: apply it."""
     window = windows.get(proposal.proposer)
     if window is None or proposal.session > window.session:
         return None if proposal.sequence > 0 else Result("stale", detail=STALE)
@@ -46,10 +46,10 @@ def recall(windows: Map[str, Window], proposal: ProposalId) -> Result | None:
 
 
 def forgotten(windows: Map[str, Window], proposal: ProposalId, greatest: int) -> Result | None:
-    """What a proposal is to be answered whose proposer's window may have been forgotten; None: it was not.
+    """The answer to a proposal whose proposer's window may have been forgotten; None: it was not.
 
-    `greatest` is the greatest session that was. It is told, so that who comes anew, or is let in again, goes on in a
-    later one.
+    `greatest` is the greatest forgotten session. The answer names it, so that a member that is added again continues in
+    a later one.
     """
     if proposal.proposer in windows or proposal.session > greatest:
         return None
@@ -57,20 +57,20 @@ def forgotten(windows: Map[str, Window], proposal: ProposalId, greatest: int) ->
 
 
 def forget(windows: Map[str, Window], members: Container[str], greatest: int) -> tuple[Map[str, Window], int]:
-    """The windows with `STRANGERS` of others than `members` at most, and the greatest session forgotten so far.
+    """The windows with at most `OTHERS_MAX` of proposers that are not `members`, and the greatest session forgotten.
 
-    The smallest sessions go, since they are the oldest: a session is named by the time of a start.
+    The smallest sessions are dropped. They are the oldest: a session is the time of a start.
     """
-    strangers = sorted((window.session, proposer) for proposer, window in windows.items() if proposer not in members)
+    others = sorted((window.session, proposer) for proposer, window in windows.items() if proposer not in members)
     left = windows.mutate()
-    for session, proposer in strangers[: max(0, len(strangers) - STRANGERS)]:
+    for session, proposer in others[: max(0, len(others) - OTHERS_MAX)]:
         del left[proposer]
         greatest = max(greatest, session)
     return left.finish(), greatest
 
 
 def remember(windows: Map[str, Window], proposal: ProposalId, result: Result) -> Map[str, Window]:
-    """The windows with `result` in them. A greater session of the proposer starts its window anew."""
+    """The windows with `result` added. A greater session of the proposer starts a new window."""
     window = windows.get(proposal.proposer)
     if window is None or proposal.session > window.session:
         window = Window(proposal.session)
@@ -83,8 +83,8 @@ def remember(windows: Map[str, Window], proposal: ProposalId, result: Result) ->
 
 
 def known(windows: Map[str, Window], members: int, proposer: str, *, member: bool) -> bool:
-    """Whether there is a window for the proposer, or may be one: always for members, for others while few have."""
-    return member or proposer in windows or len(windows) < members + STRANGERS
+    """Whether the proposer has a window or may get one: a member always, others up to `OTHERS_MAX`."""
+    return member or proposer in windows or len(windows) < members + OTHERS_MAX
 
 
 def weigh(results: Map[int, Result]) -> int:
@@ -98,7 +98,7 @@ def _weight(result: Result) -> int:
 
 
 def _cut(results: Map[int, Result], weight: int) -> tuple[Map[int, Result], int, int]:
-    """Forget the oldest: all but `KEPT`, and more while what is left weighs more than half of `HEAVY`."""
+    """Drop the oldest results: all but `KEPT`, and more while the rest weighs more than half of `HEAVY`."""
     oldest_first = sorted(results)
     floor = 0
     left = results.mutate()

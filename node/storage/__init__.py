@@ -1,1 +1,1 @@
-"""Room on the disk: how much is left, what is kept back, and what is stopped before it is gone."""
+"""Files that survive a crash, and disk space: how much is free, what is reserved, what is stopped before it is full."""

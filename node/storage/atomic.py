@@ -1,4 +1,4 @@
-"""A file that is replaced as a whole, for good."""
+"""Atomic, durable replacement of a file."""
 
 from pathlib import Path
 
@@ -6,16 +6,16 @@ from tasks.fsync import sync
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a file so that after a crash it is either the old one or the new one. Raises `OSError`."""
+    """Replace a file's content: after a crash it is either the old one or the new one. Raises `OSError`."""
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(text)
     replace(partial, path)
 
 
 def replace(written: Path, place: Path, *, synced: bool = False) -> None:
-    """Rename a file into its place, for good: what is in it first, unless that is on the disk. Raises `OSError`.
+    """Rename a file durably. Its content is synced first, unless it is `synced` already. Raises `OSError`.
 
-    Else a power cut may leave the new name without its content, and nothing of the file that was there.
+    Without the sync, a power cut may leave the new name without its content, and the old file gone.
     """
     if not synced:
         sync(written)

@@ -1,11 +1,11 @@
-"""Which errors say that the disk is full."""
+"""Recognizes the errors of a full disk."""
 
 import errno
 import sqlite3
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether a write failed for want of room, which may come back.
+    """Whether a write failed because the disk or a quota is full. It may succeed later.
 
     >>> is_full(OSError(errno.ENOSPC, "")), is_full(OSError(errno.EIO, "")), is_full(None)
     (True, False, False)

@@ -1,8 +1,8 @@
-"""Watches a node's disk: stands aside while there is little room, and stops attempts before there is none.
+"""Watches a node's disk: the node is drained while there is little space, and attempts are stopped before it is full.
 
-Work and records share a file system. What an attempt takes too much of is taken from Raft's log, without which its
-node is none; and the next node that took the run over would go the same way. So an attempt that fills the disk fails,
-under its task's retries, and one that is over its own bounds fails where there is room still.
+Attempts and the node's records share a file system. Without space for its Raft log a node cannot be a member, and the
+next node to take over the run would fail the same way. So an attempt that fills the disk fails, under its task's
+retries; one that exceeds its own limit fails even while there is space.
 """
 
 import asyncio
@@ -16,42 +16,45 @@ from time import monotonic
 from typing import Final
 
 from node.storage.reserve import Reserve
-from node.storage.room import LOOK_S, Bounds, Level, Space, level, look_s, size, to_stop
+from node.storage.room import POLL_S, Bounds, Level, Space, level, poll_s, size, to_stop
 from node.storage.usage import held_bytes, trim_logs
 
 _log = logging.getLogger("rota.disk")
 
 LOGS_S: Final = 60.0
 LOW_LOGS_S: Final = 2.0
-"""How often the logs of all runs are measured together; how often while there is little room."""
+"""Between two measurements of the logs of all runs; the same while there is little space."""
 
-RESTS: Final = 20
-"""After each time that files were measured, a rest that is so many times as long."""
+PAUSE_TIMES: Final = 20
+"""The pause after files were measured, as a multiple of the time that it took."""
 
 QUIET_S: Final = 2.0
-"""How long there must have been room before this node takes on work again."""
+"""How long there must have been ample space before this node takes on work again."""
 
 DYING_S: Final = 2.0
-"""How long what has been stopped may take to be gone, with what it held, before others are stopped as well."""
+"""How long a stopped attempt may take to end and free its space before more attempts are stopped."""
 
 Attempt = tuple[str, int]
 """A run's id and the attempt's token."""
 
 Running = Mapping[Attempt, tuple[Path, ...]]
-"""What attempts write to here: their scratch folders and logs."""
+"""The paths that attempts write to here: their scratch folders and logs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What there was to see: the file system, and what each attempt holds on it, where that was measured."""
+class DiskUsage:
+    """One measurement: the file system, and the bytes that each attempt holds on it, where that was measured."""
 
     space: Space
     held: Mapping[Attempt, int]
 
 
 class DiskWatch:
-    """`running` gives the attempts that work here; `stop(run_id, error)` ends one as failed; `aside` is told why this
-    node is to take on nothing new, or None. `wake` may be called from any thread.
+    """Measures the disk and acts on it.
+
+    running: gives the attempts that run here. stop(run_id, error): ends one as failed. aside: gets the reason why this
+    node takes on nothing new; None when that is over. measure: gives the space of a folder's file system, in a thread
+    of its own. `wake` may be called from any thread.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class DiskWatch:
         stop: Callable[[str, str], None],
         aside: Callable[[str | None], None],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        look: Callable[[Path], Space] | None = None,
+        measure: Callable[[Path], Space] | None = None,
     ) -> None:
         self._me = me
         self._folder = folder
@@ -77,9 +80,9 @@ class DiskWatch:
         self._stop = stop
         self._aside = aside
         self._sleep = sleep
-        self._look = look or space_of
+        self._measure = measure or space_of
         self._level = Level.AMPLE
-        self._said = False
+        self._short = False
         self._short_s = 0.0
         self._stopped: dict[Attempt, float] = {}
         self._measure_next_s = 0.0
@@ -88,48 +91,48 @@ class DiskWatch:
         self._thread = ThreadPoolExecutor(1, "disk")
 
     def wake(self) -> None:
-        """Look at once."""
+        """Measure at once."""
         if self._loop is not None:
             try:
                 self._loop.call_soon_threadsafe(self._woken.set)
             except RuntimeError:
-                return  # the loop is closed: the process is about to end
+                return  # the loop is closed: the process is ending
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Measure and act until cancelled."""
         self._loop = asyncio.get_running_loop()
         try:
             while True:
-                wait_s = LOOK_S
+                wait_s = POLL_S
                 try:
                     wait_s = await self.step()
                 except OSError as error:
-                    _log.error("the room on the disk cannot be measured: %s; trying again", error)
+                    _log.error("the free space of the disk cannot be measured: %s; retrying", error)
                 await self._rest(wait_s)
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def bound_logs(self) -> None:
-        """Keep the logs of all runs within their bounds. Serve until cancelled. There may be very many of them: the
-        watch does not wait for it.
+        """Keep the logs of all runs within their limit, until cancelled. Separate from `run`: measuring many logs takes
+        long.
         """
         while True:
             begun_s = monotonic()
             try:
                 await self.trim()
             except OSError as error:
-                _log.error("the logs of old runs cannot be deleted: %s; trying again", error)
+                _log.error("the logs of old runs cannot be deleted: %s; retrying", error)
             rest_s = LOGS_S if self._level is Level.AMPLE else LOW_LOGS_S
-            await self._sleep(max(rest_s, RESTS * (monotonic() - begun_s)))
+            await self._sleep(max(rest_s, PAUSE_TIMES * (monotonic() - begun_s)))
 
     async def trim(self) -> None:
-        """Delete the oldest logs, where all of them hold too much. Raises `OSError`."""
+        """Delete the oldest logs if all logs together exceed their limit. Raises `OSError`."""
         limit_bytes = self._bounds.logs_bytes
         running = {run_id for run_id, _ in self._running()}
         cut, freed = await asyncio.to_thread(trim_logs, self._logs, limit_bytes, running)
         if cut:
             _log.warning(
-                "the logs of %d runs are deleted, the oldest, which held %s: those of all runs are kept up to %s here "
+                "deleted the logs of the %d oldest runs, %s: the logs of all runs may hold %s on this node "
                 "(ROTA_LOGS_BYTES, an eighth of the file system at most)",
                 cut,
                 size(freed),
@@ -147,75 +150,75 @@ class DiskWatch:
         self._woken.clear()
 
     async def step(self) -> float:
-        """Look, and do what follows. In how many seconds to look again. Raises `OSError`."""
+        """Measure, and act on it. Returns in how many seconds to measure again. Raises `OSError`."""
         running = dict(self._running())
-        seen = await asyncio.get_running_loop().run_in_executor(self._thread, self._see, running)
-        self._bounds = self._set.on(seen.space.total_bytes)
+        usage = await asyncio.get_running_loop().run_in_executor(self._thread, self._measured, running)
+        self._bounds = self._set.on(usage.space.total_bytes)
         reserve = self._bounds.reserve_bytes
-        self._level = level(seen.space, reserve, self._level)
-        self._tell(seen.space)
+        self._level = level(usage.space, reserve, self._level)
+        self._drain(usage.space)
         self._stopped = {attempt: at_s for attempt, at_s in self._stopped.items() if attempt in running}
-        self._stop_what_is_over_its_bounds(seen)
+        self._enforce_limits(usage)
         if self._level is Level.CRITICAL:
-            self._make_room(seen)
-        return look_s(seen.space, reserve)
+            self._free_space(usage)
+        return poll_s(usage.space, reserve, idle=not running and self._level is Level.AMPLE)
 
-    # -- in the thread
+    # -- in the "disk" thread
 
-    def _see(self, running: Running) -> Seen:
-        """Measure; what attempts hold only now and then, while there is room: it may be many files."""
-        space = self._look(self._folder)
+    def _measured(self, running: Running) -> DiskUsage:
+        """Measure the file system; what attempts hold only now and then while there is space: it may be many files."""
+        space = self._measure(self._folder)
         bounds = self._set.on(space.total_bytes)
         now_level = level(space, bounds.reserve_bytes, self._level)
         begun_s = monotonic()
         if now_level is Level.AMPLE:
             self._hold(bounds.reserve_bytes // 2)
         if now_level is not Level.CRITICAL and begun_s < self._measure_next_s:
-            return Seen(space, {})
+            return DiskUsage(space, {})
         held = {attempt: sum(map(held_bytes, paths)) for attempt, paths in running.items()}
-        self._measure_next_s = begun_s + max(LOOK_S, RESTS * (monotonic() - begun_s))
-        return Seen(space, held)
+        self._measure_next_s = begun_s + max(POLL_S, PAUSE_TIMES * (monotonic() - begun_s))
+        return DiskUsage(space, held)
 
     def _hold(self, reserve_bytes: int) -> None:
         try:
             self._reserve.hold(reserve_bytes)
         except OSError as error:
-            _log.debug("nothing can be kept back: %s", error)
+            _log.debug("no space can be reserved: %s", error)
 
     # -- on the loop
 
-    def _tell(self, space: Space) -> None:
+    def _drain(self, space: Space) -> None:
         now_s = monotonic()
         if self._level is not Level.AMPLE:
             self._short_s = now_s
-            if not self._said:
-                self._said = True
+            if not self._short:
+                self._short = True
                 self._aside(f"no room on its disk: {_room(space)} when that began")
-        elif self._said and now_s - self._short_s >= QUIET_S:
-            self._said = False
-            _log.info("there is room on the disk again: %s", _room(space))
+        elif self._short and now_s - self._short_s >= QUIET_S:
+            self._short = False
+            _log.info("the disk has free space again: %s", _room(space))
             self._aside(None)
 
-    def _stop_what_is_over_its_bounds(self, seen: Seen) -> None:
+    def _enforce_limits(self, usage: DiskUsage) -> None:
         limit = self._bounds.scratch_bytes + self._bounds.log_bytes
-        for attempt, held in seen.held.items():
+        for attempt, held in usage.held.items():
             if held > limit:
                 self._end(
                     attempt,
-                    f"too much on the disk of {self._me}: this attempt held {size(held)} in its scratch folder, where "
-                    f"one may hold {size(self._bounds.scratch_bytes)} (ROTA_SCRATCH_BYTES)",
+                    f"too much on the disk of {self._me}: this attempt held {size(held)} in its scratch folder; one "
+                    f"may hold {size(self._bounds.scratch_bytes)} (ROTA_SCRATCH_BYTES)",
                 )
 
-    def _make_room(self, seen: Seen) -> None:
+    def _free_space(self, usage: DiskUsage) -> None:
         now_s = monotonic()
         if any(now_s - at_s < DYING_S for at_s in self._stopped.values()):
             return
-        missing_bytes = 2 * self._bounds.reserve_bytes - seen.space.free_bytes
-        held = {attempt: held for attempt, held in seen.held.items() if attempt not in self._stopped}
+        missing_bytes = 2 * self._bounds.reserve_bytes - usage.space.free_bytes
+        held = {attempt: held for attempt, held in usage.held.items() if attempt not in self._stopped}
         for attempt in to_stop(held, missing_bytes):
             self._end(
                 attempt,
-                f"no room on {self._me}: {_room(seen.space)}, and this attempt held {size(held[attempt])} in its "
+                f"no room on {self._me}: {_room(usage.space)}, and this attempt held {size(held[attempt])} in its "
                 "scratch folder and log",
             )
 
@@ -226,7 +229,7 @@ class DiskWatch:
 
 
 def space_of(folder: Path) -> Space:
-    """The file system that a folder is on, as it is now. Raises `OSError`."""
+    """The size and free space of a folder's file system. Raises `OSError`."""
     found = os.statvfs(folder)
     return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize, found.f_files, found.f_favail)
 

@@ -1,7 +1,7 @@
-"""What Raft does where its disk is full: it gives up what was kept back for that, and else waits for room.
+"""What Raft's thread does when its disk is full: it releases the reserve, and otherwise waits for free space.
 
-Nothing is acknowledged meanwhile. To the others the node is one whose disk does not answer
-(`node.telemetry.raft_watchdog`); it goes on as soon as there is room, by itself.
+It acknowledges nothing meanwhile. To other members the node is one whose disk does not answer
+(`node.telemetry.raft_watchdog`); it resumes by itself as soon as there is space.
 """
 
 import logging
@@ -11,13 +11,13 @@ from typing import Final
 
 _log = logging.getLogger("rota.disk")
 
-AGAIN_S: Final = 0.05
-SAY_AGAIN_S: Final = 60.0
+RETRY_S: Final = 0.05
+LOG_AGAIN_S: Final = 60.0
 
 
 class WaitForRoom:
-    """Called in Raft's thread after each write that failed. `release` gives up what is kept back, `tell` has the
-    node look at its disk at once, both from any thread.
+    """Called in Raft's thread after each failed write. `release` frees the reserve; `tell` makes the disk watch measure
+    at once. Both may be called from any thread.
     """
 
     def __init__(
@@ -31,22 +31,22 @@ class WaitForRoom:
         self._tell = tell
         self._sleep = sleep
         self._now_s = now_s
-        self._said_s: float | None = None
+        self._logged_s: float | None = None
 
     def __call__(self, error: Exception) -> bool:
-        """Whether to write again: always, after a while where nothing more can be given up."""
+        """Whether to retry the write: always; after a pause if there was no reserve to release."""
         now_s = self._now_s()
         released = self._release()
         if released:
-            _log.warning("the disk is full (%s): Raft's journal goes on with the room that was kept back for it", error)
-        elif self._said_s is None or now_s - self._said_s >= SAY_AGAIN_S:
-            self._said_s = now_s
+            _log.warning("the disk is full (%s): the space reserved for Raft's journal is released", error)
+        elif self._logged_s is None or now_s - self._logged_s >= LOG_AGAIN_S:
+            self._logged_s = now_s
             _log.error(
-                "the disk is full (%s): nothing is committed here until there is room, and then this node goes on by "
-                "itself. Delete something on the file system of ROTA_DATA",
+                "the disk is full (%s): this node commits nothing until there is free space, and then resumes by "
+                "itself. Delete files on the file system of ROTA_DATA",
                 error,
             )
         self._tell()
         if not released:
-            self._sleep(AGAIN_S)
+            self._sleep(RETRY_S)
         return True

@@ -1,4 +1,4 @@
-"""Setting damaged files aside: renamed, kept, and named, so that nothing is lost that somebody may still want."""
+"""Quarantine of damaged files: they are renamed and kept, since parts of them may still be wanted."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -10,9 +10,9 @@ _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 
 
 def set_aside(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Rename those of the files that are there to "NAME.damaged-1" and so on, all with one number. Their new names.
+    """Rename the files that exist to "NAME.damaged-1" and so on, all with the same number. Returns the new paths.
 
-    Files are renamed in the order given, for good when this returns. Raises `OSError`.
+    They are renamed in the order given, and durably by the time this returns. Raises `OSError`.
     """
     there = [path for path in paths if path.exists()]
     number = 1
@@ -25,8 +25,8 @@ def set_aside(paths: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether SQLite finds something wrong in a file, and not around it (a full disk, no permission, a lock)."""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # text that is none has no code
+    """Whether SQLite reports damage in the file itself, not a full disk, a missing permission or a lock."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # undecodable text has no error code
     return code & 0xFF in _DAMAGE
 
 

@@ -1,6 +1,6 @@
-"""Room on the disk that is kept back for Raft's journal: a file of that size, which is deleted when it is needed.
+"""Disk space reserved for Raft's journal: a file of that size, deleted when the space is needed.
 
-Without it, what fills the disk leaves no room to write down that it has been stopped.
+Without it, a disk that an attempt has filled leaves no space for the entry that ends the attempt.
 """
 
 import os
@@ -10,18 +10,18 @@ from typing import Final
 
 NAME: Final = "reserve"
 START_BYTES: Final = 4 * 1024 * 1024
-"""What a node needs to start: its own records, and a log for its databases."""
+"""What a node needs to start: its own records, and a WAL for its databases."""
 
 
 class Reserve:
-    """The file in Raft's folder. From any thread."""
+    """The reserve file in Raft's folder. Any thread may use it."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
         self._changing = threading.Lock()
 
     def hold(self, size_bytes: int) -> None:
-        """Keep so much back from now on, as far as there is room. Raises `OSError`; then nothing is held."""
+        """Reserve `size_bytes`, if that much is free. Raises `OSError`; then nothing is reserved."""
         with self._changing:
             try:
                 if self._path.stat().st_blocks * 512 >= size_bytes:
@@ -38,7 +38,7 @@ class Reserve:
                 os.close(opened)
 
     def release(self) -> bool:
-        """Give it up. Whether there was something to give."""
+        """Free the reserve. Returns whether there was one."""
         with self._changing:
             try:
                 self._path.unlink()
@@ -48,7 +48,7 @@ class Reserve:
 
 
 def room_to_start(folder: Path) -> None:
-    """Give up what a node keeps back in its data folder, where there is no room to start with. Raises `OSError`."""
+    """Free the reserve in a node's data folder if less than `START_BYTES` are free. Raises `OSError`."""
     found = os.statvfs(folder)
     if found.f_bavail * found.f_frsize < START_BYTES:
         Reserve(folder / "raft").release()

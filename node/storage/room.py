@@ -1,8 +1,8 @@
-"""How much room a node's disk has left, and what follows from it. Pure.
+"""How much space a node's disk has left, and what follows from it. Pure.
 
-Three lines are drawn, by what is kept back for the node's own records (the reserve): with less than twice of it free,
-the node claims nothing new, and does so again with three times as much; with less than the reserve itself, attempts
-that hold room here are stopped, the largest first.
+The thresholds are multiples of the space reserved for the node's own records. With less than twice the reserve free,
+the node claims nothing new, until three times the reserve are free again; with less than the reserve free, attempts
+that hold space here are stopped, the largest first.
 """
 
 from collections.abc import Mapping
@@ -15,21 +15,27 @@ Key = TypeVar("Key")
 MIB: Final = 1024 * 1024
 GIB: Final = 1024 * MIB
 
-LOOK_S: Final = 0.5
-LOOK_S_MIN: Final = 0.05
+POLL_S: Final = 0.5
+"""Between two measurements at most, while attempts run on the node."""
+
+POLL_S_MIN: Final = 0.05
+
+IDLE_POLL_S: Final = 2.0
+"""Between two measurements at most, while nothing runs here and there is ample space."""
+
 _FILLED_BYTES_PER_S: Final = GIB
-"""What one attempt may write in a second, on a fast disk: the less is left, the sooner it is looked at again."""
+"""What one attempt may write in a second on a fast disk: the less is free, the sooner it is measured again."""
 
 _FILES_KEPT: Final = 1000
-"""A file system that has fewer free inodes than this has no room for files, however small they are."""
+"""A file system with fewer free inodes than this counts as full, however many bytes are free."""
 
 _HELD_BYTES_MIN: Final = 64 * 1024
-"""An attempt that holds less is not what fills a disk."""
+"""An attempt that holds less is not stopped to free space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a node's disk is used for at the most, in bytes; as it is set. What is a file system's is a part of it.
+    """The configured limits on what a node's disk is used for, in bytes. `on` scales them to a file system.
 
     `scratch_bytes` 0: half of the file system.
     """
@@ -41,7 +47,7 @@ class Bounds:
     history_bytes: int = 4 * GIB
 
     def on(self, total_bytes: int) -> "Bounds":
-        """The bounds on a file system of that size: of a small one, no more than a part of it.
+        """The limits on a file system of that size: each is at most a fraction of it.
 
         >>> Bounds().on(16 * MIB) == Bounds(MIB, 8 * MIB, MIB, 2 * MIB, 4 * MIB)
         True
@@ -57,7 +63,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A file system, as it is now. `files_*` are its inodes; 0 in all where it does not count them."""
+    """The size and free space of a file system. `files_*` count its inodes; 0 where it does not count them."""
 
     total_bytes: int
     free_bytes: int
@@ -66,7 +72,7 @@ class Space:
 
 
 class Level(Enum):
-    """How much room there is."""
+    """How much space there is."""
 
     AMPLE = 0
     LOW = 1
@@ -74,7 +80,7 @@ class Level(Enum):
 
 
 def level(space: Space, reserve_bytes: int, before: Level) -> Level:
-    """How much room there is now, where it was `before`: from LOW to AMPLE there is a margin.
+    """The level now, given the level `before`: going back from LOW to AMPLE takes a margin.
 
     >>> steps = [Space(1600, free) for free in (201, 199, 299, 99, 150, 300)]
     >>> found = [Level.AMPLE]
@@ -97,17 +103,22 @@ def _times(free: int, kept: int) -> float:
     return free / kept if kept else 4.0
 
 
-def look_s(space: Space, reserve_bytes: int) -> float:
-    """In how many seconds to look again.
+def poll_s(space: Space, reserve_bytes: int, *, idle: bool = False) -> float:
+    """In how many seconds to measure again. `idle`: nothing runs here, and there is ample space.
 
-    >>> look_s(Space(10 * GIB, 5 * GIB), 0), look_s(Space(GIB, 0), MIB)
+    An attempt that starts meanwhile and writes as fast as it can is found before it has used up the reserve.
+
+    >>> poll_s(Space(10 * GIB, 5 * GIB), 0), poll_s(Space(GIB, 0), MIB)
     (0.5, 0.05)
+    >>> poll_s(Space(10 * GIB, 5 * GIB), 0, idle=True), poll_s(Space(10 * GIB, GIB), 0, idle=True)
+    (2.0, 1.0)
     """
-    return max(LOOK_S_MIN, min(LOOK_S, (space.free_bytes - reserve_bytes) / _FILLED_BYTES_PER_S))
+    longest_s = IDLE_POLL_S if idle else POLL_S
+    return max(POLL_S_MIN, min(longest_s, (space.free_bytes - reserve_bytes) / _FILLED_BYTES_PER_S))
 
 
 def to_stop(held: Mapping[Key, int], missing_bytes: int) -> list[Key]:
-    """Which attempts to stop, of those that hold so many bytes each, to free `missing_bytes`: the largest first.
+    """Which attempts to stop to free `missing_bytes`, the largest first. `held`: the bytes that each one holds.
 
     >>> to_stop({"a": 10**6, "b": 10**8, "c": 10**7, "d": 10}, 105 * 10**6)
     ['b', 'c']
@@ -122,7 +133,7 @@ def to_stop(held: Mapping[Key, int], missing_bytes: int) -> list[Key]:
 
 
 def size(count_bytes: int) -> str:
-    """So many bytes, for people.
+    """A number of bytes for display.
 
     >>> size(0), size(15 * 1024), size(14 * MIB), size(3 * GIB // 2)
     ('0 B', '15 KiB', '14 MiB', '1.5 GiB')

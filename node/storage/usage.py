@@ -1,4 +1,4 @@
-"""What attempts hold on the disk: their scratch folders, and the logs of all runs."""
+"""Measures what attempts hold on the disk: their scratch folders, and the logs of all runs."""
 
 import os
 import shutil
@@ -9,9 +9,9 @@ BLOCK_BYTES = 512
 
 
 def held_bytes(path: Path) -> int:
-    """What a file, or a folder with all that is in it, takes on the disk; 0 if it is not there (any more).
+    """The bytes that a file or folder takes on the disk; 0 if it does not exist.
 
-    A folder is not left for what is mounted in it, nor through a link.
+    Mount points below a folder and the targets of links do not count.
     """
     try:
         own = path.lstat()
@@ -31,14 +31,15 @@ def held_bytes(path: Path) -> int:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(Path(entry.path))
         except OSError:
-            continue  # it was removed meanwhile
+            continue  # the folder was removed meanwhile
     return total
 
 
 def trim_logs(logs: Path, limit_bytes: int, keep: Container[str]) -> tuple[int, int]:
-    """Delete the logs of the runs whose last attempt began the longest ago, until all have `limit_bytes` at most.
+    """Delete the oldest logs, by when the run's last attempt began, until `limit_bytes` are held at most.
 
-    Those of the runs in `keep` stay. How many runs lost theirs, and how many bytes that made free. Raises `OSError`.
+    The logs of the runs in `keep` stay. Returns the number of runs whose logs were deleted, and the bytes that this
+    freed. Raises `OSError`.
     """
     try:
         with os.scandir(logs) as entries:

@@ -1,1 +1,1 @@
-"""What a node observes of itself and reports: late threads, a lost lease, a Raft thread that stands still."""
+"""What a node observes of itself and reports: late threads, a lost lease, a blocked Raft thread."""

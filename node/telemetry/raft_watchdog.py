@@ -1,7 +1,7 @@
-"""Notices that Raft's thread has stood still, and says so in the log: mostly its disk does not answer.
+"""Logs when Raft's thread has blocked, mostly because its disk does not answer a sync of the journal.
 
-It waits for a sync of the journal, as it must. From here nothing is committed meanwhile; if it lasts, the heartbeats
-end, and others take the work over (`node.liveness.pulse.STILL_S`).
+Meanwhile this node commits nothing. If it lasts, the node stops its heartbeats, and the other members take over its
+work (`node.liveness.pulse.STILL_S`).
 """
 
 import asyncio
@@ -9,62 +9,65 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-_log = logging.getLogger("rota.stalls")
+from node.runtime.aligned import to_next
 
-TELL_AFTER_S: Final = 1.0
-"""A disk that is busy is done with a sync before that."""
+_log = logging.getLogger("rota.raft_watchdog")
 
-LOOK_S: Final = 0.25
+REPORT_AFTER_S: Final = 1.0
+"""A disk that is only busy answers a sync sooner."""
+
+POLL_S: Final = 0.25
 
 
-class Stall:
-    """Decides what to report, and whether a stall lasts. Heartbeats end after `silent_after_s` of one."""
+class RaftWatchdog:
+    """Decides what to log, and whether Raft's thread is blocked. Heartbeats stop after `silent_after_s` of that."""
 
     def __init__(self, silent_after_s: float) -> None:
         self._silent_after_s = silent_after_s
         self._turns = 0
-        self._still_s = 0.0
-        self._looked_s = 0.0
+        self._blocked_s = 0.0
+        self._observed_s = 0.0
 
     @property
-    def lasts(self) -> bool:
-        """Whether the thread stands still for longer than is usual."""
-        return self._still_s >= TELL_AFTER_S
+    def blocked(self) -> bool:
+        """Whether Raft's thread has been blocked for `REPORT_AFTER_S`."""
+        return self._blocked_s >= REPORT_AFTER_S
 
-    def look(self, now_s: float, turns: int) -> tuple[int, str] | None:
-        """The level and the text of what to log now; None: nothing. `turns` counts the thread's rounds; 0: none yet.
+    def observe(self, now_s: float, turns: int) -> tuple[int, str] | None:
+        """The level and the text of the line to log now; None: no line. `turns`: of the thread so far; 0: not started.
 
-        What counts is the time between looks: a process that was suspended as a whole did not stand still in it.
+        Only the time between two observations counts, up to twice `POLL_S`: while the whole process was suspended,
+        the thread was not blocked.
 
-        >>> stall = Stall(silent_after_s=15)
-        >>> [stall.look(at / 4, turns=7) for at in range(4)]
+        >>> watchdog = RaftWatchdog(silent_after_s=15)
+        >>> [watchdog.observe(at / 4, turns=7) for at in range(4)]
         [None, None, None, None]
-        >>> stall.look(1.0, turns=7)[1].partition(":")[0], stall.lasts
-        ('Raft has stood still here for 1.0 s', True)
-        >>> stall.look(1.25, turns=8)[1], stall.lasts
-        ('Raft goes on here, after 1.2 s', False)
+        >>> watchdog.observe(1.0, turns=7)[1].partition(":")[0], watchdog.blocked
+        ('Raft thread blocked for 1.0 s', True)
+        >>> watchdog.observe(1.25, turns=8)[1], watchdog.blocked
+        ('Raft thread resumed after 1.2 s', False)
         """
-        passed_s, self._looked_s = min(now_s - self._looked_s, 2 * LOOK_S), now_s
-        lasted, before_s = self.lasts, self._still_s
+        passed_s, self._observed_s = min(now_s - self._observed_s, 2 * POLL_S), now_s
+        was_blocked, before_s = self.blocked, self._blocked_s
         if turns != self._turns or not turns:
-            self._turns, self._still_s = turns, 0.0
-            return (logging.WARNING, f"Raft goes on here, after {before_s + passed_s:.1f} s") if lasted else None
-        self._still_s += passed_s
-        if lasted or not self.lasts:
+            self._turns, self._blocked_s = turns, 0.0
+            return (logging.WARNING, f"Raft thread resumed after {before_s + passed_s:.1f} s") if was_blocked else None
+        self._blocked_s += passed_s
+        if was_blocked or not self.blocked:
             return None
         return (
             logging.WARNING,
-            f"Raft has stood still here for {self._still_s:.1f} s: the disk of ROTA_DATA does not answer, or this"
-            " machine has far too much to do. Nothing is committed from here until it goes on; after"
-            f" {self._silent_after_s:.0f} s the others take over what runs here",
+            f"Raft thread blocked for {self._blocked_s:.1f} s: the disk of ROTA_DATA does not answer, or the machine "
+            f"is overloaded. This node commits nothing meanwhile; after {self._silent_after_s:.0f} s the other members "
+            "take over what runs here",
         )
 
 
-async def tell_of_stalls(stall: Stall, turns: Callable[[], int]) -> None:
-    """Serve until cancelled."""
+async def watch_raft(watchdog: RaftWatchdog, turns: Callable[[], int]) -> None:
+    """Log when Raft's thread is blocked, until cancelled."""
     clock = asyncio.get_running_loop().time
     while True:
-        await asyncio.sleep(LOOK_S)
-        said = stall.look(clock(), turns())
-        if said is not None:
-            _log.log(*said)
+        await asyncio.sleep(to_next(POLL_S, clock()))
+        line = watchdog.observe(clock(), turns())
+        if line is not None:
+            _log.log(*line)

@@ -1,35 +1,47 @@
-"""How late a node's threads are: the worst of the last minute, for whoever watches its load.
+"""How late a node's threads run: the worst of the last minute, for operators and benchmarks.
 
-A thread that is late has waited for a processor, for the interpreter, or for something that it did itself and that
-took long. None of that is death (DESIGN.md, section 7); it is what an operator sees of a machine that has too much
-to do, and what the benchmarks of size and load are read from.
+A late thread has waited for a processor, for the interpreter's lock, or for a long computation of its own. That is no
+reason to declare a node down (docs/explanation/leases-and-claims.md); it shows that a machine is overloaded.
 """
 
 import asyncio
-from time import monotonic
+from time import monotonic, process_time
 from typing import Final, NamedTuple
 
 from prometheus_client import Histogram
 
+from node.runtime.aligned import to_next
+
 PART_S: Final = 10.0
 PARTS: Final = 6
-"""So many parts are remembered besides the present one: the last minute, and up to ten seconds more."""
+"""Number of finished parts that are kept beside the present one: the last minute, and up to ten seconds more."""
 
 _DELAYS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800)
 
 PROBE_S: Final = 0.02
-"""Between two looks at the loop's clock. A loop that stands still for a while is found late by that, less this."""
+"""Between two probes of a busy event loop. A loop that blocks is found late by the time it blocks, less this."""
+
+IDLE_PROBE_S: Final = 0.25
+"""The same while the process is idle: 50 wakeups a second were a fifth of its cost. What delays an idle process comes
+from the machine, and Raft's and the heartbeat thread are probes of that, too."""
+
+IDLE_AFTER_S: Final = 1.0
+"""How long the process is observed before it counts as idle. A shorter time may hold a heartbeat and little else."""
+
+LATE_S: Final = PROBE_S
+BUSY_SHARE: Final = 0.05
+"""A probe that is this late, or in whose time the process used this share of a core, ends the idle state."""
 
 
 class Worst:
-    """The greatest of what was noted within the last minute. One thread notes, any thread asks."""
+    """The maximum of the values noted within the last minute. One thread notes; any thread reads."""
 
     def __init__(self) -> None:
         self._part = 0
         self._worst: dict[int, float] = {}
 
     def note(self, value: float, now_s: float) -> None:
-        """Take note of `value`; below zero counts as nothing.
+        """Record `value`; a negative one counts as zero.
 
         >>> worst = Worst()
         >>> worst.note(0.25, 100.0), worst.note(0.125, 130.0)
@@ -45,15 +57,15 @@ class Worst:
             self._worst[part] = value
 
     def over_a_minute(self, now_s: float) -> float:
-        """The greatest value of the last minute; 0 if there was none."""
+        """The maximum of the last minute; 0 if nothing was noted."""
         since = int(now_s // PART_S) - PARTS
         return max((worst for part, worst in list(self._worst.items()) if part >= since), default=0.0)
 
 
-class Lateness(NamedTuple):
-    """How late the event loop, Raft's thread and the heartbeats' were, in seconds on CLOCK_MONOTONIC.
+class ThreadLag(NamedTuple):
+    """How late the event loop, Raft's thread and the heartbeat thread were, in seconds on CLOCK_MONOTONIC.
 
-    `answers`: the time from a heartbeat to the leader's answer, which a member that leads does not wait for.
+    `answers`: the round trip of a heartbeat to the leader; a leader has none.
     """
 
     loop: Worst
@@ -62,17 +74,44 @@ class Lateness(NamedTuple):
     answers: Worst
 
 
+class ProbePace:
+    """Decides how long to wait until the next probe of the event loop."""
+
+    def __init__(self) -> None:
+        self._idle = False
+        self._probed_s = self._cpu_s = self._late_s = 0.0
+
+    def next_s(self, probed_s: float, late_s: float, cpu_s: float) -> float:
+        """The wait, in seconds, after a probe that took `probed_s`, was `late_s` late, and in whose time the process
+        used `cpu_s` of processor time.
+
+        >>> pace = ProbePace()
+        >>> [pace.next_s(0.5, 0.0, 0.001), pace.next_s(0.5, 0.0, 0.001), pace.next_s(0.1, 0.2, 0.001)]
+        [0.02, 0.25, 0.02]
+        """
+        self._probed_s, self._cpu_s = self._probed_s + probed_s, self._cpu_s + cpu_s
+        self._late_s = max(self._late_s, late_s)
+        if self._idle or self._probed_s >= IDLE_AFTER_S:
+            self._idle = self._late_s < LATE_S and self._cpu_s < BUSY_SHARE * self._probed_s
+            self._probed_s = self._cpu_s = self._late_s = 0.0
+        return IDLE_PROBE_S if self._idle else PROBE_S
+
+
 def start_delays() -> Histogram:
-    """How long after it was due each attempt began, to be shown in /metrics."""
+    """The histogram of how long after its due time each attempt began, for /metrics."""
     return Histogram(
         "rota_start_delay_seconds", "From when an attempt was due until it began", buckets=_DELAYS_S, registry=None
     )
 
 
 async def watch_loop(worst: Worst) -> None:
-    """Take note of how late the event loop is, until cancelled."""
+    """Record in `worst` how late the event loop is. Runs until cancelled."""
+    pace, wait_s = ProbePace(), PROBE_S
     while True:
-        due_s = monotonic() + PROBE_S
-        await asyncio.sleep(PROBE_S)
+        begun_s, begun_cpu_s = monotonic(), process_time()
+        asleep_s = to_next(wait_s, begun_s) if wait_s == IDLE_PROBE_S else wait_s
+        await asyncio.sleep(asleep_s)
         now_s = monotonic()
-        worst.note(now_s - due_s, now_s)
+        late_s = now_s - begun_s - asleep_s
+        worst.note(late_s, now_s)
+        wait_s = pace.next_s(now_s - begun_s, late_s, process_time() - begun_cpu_s)

@@ -45,12 +45,12 @@ def test_a_node_whose_disk_hangs_gives_its_work_away_and_comes_back(cluster: Clu
     disk.freeze()
     # It is asked for what is at hand: the state that it knows is not the latest.
     wait_for("it says that it is of no use", lambda: cluster.ask("GET", "/readyz", HUNG, fresh=False).status == 503)
-    assert "Raft has stood still here for" in cluster.said(HUNG)
+    assert "Raft thread blocked for" in cluster.said(HUNG)
     assert not cluster.get("/v1/cluster", HUNG, fresh=False)["quorum"], "what it tells is old"
     down = cluster.wait_for_status(HUNG, "down", node=leader)
     assert down["reason"] == "silent"
     assert_taken_over(cluster, lost, leader)
     disk.thaw()
     cluster.wait_until_whole()
-    assert "Raft goes on here, after" in cluster.said(HUNG)
+    assert "Raft thread resumed after" in cluster.said(HUNG)
     assert_finished_once(cluster, lost)

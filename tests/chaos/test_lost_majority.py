@@ -53,7 +53,7 @@ def test_the_one_that_is_left_goes_on_and_the_lost_come_in_afresh(tmp_path: Path
         assert lost.notes.wait("begin", attempt=2)["step"] == STEPS
 
         cluster.start(BACK)
-        refusal = f"node-2 belongs to cluster {old}, and this node to cluster {new['id']}"
+        refusal = f"node-2 belongs to cluster {old}, this node to cluster {new['id']}"
         wait_for("it is refused by name", lambda: refusal in cluster.said(LEFT))
         wait_for("and told so", lambda: f"node-1 belongs to cluster {new['id']}" in cluster.said(BACK))
         assert cluster.ask("GET", "/readyz", BACK, fresh=False).status == 503

@@ -61,7 +61,7 @@ def test_on_the_port_of_a_dead_member_another_clusters_node_is_refused(clusters:
     home = b.where("node-2")
     b.move("node-2", a.where("node-2"))
 
-    refusal = f"node-2 belongs to cluster {ids[1]}, and this node to cluster {ids[0]}"
+    refusal = f"node-2 belongs to cluster {ids[1]}, this node to cluster {ids[0]}"
     wait_for("it is refused by name", lambda: refusal in a.said("node-3"))
     wait_for("and told so", lambda: f"node-3 belongs to cluster {ids[0]}" in b.said("node-2"))
     answer = a.ask("GET", f"/v1/runs/{logged['run_id']}/log", "node-1")
@@ -84,7 +84,7 @@ def test_a_node_that_calls_another_clusters_members_as_one_of_them_is_not_heard(
     a, b = clusters
     term = a.get("/v1/cluster")["term"]
     incarnations = {member["id"]: member["incarnation"] for member in a.get("/v1/members")["items"]}
-    refusal = f"node-3 belongs to cluster {_id(b)}, and this node to cluster {_id(a)}"
+    refusal = f"node-3 belongs to cluster {_id(b)}, this node to cluster {_id(a)}"
     b.stop("node-3")
     homes = {"node_1": b.where("node-1"), "node_2": b.where("node-2")}
     b.at(node_1=a.where("node-1"), node_2=a.where("node-2"))

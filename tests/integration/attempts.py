@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from node.execution import process_tree
-from node.execution.linux import boottime_s
 from node.execution.order import AttemptEnded, AttemptLimits, AttemptStarted, CheckpointAsked, Event, Order
 from node.execution.runner import Runner
+from node.runtime.boottime import boottime_s
 
 E = TypeVar("E", bound=Event)
 WAIT_S = 10.0

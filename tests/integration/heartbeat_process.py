@@ -12,9 +12,10 @@ from itertools import count
 
 from node.identity.cluster_id import ClusterId
 from node.liveness.detector import LivenessVerdict
-from node.liveness.heartbeat import Heartbeat, boottime_s
+from node.liveness.heartbeat import Heartbeat
 from node.liveness.lease import LeaseNow
 from node.liveness.view import Peer, View
+from node.runtime.boottime import boottime_s
 from node.state.value import Settings
 
 
@@ -50,7 +51,7 @@ def main() -> None:
     for line in sys.stdin:
         told = json.loads(line)
         peers = {name: Peer(*peer) for name, peer in told.pop("peers").items()}
-        heartbeat.look(View(me=me, peers=peers, settings=Settings(**told.pop("settings")), **told))
+        heartbeat.observe(View(me=me, peers=peers, settings=Settings(**told.pop("settings")), **told))
     heartbeat.stop()
     _tell("stopped", {})
 

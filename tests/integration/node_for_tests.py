@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from node.execution import leftovers, runner
-from node.execution.linux import boottime_s
 from node.execution.order import Order
+from node.runtime.boottime import boottime_s
 
 
 async def main(folder: Path, lease_s: float, argv: list[str]) -> None:

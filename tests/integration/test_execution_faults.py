@@ -18,8 +18,8 @@ import pytest
 
 from node.execution import frames, process_tree, runner
 from node.execution.leftovers import LeftoversRemain, kill_attempt, kill_leftovers, record_path
-from node.execution.linux import boottime_s
 from node.execution.order import AttemptFrozen, AttemptLimits, AttemptStarted, AttemptThawed, scratch_path
+from node.runtime.boottime import boottime_s
 from tests.integration.attempts import Attempts, attempts, pids, pids_path, states, until, written
 
 pytestmark = pytest.mark.integration

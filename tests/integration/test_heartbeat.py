@@ -1,4 +1,4 @@
-"""Three Heartbeats in processes of their own, over loopback; the test says who leads (DESIGN.md, section 7)."""
+"""Three Heartbeats in processes of their own, over loopback; the test says who leads."""
 
 import contextlib
 import json
@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from node.liveness.heartbeat import Heartbeat, boottime_s
+from node.liveness.heartbeat import Heartbeat
 from node.liveness.server import PortInUseError
 from node.liveness.view import View
+from node.runtime.boottime import boottime_s
 from node.state.value import Settings
 
 pytestmark = pytest.mark.integration
@@ -49,7 +50,7 @@ class Process:
         for line in self.process.stdout:
             self._lines.put(json.loads(line))
 
-    def look(self, view: dict[str, Any]) -> None:
+    def observe(self, view: dict[str, Any]) -> None:
         """What it is to know."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(view) + "\n")
@@ -111,12 +112,12 @@ class Trio:
         self.settings = {"lease_s": 1.2, "window_s": 0.6, "margin_s": 0.4}
 
     def lead(self, leader: str, term: int) -> None:
-        """From now on that one leads, and everybody knows it."""
+        """Make that one the leader, known to all."""
         peers = {name: [1, self.status[name], "127.0.0.1", port] for name, port in self.ports.items()}
         for name, process in self.processes.items():
             if process.process.poll() is None:
                 view = {"incarnation": 1, "term": term, "leader": leader, "lead_applied": name == leader}
-                process.look(view | {"peers": peers, "settings": self.settings})
+                process.observe(view | {"peers": peers, "settings": self.settings})
 
     def end(self) -> dict[str, str]:
         """Ends them all, and gives what they wrote to standard error."""
@@ -134,7 +135,7 @@ def trio() -> Iterator[Trio]:
 
 
 def _working(trio: Trio) -> Trio:
-    """With `a` as leader, and a lease for everybody."""
+    """With `a` as leader, and a lease on each."""
     trio.lead("a", 1)
     for process in trio.processes.values():
         process.wait("lease")
@@ -192,7 +193,7 @@ def test_something_else_on_its_port_is_not_death(trio: Trio) -> None:
         assert _verdict(trio["a"]) == ("c", "silent", 1, 1)
 
 
-def test_whoever_answers_at_a_members_address_is_not_taken_for_it(trio: Trio) -> None:
+def test_another_process_at_a_members_address_is_not_taken_for_it(trio: Trio) -> None:
     """As when its container's address has been given to another member's."""
     _working(trio)["c"].process.kill()
     trio["c"].process.wait()
@@ -203,7 +204,7 @@ def test_whoever_answers_at_a_members_address_is_not_taken_for_it(trio: Trio) ->
     time.sleep(1.5)
     assert trio["b"].leases_since(since_s) == [], "from a, as if it were c"
     trio.lead("a", 3)
-    assert _verdict(trio["a"]) == ("c", "silent", 1, 3), "not gone: somebody answers there"
+    assert _verdict(trio["a"]) == ("c", "silent", 1, 3), "not gone: a process answers there"
     trio["b"].wait("lease", after_s=since_s)
 
 
@@ -238,15 +239,15 @@ def test_a_member_of_another_cluster_gets_no_lease_and_each_side_names_both() ->
         assert trio["c"].leases_since(0) == []
     finally:
         errors = trio.end()
-    assert errors["a"].count("c belongs to cluster y, and this node to cluster x") == 1
-    assert errors["c"].count("a belongs to cluster x, and this node to cluster y") == 1
+    assert errors["a"].count("c belongs to cluster y, this node to cluster x") == 1
+    assert errors["c"].count("a belongs to cluster x, this node to cluster y") == 1
 
 
-def test_a_stranger_is_hung_up_on_and_disturbs_nobody(trio: Trio) -> None:
+def test_an_unknown_client_is_closed_and_does_no_harm(trio: Trio) -> None:
     _working(trio)
-    with socket.create_connection(("127.0.0.1", trio.ports["a"]), timeout=DEADLINE_S) as stranger:
-        stranger.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        while stranger.recv(1024):
+    with socket.create_connection(("127.0.0.1", trio.ports["a"]), timeout=DEADLINE_S) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        while client.recv(1024):
             pass
     trio["c"].wait("lease", after_s=boottime_s())
 
@@ -258,9 +259,9 @@ def test_a_port_in_use_is_named() -> None:
             Heartbeat("a", "127.0.0.1", port, "s", print, print, print, int)
 
 
-def test_a_look_after_the_end_disturbs_nobody() -> None:
+def test_observing_after_the_end_does_no_harm() -> None:
     """Raft ends after the heartbeats, and says once more how things are."""
     ended = Heartbeat("a", "127.0.0.1", 0, "s", print, print, print, int)
     ended.start()
     ended.stop()
-    ended.look(View("a", 1, 1, None, False, {}, Settings()))
+    ended.observe(View("a", 1, 1, None, False, {}, Settings()))

@@ -12,7 +12,7 @@ from node.liveness.pulse import Pulse
 from node.liveness.view import Peer, View
 from tests.simulation.world import World
 
-KNOCK_S = 1.0
+PROBE_S = 1.0
 """How long a probe waits that is not answered."""
 
 TURN_S = 0.001
@@ -46,9 +46,9 @@ class Beats:
         """Begin."""
         self._turn()
 
-    def look(self, view: View) -> None:
-        """What the node knows now; it counts from the moment this returns. Called in Raft's thread or the loop."""
-        if self._pulse.look(view):
+    def observe(self, view: View) -> None:
+        """Set the view that counts from the moment this returns. Called in Raft's thread or the loop."""
+        if self._pulse.observe(view):
             self._wake_at(self._now_s)
 
     # messages
@@ -83,18 +83,18 @@ class Beats:
             link, to = self.link, self._peer
             self._world.send(self.me, leader, "beat", lambda: to(leader).heard_beat(beat, link))
 
-    def knock(self, member: str, peer: Peer, _now_s: float) -> None:
+    def probe(self, member: str, peer: Peer, _now_s: float) -> None:
         """Is a member's process there?"""
         world, machine = self._world, self._world.machines[member]
         away = world.is_cut(self.me, member)
         refused = not away and not machine.running
-        after_s = KNOCK_S if away else world.rng.uniform(0.001, 0.02)
+        after_s = PROBE_S if away else world.rng.uniform(0.001, 0.02)
         incarnation = peer.incarnation
         world.within(
             self.me,
             "beat",
             after_s,
-            lambda: self._pulse.evidence.knocked(member, incarnation, refused, self._now_s),
+            lambda: self._pulse.evidence.probed(member, incarnation, refused, self._now_s),
         )
 
     def wall_us(self) -> int:

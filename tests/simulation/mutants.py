@@ -42,7 +42,7 @@ class WithoutElectionWait(Detector):
     """A new leader counts a member's silence from its election, as if the one before it had granted nothing since."""
 
     def _silent_at_s(self, watch: _Watch, now_s: float) -> float:
-        return watch.heard_s + self._waits.to_judge(now_s).silence_s
+        return watch.heard_s + self._timeouts.to_judge(now_s).silence_s
 
 
 class WithoutMajority(Detector):
@@ -59,7 +59,7 @@ class OwnLease(Detector):
         answer = super().beat(beat, now_s)
         if answer is None or beat.member != answer.leader:
             return answer
-        return replace(answer, lease_s=self._waits.to_grant(now_s).lease_s)
+        return replace(answer, lease_s=self._timeouts.to_grant(now_s).lease_s)
 
 
 class WithoutLead(Detector):

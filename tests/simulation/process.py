@@ -19,7 +19,7 @@ from node.liveness.lease import NO_LEASE, LeaseNow
 from node.membership.addresses import Address, Agreed
 from node.raft.ports import RaftRole
 from node.replication.state_machine import StateChange
-from node.runtime.services import OnLoop
+from node.runtime.services import Services
 from node.state.entries import Claim, Entry, Join, Proposal, ProposalId, Seed
 from node.state.value import Result, Run, State
 from tests.simulation.adapter import Adapter
@@ -63,7 +63,7 @@ class Process:
         self._lapsed_s = float("-inf")
         disk.session = max(disk.session, world.wall_us(me)) + 1
         self.loop = Loop(world, me, lambda what: world.wrong(f"on {me}: {what}"))
-        self._on_loop = self.loop.entered(OnLoop)
+        self._on_loop = self.loop.entered(Services)
         self._on_loop.failed.add_done_callback(lambda failed: world.wrong(f"{me} cannot go on: {failed.result()!r}"))
         self.adapter = Adapter(me, disk, world, cluster.habits, cluster.adapter, self, self._on_role)
         self.adapter.on_propose = lambda proposal: cluster.spring("taken", self, proposal.entry)

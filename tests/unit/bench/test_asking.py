@@ -29,7 +29,7 @@ def unexplained(line: str, node: str, struck: dict[tuple[str, str], int], before
             "rota.clock: this machine's wall clock is 3600.0 s ahead of most members' clocks: theirs is used here",
             {("clock an hour ahead", "node-2"): 1},
         ),
-        ("rota.stalls: Raft has stood still here for 1.0 s: the disk of ROTA_DATA", {(HUNG, "node-2"): 1}),
+        ("rota.raft_watchdog: Raft thread blocked for 1.0 s: the disk of ROTA_DATA", {(HUNG, "node-2"): 1}),
     ],
 )
 def test_what_a_fault_explains_it_explains_of_its_victim_from_then_on(
@@ -74,7 +74,7 @@ def test_the_faults_that_explain_something_are_faults_that_there_are() -> None:
     assert kinds >= asking.SAID_OF.keys() | asking.ENDS_OF
 
 
-def test_a_disk_that_all_share_explains_that_raft_stood_still_anywhere() -> None:
-    line = ["2026-11-21 10:47:35,000 WARNING rota.stalls: Raft goes on here, after 2.2 s"]
+def test_a_hung_shared_disk_explains_a_blocked_raft_thread_on_any_node() -> None:
+    line = ["2026-11-21 10:47:35,000 WARNING rota.raft_watchdog: Raft thread resumed after 2.2 s"]
     assert members.alarms("node-1.log", line, patterns("node-1", {}))[1]
     assert not members.alarms("node-1.log", line, patterns("node-1", {}, stalled=True))[1]

@@ -98,7 +98,7 @@ class Ports(Runner):
     async def kill_all(self) -> None:
         raise NotImplementedError
 
-    def look(self, view: View) -> None:
+    def observe(self, view: View) -> None:
         self.did.append("heartbeats")
         self.shown.append(view)
 
@@ -123,7 +123,7 @@ class Ports(Runner):
     def serve(self, name: str, service: Coroutine[Any, Any, None]) -> None:
         raise NotImplementedError
 
-    def call_off(self, *names: str) -> None:
+    def cancel_services(self, *names: str) -> None:
         raise NotImplementedError
 
     # the placement and the observer

@@ -116,7 +116,7 @@ def test_a_task_that_fails_without_end_is_counted_and_hides_no_other(caplog: pyt
     finally:
         caplog.handler.removeFilter(repeats)
     assert [message.partition(":")[0] for message in caplog.messages] == [*["flaky"] * EACH, "nightly", "flaky"]
-    assert counted == [f"{number - EACH} more lines like this one within 30 s are left out: flaky: attempt %s"]
+    assert counted == [f"dropped {number - EACH} more lines like this one within 30 s: flaky: attempt %s"]
 
 
 def fail(history: History, task: str, due_us: int) -> None:

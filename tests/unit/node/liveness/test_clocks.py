@@ -43,7 +43,7 @@ def test_what_was_said_goes_on_with_the_leaders_own_clock_and_grows_old() -> Non
     assert clocks.agreed_us(FIVE, 10.0 + FRESH_S + 0.1) is None
 
 
-def test_before_anything_is_agreed_on_nobody_vouches_for_the_own_clock() -> None:
+def test_before_an_agreement_the_own_clock_is_unverified() -> None:
     correction = Correction()
     correction.now_us(WALL_US, 1.0)
     correction.agree(WALL_US, 1.0, 1.0 + 2 * ROUND_S)  # it took too long to say anything of now
@@ -52,7 +52,7 @@ def test_before_anything_is_agreed_on_nobody_vouches_for_the_own_clock() -> None
     assert correction.agreed
 
 
-def test_those_who_are_no_members_any_more_have_no_vote() -> None:
+def test_removed_members_have_no_vote() -> None:
     clocks = heard({"a": 0, "b": 0, "gone": HOUR_US, "long gone": HOUR_US, "e": HOUR_US})
     assert clocks.agreed_us(("a", "b", "e"), 10.0) == WALL_US
 
@@ -64,10 +64,10 @@ WRONG_US = (-HOUR_US, -2 * TOLERATED_US, 2 * TOLERATED_US, HOUR_US)
 @pytest.mark.parametrize(
     ("count", "wrong_us"), [(1, WRONG_US), (2, WRONG_US), (3, WRONG_US), (4, WRONG_US), (5, WRONG_US[2:])]
 )
-def test_whoever_is_heard_the_time_is_right_or_not_known_while_most_members_clocks_are_right(
+def test_while_most_clocks_are_right_the_agreed_time_is_right_or_unknown_whichever_members_are_heard(
     count: int, wrong_us: tuple[int, ...]
 ) -> None:
-    """Every cluster of so many members, and every part of it that is heard."""
+    """Every cluster of up to that size, and every subset of it that is heard."""
     members = FIVE[:count]
     right_us = (-HALF_US, 0, HALF_US)
     for each_us in product(right_us + wrong_us, repeat=count):

@@ -1,4 +1,4 @@
-"""When is a silent member's process gone? DESIGN.md, section 7, the short cut."""
+"""When a silent member's process counts as dead before its lease expires."""
 
 import pytest
 
@@ -18,23 +18,23 @@ def evidence() -> Evidence:
     return made
 
 
-def knock(evidence: Evidence, at_s: float, *, refused: bool = True) -> None:
-    assert evidence.to_knock(PEERS, at_s) == ["c"]
-    evidence.knocked("c", 1, refused, at_s)
+def probe(evidence: Evidence, at_s: float, *, refused: bool = True) -> None:
+    assert evidence.probes_due(PEERS, at_s) == ["c"]
+    evidence.probed("c", 1, refused, at_s)
 
 
-def test_the_first_knock_is_after_half_a_second_of_silence(evidence: Evidence) -> None:
-    assert evidence.to_knock(PEERS, 10.49) == []
+def test_the_first_probe_is_after_half_a_second_of_silence(evidence: Evidence) -> None:
+    assert evidence.probes_due(PEERS, 10.49) == []
     assert evidence.next_s(PEERS) == 10.5
-    assert evidence.to_knock(PEERS, 10.5) == ["c"]
-    assert evidence.to_knock(PEERS, 10.6) == []  # one at a time
+    assert evidence.probes_due(PEERS, 10.5) == ["c"]
+    assert evidence.probes_due(PEERS, 10.6) == []  # one at a time
 
 
 def test_two_refusals_a_quarter_of_a_second_apart_and_the_end_of_the_connection_are_death(evidence: Evidence) -> None:
-    knock(evidence, 10.5)
+    probe(evidence, 10.5)
     assert evidence.dead_at("c", 1, MARGIN_S) is None
-    assert evidence.to_knock(PEERS, 10.74) == []
-    knock(evidence, 10.75)
+    assert evidence.probes_due(PEERS, 10.74) == []
+    probe(evidence, 10.75)
     assert evidence.dead_at("c", 1, MARGIN_S) == pytest.approx(10.6)
     assert evidence.next_s(PEERS) is None
     assert evidence.dead_at("c", 2, MARGIN_S) is None
@@ -43,18 +43,18 @@ def test_two_refusals_a_quarter_of_a_second_apart_and_the_end_of_the_connection_
 
 def test_anything_but_a_refusal_begins_anew(evidence: Evidence) -> None:
     """Not a time-out, not a name that does not resolve, not an answer from something else on that port."""
-    knock(evidence, 10.5)
-    knock(evidence, 10.75, refused=False)
-    knock(evidence, 11.0)
+    probe(evidence, 10.5)
+    probe(evidence, 10.75, refused=False)
+    probe(evidence, 11.0)
     assert evidence.dead_at("c", 1, MARGIN_S) is None
-    knock(evidence, 11.25)
+    probe(evidence, 11.25)
     assert evidence.dead_at("c", 1, MARGIN_S) is not None
 
 
-def test_without_the_end_of_the_connection_nobody_knocks() -> None:
+def test_without_the_end_of_the_connection_no_port_is_probed() -> None:
     evidence = Evidence()
     evidence.heard("c", 1, 7, 10.0)
-    assert evidence.to_knock(PEERS, 20.0) == []
+    assert evidence.probes_due(PEERS, 20.0) == []
 
 
 def test_a_connection_closed_on_purpose_says_nothing() -> None:
@@ -62,7 +62,7 @@ def test_a_connection_closed_on_purpose_says_nothing() -> None:
     evidence.heard("c", 1, 7, 10.0)
     evidence.parted(7)
     evidence.ended(7, 10.1)
-    assert evidence.to_knock(PEERS, 20.0) == []
+    assert evidence.probes_due(PEERS, 20.0) == []
 
 
 def test_another_connection_of_that_incarnation_must_have_ended_too() -> None:
@@ -70,39 +70,39 @@ def test_another_connection_of_that_incarnation_must_have_ended_too() -> None:
     evidence.heard("c", 1, 7, 10.0)
     evidence.heard("c", 1, 8, 10.0)
     evidence.ended(7, 10.1)
-    assert evidence.to_knock(PEERS, 20.0) == []
+    assert evidence.probes_due(PEERS, 20.0) == []
     evidence.ended(8, 20.0)
-    assert evidence.to_knock(PEERS, 20.0) == ["c"]
+    assert evidence.probes_due(PEERS, 20.0) == ["c"]
 
 
 def test_one_that_is_heard_again_is_not_dead(evidence: Evidence) -> None:
-    knock(evidence, 10.5)
+    probe(evidence, 10.5)
     evidence.heard("c", 1, 8, 10.6)
-    assert evidence.to_knock(PEERS, 20.0) == []
+    assert evidence.probes_due(PEERS, 20.0) == []
     evidence.ended(8, 20.0)
-    knock(evidence, 20.0)
+    probe(evidence, 20.0)
     assert evidence.dead_at("c", 1, MARGIN_S) is None
 
 
-def test_a_knock_that_was_under_way_when_it_was_heard_does_not_count(evidence: Evidence) -> None:
-    assert evidence.to_knock(PEERS, 10.5) == ["c"]
+def test_a_probe_under_way_when_the_member_was_heard_does_not_count(evidence: Evidence) -> None:
+    assert evidence.probes_due(PEERS, 10.5) == ["c"]
     evidence.heard("c", 1, 8, 10.55)
-    evidence.knocked("c", 1, True, 10.6)
+    evidence.probed("c", 1, True, 10.6)
     evidence.ended(8, 11.0)
-    knock(evidence, 11.1)
+    probe(evidence, 11.1)
     assert evidence.dead_at("c", 1, MARGIN_S) is None
 
 
 def test_another_incarnation_begins_anew_and_an_older_one_is_not_listened_to(evidence: Evidence) -> None:
     evidence.heard("c", 2, 8, 10.2)
     evidence.heard("c", 1, 9, 10.3)
-    evidence.knocked("c", 1, True, 10.5)
-    assert evidence.to_knock(having("c", 2), 20.0) == []
+    evidence.probed("c", 1, True, 10.5)
+    assert evidence.probes_due(having("c", 2), 20.0) == []
     evidence.ended(8, 20.0)
-    assert evidence.to_knock(having("c", 2), 20.0) == ["c"]
+    assert evidence.probes_due(having("c", 2), 20.0) == ["c"]
 
 
-def test_nobody_knocks_at_who_is_down_removed_or_in_another_incarnation(evidence: Evidence) -> None:
-    assert evidence.to_knock(having("c", 1, "down"), 20.0) == []
-    assert evidence.to_knock(having("c", 2), 20.0) == []
-    assert evidence.to_knock({}, 20.0) == []
+def test_no_probe_of_a_member_that_is_down_removed_or_in_another_incarnation(evidence: Evidence) -> None:
+    assert evidence.probes_due(having("c", 1, "down"), 20.0) == []
+    assert evidence.probes_due(having("c", 2), 20.0) == []
+    assert evidence.probes_due({}, 20.0) == []

@@ -1,4 +1,4 @@
-"""The member's side of the lease. DESIGN.md, section 7, paragraph by paragraph."""
+"""The member's side of the lease."""
 
 import pytest
 
@@ -18,14 +18,14 @@ def answer(
 def lease() -> Lease:
     """That of `b`, which knows that `a` leads in term 1."""
     made = Lease()
-    made.look(view("b"), 10.0)
+    made.observe(view("b"), 10.0)
     return made
 
 
-def test_nothing_is_sent_while_nobody_leads() -> None:
+def test_nothing_is_sent_without_a_leader() -> None:
     lease = Lease()
     assert lease.beat(10.0) is None
-    lease.look(view("b", leader=None), 10.0)
+    lease.observe(view("b", leader=None), 10.0)
     assert lease.beat(10.0) is None
 
 
@@ -39,14 +39,14 @@ def test_a_heartbeat_bears_the_own_clock_and_the_leaders_as_it_stood_in_the_last
 
 def test_the_echo_is_of_this_term_only(lease: Lease) -> None:
     lease.answered(answer(10.0), 10.1)
-    lease.look(view("b", term=2, leader="c"), 10.2)
+    lease.observe(view("b", term=2, leader="c"), 10.2)
     lease.answered(answer(10.0, now_s=501.0), 10.3)
     assert lease.beat(10.3) == Beat("b", 1, 2, 10.3, None)
 
 
 def test_an_answer_of_a_term_that_was_left_gives_no_lease(lease: Lease) -> None:
     """Its leader may have been unseated by this member's own vote."""
-    lease.look(view("b", term=2, leader=None), 10.05)
+    lease.observe(view("b", term=2, leader=None), 10.05)
     assert lease.answered(answer(10.0), 10.1) is None
 
 
@@ -81,8 +81,8 @@ def test_a_period_lasts_as_long_as_the_lease_is_renewed_in_time(lease: Lease) ->
 def test_a_new_term_does_not_end_a_lease(lease: Lease) -> None:
     """An election costs at most a pause."""
     lease.answered(answer(10.0), 10.1)
-    assert lease.look(view("b", term=2, leader=None), 10.5) is None
-    assert lease.look(view("b", term=2, leader="c"), 10.7) is None
+    assert lease.observe(view("b", term=2, leader=None), 10.5) is None
+    assert lease.observe(view("b", term=2, leader="c"), 10.7) is None
     assert lease.answered(answer(10.7, term=2), 10.8) == LeaseNow(12.7, 1, 1)
 
 
@@ -98,26 +98,26 @@ def test_a_new_term_does_not_end_a_lease(lease: Lease) -> None:
 )
 def test_it_is_dropped_at_once_when_this_incarnation_is_over(lease: Lease, learnt: View) -> None:
     lease.answered(answer(10.0), 10.1)
-    assert lease.look(learnt, 10.5) == LeaseNow(10.5, 1, 1)
+    assert lease.observe(learnt, 10.5) == LeaseNow(10.5, 1, 1)
     assert not lease.now.live(10.5)
-    assert lease.look(learnt, 10.6) is None
+    assert lease.observe(learnt, 10.6) is None
     assert lease.answered(answer(10.25), 10.7) is None
 
 
 def test_a_new_incarnation_begins_a_new_period(lease: Lease) -> None:
     lease.answered(answer(10.0), 10.1)
-    lease.look(view("b", incarnation=2, peers=having("b", 2)), 10.5)
+    lease.observe(view("b", incarnation=2, peers=having("b", 2)), 10.5)
     assert lease.answered(answer(10.5, incarnation=2), 10.6) == LeaseNow(12.5, 2, 2)
 
 
-def test_who_has_not_joined_gets_no_lease_but_its_echo_counts(lease: Lease) -> None:
+def test_a_member_that_has_not_joined_gets_no_lease_but_its_echo_counts(lease: Lease) -> None:
     """A member that is down still votes, so it is still part of the evidence."""
-    lease.look(view("b", incarnation=0), 10.1)
+    lease.observe(view("b", incarnation=0), 10.1)
     assert lease.answered(answer(10.2, incarnation=0), 10.3) is None
     assert lease.beat(10.4) == Beat("b", 0, 1, 10.4, 500.0)
 
 
 def test_draining_keeps_the_lease(lease: Lease) -> None:
     """It keeps what runs (section 2)."""
-    lease.look(view("b", peers=having("b", 1, "draining")), 10.0)
+    lease.observe(view("b", peers=having("b", 1, "draining")), 10.0)
     assert lease.answered(answer(10.0), 10.1) == LeaseNow(12.0, 1, 1)

@@ -1,4 +1,4 @@
-"""What the heartbeat thread decides of itself; what it hands on is tested where it is decided."""
+"""What the heartbeat thread decides itself. The decisions of its parts are tested with those."""
 
 import pytest
 
@@ -13,8 +13,8 @@ from tests.unit.node.liveness.views import peer, view
 BEATS = round(STILL_S / BEAT_S)
 
 
-class Wires:
-    """What a pulse does, written down."""
+class FakePort:
+    """Records the effects of a pulse."""
 
     def __init__(self) -> None:
         self.turns = 1
@@ -28,7 +28,7 @@ class Wires:
     def send(self, beat: Beat, leader: str | None) -> None:
         self.sent.append(beat)
 
-    def knock(self, member: str, peer: Peer, now_s: float) -> None:
+    def probe(self, member: str, peer: Peer, now_s: float) -> None:
         pass
 
     def wall_us(self) -> int:
@@ -48,65 +48,65 @@ class Wires:
 
 
 @pytest.fixture
-def wires() -> Wires:
-    return Wires()
+def port() -> FakePort:
+    return FakePort()
 
 
-def pulse(wires: Wires, me: str) -> Pulse:
+def pulse(port: FakePort, me: str) -> Pulse:
     evidence = Evidence()
-    made = Pulse(wires, Lease(), Detector(evidence), evidence)
-    made.look(view(me))
+    made = Pulse(port, Lease(), Detector(evidence), evidence)
+    made.observe(view(me))
     return made
 
 
-def test_who_stands_still_for_long_falls_silent_and_is_heard_again_when_he_goes_on(wires: Wires) -> None:
-    """Its disk hangs: a member that says that it lives, and can do nothing, keeps its work from everybody for ever."""
-    still = pulse(wires, "b")
+def test_a_member_with_a_blocked_raft_thread_falls_silent_until_it_resumes(port: FakePort) -> None:
+    """Its disk hangs: a member that is alive and can do nothing would keep its tasks from all others for ever."""
+    still = pulse(port, "b")
     for beat in range(2 * BEATS):
         still.turn(100.0 + beat * BEAT_S)
-    assert len(wires.sent) == BEATS
-    wires.turns += 1
+    assert len(port.sent) == BEATS
+    port.turns += 1
     still.turn(100.0 + 2 * BEATS * BEAT_S)
-    assert len(wires.sent) == BEATS + 1
+    assert len(port.sent) == BEATS + 1
 
 
-def test_who_comes_round_now_and_then_is_merely_slow(wires: Wires) -> None:
-    slow = pulse(wires, "b")
+def test_a_member_whose_raft_thread_turns_now_and_then_is_only_slow(port: FakePort) -> None:
+    slow = pulse(port, "b")
     for beat in range(2 * BEATS):
-        wires.turns += beat % (BEATS - 1) == 0
+        port.turns += beat % (BEATS - 1) == 0
         slow.turn(100.0 + beat * BEAT_S)
-    assert len(wires.sent) == 2 * BEATS
+    assert len(port.sent) == 2 * BEATS
 
 
-def test_a_process_that_was_suspended_has_not_stood_still(wires: Wires) -> None:
-    """It may be woken at the heartbeat first, and Raft's thread has had no time to come round."""
-    woken = pulse(wires, "b")
+def test_a_suspended_process_does_not_count_as_blocked(port: FakePort) -> None:
+    """Its heartbeat thread may wake first, before Raft's thread has had time for a turn."""
+    woken = pulse(port, "b")
     woken.turn(100.0)
     woken.turn(100.0 + 10 * STILL_S)
-    assert len(wires.sent) == 2
+    assert len(port.sent) == 2
 
 
-def test_a_leader_that_stands_still_gives_itself_no_lease(wires: Wires) -> None:
-    leader = pulse(wires, "a")
+def test_a_leader_with_a_blocked_raft_thread_grants_itself_no_lease(port: FakePort) -> None:
+    leader = pulse(port, "a")
     # With another's echo there is a majority behind the leader's own.
     for beat in range(2 * BEATS):
         now_s = 100.0 + beat * BEAT_S
         leader.turn(now_s)
         leader.heard_beat(Beat("b", 1, 1, now_s, now_s), 1, now_s + 0.01)
-    assert wires.leases
-    assert wires.leases[-1].deadline_s <= 100.0 + BEATS * BEAT_S + 2.0
+    assert port.leases
+    assert port.leases[-1].deadline_s <= 100.0 + BEATS * BEAT_S + 2.0
 
 
-def test_the_connection_with_a_leader_is_not_closed_before_there_is_another(wires: Wires) -> None:
-    """Raft sees first that a leader was killed. Who hung up then would not see the end of its heartbeats, and take it
-    for silent after seconds, not for dead after half a second."""
-    follower = pulse(wires, "b")
+def test_the_connection_with_a_leader_is_not_closed_before_there_is_another(port: FakePort) -> None:
+    """Raft notices first that a leader was killed. A follower that closed its connection then would miss the evidence
+    of its end, and mark it down as silent after seconds instead of as dead after half a second."""
+    follower = pulse(port, "b")
     follower.turn(100.0)
-    follower.look(view("b", leader=None))
+    follower.observe(view("b", leader=None))
     follower.turn(100.01)
-    assert wires.followed == [peer()]
-    follower.look(view("b", leader="c", term=2))
+    assert port.followed == [peer()]
+    follower.observe(view("b", leader="c", term=2))
     follower.turn(100.2)
-    follower.look(view("b", leader="b", term=3))
+    follower.observe(view("b", leader="b", term=3))
     follower.turn(100.3)
-    assert wires.followed == [peer(), peer(), None]
+    assert port.followed == [peer(), peer(), None]

@@ -1,4 +1,4 @@
-"""Who calls the heartbeat port and is no member gets in no member's way (DESIGN.md, section 7, "Load is not death")."""
+"""Connections of processes that are not members do not disturb the members' heartbeats."""
 
 import errno
 import selectors
@@ -8,8 +8,8 @@ import pytest
 
 from node.identity.cluster_id import ClusterId
 from node.liveness import server
-from node.liveness.link import Link, Passport
-from node.liveness.server import ALIVE_S, CALLERS_MAX, STRANGER_S, Callers
+from node.liveness.link import Credentials, Link
+from node.liveness.server import ALIVE_S, CONNECTIONS_MAX, UNKNOWN_S, HeartbeatServer
 from node.liveness.wire import MAGIC, NONCE_BYTES, BadPeerError, HeartbeatChannel, Message
 
 ENDLESS = bytes(1 << 20)
@@ -65,11 +65,11 @@ class Port:
         self.why: list[str] = []
         monkeypatch.setattr(server, "_listen", lambda *_: self.listener)
         selector: Any = self
-        self.callers = Callers("127.0.0.1", 1, selector, Passport(b"s", "a", ClusterId()), self)
+        self.callers = HeartbeatServer("127.0.0.1", 1, selector, Credentials(b"s", "a", ClusterId()), self)
         self.callers.tick(10.0)
 
     def call(self, call: object) -> None:
-        """Somebody calls, as the selector tells it."""
+        """A connection arrives, as the selector reports it."""
         self.listener.calls.append(call)
         self.heard[self.listener](selectors.EVENT_READ)
 
@@ -88,7 +88,7 @@ class Port:
     def opened(self, link: Link) -> None:
         self.links.append(link)
 
-    def came(self, link: Link, message: Message) -> None:
+    def received(self, link: Link, message: Message) -> None:
         raise AssertionError((link, message))
 
     def ended(self, link: Link, *, by_peer: bool) -> None:
@@ -108,7 +108,7 @@ def full() -> OSError:
     return OSError(errno.EMFILE, "too many open files")
 
 
-def test_a_stranger_gives_way_to_a_call_for_which_there_is_no_file_descriptor(port: Port) -> None:
+def test_an_unknown_connection_is_closed_when_descriptors_run_out(port: Port) -> None:
     first, second, late = Socket(), Socket(), Socket()
     port.call(first)
     port.call(second)
@@ -126,31 +126,31 @@ def test_without_a_file_descriptor_calls_wait_for_the_next_tick(port: Port) -> N
     assert list(port.heard) == [port.listener]
 
 
-def test_of_too_many_callers_the_oldest_stranger_goes(port: Port) -> None:
-    strangers = [Socket(MAGIC + bytes(16)) for _ in range(CALLERS_MAX)]
-    for stranger in strangers:
-        port.call(stranger)
+def test_of_too_many_connections_the_oldest_unknown_one_is_closed(port: Port) -> None:
+    unknown = [Socket(MAGIC + bytes(16)) for _ in range(CONNECTIONS_MAX)]
+    for each in unknown:
+        port.call(each)
     member = HeartbeatChannel(b"s", "b", ClusterId(), bytes(NONCE_BYTES), dialled=True)
-    member.feed(strangers[0].sent)
-    strangers[0].incoming += member.introduction()
-    port.ready(strangers[0])
+    member.feed(unknown[0].sent)
+    unknown[0].incoming += member.introduction()
+    port.ready(unknown[0])
     assert port.callers.is_of(port.links[0], "b")
     port.call(Socket())
-    assert [stranger.closed for stranger in strangers] == [False, True] + [False] * (CALLERS_MAX - 2)
+    assert [each.closed for each in unknown] == [False, True] + [False] * (CONNECTIONS_MAX - 2)
 
 
-def test_who_does_not_show_that_it_is_a_member_is_hung_up_on(port: Port) -> None:
+def test_a_connection_that_does_not_authenticate_is_closed(port: Port) -> None:
     silent = Socket(MAGIC)
     port.call(silent)
     port.ready(silent)
-    port.callers.tick(10.0 + STRANGER_S - 0.1)
+    port.callers.tick(10.0 + UNKNOWN_S - 0.1)
     assert not silent.closed
-    port.callers.tick(10.0 + STRANGER_S)
+    port.callers.tick(10.0 + UNKNOWN_S)
     assert silent.closed
 
 
 @pytest.mark.parametrize("begins", [b"", MAGIC, MAGIC + bytes(16)])
-def test_who_sends_without_end_is_read_once_and_hung_up_on(port: Port, begins: bytes) -> None:
+def test_a_client_that_sends_without_end_is_read_once_and_closed(port: Port, begins: bytes) -> None:
     sender = Socket(begins + ENDLESS)
     port.call(sender)
     port.ready(sender)
@@ -158,7 +158,7 @@ def test_who_sends_without_end_is_read_once_and_hung_up_on(port: Port, begins: b
     assert len(begins + ENDLESS) - len(sender.incoming) <= 65536
 
 
-def test_who_has_another_secret_is_told_enough_to_see_it_too(port: Port) -> None:
+def test_a_node_with_another_secret_is_told_so_for_its_log(port: Port) -> None:
     """Both logs are to name the mistake, whichever of the two reads first: the other one needs a frame for that."""
     nonce = bytes(NONCE_BYTES)
     other = HeartbeatChannel(b"another", "b", ClusterId(), nonce, dialled=True)
@@ -175,7 +175,7 @@ def test_who_has_another_secret_is_told_enough_to_see_it_too(port: Port) -> None
 
 
 def member_calls(port: Port, start: str) -> Link:
-    """A member has called, and said who it is."""
+    """A member has connected, and identified itself."""
     sock = Socket(MAGIC + bytes(NONCE_BYTES))
     port.call(sock)
     channel = HeartbeatChannel(b"s", "b", ClusterId(), bytes(NONCE_BYTES), dialled=True, start=start)

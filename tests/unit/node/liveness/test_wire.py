@@ -1,4 +1,4 @@
-"""Heartbeat frames: authenticated with the members' secret (DESIGN.md, section 7, "Load is not death")."""
+"""Heartbeat frames: authenticated with the members' secret."""
 
 from contextlib import suppress
 
@@ -15,8 +15,8 @@ from node.liveness.wire import (
     REFUSAL,
     BadPeerError,
     Bye,
+    ForeignClusterError,
     HeartbeatChannel,
-    StrangerError,
 )
 
 BEAT = Beat("node-1", 3, 7, 1234.5, 99.25, 1_794_000_000_000_000)
@@ -51,22 +51,22 @@ def test_nothing_can_be_said_before_the_greeting() -> None:
 
 
 @pytest.mark.parametrize("clusters", [("a", "a"), ("a", ""), ("", "a")])
-def test_members_of_one_cluster_understand_each_other_and_whoever_has_none_yet(clusters: tuple[str, str]) -> None:
+def test_members_of_one_cluster_understand_each_other_and_nodes_without_one(clusters: tuple[str, str]) -> None:
     dialler, listener = pair(clusters=clusters)
     assert listener.feed(dialler.pack(BEAT)) == [BEAT]
 
 
 def test_two_clusters_with_one_secret_do_not_speak_and_the_message_names_both() -> None:
     dialler, listener = greeted(channel(cluster="a", dialled=True), channel(cluster="b"))
-    with pytest.raises(StrangerError, match="dialler belongs to cluster a, and this node to cluster b") as refused:
+    with pytest.raises(ForeignClusterError, match="dialler belongs to cluster a, this node to cluster b") as refused:
         listener.feed(dialler.introduction() + dialler.pack(BEAT))
-    with pytest.raises(StrangerError, match="listener belongs to cluster b, and this node to cluster a"):
+    with pytest.raises(ForeignClusterError, match="listener belongs to cluster b, this node to cluster a"):
         dialler.feed(listener.farewell(refused.value))
 
 
-def test_whoever_does_not_say_of_which_cluster_it_is_says_nothing_else() -> None:
+def test_a_first_frame_that_does_not_name_the_cluster_is_refused() -> None:
     dialler, listener = greeted(channel(cluster="a", dialled=True), channel(cluster="a"))
-    with pytest.raises(BadPeerError, match="which cluster"):
+    with pytest.raises(BadPeerError, match="does not name its cluster"):
         listener.feed(dialler.pack(BEAT))
 
 
@@ -103,23 +103,23 @@ def test_another_secret_is_refused_and_the_message_says_what_to_do() -> None:
         dialler.feed(told[3:])
 
 
-def test_a_stranger_gets_nothing_that_is_made_with_the_secret_before_it_has_proved_itself() -> None:
+def test_an_unauthenticated_client_gets_nothing_that_is_made_with_the_secret() -> None:
     """By the first frame of a member it could check guesses at the secret, at home and as fast as it can."""
     said = []
     for secret in (b"s", b"t"):
-        stranger, listener = greeted(channel(b"guess", dialled=True), channel(secret))
+        unknown, listener = greeted(channel(b"guess", dialled=True), channel(secret))
         assert not listener.ready
         with pytest.raises(AssertionError):
             listener.pack(BEAT)
         with pytest.raises(BadPeerError) as refused:
-            listener.feed(stranger.introduction())
+            listener.feed(unknown.introduction())
         said.append((listener.greeting(), listener.farewell(refused.value)))
     assert said[0] == said[1]
     assert said[0][1] == REFUSAL
 
 
 def test_a_refusal_is_heard_at_the_beginning_only() -> None:
-    """Anybody could put it on the way: where the other side has proved itself, it is a bad frame like others."""
+    """Anybody on the way could insert it: after authentication it is a bad frame like any other."""
     dialler, _ = pair()
     with pytest.raises(BadPeerError, match="too long"):
         dialler.feed(REFUSAL)

@@ -26,6 +26,7 @@ METHODS = [
 ATTRIBUTES = [
     "raftLog", "serializer", "transport", "otherNodes", "raftNextIndex", "raftLeader", "raftElectionDeadline",
     "raftCommitIndex", "raftLastApplied", "transferInProgress", "pipeNotifier", "votedForNodeId", "raftState",
+    "newAppendEntriesTime",
 ]  # fmt: skip
 
 

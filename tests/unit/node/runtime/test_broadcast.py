@@ -1,4 +1,4 @@
-"""What changes, told to all who listen: in order, without loss, and without growing for those who have left."""
+"""Values reach all listeners in order and without loss, and nothing is kept for listeners that have left."""
 
 import gc
 
@@ -6,7 +6,7 @@ from node.runtime.broadcast import Broadcast
 from tests.unit.node.loop import serving
 
 
-def test_all_who_listen_hear_everything_in_order_from_their_call_on() -> None:
+def test_all_listeners_get_every_value_in_order_from_their_call_on() -> None:
     async def scenario() -> None:
         broadcast: Broadcast[int] = Broadcast()
         early = broadcast.listen()
@@ -20,7 +20,7 @@ def test_all_who_listen_hear_everything_in_order_from_their_call_on() -> None:
     serving(scenario())
 
 
-def test_who_listens_after_the_end_hears_the_end() -> None:
+def test_a_listener_after_the_end_gets_the_end() -> None:
     async def scenario() -> None:
         broadcast: Broadcast[int] = Broadcast()
         broadcast.close()
@@ -29,7 +29,7 @@ def test_who_listens_after_the_end_hears_the_end() -> None:
     serving(scenario())
 
 
-def test_nothing_is_kept_for_who_has_left_or_never_began_to_read() -> None:
+def test_nothing_is_kept_for_a_listener_that_has_left_or_never_read() -> None:
     async def scenario() -> None:
         broadcast: Broadcast[int] = Broadcast()
         never = broadcast.listen()

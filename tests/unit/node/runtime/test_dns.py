@@ -1,4 +1,4 @@
-"""Host names must never hold up a thread that others wait for (DESIGN.md, section 7: never wait for DNS)."""
+"""A DNS look-up never blocks a thread that others wait for."""
 
 import socket
 import threading
@@ -43,7 +43,7 @@ def test_an_address_is_its_own() -> None:
     assert Resolver().address("::1") == "::1"
 
 
-def test_who_asked_is_told_when_a_name_was_found() -> None:
+def test_on_found_is_called_when_a_name_was_found() -> None:
     go_on, told = threading.Event(), threading.Event()
 
     def slow(_: str) -> str:
@@ -52,14 +52,14 @@ def test_who_asked_is_told_when_a_name_was_found() -> None:
 
     resolver = Resolver(told.set, resolve=slow)
     assert resolver.address("node-1") is None
-    assert resolver.address("node-1") is None, "still being looked up, and nobody waits"
+    assert resolver.address("node-1") is None, "still being looked up, without blocking"
     go_on.set()
     assert told.wait(DEADLINE_S)
     assert resolver.address("node-1") == "10.0.0.7"
 
 
 def test_a_question_that_hangs_does_not_keep_a_name_from_being_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(module, "UNANSWERED_S", 0.0)
     hangs, go_on, told = threading.Event(), threading.Event(), threading.Event()
 
     def hangs_once(_: str) -> str:
@@ -85,7 +85,7 @@ def test_a_name_that_cannot_be_one_has_no_address() -> None:
 
 
 def test_of_two_addresses_the_older_kind_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for whoever listens and whoever dials."""
+    """The same for listening and dialling."""
     both = [(socket.AF_INET6, 1, 6, "", ("::1", 0, 0, 0)), (socket.AF_INET, 1, 6, "", ("127.0.0.1", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: list(both))
     assert look_up("localhost") == "127.0.0.1"

@@ -33,7 +33,7 @@ def test_lines_alike_are_written_for_a_while_and_then_counted() -> None:
     log.say("no connection can be accepted (%s)", "again")
     count = 1000 - EACH
     assert log.lines[-2:] == [
-        f"{count} more lines like this one within {WITHIN_S:g} s are left out: no connection can be accepted (%s)",
+        f"dropped {count} more lines like this one within {WITHIN_S:g} s: no connection can be accepted (%s)",
         "no connection can be accepted (again)",
     ]
 
@@ -55,7 +55,7 @@ def test_what_is_remembered_is_bounded_and_nothing_is_lost_without_a_word() -> N
         log.say("often")
     for number in range(KINDS_MAX):
         log.say(f"kind {number}")
-    assert "1 more lines like this one within 30 s are left out: often" in log.lines
+    assert "dropped 1 more lines like this one within 30 s: often" in log.lines
 
 
 REPEATS: Final = """

@@ -1,4 +1,4 @@
-"""What a node says is written by a thread of its own: nobody waits for whoever reads it, and nothing is left unsaid."""
+"""A thread writes the log: no other thread waits for its reader, and the end of the process writes all of it."""
 
 import json
 import re
@@ -43,13 +43,13 @@ os._exit(1)
 """
 
 
-def test_nobody_waits_for_whoever_reads_and_what_is_lost_is_counted() -> None:
+def test_a_reader_that_stops_blocks_no_thread_and_dropped_lines_are_counted() -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", SAYS_A_LOT], text=True, stdin=pipe, stdout=pipe, stderr=pipe) as one:
         assert one.stdin is not None
         assert one.stdout is not None
         assert one.stderr is not None
-        assert one.stdout.readline() == "all said\n"  # though nobody has read a line of it
+        assert one.stdout.readline() == "all said\n"  # though no line has been read
         lines = [one.stderr.readline()]
         while f"rota: {KEPT} " not in lines[-1]:  # it has caught up, so that there is room again
             lines.append(one.stderr.readline())
@@ -57,7 +57,7 @@ def test_nobody_waits_for_whoever_reads_and_what_is_lost_is_counted() -> None:
         one.stdin.close()
         lines += one.stderr.readlines()
     numbers = [int(found[1]) for line in lines if (found := re.search(r"rota: (\d+) x", line))]
-    lost = [int(found[1]) for line in lines if (found := re.search(r"(\d+) lines of this log are lost", line))]
+    lost = [int(found[1]) for line in lines if (found := re.search(r"(\d+) lines of this log were dropped", line))]
     assert numbers == sorted(set(numbers))
     assert len(numbers) + sum(lost) == SAID > len(numbers)
     assert lines[-1].endswith("rota: the last\n")

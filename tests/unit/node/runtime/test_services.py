@@ -1,10 +1,10 @@
-"""What runs on the loop and goes wrong ends the node, wherever it came from."""
+"""An error in anything that runs on the loop ends the node, wherever it was started."""
 
 import asyncio
 from collections.abc import Callable
 from threading import Thread
 
-from node.runtime.services import OnLoop
+from node.runtime.services import Services
 
 
 class Wrong(Exception):
@@ -15,7 +15,7 @@ def wrong() -> None:
     raise Wrong
 
 
-async def lives_for_ever() -> None:
+async def runs_for_ever() -> None:
     await asyncio.get_running_loop().create_future()
 
 
@@ -25,10 +25,10 @@ async def ends_in_an_error() -> None:
 
 def test_a_call_from_another_thread_is_made_on_the_loop() -> None:
     async def called() -> int:
-        on_loop, came = OnLoop(), asyncio.get_running_loop().create_future()
-        Thread(target=on_loop.call, args=(came.set_result, 7)).start()
+        services, came = Services(), asyncio.get_running_loop().create_future()
+        Thread(target=services.call, args=(came.set_result, 7)).start()
         got: int = await came
-        assert not on_loop.failed.done()
+        assert not services.failed.done()
         return got
 
     assert asyncio.run(called()) == 7
@@ -37,37 +37,37 @@ def test_a_call_from_another_thread_is_made_on_the_loop() -> None:
 def test_what_is_raised_by_a_call_ends_the_node() -> None:
     async def failed() -> list[Exception]:
         found = []
-        ways: list[Callable[[OnLoop], None]] = [
-            lambda on_loop: on_loop.call(wrong),
-            lambda on_loop: on_loop.later(0.0, wrong),
-            lambda on_loop: on_loop.guard(wrong),
-            lambda on_loop: on_loop.serve("one", ends_in_an_error()),
+        ways: list[Callable[[Services], None]] = [
+            lambda services: services.call(wrong),
+            lambda services: services.later(0.0, wrong),
+            lambda services: services.guard(wrong),
+            lambda services: services.serve("one", ends_in_an_error()),
         ]
         for begin in ways:
-            on_loop = OnLoop()
-            begin(on_loop)
-            found.append(await on_loop.failed)
+            services = Services()
+            begin(services)
+            found.append(await services.failed)
         return found
 
     assert [type(error) for error in asyncio.run(failed())] == [Wrong] * 4
 
 
-def test_services_that_are_called_off_or_ended_are_no_failure() -> None:
+def test_cancelled_services_are_no_failure() -> None:
     async def ended() -> bool:
-        on_loop = OnLoop()
+        services = Services()
         for name in ("one", "two"):
-            on_loop.serve(name, lives_for_ever())
-        on_loop.call_off("one")
-        await on_loop.end()
-        return on_loop.failed.done()
+            services.serve(name, runs_for_ever())
+        services.cancel_services("one")
+        await services.end()
+        return services.failed.done()
 
     assert not asyncio.run(ended())
 
 
-def test_a_call_after_the_loop_has_closed_disturbs_nobody() -> None:
-    """Raft's thread ends after it, and says once more how things are."""
+def test_a_call_after_the_loop_has_closed_is_dropped() -> None:
+    """Raft's thread ends after the loop, and reports its role once more."""
 
-    async def made() -> OnLoop:
-        return OnLoop()
+    async def made() -> Services:
+        return Services()
 
     asyncio.run(made()).call(wrong)

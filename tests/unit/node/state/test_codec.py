@@ -1,4 +1,4 @@
-"""The packed forms: entries, snapshots, finished runs (DESIGN.md, section 5)."""
+"""The packed forms: entries, snapshots, finished runs."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Random histories beside a dumb model of who holds what (DESIGN.md, section 6: the invariants)."""
+"""Random histories against a simple model of which member holds which run: the invariants."""
 
 from dataclasses import replace
 from typing import Any
@@ -47,7 +47,7 @@ SECOND_US = 1_000_000
 
 
 class Model:
-    """Who holds which run by which token, and which runs there ever were. No more than that."""
+    """Which member holds which run under which token, and all runs that ever were. Nothing else."""
 
     def __init__(self) -> None:
         self.holders: dict[str, tuple[str, int]] = {}

@@ -1,4 +1,4 @@
-"""DESIGN.md, sections 2, 4 (slots), 6 (orphans) and 7 (marking down)."""
+"""Members: joining, slots, marking down, and the orphans that it leaves."""
 
 from dataclasses import replace
 
@@ -71,7 +71,7 @@ def test_since_tells_of_a_restart_too() -> None:
     assert history.state.members["b"].since_us == LATER_US + 5
 
 
-def test_a_join_that_was_long_under_way_supersedes_nobody() -> None:
+def test_a_delayed_join_supersedes_no_incarnation() -> None:
     """Found by the simulation of section 7: it would orphan what the member works on by now."""
     history = cluster("a", "b")
     late = joining("b", LATER_US, after=1)
@@ -156,7 +156,7 @@ def test_a_member_that_stands_aside_drains_until_it_says_otherwise_or_joins_anew
     history.must(StandAside(LATER_US, "b", 1, "no room"))
     assert (b().status, b().aside, history.state.epoch) == ("draining", "no room", epoch + 1)
     history.must(Drain(LATER_US, "b", False))
-    assert b().status == "draining", "nobody but the member itself knows that it is over"
+    assert b().status == "draining", "only the member itself knows when that is over"
     history.must(Drain(LATER_US, "b", True))
     history.must(StandAside(LATER_US, "b", 1))
     assert (b().status, b().aside) == ("draining", ""), "it was asked to drain meanwhile"

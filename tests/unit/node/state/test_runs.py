@@ -1,4 +1,4 @@
-"""Claims, attempts and how they end: DESIGN.md, sections 6 and 8."""
+"""Claims, attempts and how they end."""
 
 from itertools import pairwise
 
@@ -73,7 +73,7 @@ def test_an_old_token_changes_nothing() -> None:
     assert history.state.runs[old.run_id] == new
 
 
-def test_no_token_is_that_of_a_run_that_nobody_holds() -> None:
+def test_a_run_without_a_holder_has_no_valid_token() -> None:
     history = cluster("a")
     history.put("t")
     run_id = history.must(Start(FIRST_US, "t"))["run_id"]
@@ -237,7 +237,7 @@ def test_a_long_life_keeps_its_latest_attempts_and_goes_on_counting() -> None:
     assert (len(run.attempts), run.attempts[-1].attempt) == (32, 41)
 
 
-def test_what_waits_for_nothing_is_there_for_everybody_whatever_clock_its_entry_was_stamped_by() -> None:
+def test_a_run_without_a_wait_may_be_claimed_at_once_whatever_clock_stamped_its_entry() -> None:
     """A failover, a run handed over or started by hand does not wait until the others' clocks get to an hour ahead."""
     ahead_us = FIRST_US + 3_600_000_000
     history = cluster("a", "b")

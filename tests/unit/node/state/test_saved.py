@@ -64,7 +64,7 @@ def test_what_was_saved_comes_back_as_it_was() -> None:
             back = replace(back, since_us=row.since_us)
         assert back == row
     new.put("next")
-    assert new.state.tasks["next"].order == old.orders + 1, "nobody gets the place of one that was deleted"
+    assert new.state.tasks["next"].order == old.orders + 1, "no task gets the number of a deleted one"
 
 
 def test_it_can_be_put_back_in_parts_but_beside_nothing_else() -> None:

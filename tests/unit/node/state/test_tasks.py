@@ -1,4 +1,4 @@
-"""Definitions: DESIGN.md, sections 4 (epoch), 8 (what a schedule counts from) and 9 (versions)."""
+"""Definitions of tasks: epoch, what a schedule counts from, and versions."""
 
 import json
 from typing import Any, Literal
@@ -82,7 +82,7 @@ NAN, INF = float("nan"), float("inf")
     ids=repr,
 )
 def test_a_spec_holds_nothing_that_json_has_not(field: dict[str, Any]) -> None:
-    """What JSON cannot carry could not be shown to anybody over HTTP, once it was accepted."""
+    """A value that JSON cannot represent could not be shown over HTTP once it was accepted."""
     history = cluster("a")
     refusal = put(history, Put(msgpack.packb({"name": "x", "kind": "command", **field})))
     assert refusal.code == "invalid"
@@ -189,7 +189,7 @@ def test_order_and_counts_outlive_a_change() -> None:
     assert (row.order, row.version, row.missed) == (1, 2, 2)
 
 
-def test_deleting_cancels_what_nobody_holds_and_asks_whoever_holds_it() -> None:
+def test_deleting_cancels_runs_at_once_or_by_their_holders() -> None:
     history = cluster("a")
     history.put("t", overlap="allow")
     held = history.must(Start(LATER_US, "t"))["run_id"]
@@ -220,7 +220,7 @@ S_US = 1_000_000
 
 
 def passed(history: History, state: Literal["skipped", "missed"], first: int, last: int) -> Series:
-    """So many seconds after the first time are passed over; the series as history is told of it."""
+    """Pass over that many seconds after the first time. Returns the series that history gets."""
     times = (LATER_US + first * S_US, LATER_US + last * S_US)
     assert history.must(SkipOccurrences(times[1], "t", state, times, last - first + 1)) == {
         "passed_over": last - first + 1
@@ -358,7 +358,7 @@ def test_a_change_of_any_other_task_leaves_its_runs_as_they_are() -> None:
     assert history.state.runs[run.run_id].cancelling is None
 
 
-def test_a_continuous_tasks_run_that_nobody_holds_ends_with_the_change() -> None:
+def test_a_continuous_tasks_run_without_a_holder_ends_with_the_change() -> None:
     history = cluster("a", "b")
     history.put("t", **CONTINUOUS)
     run = history.claim("t", history.state.tasks["t"].since_us)

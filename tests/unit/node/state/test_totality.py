@@ -1,4 +1,4 @@
-"""No bytes and no entry make `apply` raise (DESIGN.md, section 5: an exception would stop the log for good)."""
+"""No bytes and no entry make `apply` raise (an exception would stop the log for good)."""
 
 from dataclasses import replace
 from typing import Any

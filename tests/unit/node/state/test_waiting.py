@@ -1,4 +1,4 @@
-"""How long a run that nobody holds waits: no clock makes it wait for longer than its policy."""
+"""How long a run without a holder waits: never longer than its policy, whatever the clocks."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Each proposal takes effect once: DESIGN.md, section 5; Ongaro 2014, section 6.3."""
+"""Each proposal takes effect once (Ongaro 2014, section 6.3)."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from node.state.apply import apply
 from node.state.codec import from_pieces, snapshot_pieces
 from node.state.entries import AddMember, Entry, MarkDown, Proposal, ProposalId, RemoveMember, Start
 from node.state.value import Result, State, Window
-from node.state.windows import HEAVY, KEPT, SLACK, STALE, STRANGERS, forget, recall, remember, weigh
+from node.state.windows import HEAVY, KEPT, OTHERS_MAX, SLACK, STALE, forget, recall, remember, weigh
 from tests.unit.node.state.given import NOW_US, cluster, joining, seed
 
 
@@ -62,14 +62,14 @@ def test_long_lists_are_remembered_for_less_long() -> None:
     assert recall(windows, ProposalId("a", 1, 1)) == Result("stale", detail=STALE)
 
 
-def test_strangers_have_few_windows() -> None:
+def test_proposers_that_are_not_members_get_few_windows() -> None:
     state = cluster_with_task()
     codes = []
-    for number in range(STRANGERS + 10):
-        applied = apply(state, Proposal(ProposalId(f"stranger-{number}", 1, 1), Start(NOW_US, "t")))
+    for number in range(OTHERS_MAX + 10):
+        applied = apply(state, Proposal(ProposalId(f"other-{number}", 1, 1), Start(NOW_US, "t")))
         state = applied.state
         codes.append(applied.result.code)
-    assert len(state.windows) <= len(state.members) + STRANGERS
+    assert len(state.windows) <= len(state.members) + OTHERS_MAX
     assert codes[-1] == "no-such-member"
     assert apply(state, Proposal(ProposalId("b", 1, 1), Start(NOW_US, "t"))).result.ok
 
@@ -113,15 +113,15 @@ def passed_by(count: int) -> Passing:
 
 
 def test_of_the_windows_of_removed_members_the_latest_are_kept() -> None:
-    state = passed_by(STRANGERS + 10).state
-    kept = {f"m-{number}" for number in range(11, STRANGERS + 11)}
+    state = passed_by(OTHERS_MAX + 10).state
+    kept = {f"m-{number}" for number in range(11, OTHERS_MAX + 11)}
     assert set(state.windows) == {"a", *kept}, "b has proposed nothing"
     assert state.forgotten == 1010
     assert from_pieces(snapshot_pieces(state)) == state
 
 
 def test_what_a_removed_member_had_applied_is_not_applied_again_after_its_window_is_forgotten() -> None:
-    passing = passed_by(STRANGERS + 10)
+    passing = passed_by(OTHERS_MAX + 10)
     runs = passing.state.runs
     late = ("m-1", 1001, 2, Start(NOW_US, "t"))
     stale = Result("stale", {"session": 1010, "forgotten": True}, STALE)
@@ -133,8 +133,8 @@ def test_what_a_removed_member_had_applied_is_not_applied_again_after_its_window
     assert passing.state.runs == runs
 
 
-def test_who_is_let_in_again_after_its_window_was_forgotten_is_heard_in_a_later_session() -> None:
-    passing = passed_by(STRANGERS + 10)
+def test_a_member_added_again_after_its_window_was_forgotten_continues_in_a_later_session() -> None:
+    passing = passed_by(OTHERS_MAX + 10)
     passing.must(AddMember(NOW_US, seed("m-1")))
     assert passing.propose("m-1", 1010, 1, joining("m-1")).code == "stale"
     assert passing.propose("m-1", 1011, 1, joining("m-1")).ok
@@ -143,16 +143,16 @@ def test_who_is_let_in_again_after_its_window_was_forgotten_is_heard_in_a_later_
     assert (late.code, late.value) == ("stale", {"session": 1011})
 
 
-def test_nobody_is_forgotten_while_few_have_gone() -> None:
-    passing = passed_by(STRANGERS)
+def test_no_window_is_forgotten_while_few_members_were_removed() -> None:
+    passing = passed_by(OTHERS_MAX)
     assert passing.state.forgotten == 0
     again = passing.propose("m-1", 1001, 2, Start(NOW_US, "t"))
     assert again.ok, "answered with its first result"
-    assert len(passing.state.runs) == STRANGERS
+    assert len(passing.state.runs) == OTHERS_MAX
 
 
 def test_the_smallest_sessions_are_forgotten_and_of_equal_ones_the_first_by_name() -> None:
-    names = [f"s-{number:02}" for number in range(STRANGERS + 2)]
+    names = [f"s-{number:02}" for number in range(OTHERS_MAX + 2)]
     windows = Map({name: Window(7) for name in reversed(names)}).set("s-30", Window(6)).set("member", Window(1))
     left, greatest = forget(windows, {"member"}, 3)
     assert set(names) - set(left) == {"s-30", "s-00"}

@@ -1,4 +1,4 @@
-"""Who is stopped when there is no room, when a node stands aside, and when it is back."""
+"""Which attempts are stopped on a full disk, when the node is drained, and when it takes on work again."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ import pytest
 from node.storage import disk_watch as watching
 from node.storage.disk_watch import DiskWatch
 from node.storage.reserve import Reserve
-from node.storage.room import MIB, Bounds, Space
+from node.storage.room import GIB, IDLE_POLL_S, MIB, POLL_S, Bounds, Space
 from node.storage.usage import held_bytes, trim_logs
 from tests.unit.node.loop import serving, until
 
@@ -37,7 +37,7 @@ class Disk:
             lambda: self.paths,
             lambda run_id, error: self.stopped.append((run_id, error)),
             self.said.append,
-            look=lambda _folder: Space(TOTAL, self.free_bytes),
+            measure=lambda _folder: Space(TOTAL, self.free_bytes),
         )
         for path, held in ((folder / "small", MIB), (folder / "large", 6 * MIB)):
             path.mkdir()
@@ -89,6 +89,18 @@ def test_one_is_enough_where_it_makes_room(disk: Disk) -> None:
     stepping(scenario)
 
 
+def test_an_idle_node_with_ample_space_measures_less_often(disk: Disk) -> None:
+    async def scenario() -> None:
+        disk.free_bytes = 20 * GIB
+        assert await disk.watch.step() == POLL_S
+        disk.paths = {}
+        assert await disk.watch.step() == IDLE_POLL_S
+        disk.free_bytes = 15 * MIB  # low
+        assert await disk.watch.step() < POLL_S
+
+    stepping(scenario)
+
+
 def test_an_attempt_over_its_own_bounds_is_stopped_while_there_is_room(disk: Disk) -> None:
     async def scenario() -> None:
         disk.watch._set = Bounds(scratch_bytes=2 * MIB, log_bytes=MIB)
@@ -100,32 +112,32 @@ def test_an_attempt_over_its_own_bounds_is_stopped_while_there_is_room(disk: Dis
     stepping(scenario)
 
 
-def test_the_service_goes_on_when_its_disk_cannot_be_measured_and_looks_when_it_is_woken(
+def test_the_service_goes_on_when_the_disk_cannot_be_measured_and_measures_when_woken(
     disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
         asked: list[int] = []
-        rests, looked_again = asyncio.Event(), asyncio.Event()
+        rests, measured_again = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def look(_folder: Path) -> Space:
+        def measure(_folder: Path) -> Space:
             asked.append(1)
             if len(asked) == 1:
                 raise OSError(5, "it does not answer")
-            loop.call_soon_threadsafe(looked_again.set)
+            loop.call_soon_threadsafe(measured_again.set)
             return Space(TOTAL, TOTAL)
 
         async def for_ever(_seconds: float) -> None:
             rests.set()
             await asyncio.Event().wait()
 
-        disk.watch._look = look
+        disk.watch._measure = measure
         disk.watch._sleep = for_ever
         service = loop.create_task(disk.watch.run())
         await rests.wait()
         assert "cannot be measured" in caplog.text
         disk.watch.wake()
-        await looked_again.wait()
+        await measured_again.wait()
         service.cancel()
         await until(service.done)
 
@@ -152,7 +164,7 @@ def test_the_logs_of_old_runs_are_bounded_and_the_log_says_what_went(
         disk.watch._bounds = Bounds(logs_bytes=3 * MIB // 2)
         await disk.watch.trim()
         assert [path.name for path in (tmp_path / "logs").iterdir()] == ["small~1"], "it still runs"
-        assert "the logs of 1 runs are deleted" in caplog.text
+        assert "deleted the logs of the 1 oldest runs, " in caplog.text
 
     stepping(scenario)
 

@@ -1,4 +1,4 @@
-"""What Raft's thread does where the disk is full."""
+"""What Raft's thread does when the disk is full."""
 
 import logging
 import sqlite3
@@ -6,12 +6,12 @@ import sqlite3
 import pytest
 
 from node.storage.disk_full import is_full
-from node.storage.full_disk_wait import AGAIN_S, SAY_AGAIN_S, WaitForRoom
+from node.storage.full_disk_wait import LOG_AGAIN_S, RETRY_S, WaitForRoom
 
 FULL = sqlite3.OperationalError("database or disk is full")
 
 
-def test_what_is_kept_back_goes_first_and_then_it_waits_and_says_so_now_and_then(
+def test_the_reserve_is_released_first_and_then_it_waits_and_logs_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     kept, clock = [True], [100.0]
@@ -26,9 +26,9 @@ def test_what_is_kept_back_goes_first_and_then_it_waits_and_says_so_now_and_then
         assert [record.levelname for record in caplog.records] == ["WARNING"]
         for _ in range(3):
             assert wait(FULL)
-        clock[0] += SAY_AGAIN_S
+        clock[0] += LOG_AGAIN_S
         assert wait(FULL)
-    assert slept == [AGAIN_S] * 4
+    assert slept == [RETRY_S] * 4
     assert len(told) == 5
     assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR", "ERROR"]
 

@@ -1,32 +1,32 @@
-"""What a node's log says of leases that are not there."""
+"""What a node logs of a lease that it does not have."""
 
 import logging
 
-from node.telemetry.lease_monitor import TELL_AFTER_S, Lapse
+from node.telemetry.lease_monitor import REPORT_AFTER_S, LeaseMonitor
 
 
-def test_a_lapse_is_told_once_and_its_end_too() -> None:
-    lapse = Lapse(0.0)
-    assert lapse.look(1.0, held=True, leader="a") is None
-    said = [lapse.look(2.0 + step / 2, held=False, leader="a") for step in range(20)]
-    told = [one for one in said if one is not None]
-    assert [level for level, _ in told] == [logging.WARNING]
-    assert "a, which leads, grants none" in told[0][1]
-    assert lapse.look(12.0, held=True, leader="a") == (logging.INFO, "a lease again, after 10.0 s")
-    assert lapse.look(13.0, held=True, leader="a") is None
+def test_a_lost_lease_is_logged_once_and_so_is_its_return() -> None:
+    monitor = LeaseMonitor(0.0)
+    assert monitor.observe(1.0, held=True, leader="a") is None
+    observed = [monitor.observe(2.0 + step / 2, held=False, leader="a") for step in range(20)]
+    logged = [line for line in observed if line is not None]
+    assert [level for level, _ in logged] == [logging.WARNING]
+    assert "the leader, a, grants none" in logged[0][1]
+    assert monitor.observe(12.0, held=True, leader="a") == (logging.INFO, "lease regained after 10.0 s")
+    assert monitor.observe(13.0, held=True, leader="a") is None
 
 
-def test_an_election_is_no_news() -> None:
-    lapse = Lapse(0.0)
-    assert lapse.look(1.0, held=True, leader="a") is None
-    assert lapse.look(2.0, held=False, leader=None) is None
-    assert lapse.look(1.9 + TELL_AFTER_S, held=False, leader=None) is None
-    assert lapse.look(2.5 + TELL_AFTER_S, held=True, leader="b") is None
+def test_an_election_is_not_logged() -> None:
+    monitor = LeaseMonitor(0.0)
+    assert monitor.observe(1.0, held=True, leader="a") is None
+    assert monitor.observe(2.0, held=False, leader=None) is None
+    assert monitor.observe(1.9 + REPORT_AFTER_S, held=False, leader=None) is None
+    assert monitor.observe(2.5 + REPORT_AFTER_S, held=True, leader="b") is None
 
 
-def test_a_node_that_finds_nobody_at_its_start_says_so() -> None:
-    lapse = Lapse(100.0)
-    assert lapse.look(101.0, held=False, leader=None) is None
-    said = lapse.look(103.0, held=False, leader=None)
-    assert said is not None
-    assert "no leader is known" in said[1]
+def test_a_node_that_finds_no_leader_at_its_start_logs_that() -> None:
+    monitor = LeaseMonitor(100.0)
+    assert monitor.observe(101.0, held=False, leader=None) is None
+    line = monitor.observe(103.0, held=False, leader=None)
+    assert line is not None
+    assert "no leader is known" in line[1]
