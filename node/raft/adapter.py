@@ -27,7 +27,7 @@ from node.raft.library_settings import configuration
 from node.raft.log_store import open_folder
 from node.raft.ports import RaftOwner, RaftRole, RaftSettings, StateMachinePort
 from node.raft.requests import Requests
-from node.raft.role import Leadership, role_of
+from node.raft.role import KnownLeadership, role_of
 from node.runtime.dns import Resolver
 from node.state.entries import Proposal
 from node.state.value import Result
@@ -239,7 +239,7 @@ class Raft:
         self.members = frozenset(consensus.members())
         self.outlook = consensus.inquiry.outlook
         leader = consensus.leader_node()
-        seen = Leadership(
+        seen = KnownLeadership(
             consensus.raftCurrentTerm,
             self.members,
             consensus.is_leader,

@@ -7,7 +7,7 @@ from typing import Any
 from pysyncobj.node import Node
 
 from node.raft.amnesia import AmnesiaAnswer, Ballot, RecoveryProgress, answers_needed, majority_lost
-from node.raft.core import Core
+from node.raft.core import RaftCore
 from node.raft.errors import MajorityLost
 from node.raft.journal import SqliteJournal
 from node.raft.log_store import LIFE, LOST, VOTES
@@ -33,7 +33,7 @@ class AmnesiaRecovery:
     keep_vote: makes a term, and a vote in it, durable.
     """
 
-    def __init__(self, consensus: Core, journal: SqliteJournal, keep_vote: Callable[[int, str], None]) -> None:
+    def __init__(self, consensus: RaftCore, journal: SqliteJournal, keep_vote: Callable[[int, str], None]) -> None:
         self._consensus = consensus
         self._journal = journal
         self._keep_vote = keep_vote

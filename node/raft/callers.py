@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from pysyncobj.node import Node
 
 from node.raft.connections import PeerConnection
-from node.raft.core import Core
+from node.raft.core import RaftCore
 from node.raft.duplicate_starts import DuplicateStarts
 from node.raft.messages import Message
 
@@ -49,7 +49,7 @@ class Callers:
     begin: makes the library watch a new connection, and hands its messages to `introduced`.
     """
 
-    def __init__(self, consensus: Core, transport: CallersTransport, begin: Callable[[Any], None]) -> None:
+    def __init__(self, consensus: RaftCore, transport: CallersTransport, begin: Callable[[Any], None]) -> None:
         self._consensus, self._transport, self._begin = consensus, transport, begin
         self._since_s: dict[Any, float] = {}
         """The callers, oldest first, and when each called."""

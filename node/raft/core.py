@@ -173,7 +173,7 @@ class TransportPort(Protocol):
         """Let the next dial of that member begin without a pause."""
 
 
-class Core(Protocol):
+class RaftCore(Protocol):
     """The log, the term and the role of this member, its other parts, and what it takes from outside."""
 
     me: str

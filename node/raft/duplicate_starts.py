@@ -17,7 +17,7 @@ from typing import Any, Final
 from pysyncobj.node import Node
 
 from node.raft.connections import PeerConnection
-from node.raft.core import Core, TransportPort
+from node.raft.core import RaftCore, TransportPort
 from node.raft.errors import NameTaken
 from node.raft.messages import Message
 from node.raft.start_claim import PATIENCE_S, OtherStart, StartClaim
@@ -54,7 +54,7 @@ class _Newcomer:
 class DuplicateStarts:
     """What is known of the starts of all members. Used in Raft's thread."""
 
-    def __init__(self, consensus: Core, transport: TransportPort, start: str) -> None:
+    def __init__(self, consensus: RaftCore, transport: TransportPort, start: str) -> None:
         self.claim = StartClaim(start, consensus.clock(), consensus.timing.settle_s)
         self._consensus, self._transport = consensus, transport
         self._starts: dict[Any, tuple[Node, str, str]] = {}

@@ -5,7 +5,7 @@ without asking the others, and also where the member has lost its log and may no
 and the library sees of it only whether to stand now.
 """
 
-from node.raft.core import Core
+from node.raft.core import RaftCore
 from node.raft.prevote import Poll, Standing
 
 _ASKING_S = 0.3
@@ -18,7 +18,7 @@ _NEVER_S = float("inf")
 class Elections:
     """When this member stands. Used in Raft's thread."""
 
-    def __init__(self, consensus: Core) -> None:
+    def __init__(self, consensus: RaftCore) -> None:
         self.poll = Poll(consensus.rng.getrandbits(62))
         self._consensus = consensus
         self._due_s = _NEVER_S

@@ -13,15 +13,15 @@ from typing import Any
 from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
 
-from node.raft.core import Clock, Core, SingleCallsPort
+from node.raft.core import Clock, RaftCore, SingleCallsPort
 from node.raft.messages import Message
 from node.raft.single_call import SingleCalls
 from node.raft.transport import Transport
 
-MakeTransport = Callable[[Core, Node, set[Node]], Transport]
+MakeTransport = Callable[[RaftCore, Node, set[Node]], Transport]
 """Makes a transport: of this member's core, its node, and the others'."""
 
-MakeSingleCalls = Callable[[Core, Callable[[Node, Any, Message], None], Callable[[Node], None]], SingleCallsPort]
+MakeSingleCalls = Callable[[RaftCore, Callable[[Node, Any, Message], None], Callable[[Node], None]], SingleCallsPort]
 """Makes `SingleCalls`, with its arguments."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pysyncobj.node import Node
 
 from node.raft.connections import PeerConnection
-from node.raft.core import Core
+from node.raft.core import RaftCore
 from node.raft.founding import Founding, Outlook
 from node.raft.journal import SqliteJournal
 from node.raft.log_store import FOUNDING, KNOWN_CLUSTER, LIFE, LOST
@@ -39,7 +39,7 @@ Message = dict[str, Any]
 class FoundingInquiry:
     """What this member does towards founding a cluster. Used in Raft's thread."""
 
-    def __init__(self, consensus: Core, journal: SqliteJournal) -> None:
+    def __init__(self, consensus: RaftCore, journal: SqliteJournal) -> None:
         self._consensus = consensus
         self._journal = journal
         self._calls = consensus.single_calls(self._called)

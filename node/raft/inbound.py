@@ -13,7 +13,7 @@ from typing import Final
 from pysyncobj.node import Node
 
 from node.raft.append_filter import Known, New, Unmatched, trim
-from node.raft.core import Core
+from node.raft.core import RaftCore
 from node.raft.messages import Message
 from node.raft.prevote import Standing, may_vote
 
@@ -27,7 +27,7 @@ questions, and an unlisted member is asked none."""
 class Inbound:
     """Takes all messages from members. Used in Raft's thread."""
 
-    def __init__(self, consensus: Core) -> None:
+    def __init__(self, consensus: RaftCore) -> None:
         self._consensus = consensus
         self.leader_heard_s = float("-inf")
         self._kinds: dict[str, Callable[[Node, Message], None]] = {

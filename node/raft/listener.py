@@ -34,7 +34,7 @@ class CallersPort(Protocol):
         """Close a connection that can be spared. Returns whether there was one."""
 
 
-class Listener:
+class RaftListener:
     """In place of the library's TcpServer. Used in Raft's thread. `address` is "host:port"."""
 
     def __init__(

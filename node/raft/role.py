@@ -9,7 +9,7 @@ _NEVER_S = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Leadership:
+class KnownLeadership:
     """What a member knows of the leadership in its `term`.
 
     members: the ids of all, by its log. heard_s: by member, when its latest message arrived; one that is not in it has
@@ -26,10 +26,10 @@ class Leadership:
     applied_in_term: bool
 
 
-def role_of(me: str, seen: Leadership, now_s: float, quorum_s: float, *, was_ready: bool) -> RaftRole:
+def role_of(me: str, seen: KnownLeadership, now_s: float, quorum_s: float, *, was_ready: bool) -> RaftRole:
     """The role of `me`. A member that has not been heard for `quorum_s` counts as away; `ready` stays so.
 
-    >>> seen = Leadership(4, "abc", True, "a", 0.0, {"b": 9.5, "c": 7.0}, True)
+    >>> seen = KnownLeadership(4, "abc", True, "a", 0.0, {"b": 9.5, "c": 7.0}, True)
     >>> role_of("a", seen, 10.0, 0.8, was_ready=False)
     RaftRole(term=4, leader='a', is_leader=True, has_quorum=True, ready=True)
     >>> role_of("a", seen, 10.4, 0.8, was_ready=False).has_quorum

@@ -17,9 +17,9 @@ from pysyncobj.tcp_connection import CONNECTION_STATE
 from node.raft.acknowledgements import Acknowledgements
 from node.raft.callers import Callers
 from node.raft.connections import replace_dialled_connections
-from node.raft.core import Core
+from node.raft.core import RaftCore
 from node.raft.duplicate_starts import DuplicateStarts
-from node.raft.listener import Listener
+from node.raft.listener import RaftListener
 from node.raft.messages import MESSAGE_BYTES, BadMessage, Message
 from node.raft.unlisted import OpenTransport
 
@@ -51,7 +51,7 @@ class Transport(OpenTransport):
 
     _server: Any
 
-    def __init__(self, syncObj: Core, selfNode: Node, otherNodes: set[Node]) -> None:
+    def __init__(self, syncObj: RaftCore, selfNode: Node, otherNodes: set[Node]) -> None:
         self.heard: dict[str, float] = {}
         """By member: when its latest message arrived."""
         self._acknowledgements = Acknowledgements(syncObj.timing.heartbeat_s / 2)
@@ -247,7 +247,7 @@ class Transport(OpenTransport):
 
     def _createServer(self) -> None:
         here = self._consensus
-        self._server = Listener(
+        self._server = RaftListener(
             here._poller, here.conf.bindAddress, here.conf.recvBufferSize, self._callers, here.clock
         )
 

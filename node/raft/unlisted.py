@@ -12,7 +12,7 @@ from typing import Any
 from pysyncobj.node import Node
 from pysyncobj.transport import TCPTransport
 
-from node.raft.core import Core
+from node.raft.core import RaftCore
 
 DIAL_SILENT_S = 3.0
 """A member that is to dial this one is dialled from here once it has not been connected for this long."""
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 class OpenTransport(TCPTransport):  # type: ignore[misc]  # the library ships no types
     """The library's transport, which also connects with members that its configuration does not name."""
 
-    def __init__(self, syncObj: Core, selfNode: Node, otherNodes: set[Node]) -> None:
+    def __init__(self, syncObj: RaftCore, selfNode: Node, otherNodes: set[Node]) -> None:
         self._consensus = syncObj
         self._clusters: dict[object, str] = {}
         """By connection whose other side is known: the cluster that it names; empty while it belongs to none."""

@@ -146,7 +146,7 @@ def test_a_backup_whose_manifest_cannot_be_read_is_named_and_stays(
     assert f"{path} is not a manifest" in listed.stderr
     assert odd not in listed.stdout
     verified = CliRunner().invoke(rota, ["backup", "verify", site.url])
-    assert f"passed over: {path} is not a manifest" in verified.stderr
+    assert f"skipped: {path} is not a manifest" in verified.stderr
     with pytest.raises(NoBackup, match="is not a manifest"):
         manifest.Survey((), (f"{path} is not a manifest",), ()).newest(site.url)
 

@@ -118,6 +118,6 @@ def test_a_member_that_has_not_joined_gets_no_lease_but_its_echo_counts(lease: L
 
 
 def test_draining_keeps_the_lease(lease: Lease) -> None:
-    """It keeps what runs (section 2)."""
+    """What runs goes on while the lease lasts."""
     lease.observe(view("b", peers=having("b", 1, "draining")), 10.0)
     assert lease.answered(answer(10.0), 10.1) == LeaseNow(12.0, 1, 1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pysyncobj.poller import POLL_EVENT_TYPE
 
-from node.raft.listener import REST_S, Listener
+from node.raft.listener import REST_S, RaftListener
 
 
 class Socket:
@@ -45,7 +45,7 @@ class Port:
         self.calls: list[object] = []
         self.strangers = 0
         monkeypatch.setattr(socket, "socket", self._socket)
-        self.listener = Listener(self, "127.0.0.1:1", 1 << 18, self, lambda: self.now_s)
+        self.listener = RaftListener(self, "127.0.0.1:1", 1 << 18, self, lambda: self.now_s)
         self.listener.bind()
 
     def _socket(self, *_: object) -> Socket:

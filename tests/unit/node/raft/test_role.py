@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from node.raft.ports import RaftRole
-from node.raft.role import Leadership, role_of
+from node.raft.role import KnownLeadership, role_of
 
 NOW_S, QUORUM_S = 100.0, 0.8
-LEADER = Leadership(7, "abcde", True, "a", float("-inf"), {"b": 99.5, "c": 99.5, "d": 90.0}, True)
+LEADER = KnownLeadership(7, "abcde", True, "a", float("-inf"), {"b": 99.5, "c": 99.5, "d": 90.0}, True)
 FOLLOWER = replace(LEADER, is_leader=False, leader="b", leader_heard_s=99.5, heard_s={})
 
 
-def role(seen: Leadership, *, was_ready: bool = False) -> RaftRole:
+def role(seen: KnownLeadership, *, was_ready: bool = False) -> RaftRole:
     return role_of("a", seen, NOW_S, QUORUM_S, was_ready=was_ready)
 
 
