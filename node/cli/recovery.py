@@ -81,7 +81,8 @@ def found_command(api: Api, without: tuple[str, ...]) -> None:
     """Found the cluster without members that are lost. ROTA_URL must be a node that waits for them.
 
     The other waiting nodes accept this by themselves, unless they reach one of the lost members.
-    docs/how-to/recover.md says when this is safe: the lost members must be off, must stay off, and must never have been part of a cluster.
+    docs/how-to/recover.md says when this is safe: the lost members must be off, must stay off, and must never have been
+    part of a cluster.
     """
     answer = api.client.call("POST", "/v1/cluster/found", body={"without": list(without)}).json
     lacking = answer["waiting_for"] or "the cluster is founded"
