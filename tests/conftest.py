@@ -13,7 +13,7 @@ settings.load_profile("rota")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The simulated histories go first: they take both cores for themselves, and nothing else has begun by then.
+    """The simulated histories go first: they take what the others leave of both cores, at the lowest priority.
 
     Files with tests that run alone go last: a worker that waits until the others are idle runs nothing meanwhile.
     """

@@ -107,7 +107,7 @@ def test_a_node_whose_disk_something_else_fills_waits_for_room_and_goes_on_by_it
                 while True:
                     file.write(bytes(4096))
             except OSError:
-                return "nothing is committed here until there is room" in cluster.said(full)
+                return "this node commits nothing until there is free space" in cluster.said(full)
 
         other = next(name for name in NODES if name != full)
         cluster.register("before", "command", node=other, params={"argv": ["true"]}, schedule={"every_s": 0.2})

@@ -11,8 +11,6 @@ from collections import Counter
 from itertools import chain
 from pathlib import Path
 
-import pytest
-
 from tests.simulation.history import tell
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.plan import plan
@@ -56,7 +54,6 @@ ENOUGH: dict[str, float] = {
 """What a history has of each on average, at least: histories in which little happens prove little."""
 
 
-@pytest.mark.alone
 def test_no_history_breaks_an_invariant() -> None:
     lines = share([str(seed) for seed in range(SEED, SEED + HISTORIES)])
     broken = [line.violation for line in lines if line.violation is not None]
