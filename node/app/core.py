@@ -207,7 +207,7 @@ class Core:
         return self._ports.order_of(run, self._stepping.deadline_s)
 
     def began_after(self, delay_s: float) -> None:
-        """An attempt has begun, so many seconds after its run was due."""
+        """An attempt has begun, `delay_s` after its run was due."""
         self._ports.observer.began_after(delay_s)
 
     async def propose(self, entry: Entry, timeout_s: float) -> Result:

@@ -107,7 +107,7 @@ class CoreObserver(Protocol):
         """This process is the member's `incarnation` now; 0: none any more."""
 
     def began_after(self, delay_s: float, /) -> None:
-        """An attempt has begun, so many seconds after its run was due."""
+        """An attempt has begun, `delay_s` after its run was due."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class ControllerPort(Protocol):
         """Why nothing new may be claimed; "" where it may."""
 
     def began_after(self, delay_s: float, /) -> None:
-        """An attempt has begun, so many seconds after its run was due."""
+        """An attempt has begun, `delay_s` after its run was due."""
 
     async def propose(self, entry: Entry, timeout_s: float, /) -> Result:
         """Commit an entry. Raises `RaftError` and `BadEntry`."""
