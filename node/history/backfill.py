@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from node.peer.portions import Gap, Portion
 from node.peer.protocol import PeerAway
+from node.runtime.aligned import sleep_to_grid
 from node.state.value import State
 
 _log = logging.getLogger("rota.history")
@@ -47,7 +48,7 @@ class Backfill:
         history: GapStore,
         others: HistorySource,
         state: Callable[[], State],
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]] = sleep_to_grid,
     ) -> None:
         self._me = me
         self._history = history

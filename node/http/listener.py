@@ -15,6 +15,7 @@ from aiohttp import web
 
 from node.http.connection import ClientConnection, ConnectionTimeouts
 from node.http.connection_limits import ConnectionLimits, origin_of
+from node.runtime.aligned import to_grid
 
 BACKLOG: Final = 4_096
 """How many connections may wait to be accepted (the kernel's `net.core.somaxconn` at most).
@@ -95,7 +96,7 @@ class Listener(web.BaseSite):
         self._sockets = _listening_sockets(self._host, self._port)
         for sock in self._sockets:
             loop.add_reader(sock.fileno(), self._accept, sock)
-        self._sweeping = loop.call_later(SWEEP_S, self._sweep)
+        self._sweeping = loop.call_later(to_grid(SWEEP_S, loop.time()), self._sweep)
 
     async def stop(self) -> None:
         """Stop listening. The runner closes the open connections."""
@@ -166,8 +167,8 @@ class Listener(web.BaseSite):
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        self._sweeping = loop.call_later(SWEEP_S, self._sweep)
         now_s = loop.time()
+        self._sweeping = loop.call_later(to_grid(SWEEP_S, now_s), self._sweep)
         for connection in list(self._limits.idle_since(now_s - self._timeouts.request_s)):
             connection.abort()
         for connection in list(self._limits):

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from node.client import ApiProblem, Unreachable
 from node.raft.founding import ClusterElsewhere, Outlook
+from node.runtime.aligned import sleep_to_grid
 from node.state.entries import Seed
 
 _log = logging.getLogger("rota.membership")
@@ -52,7 +53,7 @@ class AutoJoin:
         asks: bool,
         outlook: Callable[[], Outlook],
         cluster: Callable[[list[str]], JoinTarget],
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]] = sleep_to_grid,
         rng: Random | None = None,
     ) -> None:
         self._me = me

@@ -1,12 +1,12 @@
 """Finds out that this node has been removed: the members of its cluster no longer connect to it then."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from node.membership.member_port import MemberPort
 from node.peer.protocol import PeerAway, Roster
+from node.runtime.aligned import sleep_to_grid
 from node.state.value import State
 
 _log = logging.getLogger("rota.membership")
@@ -40,7 +40,7 @@ class RemovalWatch:
         member: MemberPort,
         has_joined: Callable[[], bool],
         peers: RosterSource,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]] = sleep_to_grid,
     ) -> None:
         self._port = member
         self._has_joined = has_joined

@@ -12,7 +12,7 @@ class Acknowledgements:
     """The acknowledgements of this member that wait, and the latest that each leader was sent.
 
     repeat_s: within this time, the same acknowledgement is sent once on a connection. A leader announces each commit,
-    and that changes nothing about this member's log.
+    and sends heartbeats, and neither changes anything about this member's log.
     """
 
     def __init__(self, repeat_s: float) -> None:

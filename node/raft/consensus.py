@@ -28,6 +28,9 @@ from node.raft.transport import Transport
 _SHORTEST_WAIT_S = 0.001
 """What is due already is done in this tick or in the next one: the thread does not spin until then."""
 
+CARE_S = 0.2
+"""Between two looks at what may be missing (founding, dials, other starts), while nothing is."""
+
 APART = 0.5
 """The members compact one by one: the log of the last may grow beyond the limit by nearly this share of it."""
 
@@ -69,6 +72,7 @@ class Consensus(MendedSyncObj):
         self.snapshots = Snapshots(store.snapshot, applier.capture, self._cluster_at, self._cut_at)
         self.snapshots.header = store.header
         self.behind = False
+        self._care_s = float("-inf")
         self.elections = Elections(self)
         self.recovery = AmnesiaRecovery(self, store.journal, self._SyncObj__setCurrentTerm)
         self.inquiry = FoundingInquiry(self, store.journal)
@@ -216,21 +220,35 @@ class Consensus(MendedSyncObj):
 
     def tick(self, wait_s: float) -> None:
         """Do what is due, then wait for messages: at most `wait_s`, and until the next thing is due."""
-        self.transport.duplicate_starts.step()
-        self.inquiry.step()
-        self.recovery.step()
+        complete = self._is_complete()
+        now_s = self.clock()
+        if not complete or now_s >= self._care_s:
+            self._care_s = now_s + CARE_S
+            self._care(now_s)
         self.elections.step()
-        self.doTick(self._wait_s(wait_s))
+        self.doTick(self._wait_s(wait_s, complete))
         if self._log_is_long() and not self.snapshots.writing:
             self.forceLogCompaction()
 
-    def _wait_s(self, longest_s: float) -> float:
+    def _is_complete(self) -> bool:
+        """Whether nothing is missing: this member has its cluster, its vote and a leader, and is connected with all."""
+        settled = self.cluster.known and self.recovery.votes and self.is_settled() and self.hears_leader()
+        return bool(settled) and all(map(self.transport.reached, self.transport.others()))
+
+    def _care(self, now_s: float) -> None:
+        """Look after what is missing, or may come to be."""
+        self.transport.duplicate_starts.step()
+        self.inquiry.step()
+        self.recovery.step()
+        self.transport.care(now_s)
+
+    def _wait_s(self, longest_s: float, complete: bool) -> float:
         """How long this tick may wait. Dials, elections, founding and snapshots go on with the library's ticks."""
         if self.behind:
             return 0.0
-        settled = self.cluster.known and self.recovery.votes and self.is_settled() and self.hears_leader()
-        if not settled or self.snapshots.writing or not all(map(self.transport.reached, self.transport.others())):
-            return min(longest_s, self.timing.tick_s)
+        tick_s = min(longest_s, self.timing.tick_s)
+        if tick_s == longest_s or not complete or self.snapshots.writing:
+            return tick_s
         now = self.clock()
         if self.is_leader:
             next_s = self._SyncObj__newAppendEntriesTime

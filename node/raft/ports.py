@@ -89,9 +89,9 @@ class RaftTiming:
     It wakes for those on time, and must turn between two polls of the watchdog (`node.telemetry.raft_watchdog`).
     """
 
-    election_min_s: float = 0.5
-    election_max_s: float = 1.0
-    heartbeat_s: float = 0.15
+    election_min_s: float = 0.6
+    election_max_s: float = 0.9
+    heartbeat_s: float = 0.19
     quorum_s: float = 0.8
     fallback_s: float = 1.0
     hasty_s: float = 0.25

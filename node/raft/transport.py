@@ -26,6 +26,9 @@ from node.raft.unlisted import OpenTransport
 PING_S = 1.0
 STRANGER_S = 2.0
 """The pause between two dials of a member at whose port another node answers."""
+REPEAT_HEARTBEATS = 1.5
+"""Every other heartbeat is acknowledged, while nothing changes: a leader counts on its followers for far longer
+(`RaftTiming.quorum_s`), and each message costs a wakeup on both sides."""
 TAKEN_S = 0.8
 """The pause between two dials of a member that is connected with another start of this one."""
 BACKLOG_BYTES = 8 << 20
@@ -54,7 +57,7 @@ class Transport(OpenTransport):
     def __init__(self, syncObj: RaftCore, selfNode: Node, otherNodes: set[Node]) -> None:
         self.heard: dict[str, float] = {}
         """By member: when its latest message arrived."""
-        self._acknowledgements = Acknowledgements(syncObj.timing.heartbeat_s / 2)
+        self._acknowledgements = Acknowledgements(REPEAT_HEARTBEATS * syncObj.timing.heartbeat_s)
         self._sent: dict[Node, float] = {}
         self._bad_logged: set[tuple[str, str]] = set()
         self._mistaken: dict[str, str] = {}
@@ -231,9 +234,13 @@ class Transport(OpenTransport):
         """Called by the library before it waits for events."""
         self._consensus.journal.flush()
         self._acknowledge()
+
+    def care(self, now_s: float) -> None:
+        """Dial whom this member has to, keep connections alive, and end those that hang."""
+        if not self.ready:
+            return  # the library binds the port first
         self._server.attend()
         super()._onTick()
-        now_s = self._consensus.clock()
         self._dial_silent(now_s)
         for node, connection in list(self._connections.items()):
             if connection.state == CONNECTION_STATE.DISCONNECTED:

@@ -1,15 +1,24 @@
 """Waits that end together: periodic services of one event loop share its wakeups."""
 
+import asyncio
 from math import floor
+from typing import Final
+
+GRID_S: Final = 0.5
 
 
-def to_next(period_s: float, now_s: float) -> float:
-    """Seconds until the next multiple of `period_s` on the clock of `now_s`; never 0.
+def to_grid(wait_s: float, now_s: float) -> float:
+    """The longest wait that is not longer than `wait_s` and ends at a multiple of `GRID_S` on the clock of `now_s`.
 
-    Services whose periods are multiples of one another and that sleep for this wake in the same turn of the loop. Each
+    Never 0 for a wait of `GRID_S` and more. Services that wait like this wake in the same turns of the loop. Each
     wakeup of an idle process costs far more than the work of such a service.
 
-    >>> to_next(0.25, 10.0), to_next(0.25, 10.125), to_next(0.5, 10.375)
-    (0.25, 0.125, 0.125)
+    >>> to_grid(0.5, 10.0), to_grid(0.5, 10.125), to_grid(2.0, 10.125)
+    (0.5, 0.375, 1.875)
     """
-    return (floor(now_s / period_s) + 1) * period_s - now_s
+    return floor((now_s + wait_s) / GRID_S) * GRID_S - now_s
+
+
+async def sleep_to_grid(wait_s: float) -> None:
+    """Sleep for `wait_s`, or up to `GRID_S` less, so that services wake together."""
+    await asyncio.sleep(to_grid(wait_s, asyncio.get_running_loop().time()))

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from node.runtime.aligned import to_next
+from node.runtime.aligned import sleep_to_grid
 
 _log = logging.getLogger("rota.lease")
 
@@ -55,7 +55,7 @@ async def monitor_lease(held: Callable[[], bool], leader: Callable[[], str | Non
     clock = asyncio.get_running_loop().time
     monitor = LeaseMonitor(clock())
     while True:
-        await asyncio.sleep(to_next(POLL_S, clock()))
+        await sleep_to_grid(POLL_S)
         line = monitor.observe(clock(), held(), leader())
         if line is not None:
             _log.log(*line)

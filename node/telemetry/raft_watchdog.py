@@ -9,14 +9,15 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from node.runtime.aligned import to_next
+from node.runtime.aligned import sleep_to_grid
 
 _log = logging.getLogger("rota.raft_watchdog")
 
 REPORT_AFTER_S: Final = 1.0
 """A disk that is only busy answers a sync sooner."""
 
-POLL_S: Final = 0.25
+POLL_S: Final = 0.5
+COUNTED_S_MAX: Final = 0.75
 
 
 class RaftWatchdog:
@@ -36,7 +37,7 @@ class RaftWatchdog:
     def observe(self, now_s: float, turns: int) -> tuple[int, str] | None:
         """The level and the text of the line to log now; None: no line. `turns`: of the thread so far; 0: not started.
 
-        Only the time between two observations counts, up to twice `POLL_S`: while the whole process was suspended,
+        Only the time between two observations counts, up to `COUNTED_S_MAX`: while the whole process was suspended,
         the thread was not blocked.
 
         >>> watchdog = RaftWatchdog(silent_after_s=15)
@@ -47,7 +48,7 @@ class RaftWatchdog:
         >>> watchdog.observe(1.25, turns=8)[1], watchdog.blocked
         ('Raft thread resumed after 1.2 s', False)
         """
-        passed_s, self._observed_s = min(now_s - self._observed_s, 2 * POLL_S), now_s
+        passed_s, self._observed_s = min(now_s - self._observed_s, COUNTED_S_MAX), now_s
         was_blocked, before_s = self.blocked, self._blocked_s
         if turns != self._turns or not turns:
             self._turns, self._blocked_s = turns, 0.0
@@ -67,7 +68,7 @@ async def watch_raft(watchdog: RaftWatchdog, turns: Callable[[], int]) -> None:
     """Log when Raft's thread is blocked, until cancelled."""
     clock = asyncio.get_running_loop().time
     while True:
-        await asyncio.sleep(to_next(POLL_S, clock()))
+        await sleep_to_grid(POLL_S)
         line = watchdog.observe(clock(), turns())
         if line is not None:
             _log.log(*line)

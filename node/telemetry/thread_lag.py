@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from prometheus_client import Histogram
 
-from node.runtime.aligned import to_next
+from node.runtime.aligned import to_grid
 
 PART_S: Final = 10.0
 PARTS: Final = 6
@@ -21,7 +21,7 @@ _DELAYS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60, 
 PROBE_S: Final = 0.02
 """Between two probes of a busy event loop. A loop that blocks is found late by the time it blocks, less this."""
 
-IDLE_PROBE_S: Final = 0.25
+IDLE_PROBE_S: Final = 0.5
 """The same while the process is idle: 50 wakeups a second were a fifth of its cost. What delays an idle process comes
 from the machine, and Raft's and the heartbeat thread are probes of that, too."""
 
@@ -87,7 +87,7 @@ class ProbePace:
 
         >>> pace = ProbePace()
         >>> [pace.next_s(0.5, 0.0, 0.001), pace.next_s(0.5, 0.0, 0.001), pace.next_s(0.1, 0.2, 0.001)]
-        [0.02, 0.25, 0.02]
+        [0.02, 0.5, 0.02]
         """
         self._probed_s, self._cpu_s = self._probed_s + probed_s, self._cpu_s + cpu_s
         self._late_s = max(self._late_s, late_s)
@@ -109,7 +109,7 @@ async def watch_loop(worst: Worst) -> None:
     pace, wait_s = ProbePace(), PROBE_S
     while True:
         begun_s, begun_cpu_s = monotonic(), process_time()
-        asleep_s = to_next(wait_s, begun_s) if wait_s == IDLE_PROBE_S else wait_s
+        asleep_s = to_grid(wait_s, begun_s) if wait_s == IDLE_PROBE_S else wait_s
         await asyncio.sleep(asleep_s)
         now_s = monotonic()
         late_s = now_s - begun_s - asleep_s

@@ -13,7 +13,7 @@ def founded(world: World) -> World:
 
 def wait_s(member: Wired) -> float:
     timing = member.consensus.timing
-    return member.consensus._wait_s(timing.quiet_s)
+    return member.consensus._wait_s(timing.quiet_s, member.consensus._is_complete())
 
 
 def test_a_settled_leader_wakes_for_its_next_heartbeat(founded: World) -> None:
@@ -22,7 +22,7 @@ def test_a_settled_leader_wakes_for_its_next_heartbeat(founded: World) -> None:
     assert wait_s(leader) <= timing.heartbeat_s
     leader.consensus._SyncObj__newAppendEntriesTime = founded.now_s + 0.07
     assert wait_s(leader) == pytest.approx(0.07)
-    assert leader.consensus._wait_s(0.01) == 0.01
+    assert leader.consensus._wait_s(0.01, True) == 0.01
     leader.consensus._SyncObj__newAppendEntriesTime = founded.now_s - 1.0  # it goes out in this tick
     assert wait_s(leader) == pytest.approx(timing.heartbeat_s)
 
