@@ -36,6 +36,9 @@ STEP_MAX_S: Final = 10.0
 machine is suspended its event loop's clock stands still.
 """
 
+EXPECT_S: Final = 1.0
+"""The runner is told of what is due this much before."""
+
 DUE_AT_ONCE: Final = 1000
 """Tasks that have come due and are counted before other callbacks have their turn: a few milliseconds' work."""
 
@@ -225,6 +228,10 @@ class Controller:
         else:
             self._failing = False
         if wake_s is not None:
+            if wake_s <= EXPECT_S:
+                self._runner.expect()
+            else:
+                wake_s -= EXPECT_S
             self._timer = asyncio.get_running_loop().call_later(max(STEP_MIN_S, min(STEP_MAX_S, wake_s)), self.wake)
 
     @property

@@ -42,6 +42,9 @@ class ControllerPort(Protocol):
 class RunnerPort(Protocol):
     """What is needed of `node.execution.runner.Runner`."""
 
+    def expect(self) -> None:
+        """Hear that something is due soon."""
+
     def launch(self, what: Order, /) -> None:
         """Make an attempt."""
 

@@ -58,7 +58,7 @@ class FailFrame:
 
 @dataclass(frozen=True, slots=True)
 class GoFrame:
-    """Supervisor to worker: the process group is recorded, the work may begin."""
+    """Supervisor to worker, with the file of the brief: the process group is recorded, the work may begin."""
 
 
 @dataclass(frozen=True, slots=True)

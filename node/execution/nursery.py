@@ -1,7 +1,8 @@
 """The nursery: `python -m node.execution.nursery FD PARENT`. It forks a supervisor for every attempt.
 
 Starting an interpreter and importing pydantic takes 150-250 ms; forking a process that has done so takes a few
-milliseconds. The nursery has one thread, so that forking it is safe. Supervisors survive its end.
+milliseconds, and none if it was done before (`spares`). The nursery has one thread, so that forking it is safe.
+Supervisors survive its end.
 """
 
 import contextlib
@@ -11,12 +12,22 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
+from collections import deque
 from collections.abc import Callable
-from typing import NoReturn
+from dataclasses import dataclass
+from typing import Final, NoReturn
 
 from node.execution import frames, process_tree
 from node.execution.linux import adopt_orphans, die_with_parent
+from node.execution.spares import SpareCount
+
+FORK: Final = b"fork"
+"""A request of the node, with two descriptors: the attempt's channel and its brief."""
+
+EXPECT: Final = b"expect"
+"""A request of the node: an attempt is expected soon."""
 
 
 def main(descriptor: int, parent: int) -> None:
@@ -30,22 +41,36 @@ def main(descriptor: int, parent: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     # Forks share the pages of imported modules until one writes to them, as the garbage collector would.
     gc.disable()
-    from node.execution.supervisor import supervise
+    from node.execution.host import host
     from node.execution.worker import preload
 
     preload()
     gc.collect()
     gc.freeze()
-    Nursery(socket.socket(fileno=descriptor), supervise).serve()
+    Nursery(socket.socket(fileno=descriptor), host).serve()
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """A process for one attempt, and the channel on which it is given the attempt."""
+
+    pid: int
+    channel: socket.socket
 
 
 class Nursery:
-    """The loop: takes requests to fork, and reaps children. `supervise` is what a fork runs; it does not return."""
+    """The loop: takes requests, and reaps children.
 
-    def __init__(self, node: socket.socket, supervise: Callable[[socket.socket, int], NoReturn]) -> None:
+    `host` is what a fork runs, with the channel on which it is given its attempt, and whether it is to wait for it
+    long; it does not return.
+    """
+
+    def __init__(self, node: socket.socket, host: Callable[[socket.socket, bool], NoReturn]) -> None:
         self._node = node
-        self._supervise = supervise
-        self._supervisors: set[int] = set()
+        self._host = host
+        self._hosts: set[int] = set()
+        self._spares: deque[_Host] = deque()
+        self._count = SpareCount()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
@@ -57,46 +82,88 @@ class Nursery:
         poll.register(self._node, select.POLLIN)
         poll.register(self._wake_read, select.POLLIN)
         while True:
-            ready = dict(poll.poll())
+            wait_s = self._count.wait_s(len(self._spares), time.monotonic())
+            ready = dict(poll.poll(None if wait_s is None else wait_s * 1000 + 1))
             if self._wake_read in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake_read, 4096)
                 self._reap()
-            if self._node.fileno() in ready and not self._take():
-                return
+            if self._node.fileno() in ready:
+                if not self._take():
+                    return
+            else:  # an attempt that is to begin comes first
+                self._tend()
 
     def _take(self) -> bool:
-        """Take one request: a packet with two descriptors, the attempt's channel and its brief. False: node gone."""
+        """Take one request. False: the node is gone."""
         try:
             packet, descriptors, _, _ = socket.recv_fds(self._node, 16, 2)
         except ConnectionResetError:
             return False
-        if not packet:
-            return False
-        if len(descriptors) == 2:
-            self._fork(socket.socket(fileno=descriptors[0]), descriptors[1])
-        return True
+        if packet == EXPECT:
+            self._count.expect(time.monotonic())
+        elif len(descriptors) == 2:
+            self._begin(*descriptors)
+        return bool(packet)
 
-    def _fork(self, channel: socket.socket, brief_fd: int) -> None:
+    def _begin(self, channel: int, brief_fd: int) -> None:
+        """Give an attempt to a process: to one that waits, or to a new one."""
+        self._count.used(time.monotonic())
         try:
-            pid = os.fork()
+            while True:
+                waited = bool(self._spares)
+                host = self._spares.popleft() if waited else self._fork(spare=False)
+                try:
+                    socket.send_fds(host.channel, [FORK], [channel, brief_fd])
+                    break
+                except OSError:
+                    if not waited:
+                        raise
+                    # It was killed (for want of memory?), and is not reaped yet.
+                finally:
+                    host.channel.close()
         except OSError as error:
             why = f"cannot fork a supervisor: {error.strerror}"
-            channel.send(frames.pack(frames.EndedFrame("not_started", None, why, True, None, starved=True)))
-        else:
-            if pid == 0:
-                self._become_supervisor(channel, brief_fd)
-            self._supervisors.add(pid)
-        channel.close()
-        os.close(brief_fd)
+            with socket.socket(fileno=os.dup(channel)) as attempt:
+                attempt.send(frames.pack(frames.EndedFrame("not_started", None, why, True, None, starved=True)))
+        finally:
+            os.close(channel)
+            os.close(brief_fd)
 
-    def _become_supervisor(self, channel: socket.socket, brief_fd: int) -> NoReturn:
+    def _tend(self) -> None:
+        """Fork what is missing, and end what is not needed any more."""
+        now_s = time.monotonic()
+        for _ in range(self._count.surplus(len(self._spares), now_s)):
+            self._spares.popleft().channel.close()
+        if self._count.missing(len(self._spares), now_s):
+            try:
+                self._spares.append(self._fork(spare=True))
+            except OSError:
+                self._count.failed(now_s)
+
+    def _fork(self, *, spare: bool) -> _Host:
+        ours, theirs = frames.channel()
+        try:
+            pid = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
+        if pid == 0:
+            self._become_host(ours, theirs, spare)
+        theirs.close()
+        self._hosts.add(pid)
+        return _Host(pid, ours)
+
+    def _become_host(self, ours: socket.socket, theirs: socket.socket, spare: bool) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
-            self._node.close()
+            # The ends of other forks, too: a process that waits ends when the nursery's end of its channel is closed.
+            for end in (self._node, ours, *(other.channel for other in self._spares)):
+                end.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
-            self._supervise(channel, brief_fd)
+            self._host(theirs, spare)
         except BaseException:  # noqa: BLE001  a fork must not return into its parent's loop, whatever happens
             traceback.print_exc()
             os._exit(70)
@@ -110,9 +177,12 @@ class Nursery:
                 break
             if pid == 0:
                 break
-            if pid in self._supervisors:
-                self._supervisors.discard(pid)
+            if pid in self._hosts:
+                self._hosts.discard(pid)
                 lost = lost or status != 0
+                for spare in [spare for spare in self._spares if spare.pid == pid]:
+                    self._spares.remove(spare)
+                    spare.channel.close()
         if lost:
             self._kill_orphans()
 
@@ -120,7 +190,7 @@ class Nursery:
         """Kill what a killed supervisor left behind: all children of this process that are not supervisors."""
         own = os.getpid()
         table = process_tree.processes()
-        orphans = [one.pid for one in table if one.parent == own and one.pid not in self._supervisors]
+        orphans = [one.pid for one in table if one.parent == own and one.pid not in self._hosts]
         for one in process_tree.descendants(orphans, table):
             process_tree.send(one.pid, signal.SIGKILL)
         for pid in orphans:

@@ -1,6 +1,7 @@
 """The node's side of the nursery: starts it, sends it attempts, restarts it when it ends."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -13,10 +14,13 @@ from typing import Final
 
 from node.execution import frames
 from node.execution.leftovers import MARK, mark
+from node.execution.nursery import EXPECT, FORK
 
 RESTART_S: Final = 0.1
 RESTART_S_MAX: Final = 5.0
 READY_S: Final = 30.0
+EXPECT_AGAIN_S: Final = 1.0
+"""The nursery is told of what is expected this often at most."""
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +45,7 @@ class Handout:
 
     def send(self, nursery: socket.socket) -> None:
         """Send both descriptors to the nursery, and close them here. Raises what `socket.send_fds` raises."""
-        socket.send_fds(nursery, [b"fork"], [self._channel.fileno(), self._brief_fd])
+        socket.send_fds(nursery, [FORK], [self._channel.fileno(), self._brief_fd])
         self.drop()
 
     def drop(self) -> None:
@@ -65,6 +69,7 @@ class NurseryLink:
         self._waiting: deque[Handout] = deque()
         self._delay_s = RESTART_S
         self._restart: asyncio.TimerHandle | None = None
+        self._expect_again_s = 0.0
         self._closing = False
 
     @property
@@ -86,6 +91,16 @@ class NurseryLink:
         """Have a supervisor forked; later, if the nursery is busy or is being restarted."""
         self._waiting.append(handout)
         self._hand_out()
+
+    def expect(self) -> None:
+        """Say that an attempt is expected soon. If the nursery does not hear it, that one begins a little later."""
+        now_s = asyncio.get_running_loop().time()
+        if self._socket is None or self._ready is None or not self._ready.done():
+            return
+        if now_s >= self._expect_again_s:
+            self._expect_again_s = now_s + EXPECT_AGAIN_S
+            with contextlib.suppress(OSError):
+                self._socket.send(EXPECT)
 
     async def close(self) -> None:
         """End the nursery. Supervisors that run continue until their own channels are closed."""

@@ -1,5 +1,6 @@
 """What the node tells the runner, and what it hears back: an attempt's `Order`, and the attempt's events."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -84,6 +85,11 @@ def unpack_brief(packed: bytes) -> Brief:
     own = order["own"]
     order["own"] = NodesOwn(tuple(own["files"]), own["data"], own["key"], tuple(own["marks"]))
     return Brief(Order(**order), AttemptLimits(**brief["limits"]), brief["folder"])
+
+
+def read_brief(descriptor: int) -> Brief:
+    """The brief in a file that supervisor and worker share: its position stays."""
+    return unpack_brief(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
 
 
 def logs_path(folder: Path) -> Path:

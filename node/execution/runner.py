@@ -124,6 +124,10 @@ class Runner:
         asyncio.get_running_loop().add_reader(ours.fileno(), self._hear, attempt)
         self._nursery.launch(handout)
 
+    def expect(self) -> None:
+        """Say that an attempt is to begin soon: it begins sooner then."""
+        self._nursery.expect()
+
     def cancel(self, run_id: str, token: int) -> None:
         """Ask an attempt to stop; it is killed if it does not within `AttemptLimits.stop_s`. It ends as `cancelled`."""
         self._tell(run_id, token, frames.StopFrame("cancelled"))

@@ -14,12 +14,13 @@ import socket
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
-from node.execution import attempt_life, frames, leftovers, process_tree, worker
-from node.execution.linux import Timer, adopt_orphans
+from node.execution import attempt_life, frames, leftovers, process_tree
+from node.execution.forked_worker import ForkedWorker
+from node.execution.linux import Timer
 from node.execution.log_pump import LogPump
-from node.execution.order import Brief, log_path, scratch_path, unpack_brief
+from node.execution.order import Brief, log_path, scratch_path
 from node.runtime.boottime import boottime_s
 from node.storage.disk_full import is_full
 
@@ -30,20 +31,17 @@ EXIT_S: Final = 1.0
 """How long a worker that has reported may take to exit."""
 
 
-def supervise(node: socket.socket, brief_fd: int) -> NoReturn:
-    """Run the attempt whose brief is in `brief_fd`, report to `node`, and exit. Called in a fresh fork."""
-    with os.fdopen(brief_fd, "rb") as file:
-        brief = unpack_brief(file.read())
-    Supervisor(node, brief).run()
-    os._exit(0)
-
-
 class Supervisor:
-    """The loop of one attempt."""
+    """The loop of one attempt.
 
-    def __init__(self, node: socket.socket, brief: Brief) -> None:
+    `brief_fd` is the file with the brief, for the worker. `worker` waits for it, or could not be forked.
+    """
+
+    def __init__(self, node: socket.socket, brief: Brief, brief_fd: int, worker: ForkedWorker | OSError) -> None:
         self._node = node
         self._brief = brief
+        self._brief_fd = brief_fd
+        self._worker = worker
         self._folder = Path(brief.folder)
         order = brief.order
         self._run_mark = f"{order.run_id}:{order.token}"
@@ -53,7 +51,7 @@ class Supervisor:
         self._orphaned = False
         self._begun = False
         self._protocol_error: str | None = None
-        self._worker_pid = 0
+        self._worker_pid = 0 if isinstance(worker, OSError) else worker.pid
         self._worker_status: int | None = None
         self._stopped: set[int] = set()
         self._out_of_reach: set[int] = set()
@@ -63,21 +61,17 @@ class Supervisor:
         self._record: Path | None = None
         self._timer = Timer()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._work, self._work_end = frames.channel()
 
     def run(self) -> None:
         """Run the attempt, from its beginning to the removal of its scratch folder."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            # A service manager may signal every process of a service. The node decides what happens to the work.
-            signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        adopt_orphans()
-        for end in (self._node, self._work):
-            end.setblocking(False)
+        self._node.setblocking(False)
         self._say(frames.HelloFrame(os.getpid()))
         if self._begin():
             self._watch()
+        else:
+            self._dismiss_worker()
         self._finish()
 
     # -- the beginning
@@ -101,29 +95,19 @@ class Supervisor:
             # A claim that was made before a lease lapsed is not started after it: it is given back and claimed anew.
             self._ending = frames.EndedFrame("not_started", None, "the lease or the claim was over", True, None)
             return False
-        return self._fork(self._log, scratch)
-
-    def _fork(self, log: LogPump, scratch: Path) -> bool:
-        output_read, output_write = os.pipe2(os.O_CLOEXEC)
-        own = os.getpid()
-        try:
-            pid = os.fork()
-        except OSError as error:
-            os.close(output_read)
-            os.close(output_write)
-            why = f"cannot fork a worker: {error.strerror}"
+        if isinstance(self._worker, OSError):
+            why = f"cannot fork a worker: {self._worker.strerror}"
             self._ending = frames.EndedFrame("not_started", None, why, True, None, starved=True)
             return False
-        if pid == 0:
-            keep = (self._work_end.fileno(), output_write)
-            self._work_end.setblocking(True)
-            worker.enter(own, keep, self._brief, self._work_end, output_write, scratch, self._run_mark)
-        os.close(output_write)
-        self._work_end.close()
-        self._worker_pid = pid
-        log.start(output_read, self._wake)
+        return self._start(self._worker, self._log)
+
+    def _start(self, worker: ForkedWorker, log: LogPump) -> bool:
+        """Give the worker its brief. From here on it is waited for, whatever happens."""
+        self._work = worker.channel
+        self._work.setblocking(False)
+        log.start(worker.output, self._wake)
         try:
-            self._record = leftovers.write_record(self._folder, pid, self._run_mark)
+            self._record = leftovers.write_record(self._folder, worker.pid, self._run_mark)
         except OSError as error:
             end = "not_started" if is_full(error) else "failed"
             self._ending = frames.EndedFrame(end, None, f"cannot record the attempt: {error}", True, None)
@@ -132,8 +116,20 @@ class Supervisor:
         timeout_s = self._brief.order.timeout_s
         if timeout_s is not None:
             self._life = replace(self._life, timeout_at_s=boottime_s() + timeout_s)
-        self._tell_worker(frames.GoFrame())
+        try:
+            socket.send_fds(self._work, [frames.pack(frames.GoFrame())], [self._brief_fd], socket.MSG_NOSIGNAL)
+        except OSError:
+            # It was killed before its attempt came (for want of memory?). Nothing of the attempt has begun.
+            self._ending = frames.EndedFrame("not_started", None, "its worker was killed", True, None, starved=True)
+            self._reap()
+        os.close(self._brief_fd)
         return True
+
+    def _dismiss_worker(self) -> None:
+        """End the worker, which has not had its brief."""
+        if not isinstance(self._worker, OSError):
+            os.kill(self._worker.pid, signal.SIGKILL)
+            os.waitpid(self._worker.pid, 0)
 
     # -- the loop
 

@@ -8,6 +8,7 @@ import time
 from typing import Final, NoReturn
 
 from node.execution import frames
+from node.execution.order import Brief, read_brief
 
 PROGRESS_S: Final = 0.25
 """The shortest time between two progress frames."""
@@ -28,10 +29,17 @@ class SupervisorLink:
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.stop: str | None = None
 
-    def wait_for_go(self) -> None:
-        """Wait until the supervisor has recorded this process. Exits if the supervisor is gone."""
-        while not isinstance(self._receive(), frames.GoFrame):
-            pass
+    def wait_for_go(self) -> Brief:
+        """Wait for the attempt, which comes once the supervisor has recorded this process. Exits if that is gone."""
+        while True:
+            packet, descriptors, _, _ = socket.recv_fds(self._end, frames.FRAME_BYTES_MAX, 1)
+            if not packet:
+                _exit_orphaned()
+            if isinstance(frames.unpack(packet), frames.GoFrame):
+                [descriptor] = descriptors
+                brief = read_brief(descriptor)
+                os.close(descriptor)
+                return brief
 
     def listen(self) -> None:
         """Start the thread that reads the channel."""

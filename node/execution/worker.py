@@ -17,11 +17,11 @@ from typing import Any, Final, NoReturn, TextIO
 import msgpack
 from pydantic import ValidationError
 
-from node.execution import frames
+from node.execution import frames, rehearsal
 from node.execution.attempt_context import AttemptContext
 from node.execution.leftovers import RUN_MARK
 from node.execution.linux import die_with_parent, gain_no_rights, lower_session, may_signal_everybody
-from node.execution.order import Brief
+from node.execution.order import AttemptLimits, Brief, scratch_path
 from node.execution.supervisor_link import SupervisorLink
 from tasks.field_errors import field_errors
 from tasks.kind import RESULT_BYTES_MAX, Failed, MissingSecret, Unretryable
@@ -42,25 +42,30 @@ class InvalidResult(Exception):
 NO_RETRY: Final = (Unretryable, MissingSecret, KindError, InvalidParams, InvalidResult)
 
 
-def enter(
-    supervisor: int, keep: Collection[int], brief: Brief, end: socket.socket, output: int, scratch: Path, run_mark: str
-) -> NoReturn:
-    """Become the worker, in a fresh fork of the supervisor: do the work, report, and exit. Never returns.
+def enter(supervisor: int, end: socket.socket, output: int, *, rehearses: bool) -> NoReturn:
+    """Become the worker, in a fresh fork of the supervisor: wait for the brief, do the work, report, and exit.
 
-    `keep` are descriptors to keep open, `end` is the channel to the supervisor, `output` the pipe to the log.
+    `end` is the channel to the supervisor, `output` the pipe to the log. `rehearses`: there is time before the brief.
     """
     try:
-        _leave_supervisor(supervisor, keep, output, brief)
-        os.environ.update({**brief.order.env, RUN_MARK: run_mark})
+        _leave_supervisor(supervisor, (end.fileno(), output), output)
+        link = SupervisorLink(end)
+        if rehearses:
+            rehearsal.of_worker(link)
+        brief = link.wait_for_go()
+        _limit(brief.limits)
+        order = brief.order
+        scratch = scratch_path(Path(brief.folder), order)
+        os.environ.update({**order.env, RUN_MARK: f"{order.run_id}:{order.token}"})
         os.chdir(scratch)
-        _work(brief, SupervisorLink(end), scratch)
+        _work(brief, link, scratch)
     except BaseException:  # noqa: BLE001  a fork must not return into its parent's code, whatever happens
         traceback.print_exc()
         os._exit(70)
     os._exit(0)
 
 
-def _leave_supervisor(supervisor: int, keep: Collection[int], output: int, brief: Brief) -> None:
+def _leave_supervisor(supervisor: int, keep: Collection[int], output: int) -> None:
     die_with_parent(signal.SIGKILL)
     if os.getppid() != supervisor:
         os._exit(1)
@@ -83,11 +88,14 @@ def _leave_supervisor(supervisor: int, keep: Collection[int], output: int, brief
     sys.stdin = open(0, closefd=False)  # noqa: SIM115  open for the life of the process
     sys.stdout = _printer(1)
     sys.stderr = _printer(2)
-    os.umask(brief.limits.umask)
-    os.nice(brief.limits.nice)
+
+
+def _limit(limits: AttemptLimits) -> None:
+    os.umask(limits.umask)
+    os.nice(limits.nice)
     oom_score_adj = Path("/proc/self/oom_score_adj")
     # Raising the score needs no privilege; lowering it would, if the node's own score is already higher.
-    oom_score_adj.write_text(str(max(brief.limits.oom_score_adj, int(oom_score_adj.read_text()))))
+    oom_score_adj.write_text(str(max(limits.oom_score_adj, int(oom_score_adj.read_text()))))
     gc.enable()
 
 
@@ -105,7 +113,6 @@ def _printer(descriptor: int) -> TextIO:
 
 def _work(brief: Brief, link: SupervisorLink, scratch: Path) -> None:
     order = brief.order
-    link.wait_for_go()
     link.listen()
     _log_to_stderr()
     redactor = Redactor()

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,6 +60,9 @@ class Attempts:
         assert (event.run_id, event.token) == (order.run_id, order.token)
         return event
 
+    async def any_ended(self) -> AttemptEnded:
+        return await self.until(AttemptEnded)
+
     async def asked(self) -> CheckpointAsked:
         return await self.until(CheckpointAsked)
 
@@ -95,6 +98,16 @@ async def attempts(folder: Path, limits: AttemptLimits | None = None) -> AsyncIt
         await made.runner.close()
     assert not list((folder / "groups").glob("*"))
     assert not [path for path in (folder / "scratch").glob("*") if path.is_dir()]
+
+
+def play(folder: Path, scene: Callable[[Attempts], Awaitable[None]], limits: AttemptLimits | None = None) -> None:
+    """Play a scene with a runner of its own."""
+
+    async def run() -> None:
+        async with attempts(folder, limits) as made:
+            await scene(made)
+
+    asyncio.run(run())
 
 
 def pids_path(folder: Path, run_id: str) -> Path:

@@ -1,10 +1,8 @@
 """Attempts in real processes: how they begin, how they are asked to stop, and how they end."""
 
-import asyncio
 import re
 import statistics
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -12,28 +10,17 @@ import pytest
 from node.execution import process_tree
 from node.execution.order import AttemptEnded, AttemptLimits, AttemptStarted, Progressed
 from tasks.command_ctx import VARIABLES
-from tests.integration.attempts import Attempts, attempts, until
+from tests.integration.attempts import Attempts, play, until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests")]
 
-ROOT = Path(__file__).parents[2]
 QUICK = AttemptLimits(stop_s=0.2, hand_over_s=0.2, log_bytes=100_000)
 
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The kinds of these tests are not installed.
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'examples/rota-hello'}")
     monkeypatch.setenv("ROTA_SECRET", "between members")
     monkeypatch.setenv("PGPASS", "from env")
-
-
-def play(folder: Path, scene: Callable[[Attempts], Awaitable[None]], limits: AttemptLimits | None = None) -> None:
-    async def run() -> None:
-        async with attempts(folder, limits) as made:
-            await scene(made)
-
-    asyncio.run(run())
 
 
 def test_a_command_runs_and_its_output_is_logged(tmp_path: Path) -> None:

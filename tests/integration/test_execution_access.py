@@ -10,15 +10,9 @@ from tasks.access import Access
 from tasks.secret import NodesOwn, mark
 from tests.integration.attempts import attempts
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests")]
 
 BACKUP = "tasks.backup.kind:Backup"
-
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The kinds of the tests are not installed.
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 
 
 def test_a_source_that_the_node_does_not_allow_fails_the_run_for_good(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,26 +18,13 @@ import pytest
 
 from node.execution import frames, process_tree, runner
 from node.execution.leftovers import LeftoversRemain, kill_attempt, kill_leftovers, record_path
-from node.execution.order import AttemptFrozen, AttemptLimits, AttemptStarted, AttemptThawed, scratch_path
+from node.execution.order import AttemptFrozen, AttemptStarted, AttemptThawed, scratch_path
 from node.runtime.boottime import boottime_s
-from tests.integration.attempts import Attempts, attempts, pids, pids_path, states, until, written
+from tests.integration.attempts import Attempts, attempts, pids, pids_path, play, states, until, written
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests")]
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-
-
-def play(folder: Path, scene: Callable[[Attempts], Awaitable[None]], limits: AttemptLimits | None = None) -> None:
-    async def run() -> None:
-        async with attempts(folder, limits) as made:
-            await scene(made)
-
-    asyncio.run(run())
 
 
 def test_a_lapse_freezes_all_and_a_renewal_thaws_them(tmp_path: Path) -> None:

@@ -79,6 +79,9 @@ class Runner:
         self._bench, self._loop, self._on_event = bench, loop, on_event
         self._mine: dict[tuple[str, int], Supervisor] = {}
 
+    def expect(self) -> None:
+        """Hear that something is due soon: here, an attempt takes no time to begin."""
+
     def launch(self, what: Order) -> None:
         """Make an attempt."""
         key = (self.me, what.run_id, what.token)

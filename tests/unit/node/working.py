@@ -25,6 +25,10 @@ class Runner:
         self.told: list[tuple[str, int]] = []
         self.answered: list[str] = []
         self.broken: Exception | None = None
+        self.expected = 0
+
+    def expect(self) -> None:
+        self.expected += 1
 
     def launch(self, what: Order, /) -> None:
         if self.broken is not None:
@@ -125,6 +129,11 @@ class Work:
         for proposal, future in waiting:
             assert isinstance(proposal.entry, Entry)
             future.set_result(self.enter(proposal.entry))
+
+    def enter_task(self, task: str, at_us: int, **spec: Any) -> None:
+        """A task is registered."""
+        self.history.put(task, at_us, **spec)
+        self.controller.observe(self.history.state, self.owners, self.history.last.touched)
 
     def due(self, task: str = "t", **spec: Any) -> str:
         """A task with a run that is due: its id."""

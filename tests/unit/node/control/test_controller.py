@@ -39,6 +39,18 @@ def test_a_run_is_claimed_launched_once_and_its_outcome_committed() -> None:
     serving(scenario())
 
 
+def test_the_runner_is_told_of_what_is_due_soon() -> None:
+    async def scenario() -> None:
+        work = Work()
+        work.enter_task("later", now_us(), schedule={"every_s": 3600})
+        await turns()
+        assert not work.runner.expected
+        work.enter_task("soon", now_us(), schedule={"every_s": 0.9})
+        await until(lambda: work.runner.expected)
+
+    serving(scenario())
+
+
 def test_nothing_is_claimed_without_a_lease_and_as_soon_as_there_is_one() -> None:
     async def scenario() -> None:
         work = Work()

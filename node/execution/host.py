@@ -1,0 +1,38 @@
+"""A process for one attempt, forked by the nursery: it forks the worker, waits for the attempt, and supervises it.
+
+Of an attempt's start, the two forks and the first use of their memory take the most time. Both are over before the
+attempt comes, if there was time (`spares`).
+"""
+
+import os
+import signal
+import socket
+from typing import NoReturn
+
+from node.execution import rehearsal
+from node.execution.forked_worker import ForkedWorker, fork_worker
+from node.execution.linux import adopt_orphans
+from node.execution.order import read_brief
+from node.execution.supervisor import Supervisor
+
+
+def host(nursery: socket.socket, spare: bool) -> NoReturn:
+    """Host the attempt that comes on the channel `nursery`, and exit. `spare`: it comes later, if it comes."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # A service manager may signal every process of a service. The node decides what happens to the work.
+        signal.signal(number, signal.SIG_IGN)
+    adopt_orphans()
+    worker: ForkedWorker | OSError
+    try:
+        worker = fork_worker(rehearses=spare)
+    except OSError as error:
+        worker = error
+    if spare:
+        rehearsal.of_supervisor()
+    packet, descriptors, _, _ = socket.recv_fds(nursery, 16, 2)
+    if not packet:
+        os._exit(0)  # and the worker with it: the nursery is gone, or needs no spare any more
+    nursery.close()
+    channel, brief_fd = descriptors
+    Supervisor(socket.socket(fileno=channel), read_brief(brief_fd), brief_fd, worker).run()
+    os._exit(0)

@@ -1,0 +1,68 @@
+"""How many processes the nursery keeps ready for attempts, and when it forks and ends them. Decides only.
+
+A fork that has only just begun takes milliseconds to touch its memory for the first time. So the nursery forks before
+there is an attempt: when the node says that something is due soon, and again after a fork was used.
+"""
+
+from typing import Final
+
+SPARES: Final = 2
+"""As many are kept. Of more attempts that begin at once, the others begin in new forks. Each takes 7 MiB."""
+
+KEPT_S: Final = 60.0
+"""They are ended once nothing was due or begun for this long: an idle node keeps none."""
+
+REFILL_S: Final = 0.1
+"""A used one is replaced this much later: until then the attempt that has begun has the processor."""
+
+PAUSE_S: Final = 5.0
+"""Until the next try after a fork has failed."""
+
+
+class SpareCount:
+    """Decides from what it is told; `now_s` is on a monotonic clock.
+
+    >>> count = SpareCount()
+    >>> count.missing(0, 10.0), count.wait_s(0, 10.0)
+    (0, None)
+    >>> count.expect(10.0)
+    >>> count.missing(0, 10.0), count.missing(2, 10.0), count.wait_s(2, 10.0)
+    (2, 0, 60.0)
+    >>> count.used(11.0)
+    >>> count.missing(1, 11.0), round(count.wait_s(1, 11.0), 2), count.missing(1, 11.2)
+    (0, 0.1, 1)
+    >>> count.surplus(2, 70.0), count.surplus(2, 71.0)
+    (0, 2)
+    """
+
+    def __init__(self) -> None:
+        self._until_s = float("-inf")
+        self._refill_s = 0.0
+
+    def expect(self, now_s: float) -> None:
+        """An attempt is expected soon."""
+        self._until_s = now_s + KEPT_S
+
+    def used(self, now_s: float) -> None:
+        """An attempt has begun."""
+        self._until_s, self._refill_s = now_s + KEPT_S, now_s + REFILL_S
+
+    def failed(self, now_s: float) -> None:
+        """A fork has failed."""
+        self._refill_s = now_s + PAUSE_S
+
+    def missing(self, there: int, now_s: float) -> int:
+        """How many to fork now, where there are some already."""
+        return max(0, SPARES - there) if self._refill_s <= now_s < self._until_s else 0
+
+    def surplus(self, there: int, now_s: float) -> int:
+        """How many to end now."""
+        return there if now_s >= self._until_s else 0
+
+    def wait_s(self, there: int, now_s: float) -> float | None:
+        """How long nothing changes, if nothing happens. None: for ever."""
+        if now_s >= self._until_s:
+            return None if not there else 0.0
+        if there < SPARES and self._refill_s < self._until_s:
+            return max(0.0, self._refill_s - now_s)
+        return self._until_s - now_s

@@ -1,0 +1,87 @@
+"""Processes that are forked before there is an attempt for them."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from node.execution import process_tree, spares
+from tests.integration.attempts import Attempts, play, states, until
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests")]
+
+
+def hosts(made: Attempts) -> list[int]:
+    return [one.pid for one in process_tree.processes() if one.parent == made.runner.nursery_pid and one.state != "Z"]
+
+
+def workers(of: list[int]) -> list[int]:
+    return [one.pid for one in process_tree.processes() if one.parent in of and one.state != "Z"]
+
+
+async def spare_ones(made: Attempts) -> list[int]:
+    """The supervisors that wait, once each has its worker and has rehearsed: all of them wait in the kernel."""
+    made.runner.expect()
+    await until(lambda: len(hosts(made)) == spares.SPARES)
+    there = hosts(made)
+    await until(lambda: len(workers(there)) == spares.SPARES and set(states([*there, *workers(there)])) == {"S"})
+    return there
+
+
+def test_an_attempt_begins_in_a_process_that_waits_for_it_and_that_one_is_replaced(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        assert hosts(made) == [], "nothing is expected"
+        there = await spare_ones(made)
+        order = made.act("family")
+        worker = process_tree.process((await made.family(order))[-1])
+        assert worker is not None
+        assert worker.parent in there
+        await until(lambda: len(hosts(made)) == spares.SPARES + 1)
+        made.runner.kill(order.run_id, order.token)
+        await made.ended(order)
+        assert (await made.ended(made.command("true"))).end == "succeeded"
+
+    play(tmp_path, scene)
+
+
+def test_more_attempts_than_spares_begin_all_the_same(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        await spare_ones(made)
+        orders = [made.command("true") for _ in range(spares.SPARES + 3)]
+        ends = {(event.run_id, event.end) for event in [await made.any_ended() for _ in orders]}
+        assert ends == {(order.run_id, "succeeded") for order in orders}
+
+    play(tmp_path, scene)
+
+
+def test_a_spare_that_was_killed_is_not_used(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        there = await spare_ones(made)
+        for pid in there:
+            os.kill(pid, signal.SIGKILL)
+        await until(lambda: states(there) == "")
+        assert (await made.ended(made.command("true"))).end == "succeeded"
+
+    play(tmp_path, scene)
+
+
+def test_an_attempt_whose_waiting_worker_was_killed_has_not_begun(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        for pid in workers(await spare_ones(made)):
+            os.kill(pid, signal.SIGKILL)
+        ended = await made.ended(made.command("true"))
+        assert (ended.end, ended.starved) == ("not_started", True), ended
+
+    play(tmp_path, scene)
+
+
+def test_spares_end_with_a_nursery_that_is_killed(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        there = await spare_ones(made)
+        below = workers(there)
+        assert made.runner.nursery_pid is not None
+        os.kill(made.runner.nursery_pid, signal.SIGKILL)
+        await until(lambda: states([*there, *below]) == "")
+
+    play(tmp_path, scene)
