@@ -6,7 +6,7 @@ from node.liveness.detector import Detector, LivenessVerdict
 from node.liveness.evidence import Evidence
 from node.liveness.lease import Lease, LeaseNow
 from node.liveness.message import BEAT_S, Beat
-from node.liveness.pulse import STILL_S, Pulse
+from node.liveness.pulse import EARLY_S, STILL_S, Pulse
 from node.liveness.view import Peer
 from tests.unit.node.liveness.views import peer, view
 
@@ -76,6 +76,17 @@ def test_a_member_whose_raft_thread_turns_now_and_then_is_only_slow(port: FakePo
         port.turns += beat % (BEATS - 1) == 0
         slow.turn(100.0 + beat * BEAT_S)
     assert len(port.sent) == 2 * BEATS
+
+
+def test_a_leader_that_is_awake_shortly_before_its_heartbeat_takes_it_along(port: FakePort) -> None:
+    leads, follows = pulse(port, "a"), pulse(port, "b")
+    for member in (leads, follows):
+        member.turn(100.0)
+        member.turn(100.0)  # a leader's first answer to itself is echoed at once
+        assert not member.turn(100.0 + BEAT_S / 2), "too early"
+    assert leads.turn(100.0 + BEAT_S - EARLY_S)
+    assert not follows.turn(100.0 + BEAT_S - EARLY_S), "each of its heartbeats costs the leader a wakeup"
+    assert leads.due_s(100.0 + BEAT_S) == pytest.approx(100.0 + 2 * BEAT_S - EARLY_S), "never later than BEAT_S after"
 
 
 def test_a_suspended_process_does_not_count_as_blocked(port: FakePort) -> None:
