@@ -7,7 +7,11 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from spark_tasks import delta, files, ingest, java, ledger, reading
+from spark_tasks.files import listing, reading
+from spark_tasks.ingest import errors as ingest_errors
+from spark_tasks.ingest import kind as ingest
+from spark_tasks.spark import java
+from spark_tasks.table import delta, ledger
 from tasks import command, errors, source_identity
 from tasks.access import AccessRefused
 from tasks.backup import destination
@@ -43,19 +47,19 @@ _BACKUP_ERRORS: Final = (
 )
 _INGEST_ERRORS: Final = (
     AccessRefused,
-    files.NoSourceFiles,
-    files.SourceChanged,
+    listing.NoSourceFiles,
+    listing.SourceChanged,
     source_identity.OtherSource,
-    ingest.FilesRefused,
-    ingest.FilesUnfit,
+    ingest_errors.FilesRefused,
+    ingest_errors.FilesUnfit,
     reading.MalformedRows,
     reading.SchemaDrift,
     reading.ReadFailed,
-    ingest.TableReplaced,
+    ingest_errors.TableReplaced,
     delta.TableUnfit,
     ledger.LedgerDamaged,
     java.NoJava,
-    ingest.IngestStopped,
+    ingest_errors.IngestStopped,
     errors.Fenced,
 )
 

@@ -16,12 +16,13 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 from deltalake import DeltaTable, Transaction  # noqa: E402  after the check that it is there
 from pyarrow import parquet  # noqa: E402
 
-from spark_tasks import source_disks  # noqa: E402
-from spark_tasks.delta import Overtaken, Table, TableUnfit, app_id  # noqa: E402
-from spark_tasks.ingest import Ingest, TableReplaced  # noqa: E402
-from spark_tasks.ledger import LedgerDamaged, Mark, Page  # noqa: E402
-from spark_tasks.params import IngestParams  # noqa: E402
-from spark_tasks.source_disks import disks_of  # noqa: E402
+from spark_tasks.files import disks  # noqa: E402
+from spark_tasks.files.disks import disks_of  # noqa: E402
+from spark_tasks.ingest.errors import TableReplaced  # noqa: E402
+from spark_tasks.ingest.kind import Ingest  # noqa: E402
+from spark_tasks.ingest.params import IngestParams  # noqa: E402
+from spark_tasks.table.delta import Overtaken, Table, TableUnfit, app_id  # noqa: E402
+from spark_tasks.table.ledger import LedgerDamaged, Mark, Page  # noqa: E402
 from tasks.kind import Fenced  # noqa: E402
 from tasks.source_identity import OtherSource, identity_id  # noqa: E402
 from testkit.fake_context import FakeContext  # noqa: E402
@@ -335,7 +336,7 @@ def test_another_machine_s_folder_is_not_read(tmp_path: Path, monkeypatch: pytes
     standing = {"batch": 1, "version": table.version(), "intent": None}
     with pytest.raises(OtherSource, match=r"what this run has committed to the table was made from.*another") as told:
         Ingest().run(_context(tmp_path, token=2, node="node-2", checkpoint=standing | {"disks": elsewhere}))
-    monkeypatch.setattr(source_disks, "facts_of", lambda *_, **__: elsewhere[folder])
+    monkeypatch.setattr(disks, "facts_of", lambda *_, **__: elsewhere[folder])
     with pytest.raises(OtherSource, match="batch 1 of the table was made from"):
         Ingest().run(_context(tmp_path, token=3, node="node-2"))
     assert "group: {node: ID}" in str(told.value)

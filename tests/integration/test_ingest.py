@@ -16,12 +16,13 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
 from deltalake import DeltaTable
 
-from spark_tasks.delta import Overtaken, Table
-from spark_tasks.files import SourceChanged
-from spark_tasks.ingest import RESULT, FilesUnfit, Ingest, IngestStopped, TableReplaced
-from spark_tasks.ledger import Ledger, Mark
-from spark_tasks.params import IngestParams
-from spark_tasks.reading import SchemaDrift
+from spark_tasks.files.listing import SourceChanged
+from spark_tasks.files.reading import SchemaDrift
+from spark_tasks.ingest.errors import FilesUnfit, IngestStopped, TableReplaced
+from spark_tasks.ingest.kind import RESULT, Ingest
+from spark_tasks.ingest.params import IngestParams
+from spark_tasks.table.delta import Overtaken, Table
+from spark_tasks.table.ledger import Ledger, Mark
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
 

@@ -7,18 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tasks.files import (
+from spark_tasks.files.listing import (
     NoSourceFiles,
     Source,
     SourceChanged,
     batches,
     canonical,
-    check_unchanged,
     fixed_folder,
     listing,
     new_and_changed,
-    staged,
 )
+from spark_tasks.files.staging import check_unchanged, staged
 
 
 def _fill(folder: Path, *names: str) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from spark_tasks.params import IngestParams
-from spark_tasks.reading import Form, MalformedRows, ReadFailed, SchemaDrift, explained, field_paths, options
-from spark_tasks.session import settings
+from spark_tasks.files.reading import Form, MalformedRows, ReadFailed, SchemaDrift, explained, field_paths, options
+from spark_tasks.ingest.params import IngestParams
+from spark_tasks.spark.session import settings
 
 GOOD: dict[str, Any] = {"source": "/in/*.csv", "table": "/out/flights", "format": "csv"}
 
@@ -38,7 +38,7 @@ def test_wrong_params_are_refused_with_a_reason(wrong: dict[str, Any], message: 
 
 def test_the_kind_is_known_without_importing_spark_or_deltalake() -> None:
     code = (
-        "import sys, spark_tasks.ingest as i; i.Ingest.Params.model_json_schema(); "
+        "import sys, spark_tasks.ingest.kind as i; i.Ingest.Params.model_json_schema(); "
         "print([name for name in ('pyspark', 'deltalake', 'pyarrow', 'numpy', 'pandas') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,9 +8,10 @@ from pydantic import ValidationError
 
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
-from spark_tasks.files import Source, SourceChanged, check_allowed, check_unchanged, listing, staged
-from spark_tasks.ingest import Ingest
-from spark_tasks.params import IngestParams
+from spark_tasks.files.listing import Source, SourceChanged, check_allowed, listing
+from spark_tasks.files.staging import check_unchanged, staged
+from spark_tasks.ingest.kind import Ingest
+from spark_tasks.ingest.params import IngestParams
 from tasks.access import Access, AccessRefused
 from tasks.file_guard import FileGuard
 from testkit.fake_context import FakeContext

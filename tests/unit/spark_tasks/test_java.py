@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_tasks import java
-from spark_tasks.java import NoJava, examine, java_home, wrap
+from spark_tasks.spark import java
+from spark_tasks.spark.java import NoJava, examine, java_home, wrap
 
 
 def _fake(home: Path, version: str | None, modules: str | None, script: str = 'printf "%s\\n" "$@"') -> Path:

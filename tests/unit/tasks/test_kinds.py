@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from spark_tasks.ingest import Ingest
+from spark_tasks.ingest.kind import Ingest
 from tasks.backup.kind import Backup
 from tasks.command import Command
 from tasks.field_errors import FieldError

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from spark_tasks.java import java_home
+from spark_tasks.spark.java import java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

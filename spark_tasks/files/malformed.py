@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from spark_tasks.files import Source
-from spark_tasks.reading import CORRUPT
+from spark_tasks.files.listing import Source
+from spark_tasks.files.reading import CORRUPT
 from tasks.fsync import sync, sync_names
 
 if TYPE_CHECKING:

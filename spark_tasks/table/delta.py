@@ -32,7 +32,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import parquet
 
-from spark_tasks.ledger import Ledger, Mark, named
+from spark_tasks.table.ledger import Ledger, Mark, named
 from tasks.fsync import sync, sync_names
 
 LOG = "_delta_log"

@@ -12,7 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_tasks.files import Source, for_spark
+from spark_tasks.files.listing import Source
+from spark_tasks.files.staging import for_spark
 from tasks.errors import Unretryable
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Files as a source: which there are, which are new, and their rows."""

@@ -1,0 +1,1 @@
+"""The kind `ingest`: files into a Delta table, every row exactly once."""

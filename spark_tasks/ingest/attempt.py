@@ -1,0 +1,225 @@
+"""One attempt at an ingest: plans the batches, and ingests them one after another (`kind` has the order of steps)."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark_tasks.files import malformed
+from spark_tasks.files.disks import check_same, disks_of
+from spark_tasks.files.listing import (
+    Source,
+    SourceChanged,
+    batches,
+    canonical,
+    check_allowed,
+    check_globs,
+    listing,
+    new_and_changed,
+)
+from spark_tasks.files.reading import CORRUPT, BadFile, check_fields, explained, frame, settle
+from spark_tasks.files.staging import check_unchanged, staged
+from spark_tasks.ingest.errors import FilesRefused, FilesUnfit, IngestStopped
+from spark_tasks.ingest.figures import Figures
+from spark_tasks.ingest.params import IngestParams
+from spark_tasks.ingest.standing import check_hint
+from spark_tasks.spark.session import is_local_master, spark_session
+from spark_tasks.spark.stopping import stopping
+from spark_tasks.table.ledger import Mark, Page
+from tasks.file_guard import FileGuard
+from tasks.kind import Context, Fenced, Unretryable
+from tasks.source_identity import Facts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from spark_tasks.table.delta import Table
+
+REFUSED_LISTED = 5
+"""The most refused files that a run's error describes. Its log describes all of them."""
+
+
+class IngestAttempt:
+    """One attempt, batch by batch."""
+
+    def __init__(self, ctx: Context[IngestParams], table: "Table") -> None:
+        self.ctx = ctx
+        self.table = table
+        self.figures = Figures()
+        self.last: Mark | None = None
+        self.version: int | None = None
+        self.refused: dict[str, Exception] = {}
+        self.disks: dict[str, Facts] = {}
+
+    def plan(self) -> list[tuple[Source, ...]]:
+        """Read the table's log and list the sources; the new files, in batches."""
+        ctx, self.figures, taken = self.ctx, Figures(), dict[str, int]()
+        self.table.sync_log()
+        self.last, self.version = self.table.last(), self.table.version()
+        globs = [ctx.params.source] if isinstance(ctx.params.source, str) else ctx.params.source
+        check_globs(globs, ctx.access)
+        self.disks = disks_of(globs, ctx.node)
+        if isinstance(ctx.checkpoint, dict):
+            self._check_disks(ctx.checkpoint.get("disks"), "what this run has committed to the table")
+        newest = next(self.table.ledger.pages(self.last), None)
+        if newest is not None:
+            self._check_disks(newest.disks, f"batch {newest.mark.batch} of the table")
+        for page in self.table.ledger.pages(self.last):
+            # Earlier versions wrote a path as its glob spelled it.
+            taken.update((canonical(path), size_bytes) for path, size_bytes in page.files)
+            if page.run_id == ctx.run_id:
+                self.figures.add(page, self.table.ledger.malformed(page.mark))
+        check_hint(ctx.checkpoint, self.table, self.last, self.version)
+        found = listing(globs, ctx.access)
+        if not found:
+            ctx.log.warning("no file matches %s", ", ".join(globs))
+        fresh = new_and_changed(found, taken)
+        _handle_changed(ctx, [source.path for source in fresh.changed])
+        standing = self.last.batch if self.last else 0
+        ctx.log.info("%d files, %d of them new; last batch in the table: %d", len(found), len(fresh.new), standing)
+        return batches(fresh.new, ctx.params.batch_files)
+
+    def _check_disks(self, before: Any, whence: str) -> None:
+        check_same(before, self.disks, self.ctx.params.accept_source, self.ctx.node, whence)
+
+    def run(self, work: list[tuple[Source, ...]]) -> None:
+        """Ingest all batches of `work`."""
+        from spark_tasks.table.delta import Overtaken
+
+        self._claim(first=True)
+        with spark_session(f"{self.ctx.task} {self.ctx.run_id}", self.ctx.scratch) as spark, stopping(self.ctx, spark):
+            while work:
+                try:
+                    self._ingest_all(spark, work)
+                    break
+                except Overtaken as error:
+                    self.ctx.log.warning("%s: reading the table again", error)
+                    work = self.plan()
+                    self._save()
+                    self._claim(first=False)
+        self._raise_refused()
+
+    def _raise_refused(self) -> None:
+        if not self.refused:
+            return
+        whys = list(self.refused.values())
+        listed = "; ".join(map(str, whys[:REFUSED_LISTED])) + ("; ..." if len(whys) > REFUSED_LISTED else "")
+        final = all(isinstance(why, Unretryable) for why in whys)
+        raise (FilesUnfit if final else FilesRefused)(
+            f"{len(whys)} of {len(whys) + self.figures.files} files were not ingested, the others were: {listed}"
+        )
+
+    def _claim(self, *, first: bool) -> None:
+        """Make this attempt the holder of the table, if there is a table. Raises `Fenced` if the run was taken over.
+
+        If the attempt's own token is current, a greater token that it finds at its beginning is from an abandoned
+        cluster: a new cluster counts from 1 again. One that it finds later is from another run of the task.
+        """
+        token = self.ctx.token
+        while self.version is not None and (holder := self.table.holder()) != token:
+            self._save()
+            if holder is not None and holder > token and not first:
+                raise Fenced(f"another run of {self.ctx.task}, with token {holder}, holds {self.table.folder}")
+            self.table.claim(token, instead_of=holder)
+            self.version = self.table.version()
+
+    def _ingest_all(self, spark: "SparkSession", work: list[tuple[Source, ...]]) -> None:
+        total = self.figures.files + sum(map(len, work))
+        self.ctx.progress(self.figures.files, total, "files")
+        schema: StructType | None = None
+        for batch in work:
+            rest = tuple(source for source in batch if source.path not in self.refused)
+            while rest:
+                if self.ctx.cancelled:
+                    raise IngestStopped(f"asked to stop; {self.figures.files} of {total} files were ingested")
+                try:
+                    schema = self._ingest(spark, schema, rest)
+                    break
+                except BadFile as bad:
+                    self.ctx.log.error("left out: %s", bad.why)  # noqa: TRY400 - the message names the file
+                    self.refused[bad.path] = bad.why
+                    rest = tuple(source for source in rest if source.path != bad.path)
+            self.ctx.progress(self.figures.files, total, "files")
+
+    def _ingest(self, spark: "SparkSession", schema: "StructType | None", batch: tuple[Source, ...]) -> "StructType":
+        mark = Mark(1 if self.last is None else self.last.batch + 1, self.ctx.token)
+        check_allowed(batch, self.ctx.access)
+        # A Spark on other machines can open files only by their own paths.
+        pins = FileGuard(self.ctx.access, "source") if is_local_master(os.environ) else None
+        with staged(batch, self.ctx.scratch / "fetched" / mark.name, pins) as places:
+            try:
+                if schema is None:
+                    schema = settle(spark, self.ctx.params, self.table.schema_json(), list(places))
+                check_fields(spark, self.ctx.params, schema, places)
+                skipped = self._write(spark, schema, places, mark)
+            except Exception as error:
+                if self.ctx.cancelled:
+                    raise IngestStopped("asked to stop") from error
+                better = explained(error, places)
+                if better is None:
+                    raise
+                raise better from None
+            check_unchanged(places)
+        if self.ctx.cancelled:
+            raise IngestStopped("asked to stop")
+        page = Page(
+            mark=mark,
+            previous=self.last,
+            run_id=self.ctx.run_id,
+            rows=self.table.rows_in(mark),
+            skipped=skipped,
+            files=tuple((source.path, source.size_bytes) for source in batch),
+            disks=self.disks,
+        )
+        self.table.ledger.write(page)
+        self._save(intent=mark.batch)
+        self.version = self.table.commit(mark, schema.json())
+        self.last = mark
+        self.figures.add(page, self.table.ledger.malformed(page.mark))
+        self._save()
+        self.ctx.log.info(
+            "batch %d: %d rows from %d files, version %d", mark.batch, page.rows, len(batch), self.version
+        )
+        if skipped:
+            kept = self.table.ledger.malformed(mark)
+            self.ctx.log.warning("batch %d: %d malformed rows were skipped, and kept in %s", mark.batch, skipped, kept)
+        return schema
+
+    def _save(self, intent: int | None = None) -> None:
+        """Commit a checkpoint of the present state. Raises `Fenced` if the run has been taken over."""
+        standing = {"batch": 0 if self.last is None else self.last.batch, "version": self.version, "intent": intent}
+        self.ctx.save_checkpoint(
+            standing | {"rows": self.figures.rows, "files": self.figures.files, "disks": self.disks}
+        )
+
+    def _write(self, spark: "SparkSession", schema: "StructType", places: Mapping[Path, Source], mark: Mark) -> int:
+        """Write the rows as Parquet; the number of malformed rows that were skipped, and kept in a separate file."""
+        rows = frame(spark, self.ctx.params, schema, list(places))
+        folder = self.table.parquet_folder(mark)
+        if self.ctx.params.malformed == "fail":
+            rows.write.mode("overwrite").parquet(str(folder))
+            return 0
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        seen = Observation()
+        bad = f.coalesce(f.sum(f.col(CORRUPT).isNotNull().cast("long")), f.lit(0)).alias("bad")
+        good = rows.observe(seen, bad).filter(f.col(CORRUPT).isNull()).drop(CORRUPT)
+        good.write.mode("overwrite").parquet(str(folder))
+        if skipped := int(seen.get["bad"]):
+            malformed.keep(
+                self.table.ledger.malformed(mark), malformed.texts(rows), places, within=self.table.folder.parent
+            )
+        return skipped
+
+
+def _handle_changed(ctx: Context[IngestParams], changed: list[str]) -> None:
+    if not changed:
+        return
+    if ctx.params.changed == "fail":
+        raise SourceChanged(
+            f"{', '.join(changed[:5])}: the size has changed since the file was ingested. Put new rows into new files, "
+            "or set `changed: ignore`"
+        )
+    ctx.log.warning("ignored, because they have changed since they were ingested: %s", ", ".join(changed[:20]))

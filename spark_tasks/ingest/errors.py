@@ -1,0 +1,19 @@
+"""How an ingest fails."""
+
+from tasks.kind import Unretryable
+
+
+class IngestStopped(Exception):
+    """The attempt was asked to stop. The batches that it has committed stay in the table."""
+
+
+class TableReplaced(Unretryable):
+    """The table contains less than this run has committed to it: it is another table, or an older copy."""
+
+
+class FilesRefused(Exception):
+    """Some of the new files were not ingested; all others were."""
+
+
+class FilesUnfit(Unretryable, FilesRefused):
+    """As `FilesRefused`, and another attempt would refuse the same files."""

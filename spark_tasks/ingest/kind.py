@@ -1,0 +1,106 @@
+"""The kind `ingest`: reads files into a Delta table, every row exactly once.
+
+The new files are cut into batches. The steps of a batch: Spark writes Parquet files into a folder of this attempt; the
+batch's page of the ledger is written; a checkpoint says what is intended, and raises `Fenced` if the run has been taken
+over; Delta commits, and refuses a batch that another attempt has committed; a checkpoint says what is done. Every
+attempt starts by reading the table's log, so a crash between any two steps neither loses nor duplicates a row. The log
+decides what is in the table; the checkpoint is only a check of it.
+
+An attempt that has work first makes sure that its token is current, and then writes to the table's log that it holds
+the table, after which no attempt with an older token can commit. If one has committed before, the log is read again.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from spark_tasks.files.listing import fixed_folder, is_local, local_path
+from spark_tasks.ingest.attempt import IngestAttempt
+from spark_tasks.ingest.params import IngestParams
+from spark_tasks.spark.session import ENVIRONMENT
+from tasks.file_guard import FileGuard
+from tasks.kind import Context
+from tasks.reach import Reach, remote
+
+RESULT = {
+    "rows": "the number of rows that this run has committed",
+    "files": "the number of files that this run has committed",
+    "batches": "the number of batches that this run has committed",
+    "skipped": "the number of malformed rows that were skipped",
+    "malformed": "the files that keep the skipped rows, 20 at most; absent if there are none",
+    "version": "the version of the table",
+    "table": "the folder of the table",
+    "seconds": "how long the attempt took",
+}
+"""The fields of a run's result, for the reference."""
+
+MALFORMED_LISTED = 20
+"""The most files with skipped rows that the result names. All of them are in the table's `_rota` folder."""
+
+
+class Ingest:
+    """Ingests new CSV or JSON files into a Delta table, every row exactly once, in batches that survive a crash."""
+
+    Params = IngestParams
+
+    @staticmethod
+    def local_data(params: IngestParams) -> list[str]:
+        """The params that name data on the member's own disk (`tasks.kind.Kind`). A table is always a folder."""
+        if params.shared:
+            return []
+        globs = [params.source] if isinstance(params.source, str) else params.source
+        return ["source", "table"] if any(map(is_local, globs)) else ["table"]
+
+    @staticmethod
+    def reaches(params: IngestParams, task: str) -> list[Reach]:
+        """The paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
+        globs = [params.source] if isinstance(params.source, str) else params.source
+        return [
+            *(
+                Reach("source", "source", url, fixed_folder(local_path(url)))
+                if is_local(url)
+                else remote("source", "source", url, {})
+                for url in globs
+            ),
+            Reach("table", "destination", params.table, local_path(params.table)),
+        ]
+
+    requires = ("pyspark", "pyarrow", "deltalake")
+    environment = ENVIRONMENT
+
+    def run(self, ctx: Context[IngestParams]) -> dict[str, Any]:
+        """Ingest the new files. Result: rows, files, batches and skipped rows of this run, the files that keep skipped
+        rows, the table and its version.
+
+        A file that cannot be read as the task says is left out, and the rest of its batch is ingested. Raises
+        `FilesRefused` or `FilesUnfit` for such files at the end; `AccessRefused`, `Fenced`, `IngestStopped`,
+        `OtherSource`, `SourceChanged`, `TableReplaced`, and what `files`, `reading`, `delta`, `ledger` and `java` name.
+        """
+        from spark_tasks.table.delta import Table
+
+        began_s = time.monotonic()
+        _check_table(ctx)
+        table = Table(Path(local_path(ctx.params.table)), ctx.task)
+        attempt = IngestAttempt(ctx, table)
+        if work := attempt.plan():
+            attempt.run(work)
+        figures = attempt.figures
+        for name in table.clean():
+            ctx.log.info("removed %s, which an attempt had written and not committed", name)
+        return {
+            "rows": figures.rows,
+            "files": figures.files,
+            "batches": figures.batches,
+            "skipped": figures.skipped,
+            **({"malformed": figures.malformed[:MALFORMED_LISTED]} if figures.malformed else {}),
+            "version": table.version(),
+            "table": ctx.params.table,
+            "seconds": round(time.monotonic() - began_s, 3),
+        }
+
+
+def _check_table(ctx: Context[IngestParams]) -> None:
+    """Raise `AccessRefused` unless this attempt may write to the table's folder, and to the targets of links in it."""
+    table, guard = Path(local_path(ctx.params.table)), FileGuard(ctx.access, "destination")
+    for folder in (table, table / "_delta_log", table / "_rota" / ctx.task, table / ctx.task):
+        guard.resolve(folder)
