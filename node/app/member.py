@@ -6,7 +6,6 @@ disk, what the node observes of itself, and the port for HTTP.
 
 import asyncio
 import logging
-import os
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
@@ -18,6 +17,7 @@ from node.app.config import Config
 from node.app.core import Core
 from node.app.core_ports import CorePorts, CoreSettings
 from node.app.data_dir import DataDir
+from node.app.heartbeat_owner import MemberHeartbeatOwner
 from node.app.projections import join_of, order_of
 from node.app.raft_owner import MemberRaftOwner
 from node.app.updates import Updates
@@ -33,7 +33,7 @@ from node.history.store import HISTORY, HistoryStore
 from node.http.kinds import InstalledKinds
 from node.http.node_port import ClusterUpdate
 from node.identity.cluster_id import ClusterId
-from node.liveness.heartbeat import Heartbeat
+from node.liveness.heartbeat import Heartbeat, HeartbeatSettings
 from node.liveness.pulse import STILL_S
 from node.liveness.wall_clock import CLOCK
 from node.membership.addresses import at_start
@@ -49,7 +49,6 @@ from node.raft.founding import FoundingWait, Outlook
 from node.raft.ports import RaftRole, RaftSettings
 from node.replication.state_machine import StateMachine
 from node.runtime.boottime import boottime_s
-from node.runtime.logs import flush
 from node.runtime.services import Services
 from node.state.entries import Entry, Join, Seed
 from node.state.value import Result, Run, State
@@ -177,19 +176,14 @@ class LocalMember:
         return Raft(settings, self._machine, owner, cluster)
 
     def _begin_heartbeat(self, cluster: ClusterId, start_id: str) -> Heartbeat:
-        return Heartbeat(
-            self._config.node,
-            self._config.bind,
-            self._config.heartbeat_port,
-            self._config.secret,
-            lambda lease: self._core.on_lease(lease),  # noqa: PLW0108
-            lambda verdict: self._core.on_verdict(verdict),  # noqa: PLW0108
-            _end_process,
+        config = self._config
+        settings = HeartbeatSettings(config.node, config.bind, config.heartbeat_port, config.secret, start_id)
+        owner = MemberHeartbeatOwner(
+            lambda lease: self._core.on_lease(lease),  # noqa: PLW0108 - made later
+            lambda verdict: self._core.on_verdict(verdict),  # noqa: PLW0108 - made later
             lambda: self._raft.turns,
-            cluster,
-            on_clock=CLOCK.agree,
-            start_id=start_id,
         )
+        return Heartbeat(settings, owner, cluster)
 
     # -- start and end
 
@@ -362,10 +356,3 @@ class LocalMember:
     def changes(self) -> AsyncIterator[ClusterUpdate]:
         """What changes from now on."""
         return self._updates.listen()
-
-
-def _end_process(error: BaseException) -> None:
-    """The heartbeat thread has failed: end at once, with every worker (their supervisors see the channel close)."""
-    _log.critical("the heartbeat thread has failed, and without it this node is no member: exiting", exc_info=error)
-    flush()
-    os._exit(1)

@@ -9,8 +9,8 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from node.identity.cluster_id import ClusterId
 from node.identity.member_key import member_key
@@ -21,7 +21,7 @@ from node.liveness.lease import Lease, LeaseNow
 from node.liveness.link import Credentials, Link
 from node.liveness.message import Beat, HeartbeatAnswer
 from node.liveness.port_probe import PortProber
-from node.liveness.pulse import Pulse
+from node.liveness.pulse import Pulse, PulseOwner
 from node.liveness.server import HeartbeatServer
 from node.liveness.view import Peer, View
 from node.liveness.wire import Message
@@ -35,46 +35,42 @@ LOG_AGAIN_S: Final = 30.0
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class HeartbeatSettings:
+    """Which member sends, where it listens, and the members' secret. start_id: identifies this start of the process.
+
+    port 0: the kernel chooses one.
+    """
+
+    me: str
+    host: str
+    port: int
+    secret: str
+    start_id: str = ""
+
+
+class HeartbeatOwner(PulseOwner, Protocol):
+    """The node that the heartbeats are a part of. Called in the heartbeat thread. No method may block."""
+
+    def on_failure(self, error: BaseException) -> None:
+        """The thread cannot go on: the node must end its process."""
+
+
 class Heartbeat:
     """This node's heartbeats, its lease, and, while it leads, its verdicts.
 
-    It listens on `host` and `port` (0: the kernel chooses; see `port`) from its construction. All callbacks run in the
-    heartbeat thread and must not block:
-
-    - `on_lease` gets each renewal, and an ended lease when it is dropped. A refused lease is not reported; it expires.
-    - `on_verdict` gets each member to mark down, again every second until the view shows it.
-    - `on_clock` gets the wall clock that most members agree on, when the heartbeat was sent, and when the answer came.
-    - `on_failure` gets the error if the thread cannot go on: the node must end its process.
-
-    `raft_turns` gives the number of turns of Raft's thread; while that does not change for `STILL_S`, no heartbeats are
-    sent. `wall_us` reads the machine's wall clock. `start_id` identifies this start of the process. Connections of
-    other clusters than `cluster` are refused. The sockets stay open until the process ends: members must not see it
-    dead while its workers live. Raises PortInUseError.
+    It listens from its construction (see `port`), and refuses connections of other clusters than `cluster`. The sockets
+    stay open until the process ends: members must not see it dead while its workers live. Raises PortInUseError.
     """
 
-    def __init__(
-        self,
-        me: str,
-        host: str,
-        port: int,
-        secret: str,
-        on_lease: Callable[[LeaseNow], None],
-        on_verdict: Callable[[LivenessVerdict], None],
-        on_failure: Callable[[BaseException], None],
-        raft_turns: Callable[[], int],
-        cluster: ClusterId | None = None,
-        wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
-        on_clock: Callable[[int, float, float], None] = lambda *_: None,
-        start_id: str = "",
-    ) -> None:
-        if not secret:
+    def __init__(self, settings: HeartbeatSettings, owner: HeartbeatOwner, cluster: ClusterId | None = None) -> None:
+        if not settings.secret:
             raise ValueError("heartbeats need a secret: set ROTA_SECRET or ROTA_SECRET_FILE")
-        self.on_lease, self.on_verdict, self.on_clock = on_lease, on_verdict, on_clock
-        self.wall_us, self.raft_turns = wall_us, raft_turns
-        self._on_failure = on_failure
+        self._owner = owner
         self._selector = selectors.DefaultSelector()
-        credentials = Credentials(member_key(secret, "heartbeats"), me, cluster or ClusterId(), start_id)
-        self._server = HeartbeatServer(host, port, self._selector, credentials, self)
+        key = member_key(settings.secret, "heartbeats")
+        credentials = Credentials(key, settings.me, cluster or ClusterId(), settings.start_id)
+        self._server = HeartbeatServer(settings.host, settings.port, self._selector, credentials, self)
         self.port = self._server.port
         self.lateness, self.answers = Worst(), Worst()
         evidence = Evidence()
@@ -160,7 +156,7 @@ class Heartbeat:
                 self._turn()
         except BaseException as error:
             _log.critical("the heartbeat thread has failed; the node ends", exc_info=True)
-            self._on_failure(error)
+            self._owner.on_failure(error)
             raise
 
     def _turn(self) -> None:
@@ -181,6 +177,26 @@ class Heartbeat:
             self._server.tick(now_s)
 
     # -- PulsePort
+
+    def on_lease(self, lease: LeaseNow) -> None:
+        """The lease is renewed, or was dropped."""
+        self._owner.on_lease(lease)
+
+    def on_verdict(self, verdict: LivenessVerdict) -> None:
+        """Mark a member down."""
+        self._owner.on_verdict(verdict)
+
+    def on_clock(self, agreed_us: int, sent_s: float, now_s: float) -> None:
+        """Most members agree on a wall clock."""
+        self._owner.on_clock(agreed_us, sent_s, now_s)
+
+    def wall_us(self) -> int:
+        """This machine's wall clock."""
+        return self._owner.wall_us()
+
+    def raft_turns(self) -> int:
+        """The number of turns of Raft's thread so far."""
+        return self._owner.raft_turns()
 
     def follow(self, leader: Peer | None, now_s: float) -> None:
         """Keep a connection to the leader."""

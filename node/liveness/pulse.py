@@ -23,7 +23,26 @@ tasks would wait for ever. A disk that is only slow takes far less. Counted in h
 the whole process was suspended does not count."""
 
 
-class PulsePort(Protocol):
+class PulseOwner(Protocol):
+    """The node that the heartbeats are a part of. Called in the heartbeat thread. No method may block."""
+
+    def wall_us(self) -> int:
+        """This machine's wall clock, in microseconds since the epoch."""
+
+    def raft_turns(self) -> int:
+        """How many turns Raft's thread has made. While that stays the same for `STILL_S`, no heartbeats are sent."""
+
+    def on_lease(self, lease: LeaseNow) -> None:
+        """The lease is renewed, or was dropped. A refused lease is not reported; it expires."""
+
+    def on_verdict(self, verdict: LivenessVerdict) -> None:
+        """Mark a member down. Repeated every second until the view shows it."""
+
+    def on_clock(self, agreed_us: int, sent_s: float, now_s: float) -> None:
+        """Most members agree on a wall clock, by the answer at `now_s` to the heartbeat of `sent_s`."""
+
+
+class PulsePort(PulseOwner, Protocol):
     """The effects of a pulse, and what it reads. No method may block."""
 
     def follow(self, leader: Peer | None, now_s: float) -> None:
@@ -34,21 +53,6 @@ class PulsePort(Protocol):
 
     def probe(self, member: str, peer: Peer, now_s: float) -> None:
         """Probe whether a process listens on a member's port. The result goes to `Pulse.evidence.probed`."""
-
-    def wall_us(self) -> int:
-        """This machine's wall clock."""
-
-    def raft_turns(self) -> int:
-        """The number of turns of Raft's thread so far."""
-
-    def on_lease(self, lease: LeaseNow) -> None:
-        """The lease is renewed, or was dropped."""
-
-    def on_verdict(self, verdict: LivenessVerdict) -> None:
-        """Mark a member down."""
-
-    def on_clock(self, agreed_us: int, sent_s: float, now_s: float) -> None:
-        """Most members agree on a wall clock, by the answer at `now_s` to the heartbeat of `sent_s`."""
 
 
 class Pulse:

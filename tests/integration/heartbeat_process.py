@@ -12,9 +12,10 @@ from itertools import count
 
 from node.identity.cluster_id import ClusterId
 from node.liveness.detector import LivenessVerdict
-from node.liveness.heartbeat import Heartbeat
+from node.liveness.heartbeat import Heartbeat, HeartbeatSettings
 from node.liveness.lease import LeaseNow
 from node.liveness.view import Peer, View
+from node.liveness.wall_clock import machine_us
 from node.runtime.boottime import boottime_s
 from node.state.value import Settings
 
@@ -24,28 +25,33 @@ def _tell(what: str, fields: dict[str, object]) -> None:
     os.write(1, line.encode())
 
 
-def _lease(lease: LeaseNow) -> None:
-    _tell("lease", asdict(lease))
+class Owner:
+    """Prints what it hears."""
 
+    def __init__(self) -> None:
+        self.raft_turns = count(1).__next__
+        self.wall_us = machine_us
 
-def _verdict(verdict: LivenessVerdict) -> None:
-    _tell("verdict", asdict(verdict))
+    def on_lease(self, lease: LeaseNow) -> None:
+        """A lease."""
+        _tell("lease", asdict(lease))
+
+    def on_verdict(self, verdict: LivenessVerdict) -> None:
+        """A verdict."""
+        _tell("verdict", asdict(verdict))
+
+    def on_clock(self, agreed_us: int, sent_s: float, now_s: float) -> None:
+        """An agreed clock."""
+
+    def on_failure(self, error: BaseException) -> None:
+        """The end."""
+        _tell("failure", {"why": repr(error)})
 
 
 def main() -> None:
     """Runs until standard input ends."""
     me, secret, cluster = sys.argv[1:4]
-    heartbeat = Heartbeat(
-        me,
-        "127.0.0.1",
-        0,
-        secret,
-        _lease,
-        _verdict,
-        lambda error: _tell("failure", {"why": repr(error)}),
-        count(1).__next__,
-        ClusterId(cluster),
-    )
+    heartbeat = Heartbeat(HeartbeatSettings(me, "127.0.0.1", 0, secret), Owner(), ClusterId(cluster))
     _tell("port", {"port": heartbeat.port})
     heartbeat.start()
     for line in sys.stdin:

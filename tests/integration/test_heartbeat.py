@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from node.liveness.heartbeat import Heartbeat
+from node.liveness.heartbeat import Heartbeat, HeartbeatSettings
 from node.liveness.server import PortInUseError
 from node.liveness.view import View
 from node.runtime.boottime import boottime_s
 from node.state.value import Settings
+from tests.integration.heartbeat_process import Owner
 
 pytestmark = pytest.mark.integration
 
@@ -256,12 +257,12 @@ def test_a_port_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PortInUseError, match=f"127.0.0.1:{port}"):
-            Heartbeat("a", "127.0.0.1", port, "s", print, print, print, int)
+            Heartbeat(HeartbeatSettings("a", "127.0.0.1", port, "s"), Owner())
 
 
 def test_observing_after_the_end_does_no_harm() -> None:
     """Raft ends after the heartbeats, and says once more how things are."""
-    ended = Heartbeat("a", "127.0.0.1", 0, "s", print, print, print, int)
+    ended = Heartbeat(HeartbeatSettings("a", "127.0.0.1", 0, "s"), Owner())
     ended.start()
     ended.stop()
     ended.observe(View("a", 1, 1, None, False, {}, Settings()))
