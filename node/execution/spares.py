@@ -7,7 +7,7 @@ there is an attempt: when the node says that something is due soon, and again af
 from typing import Final
 
 SPARES: Final = 2
-"""As many are kept. Of more attempts that begin at once, the others begin in new forks. Each takes 7 MiB."""
+"""As many are kept. Of more attempts that begin at once, the others begin in new forks. Each takes 6 MiB."""
 
 KEPT_S: Final = 60.0
 """They are ended once nothing was due or begun for this long: an idle node keeps none."""
