@@ -27,8 +27,8 @@ from node.state.codec import pack_batch
 from node.state.entries import AddMember, Entry, FoundCluster, Join, Proposal, ProposalId, RemoveMember, Seed
 from node.state.value import Result, State
 from node.telemetry.thread_lag import ThreadLag, Worst, start_delays
+from tasks.installed_kinds import KindEntry
 from tasks.kind import Context
-from tasks.kinds import KindEntry
 
 SECRET = "a secret between members"
 NOW_US = 1_795_000_000_000_000

@@ -34,7 +34,7 @@ from node.runtime.gc_tuning import collect_in_short
 from node.runtime.logs import flush
 from node.state.codec import DamagedSnapshot
 from node.state.entries import Seed
-from tasks.kinds import KindError, installed
+from tasks.installed_kinds import KindError, installed
 
 _log = logging.getLogger("rota")
 

@@ -58,7 +58,7 @@ from node.storage.reserve import Reserve
 from node.telemetry.lease_monitor import monitor_lease
 from node.telemetry.raft_watchdog import RaftWatchdog, watch_raft
 from node.telemetry.thread_lag import ThreadLag, Worst, watch_loop
-from tasks.kinds import KindEntry
+from tasks.installed_kinds import KindEntry
 
 _log = logging.getLogger("rota.member")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from node.app.settings import is_the_nodes
-from tasks.kinds import KindEntry, KindError, environment_of, load
+from tasks.installed_kinds import KindEntry, KindError, environment_of, load
 
 _log = logging.getLogger("rota.kinds")
 

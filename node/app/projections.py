@@ -8,7 +8,7 @@ from node.liveness.view import Peer, View
 from node.raft.ports import RaftRole
 from node.state.entries import Join, Seed
 from node.state.value import Labels, Run, State
-from tasks.kinds import KindEntry
+from tasks.installed_kinds import KindEntry
 from tasks.spec import NODE_LABEL
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from node.client import DEFAULT_URL
 from node.storage.room import Bounds
 from tasks.command_ctx import VARIABLES
-from tasks.kinds import installed, settings_asked_for
+from tasks.installed_kinds import installed, settings_asked_for
 
 PREFIX: Final = "ROTA_"
 

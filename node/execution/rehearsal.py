@@ -18,7 +18,7 @@ from node.execution.attempt_context import AttemptContext
 from node.execution.order import AttemptLimits, Brief, Order, log_path, scratch_path, unpack_brief
 from node.execution.supervisor_link import SupervisorLink
 from node.runtime.boottime import boottime_s
-from tasks.kinds import load
+from tasks.installed_kinds import load
 from tasks.secret import Redactor, references_in
 
 _EXAMPLE: Final = Brief(

@@ -24,8 +24,8 @@ from node.execution.linux import die_with_parent, gain_no_rights, lower_session,
 from node.execution.order import AttemptLimits, Brief, scratch_path
 from node.execution.supervisor_link import SupervisorLink
 from tasks.field_errors import field_errors
+from tasks.installed_kinds import KindError, load
 from tasks.kind import RESULT_BYTES_MAX, Failed, MissingSecret, Unretryable
-from tasks.kinds import KindError, load
 from tasks.secret import Redactor, redact_json, references_in
 
 ERROR_CHARS_MAX: Final = 2000

@@ -7,8 +7,8 @@ from typing import Any
 
 from tasks.access import EVERYTHING, Access
 from tasks.field_errors import FieldError
+from tasks.installed_kinds import KindEntry, check_params, load, params_schema, refused
 from tasks.kind import Kind
-from tasks.kinds import KindEntry, check_params, load, params_schema, refused
 
 _log = logging.getLogger(__name__)
 

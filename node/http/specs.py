@@ -13,7 +13,7 @@ from node.peer.protocol import PeerAway
 from node.state.entries import Put
 from node.state.value import State
 from tasks.field_errors import FieldError, Path, dotted
-from tasks.kinds import KindError
+from tasks.installed_kinds import KindError
 from tasks.spec import NODE_LABEL, Spec
 
 THREAD_FROM: Final = 50

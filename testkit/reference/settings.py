@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from node.app.settings import FILE_NAMES, GROUPS, SETTINGS, Setting
-from tasks.kinds import installed, settings_asked_for
+from tasks.installed_kinds import installed, settings_asked_for
 from testkit.reference.markdown import MADE_BY, code, table
 from testkit.reference.pages import ROOT
 

@@ -8,7 +8,7 @@ import pytest
 from node.http.kinds import InstalledKinds
 from node.state.entries import Join, MarkDown
 from tasks.access import Access
-from tasks.kinds import installed
+from tasks.installed_kinds import installed
 from tests.integration.http_cluster import on_loop, servers
 
 pytestmark = pytest.mark.integration

@@ -12,7 +12,7 @@ from node.http.requests import PageQuery
 from node.http.responses.cluster import KindPage, KindView
 from node.http.specs import members_offering, offered_kinds
 from node.peer.protocol import PeerAway
-from tasks.kinds import KindError
+from tasks.installed_kinds import KindError
 
 endpoints = Endpoints("kinds")
 

@@ -16,7 +16,7 @@ from node.http.routes.members import add_from_body
 from node.http.views import progress_view
 from node.peer.portions import Gap, pack_portion
 from node.peer.protocol import roster_of
-from tasks.kinds import KindError
+from tasks.installed_kinds import KindError
 
 endpoints = Endpoints("between members")
 

@@ -22,7 +22,7 @@ from node.state.apply import apply
 from node.state.codec import BadEntry, pack_batch
 from node.state.entries import DeleteTask, Pause, Proposal, ProposalId, Put, PutTasks
 from node.state.value import Result, State, TaskRow
-from tasks.kinds import KindError
+from tasks.installed_kinds import KindError
 from tasks.spec import NAME_PATTERN, read
 from tasks.spec_diff import changes
 

@@ -6,7 +6,7 @@ import pytest
 
 from node.http.kinds import InstalledKinds
 from tasks.access import EVERYTHING, Access
-from tasks.kinds import KindEntry, installed, load, refused
+from tasks.installed_kinds import KindEntry, installed, load, refused
 
 ACCESS = Access(
     "node-1",

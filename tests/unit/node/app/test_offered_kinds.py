@@ -7,8 +7,8 @@ import pytest
 from pydantic import BaseModel
 
 from node.app.offered_kinds import offered
+from tasks.installed_kinds import KindEntry
 from tasks.kind import Context
-from tasks.kinds import KindEntry
 
 
 class Plain:

@@ -3,7 +3,7 @@
 from node.app.config import load
 from node.app.projections import order_of
 from node.state.value import Attempt, Run
-from tasks.kinds import KindEntry
+from tasks.installed_kinds import KindEntry
 from tasks.spec import Spec
 
 ENVIRON = {

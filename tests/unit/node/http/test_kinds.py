@@ -8,7 +8,7 @@ from pydantic import BaseModel, field_validator
 from pydantic_core import from_json
 
 from node.http.kinds import InstalledKinds
-from tasks.kinds import KindEntry, installed
+from tasks.installed_kinds import KindEntry, installed
 from tests.integration.hostile import spoilt
 
 FOLDER = {"type": "folder", "path": "/srv"}

@@ -9,7 +9,7 @@ from spark_tasks.ingest.kind import Ingest
 from tasks.backup.kind import Backup
 from tasks.command import Command
 from tasks.field_errors import FieldError
-from tasks.kinds import GROUP, KindEntry, KindError, check_params, installed, load, params_schema
+from tasks.installed_kinds import GROUP, KindEntry, KindError, check_params, installed, load, params_schema
 from tasks.spec import Spec
 
 
@@ -45,7 +45,7 @@ def test_loading() -> None:
         ("tasks.command:Absent", "Absent"),
         ("pathlib:Path", "no class Params"),
         ("tasks.command:CommandFailed", "no class Params"),
-        ("tests.unit.tasks.test_kinds:WithoutRun", "method run"),
+        ("tests.unit.tasks.test_installed_kinds:WithoutRun", "method run"),
     ],
 )
 def test_a_kind_that_cannot_be_used_is_named_with_the_reason(target: str, says: str) -> None:
