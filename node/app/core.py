@@ -19,8 +19,9 @@ from node.control.controller import Controller
 from node.control.placement_service import PlacementService, only_tasks
 from node.duty.ownership import Ownership
 from node.duty.step import LeaseView
+from node.execution.attempt_events import Event
 from node.execution.launch_health import LaunchObserver
-from node.execution.order import Event, Order
+from node.execution.order import Order
 from node.liveness.detector import LivenessVerdict
 from node.liveness.lease import NO_LEASE, LeaseNow
 from node.membership.addresses import Addresses

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from node.control.controller_port import ControllerPort, RunnerPort
-from node.execution.order import AttemptEnded, AttemptStarted, CheckpointAsked
+from node.execution.attempt_events import AttemptEnded, AttemptStarted, CheckpointAsked
 from node.raft.errors import EntryTooLarge
 from node.state.codec import BadEntry
 from node.state.entries import Began, Checkpoint, Entry, Finish

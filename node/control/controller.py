@@ -15,8 +15,8 @@ from node.duty.duty import Duty
 from node.duty.overdue import Overdue
 from node.duty.step import CancelWork, HandOver, KillAttempt, Launch, LocalAttempt, Owners, WaitsForRoom
 from node.duty.step import Order as DutyOrder
+from node.execution.attempt_events import AttemptEnded, AttemptFrozen, AttemptStarted, AttemptThawed, Event, Progressed
 from node.execution.launch_health import IgnoreLaunches, LaunchObserver, scarce
-from node.execution.order import AttemptEnded, AttemptFrozen, AttemptStarted, AttemptThawed, Event, Progressed
 from node.raft.errors import EntryTooLarge, RaftError
 from node.state.codec import BadEntry
 from node.state.entries import Entry, Finish

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from node.execution import frames, order
+from node.execution import attempt_events, frames, order
+from node.execution.attempt_events import Event
 from node.execution.leftovers import LeftoversRemain, kill_attempt
 from node.execution.nursery_link import Handout, NurseryLink
-from node.execution.order import AttemptLimits, Brief, Event, Order
+from node.execution.order import AttemptLimits, Brief, Order
 from node.state.entries import AttemptEnd
 
 log = logging.getLogger(__name__)
@@ -194,13 +195,13 @@ class Runner:
             case frames.HelloFrame(pid=pid):
                 attempt.supervisor = pid
             case frames.StartedFrame():
-                self._on_event(order.AttemptStarted(run_id, token))
+                self._on_event(attempt_events.AttemptStarted(run_id, token))
             case frames.ProgressFrame(done=done, total=total, unit=unit):
-                self._on_event(order.Progressed(run_id, token, done, total, unit))
+                self._on_event(attempt_events.Progressed(run_id, token, done, total, unit))
             case frames.CheckpointAskFrame(sequence=sequence, data=data):
-                self._on_event(order.CheckpointAsked(run_id, token, sequence, data))
+                self._on_event(attempt_events.CheckpointAsked(run_id, token, sequence, data))
             case frames.FrozenFrame():
-                self._on_event(order.AttemptFrozen(run_id, token))
+                self._on_event(attempt_events.AttemptFrozen(run_id, token))
             case frames.OutOfReachFrame(pids=pids):
                 log.error(
                     "run %s: some of its processes belong to another user (sudo?), and this node may not signal them: "
@@ -210,7 +211,7 @@ class Runner:
                     pids,
                 )
             case frames.ThawedFrame():
-                self._on_event(order.AttemptThawed(run_id, token))
+                self._on_event(attempt_events.AttemptThawed(run_id, token))
             case frames.EndedFrame():
                 if frame.log_error is not None:
                     log.warning("run %s: the log is not complete: %s", run_id, frame.log_error)
@@ -231,7 +232,7 @@ class Runner:
         with self._changing:
             del self._attempts[attempt.id]
         values = None if result is None else json.loads(result)
-        self._on_event(order.AttemptEnded(*attempt.id, end, values, error, retry, starved, log_truncated))
+        self._on_event(attempt_events.AttemptEnded(*attempt.id, end, values, error, retry, starved, log_truncated))
 
     def _closed(self, attempt: _Attempt) -> None:
         loop = asyncio.get_running_loop()

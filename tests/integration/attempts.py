@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from node.execution import process_tree
-from node.execution.order import AttemptEnded, AttemptLimits, AttemptStarted, CheckpointAsked, Event, Order
+from node.execution.attempt_events import AttemptEnded, AttemptStarted, CheckpointAsked, Event
+from node.execution.order import AttemptLimits, Order
 from node.execution.runner import Runner
 from node.runtime.boottime import boottime_s
 

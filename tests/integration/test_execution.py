@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from node.execution import process_tree
-from node.execution.order import AttemptEnded, AttemptLimits, AttemptStarted, Progressed
+from node.execution.attempt_events import AttemptEnded, AttemptStarted, Progressed
+from node.execution.order import AttemptLimits
 from tasks.command_ctx import VARIABLES
 from tests.integration.attempts import Attempts, play, until
 

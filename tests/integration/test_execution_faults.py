@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from node.execution import frames, process_tree, runner
+from node.execution.attempt_events import AttemptFrozen, AttemptStarted, AttemptThawed
 from node.execution.leftovers import LeftoversRemain, kill_attempt, kill_leftovers, record_path
-from node.execution.order import AttemptFrozen, AttemptStarted, AttemptThawed, scratch_path
+from node.execution.order import scratch_path
 from node.runtime.boottime import boottime_s
 from tests.integration.attempts import Attempts, attempts, pids, pids_path, play, states, until, written
 

@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import msgpack
 
-from node.execution import attempt_life, order
+from node.execution import attempt_events, attempt_life
+from node.execution.attempt_events import Event
 from node.execution.attempt_life import Act, AttemptLife
 from node.execution.frames import DoneFrame, EndedFrame, FailedFrame
-from node.execution.order import AttemptLimits, Event, Order
+from node.execution.order import AttemptLimits, Order
 from node.state.value import State
 from tasks.run import HELD
 from tests.simulation.loop import Loop
@@ -133,7 +134,7 @@ class Runner:
 
     def say(self, event: Event) -> None:
         """A supervisor says something; it is heard on the loop."""
-        if isinstance(event, order.AttemptEnded):
+        if isinstance(event, attempt_events.AttemptEnded):
             self._mine.pop((event.run_id, event.token), None)
         self._loop.call_soon_threadsafe(self._on_event, event)
 
@@ -223,7 +224,7 @@ class Supervisor:
             if self.order.timeout_s is not None:
                 self._life = replace(self._life, timeout_at_s=self._now_s() + self.order.timeout_s)
             self._bench.works(self)
-            self._say(order.AttemptStarted(self.order.run_id, self.order.token))
+            self._say(attempt_events.AttemptStarted(self.order.run_id, self.order.token))
             self._resume()
             self._arm()
 
@@ -303,7 +304,7 @@ class Supervisor:
         self._asking = True
         self._sequence += 1
         data = bytes(msgpack.packb(round(self._done_s, 3)))
-        self._say(order.CheckpointAsked(self.order.run_id, self.order.token, self._sequence, data))
+        self._say(attempt_events.CheckpointAsked(self.order.run_id, self.order.token, self._sequence, data))
 
     def _asked(self) -> None:
         """The worker is asked to stop, and mostly does."""
@@ -328,7 +329,7 @@ class Supervisor:
         self._bench.attempts.pop((self.member, self.order.run_id, self.order.token), None)
         self.gone()
         end, error, retry = ending.end, ending.error, ending.retry
-        self._say(order.AttemptEnded(self.order.run_id, self.order.token, end, None, error, retry))  # type: ignore[arg-type]
+        self._say(attempt_events.AttemptEnded(self.order.run_id, self.order.token, end, None, error, retry))  # type: ignore[arg-type]
         for tell in self.when_gone:
             tell()
 

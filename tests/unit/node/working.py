@@ -6,7 +6,8 @@ from typing import Any
 
 from node.control.controller import Controller
 from node.duty.step import LeaseView
-from node.execution.order import AttemptEnded, AttemptStarted, CheckpointAsked, Order
+from node.execution.attempt_events import AttemptEnded, AttemptStarted, CheckpointAsked
+from node.execution.order import Order
 from node.liveness.wall_clock import now_us
 from node.raft.errors import EntryTooLarge
 from node.replication.proposer import Proposer

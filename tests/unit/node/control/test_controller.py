@@ -9,7 +9,7 @@ import pytest
 from node.control.attempt_reporter import NOT_STARTED_S
 from node.control.controller import AFTER_FAULT_S
 from node.duty.step import LeaseView
-from node.execution.order import AttemptFrozen, AttemptThawed, Progressed
+from node.execution.attempt_events import AttemptFrozen, AttemptThawed, Progressed
 from node.liveness.wall_clock import now_us
 from node.raft.errors import NoQuorum, OutcomeUnknown
 from node.state.entries import Began, Cancel, Checkpoint, Claim, Finish, MarkDown, Start
