@@ -75,6 +75,16 @@ def latest(entries: Iterable[Entry], otherwise: int) -> int:
     return max((index for command, index, _ in entries if command[0] == MEMBERSHIP), default=otherwise)
 
 
+def removed(entries: Iterable[Entry]) -> frozenset[str]:
+    """The ids of the members that these entries remove, and do not add again."""
+    last: dict[str, str] = {}
+    for command, _, _ in entries:
+        if command[0] == MEMBERSHIP:
+            what, member = unpack(command)
+            last[_id(member)] = what
+    return frozenset(member for member, what in last.items() if what == "rem")
+
+
 def may_follow(before: Collection[str], after: Collection[str], knowing: Collection[str]) -> bool:
     """Whether the members may be those of `after` next; `knowing` have all changes so far in their logs.
 

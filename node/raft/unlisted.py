@@ -3,7 +3,8 @@
 
 A member that the log here does not name is accepted as `unlisted`: it may be the leader that would send the entry that
 names it (a server hears others whatever its own configuration says: Ongaro 2014, section 4.1). And a member that is to
-dial this one, and does not, is dialled from here: its log may not name this one.
+dial this one, and does not, is dialled from here: its log may not name this one. A member that the log here removes
+calls again too, until it has learnt of that: its log still names this one.
 """
 
 import logging
@@ -12,6 +13,7 @@ from typing import Any
 from pysyncobj.node import Node
 from pysyncobj.transport import TCPTransport
 
+from node.raft import membership
 from node.raft.core import RaftCore
 
 DIAL_SILENT_S = 3.0
@@ -66,7 +68,10 @@ class OpenTransport(TCPTransport):  # type: ignore[misc]  # the library ships no
         self._nodes.add(node)
         self._nodeAddrToNode[node.address] = node
         self.unlisted.add(node)
-        logger.info("%s is accepted as a member of this cluster, although the log here does not name it yet", name)
+        if name in membership.removed(self._consensus.journal[:]):
+            logger.info("%s has connected, and has no vote: the log here removes it", name)
+        else:
+            logger.info("%s is accepted as a member of this cluster, although the log here does not name it yet", name)
         return node
 
     def addNode(self, node: Node) -> None:

@@ -172,6 +172,34 @@ def test_a_member_that_the_log_does_not_name_leads_or_asks_for_a_vote_and_that_i
     assert taken == ["append_entries"]
 
 
+def test_a_caller_that_the_log_does_not_name_is_told_from_one_that_it_removes(
+    four: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A removed member calls again as long as its own log names the others: it is no newcomer."""
+    caplog.set_level("INFO", "node.raft.unlisted")
+    four.found("one")
+    leader: Wired = four.until(four.leader)
+    gone, here, _ = (name for name in four.names if name != leader.me)
+    part(four, {gone})
+    four.until(ask(leader, "rem", gone).copy)
+    four.until(lambda: gone not in four.running[here].consensus.members())
+    assert four.running[gone].consensus.members() == set(four.names), "it has not learnt of its removal"
+    for member in (here, leader.me):
+        four.connect(member, gone)
+        assert four.running[member].node(gone) in four.running[member].transport.unlisted
+    assert caplog.messages == [f"{gone} has connected, and has no vote: the log here removes it"] * 2
+    caplog.clear()
+    assert leader.transport.accept_unlisted("f", "one") is not None
+    assert "although the log here does not name it yet" in caplog.text
+
+
+def test_a_member_that_is_added_again_is_not_removed() -> None:
+    log = [(b"\x02" + membership.pack("rem", "a"), 1, 1), (b"\x02" + membership.pack("rem", "b"), 2, 1)]
+    assert membership.removed(log) == {"a", "b"}
+    log.append((b"\x02" + membership.pack("add", "b host 1"), 3, 1))
+    assert membership.removed(log) == {"a"}
+
+
 def test_nobody_is_let_in_that_the_log_does_not_name_and_that_is_of_no_cluster(four: World) -> None:
     member = four.running["a"]
     assert member.transport.accept_unlisted("f", "") is None
