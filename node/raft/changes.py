@@ -1,14 +1,14 @@
 """Changes of membership under way: one at a time, proposed again until they are in the log and committed."""
 
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pysyncobj.config import FAIL_REASON
 
 from node.raft import membership
-from node.raft.consensus import Consensus
 from node.raft.errors import ChangeRefused
 from node.raft.proposals import verdict
 
@@ -30,6 +30,19 @@ class MembershipChange:
     denied: bool = False
 
 
+class ChangesConsensus(Protocol):
+    """What `Changes` needs of the consensus."""
+
+    def leader_node(self) -> object | None:
+        """The leader that was heard last in this term."""
+
+    def is_committed(self, there: bool, member: str) -> bool:
+        """Whether `member` is one by the log (or is not, if not `there`), and all changes in the log are committed."""
+
+    def change(self, packed: bytes, answer: Callable[[Any, int], None]) -> None:
+        """Propose a change of membership (`membership.pack`)."""
+
+
 class Changes:
     """The changes that callers on this member wait for, oldest first. Used in Raft's thread, except for `add`."""
 
@@ -43,7 +56,7 @@ class Changes:
         """Take a change."""
         self._queue.append(change)
 
-    def step(self, consensus: Consensus, now_s: float) -> None:
+    def step(self, consensus: ChangesConsensus, now_s: float) -> None:
         """Propose the oldest again if it is time, and drop what is over."""
         while self._queue:
             change = self._queue[0]

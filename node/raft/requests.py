@@ -3,12 +3,11 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Protocol
 
 from node.raft.applier import BARRIER, PROPOSALS
 from node.raft.barriers import Barriers
-from node.raft.changes import Changes, MembershipChange
-from node.raft.consensus import Consensus
+from node.raft.changes import Changes, ChangesConsensus, MembershipChange
 from node.raft.errors import EntryTooLarge, OutcomeUnknown, RaftStopped
 from node.raft.ports import RaftTiming
 from node.raft.proposals import Proposals, WaitingProposal
@@ -16,6 +15,24 @@ from node.state.entries import Proposal, ProposalId
 from node.state.value import Result
 
 Pack = Callable[[Sequence[Proposal]], bytes]
+
+
+class RequestsInquiry(Protocol):
+    """What `Requests` needs of founding."""
+
+    def leave_out(self, without: frozenset[str]) -> str | None:
+        """As `Raft.leave_out`."""
+
+
+class RequestsConsensus(ChangesConsensus, Protocol):
+    """What `Requests` needs of the consensus."""
+
+    @property
+    def inquiry(self) -> RequestsInquiry:
+        """Founding."""
+
+    def put(self, data: bytes) -> None:
+        """Propose an entry. Whether it is committed shows when it is applied."""
 
 
 class Requests:
@@ -94,7 +111,7 @@ class Requests:
         with self._lock:
             return bool(len(self._proposals) or len(self._barriers) or len(self._changes))
 
-    def send(self, consensus: Consensus, now_s: float) -> None:
+    def send(self, consensus: RequestsConsensus, now_s: float) -> None:
         """Propose what waits."""
         with self._lock:
             mark = self._barriers.take(now_s)
@@ -107,7 +124,7 @@ class Requests:
             packed = batch[0].packed if len(batch) == 1 else self._pack([each.proposal for each in batch])
             consensus.put(PROPOSALS + packed)
 
-    def found_without(self, consensus: Consensus) -> None:
+    def found_without(self, consensus: RequestsConsensus) -> None:
         """Do what `leave_out` asks."""
         with self._lock:
             left_out, self._left_out = self._left_out, []
@@ -134,7 +151,7 @@ class Requests:
             self._proposals.send_again(now_s, all_of_them=True)
             self._barriers.send_again(now_s, all_of_them=True)
 
-    def step(self, consensus: Consensus, now_s: float) -> None:
+    def step(self, consensus: RequestsConsensus, now_s: float) -> None:
         """End what is past its deadline, send again what has been under way for long, and make the next change."""
         with self._lock:
             over: list[tuple[Future[Any], Exception]] = [(w.future, e) for w, e in self._proposals.expire(now_s)]
