@@ -8,7 +8,10 @@ import sqlite3
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
+
+from aiohttp import web
 
 from node.app.config import SHORT_SECRET, Config, is_loopback
 from node.app.data_dir import DataDir, DataDirInUse, ForeignFolder
@@ -145,31 +148,18 @@ async def _serve(
     cluster: ClusterId,
     descriptors: int,
 ) -> int:
-    stop: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
-    for number in STOP_SIGNALS:
-        # If SIGHUP is ignored at the start, as under nohup, the node must survive the end of its terminal.
-        if signal.getsignal(number) != signal.SIG_IGN or number != signal.SIGHUP:
-            asyncio.get_running_loop().add_signal_handler(number, _request_stop, stop, number)
+    stop = _stop_signal()
     try:
         kinds = installed()
         member = LocalMember(config, folder, seed, kinds, offered(kinds, config.allow_command), cluster)
     except _REFUSALS as error:
         raise CannotStart(str(error)) from error
-    try:
-        clients = clients_for(descriptors, config.max_runs)
-        app = build_app(member, member.peers, RequestLimits(streams=streams_for(clients)))
-        runner, _ = await serve_on(app, config.bind, seed.http_port, clients)
-    except OSError as error:
-        await member.close()
-        raise CannotStart(
-            f"cannot serve the API on {config.bind}:{seed.http_port} ({error.strerror}): is another node or "
-            "program using the port? ROTA_MEMBERS has this node's ports, ROTA_BIND the address on which it listens"
-        ) from error
+    api = await _serve_api(config, seed, member, descriptors)
     try:
         await member.start(join_request)
     except (*_REFUSALS, OSError, sqlite3.Error) as error:
         await member.close()
-        await runner.cleanup()
+        await api.cleanup()
         raise CannotStart(str(error)) from error
     _log.info("%s serves on http://%s:%d", config.node, config.bind, seed.http_port)
     if is_loopback(config.bind) and not is_loopback(seed.host):
@@ -178,28 +168,59 @@ async def _serve(
         )
     await asyncio.wait((stop, member.failed), return_when=asyncio.FIRST_COMPLETED)
     _exit_when_hung()
-    if not member.failed.done():
+    if member.failed.done():
+        failure = member.failed.result()
+        _log_failure(failure, config.data)
+        await member.close()
+    else:
+        failure = None
         _log.info("stopping on %s: handing over what runs", stop.result().name)
         await member.stop()
-        await runner.cleanup()
-        return 0
-    failure = member.failed.result()
+    await api.cleanup()
+    return 0 if failure is None or isinstance(failure, Removed) else 1
+
+
+def _stop_signal() -> "asyncio.Future[signal.Signals]":
+    """The first signal that asks this process to stop, once it has come."""
+    loop = asyncio.get_running_loop()
+    stop: asyncio.Future[signal.Signals] = loop.create_future()
+    for number in STOP_SIGNALS:
+        # If SIGHUP is ignored at the start, as under nohup, the node must survive the end of its terminal.
+        if signal.getsignal(number) != signal.SIG_IGN or number != signal.SIGHUP:
+            loop.add_signal_handler(number, _request_stop, stop, number)
+    return stop
+
+
+async def _serve_api(config: Config, seed: Seed, member: LocalMember, descriptors: int) -> web.AppRunner:
+    """Serve the member's API. If that fails, the member is closed. Raises `CannotStart`."""
+    try:
+        clients = clients_for(descriptors, config.max_runs)
+        app = build_app(member, member.peers, RequestLimits(streams=streams_for(clients)))
+        api, _ = await serve_on(app, config.bind, seed.http_port, clients)
+    except OSError as error:
+        await member.close()
+        raise CannotStart(
+            f"cannot serve the API on {config.bind}:{seed.http_port} ({error.strerror}): is another node or "
+            "program using the port? ROTA_MEMBERS has this node's ports, ROTA_BIND the address on which it listens"
+        ) from error
+    return api
+
+
+def _log_failure(failure: Exception, data: Path) -> None:
+    """Log why this node cannot go on, and what to do."""
     if isinstance(failure, Removed):
         _log.warning("stopping: %s", failure)
     elif isinstance(failure, sqlite3.Error | OSError):
         _log.critical(
             "this node cannot go on: its data folder %s cannot be used: %s. Check the disk, then start the node again; "
             "the other members have the same data",
-            config.data.absolute(),
+            data.absolute(),
             failure,
         )
     else:
         # Errors whose message says what to do are logged without a traceback.
         traceback = None if isinstance(failure, _REFUSALS) else failure
         _log.critical("this node cannot go on: %s", failure, exc_info=traceback)
-    await member.close()
-    await runner.cleanup()
-    return 0 if isinstance(failure, Removed) else 1
 
 
 def _request_stop(stop: "asyncio.Future[signal.Signals]", number: signal.Signals) -> None:

@@ -89,76 +89,42 @@ class LocalMember:
         offered: Mapping[str, KindEntry],
         cluster: ClusterId,
     ) -> None:
+        self._config, self._folder, self._seed, self._offered = config, folder, seed, offered
         self._on_loop = Services()
-        self._config = config
-        self._folder = folder
-        self._seed = seed
-        self._offered = offered
+        self._stopping = False
         self.facts = config
         self.kinds = InstalledKinds(installed, config.access)
         configured, agreed = {seed.id: (seed.host, seed.raft_port) for seed in config.members}, folder.agreed()
         self._first_start = not agreed and not cluster.known
         self.history = HistoryStore(folder.path / HISTORY, lambda error: self._on_loop.call(self._on_loop.fail, error))
         self._reserve = Reserve(folder.path / "raft")
+        bounds = config.bounds.on(space_of(folder.path).total_bytes)
         start_id = secrets.token_hex(8)
         # The parts below are made before the core and call it later: from threads that are started after it.
         self._machine = StateMachine(lambda change: self._core.on_change(change))  # noqa: PLW0108
-        self._raft = self._begin_raft(at_start(config.node, configured, agreed), cluster, start_id)
-        self._heartbeat = self._begin_heartbeat(cluster, start_id)
-        bounds = config.bounds.on(space_of(folder.path).total_bytes)
-        self._runner = Runner(
-            folder.path,
-            lambda event: self._core.on_event(event),  # noqa: PLW0108
-            AttemptLimits(log_bytes=bounds.log_bytes, umask=config.umask),
-        )
+        self._raft = self._make_raft(at_start(config.node, configured, agreed), cluster, start_id)
+        self._heartbeat = self._make_heartbeat(cluster, start_id)
+        self._runner = self._make_runner(bounds.log_bytes)
         self._updates = Updates(config.node, self.history, lambda: self._raft.role.ready)
         self._placement_thread = PlacementThread()
         self._launch_watch = LaunchWatch(config.node, self.state, lambda why: self._set_wrong("start", why))
-        self._core = Core(
-            CoreSettings(config.node, folder.session, config.max_runs, config.members, configured, agreed),
-            CorePorts(
-                raft=self._raft,
-                machine=self._machine,
-                runner=self._runner,
-                heartbeat=self._heartbeat,
-                clock=_Clock(),
-                loop=self._on_loop,
-                placement=self._placement_thread,
-                observer=self._updates,
-                rng=SystemRandom(),
-                join_of=self._join_of,
-                order_of=self._order_of,
-                keep_addresses=lambda addresses: asyncio.to_thread(folder.keep_agreed, addresses),
-            ),
-            self._launch_watch,
+        self._core = self._make_core(
+            CoreSettings(config.node, folder.session, config.max_runs, config.members, configured, agreed)
         )
+        # The parts below ask the core, and watch.
         self.lateness = ThreadLag(Worst(), self._raft.lateness, self._heartbeat.lateness, self._heartbeat.answers)
         self.start_delay = self._updates.start_delay
         self._watchdog = RaftWatchdog(STILL_S)
         self.peers = PeerClient(config.secret, self.state, cluster, config.node)
         self._removal_watch = RemovalWatch(self._core, lambda: self._core.membership.joining.has_joined, self.peers)
-        self._auto_join = AutoJoin(
-            seed,
-            config.members,
-            config.auto_join,
-            lambda: self._raft.outlook,
-            lambda urls: JoinClient(Client(urls), config.secret, config.node),
-        )
+        self._auto_join = self._make_auto_join()
         self._backfill = Backfill(config.node, self.history, self.peers, self.state)
         self._retention = Retention(folder.path, self.history, self.state, history_bytes=bounds.history_bytes)
-        self._disk = DiskWatch(
-            config.node,
-            folder.path,
-            logs_path(folder.path),
-            config.bounds,
-            self._reserve,
-            self._working,
-            self._core.controller.fail,
-            lambda why: self._set_wrong("disk", why),
-        )
-        self._stopping = False
+        self._disk = self._make_disk_watch()
 
-    def _begin_raft(self, addresses: Mapping[str, tuple[str, int]], cluster: ClusterId, start_id: str) -> Raft:
+    # -- the parts, each made once
+
+    def _make_raft(self, addresses: Mapping[str, tuple[str, int]], cluster: ClusterId, start_id: str) -> Raft:
         config = self._config
         settings = RaftSettings(
             config.node,
@@ -175,7 +141,7 @@ class LocalMember:
         )
         return Raft(settings, self._machine, owner, cluster)
 
-    def _begin_heartbeat(self, cluster: ClusterId, start_id: str) -> Heartbeat:
+    def _make_heartbeat(self, cluster: ClusterId, start_id: str) -> Heartbeat:
         config = self._config
         settings = HeartbeatSettings(config.node, config.bind, config.heartbeat_port, config.secret, start_id)
         owner = MemberHeartbeatOwner(
@@ -184,6 +150,56 @@ class LocalMember:
             lambda: self._raft.turns,
         )
         return Heartbeat(settings, owner, cluster)
+
+    def _make_runner(self, log_bytes: int) -> Runner:
+        return Runner(
+            self._folder.path,
+            lambda event: self._core.on_event(event),  # noqa: PLW0108
+            AttemptLimits(log_bytes=log_bytes, umask=self._config.umask),
+        )
+
+    def _make_core(self, settings: CoreSettings) -> Core:
+        return Core(
+            settings,
+            CorePorts(
+                raft=self._raft,
+                machine=self._machine,
+                runner=self._runner,
+                heartbeat=self._heartbeat,
+                clock=_Clock(),
+                loop=self._on_loop,
+                placement=self._placement_thread,
+                observer=self._updates,
+                rng=SystemRandom(),
+                join_of=self._join_of,
+                order_of=self._order_of,
+                keep_addresses=lambda addresses: asyncio.to_thread(self._folder.keep_agreed, addresses),
+            ),
+            self._launch_watch,
+        )
+
+    def _make_auto_join(self) -> AutoJoin:
+        config = self._config
+        return AutoJoin(
+            self._seed,
+            config.members,
+            config.auto_join,
+            lambda: self._raft.outlook,
+            lambda urls: JoinClient(Client(urls), config.secret, config.node),
+        )
+
+    def _make_disk_watch(self) -> DiskWatch:
+        path = self._folder.path
+        return DiskWatch(
+            self._config.node,
+            path,
+            logs_path(path),
+            self._config.bounds,
+            self._reserve,
+            self._working,
+            self._core.controller.fail,
+            lambda why: self._set_wrong("disk", why),
+        )
 
     # -- start and end
 
