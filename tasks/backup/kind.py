@@ -154,17 +154,12 @@ class Backup:
 
     def _make(self, ctx: Context[BackupParams]) -> dict[str, Any]:
         began_s = time.monotonic()
-        params = ctx.params
         created = datetime.now(UTC)
         # Before the destination is used, so that a refused source leaves nothing there.
-        _check_source(params.source, ctx.access, ctx.node)
-        task_place = Place(place_url(params.destination, ctx.task), resolved(params.options, ctx.secret), ctx.access)
-        if isinstance(params.source, folder.FolderSource) and task_place.is_within(Path(params.source.path)):
-            raise BadDestination(f"{task_place.url}: {INSIDE}, {params.source.path}")
+        _check_source(ctx.params.source, ctx.access, ctx.node)
+        task_place = _task_place(ctx)
         name = manifest.folder_name(created, ctx.token)
-        place = task_place.inside(name)
-        if place.read(manifest.NAME) is not None:
-            raise FileExistsError(f"{place.url} exists already: another cluster writes to the same destination")
+        place = _new_place(task_place, name)
         making = _Making(ctx, place)
         identity = making.identity()
         held = _lineage(ctx, task_place, identity)
@@ -172,6 +167,38 @@ class Backup:
         begun = retention.begun_by_now(before, name)
         ctx.save_checkpoint(begun)
         cleared = retention.remove_unfinished(task_place, before, ctx.token)
+        done = self._write(ctx, place, making, created, begun, identity, held)
+        ctx.log.info("%s: %d bytes, %d stored", place.url, done.size_bytes, done.stored_bytes)
+        for remark in done.remarks[:100]:
+            ctx.log.warning("%s", remark)
+        pruned = self._prune(ctx, task_place, place, done, begun, held)
+        failed = [*cleared.failed, *pruned.failed]
+        _warn_of_kept(ctx, failed, pruned, identity)
+        return {
+            "url": place.url,
+            "bytes": done.size_bytes,
+            "stored_bytes": done.stored_bytes,
+            "sha256": done.files[0].sha256,
+            "remarks": len(done.remarks),
+            "removed": len(cleared.removed) + len(pruned.removed),
+            "not_removed": [_printable(why[:1000]) for why in failed[:20]],
+            "unreadable": len(pruned.unreadable),
+            "others": pruned.others,
+            "seconds": round(time.monotonic() - began_s, 3),
+        }
+
+    def _write(
+        self,
+        ctx: Context[BackupParams],
+        place: Place,
+        making: "_Making",
+        created: datetime,
+        begun: dict[str, Any],
+        identity: dict[str, str],
+        held: lineage.Lineage,
+    ) -> Manifest:
+        """Write the content and, as the last step, the manifest. After any exception nothing of it is left."""
+        source = ctx.params.source
         try:
             entry, tools, remarks = making.content()
             done = Manifest(
@@ -181,8 +208,8 @@ class Backup:
                 token=ctx.token,
                 created=created,
                 finished=datetime.now(UTC),
-                source_type=params.source.type,
-                source=params.source.model_dump(mode="json", exclude={"password"}),
+                source_type=source.type,
+                source=source.model_dump(mode="json", exclude={"password"}),
                 tools=tools,
                 files=(entry,),
                 remarks=tuple(map(_printable, remarks)),
@@ -198,34 +225,7 @@ class Backup:
         except Exception:
             _discard(ctx, place)
             raise
-        ctx.log.info("%s: %d bytes, %d stored", place.url, done.size_bytes, done.stored_bytes)
-        for remark in done.remarks[:100]:
-            ctx.log.warning("%s", remark)
-        pruned = self._prune(ctx, task_place, place, done, begun, held)
-        failed = [*cleared.failed, *pruned.failed]
-        for why in failed:
-            ctx.log.warning("the backup is complete, but an old folder could not be removed: %s", why)
-        for why in pruned.unreadable:
-            ctx.log.warning("not counted and not removed: %s", why)
-        if pruned.others:
-            ctx.log.warning(
-                "not counted and not removed: %d backups of another source, or made before sources were recorded (the "
-                "latter count if the task's params have `accept_source: %s`)",
-                pruned.others,
-                identity_id(identity),
-            )
-        return {
-            "url": place.url,
-            "bytes": done.size_bytes,
-            "stored_bytes": done.stored_bytes,
-            "sha256": entry.sha256,
-            "remarks": len(done.remarks),
-            "removed": len(cleared.removed) + len(pruned.removed),
-            "not_removed": [_printable(why[:1000]) for why in failed[:20]],
-            "unreadable": len(pruned.unreadable),
-            "others": pruned.others,
-            "seconds": round(time.monotonic() - began_s, 3),
-        }
+        return done
 
     def _prune(
         self,
@@ -258,6 +258,23 @@ class Backup:
             raise fenced
         kept = None if held.name is None else ctx.params.keep
         return retention.prune(task_place, place.url, ctx.token, held, kept, done.finished)
+
+
+def _task_place(ctx: Context[BackupParams]) -> Place:
+    """The folder of the task's backups. Raises `BadDestination` if it is inside the folder to back up."""
+    params = ctx.params
+    found = Place(place_url(params.destination, ctx.task), resolved(params.options, ctx.secret), ctx.access)
+    if isinstance(params.source, folder.FolderSource) and found.is_within(Path(params.source.path)):
+        raise BadDestination(f"{found.url}: {INSIDE}, {params.source.path}")
+    return found
+
+
+def _new_place(task_place: Place, name: str) -> Place:
+    """The folder of a new backup. Raises `FileExistsError` if a backup is in it."""
+    place = task_place.inside(name)
+    if place.read(manifest.NAME) is not None:
+        raise FileExistsError(f"{place.url} exists already: another cluster writes to the same destination")
+    return place
 
 
 def _lineage(ctx: Context[BackupParams], task_place: Place, identity: dict[str, str]) -> lineage.Lineage:
@@ -296,6 +313,23 @@ def _check_stored(place: Place, done: Manifest) -> None:
         raise Vanished(
             f"{place.url}/{file.name}: {file.stored_bytes} bytes were written, and now {now}: another attempt or "
             "another program has removed or changed it; this attempt makes no backup"
+        )
+
+
+def _warn_of_kept(
+    ctx: Context[BackupParams], failed: list[str], pruned: retention.Pruned, identity: dict[str, str]
+) -> None:
+    """Log which old folders are still there: `failed` to be removed, or not counted."""
+    for why in failed:
+        ctx.log.warning("the backup is complete, but an old folder could not be removed: %s", why)
+    for why in pruned.unreadable:
+        ctx.log.warning("not counted and not removed: %s", why)
+    if pruned.others:
+        ctx.log.warning(
+            "not counted and not removed: %d backups of another source, or made before sources were recorded (the "
+            "latter count if the task's params have `accept_source: %s`)",
+            pruned.others,
+            identity_id(identity),
         )
 
 
