@@ -9,9 +9,9 @@ from node.duty.step import LeaseView
 from node.execution.attempt_events import AttemptEnded, AttemptStarted, CheckpointAsked
 from node.execution.order import Order
 from node.liveness.wall_clock import now_us
-from node.raft.errors import EntryTooLarge
+from node.raft.errors import EntryTooLarge, NoQuorum
 from node.replication.proposer import Proposer
-from node.state.entries import AttemptEnd, Entry, Proposal, ProposalId, Start
+from node.state.entries import AttemptEnd, Entry, Finish, Proposal, ProposalId, Start
 from node.state.value import Result, Run, State
 from tests.unit.node.duty.given import Owners
 from tests.unit.node.loop import Naps, until
@@ -149,6 +149,17 @@ class Work:
         self.due(task, **spec)
         await until(lambda: len(self.runner.launched) > before)
         return self.runner.launched[-1]
+
+    async def launch_and_end_uncommitted(self, failures: int) -> Order:
+        """A launched run whose attempt has ended; that many proposals of its end fail for want of a majority.
+
+        Returns once the first of them has failed. The next waits for `naps.wake`, so `naps` must be held.
+        """
+        order = await self.launch()
+        self.trouble = {Finish: [NoQuorum()] * failures}
+        self.ends(order)
+        await until(lambda: self.naps.asked)
+        return order
 
     def run(self, order: Order) -> Run:
         """The run of an attempt, as the state has it."""

@@ -183,10 +183,7 @@ def test_what_was_taken_over_is_killed_and_its_words_are_not_committed() -> None
 def test_an_end_waits_for_a_majority_and_keeps_its_place_until_then() -> None:
     async def scenario() -> None:
         work = Work(naps=Naps(held=True))
-        order = await work.launch()
-        work.trouble = {Finish: [NoQuorum()]}
-        work.ends(order)
-        await until(lambda: work.naps.asked)
+        order = await work.launch_and_end_uncommitted(1)
         assert work.controller.held[order.run_id].ended
         work.naps.wake()
         await until(lambda: not work.controller.held)
@@ -198,10 +195,7 @@ def test_an_end_waits_for_a_majority_and_keeps_its_place_until_then() -> None:
 def test_an_end_is_let_be_when_the_run_is_somebody_elses_meanwhile() -> None:
     async def scenario() -> None:
         work = Work(naps=Naps(held=True))
-        order = await work.launch()
-        work.trouble = {Finish: [NoQuorum()] * 100}
-        work.ends(order)
-        await until(lambda: work.naps.asked)
+        await work.launch_and_end_uncommitted(100)
         work.lease = None
         work.enter(MarkDown(now_us(), "a", 1, "silent", 0))
         work.naps.wake()

@@ -7,8 +7,7 @@ import asyncio
 
 import pytest
 
-from node.raft.errors import NoQuorum
-from node.state.entries import Claim, Finish
+from node.state.entries import Claim
 from tests.unit.node.loop import Naps, serving, turns, until
 from tests.unit.node.working import Work, ended
 
@@ -45,10 +44,7 @@ def test_what_does_not_leave_off_is_killed_and_if_that_fails_it_is_said() -> Non
 def test_what_has_ended_and_cannot_be_committed_works_no_more() -> None:
     async def scenario() -> None:
         work = Work(naps=Naps(held=True))
-        order = await work.launch()
-        work.trouble = {Finish: [NoQuorum()] * 100}
-        work.ends(order)
-        await until(lambda: work.naps.asked)
+        await work.launch_and_end_uncommitted(100)
         assert await work.controller.hand_over_all(0, 0)
 
     serving(scenario())
