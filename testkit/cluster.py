@@ -24,43 +24,11 @@ from tasks.run import FINAL
 from testkit import cluster_kinds, processes
 from testkit.agreement import disagreements, tokens
 from testkit.described import Description
+from testkit.reply import Reply
 
 NOTHING: Final = object()
 STREAM_S: Final = 30.0
 """So long may a stream that a test reads be silent."""
-
-
-@dataclass
-class Reply:
-    """An answer, read; `json` is its body, None where that is no JSON."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    json: Any
-
-    @property
-    def problem(self) -> str:
-        """The kind of problem, as the last part of its type."""
-        assert self.headers["Content-Type"] == "application/problem+json", self.body
-        assert {"type", "title", "status", "detail"} <= self.json.keys()
-        assert self.json["status"] == self.status
-        return str(self.json["type"]).rpartition(":")[2]
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """What a problem document says of each field."""
-        return {error["field"]: error["message"] for error in self.json["errors"]}
-
-    @property
-    def index(self) -> int:
-        """The index that the answering member had applied."""
-        return int(self.headers["Rota-Index"])
-
-    @property
-    def epoch(self) -> int:
-        """The epoch there."""
-        return int(self.headers["Rota-Epoch"])
 
 
 @dataclass(frozen=True)

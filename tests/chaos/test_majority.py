@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
-from testkit.cluster import Cluster, Reply
+from testkit.cluster import Cluster
 from testkit.command import Rota
+from testkit.reply import Reply
 
 pytestmark = pytest.mark.chaos
 

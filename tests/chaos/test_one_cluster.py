@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from node.cli.local import wait_for
-from testkit.cluster import Cluster, Reply
+from testkit.cluster import Cluster
+from testkit.reply import Reply
 
 pytestmark = pytest.mark.chaos
 

@@ -17,32 +17,10 @@ from node.http.connection import ConnectionTimeouts
 from node.http.request_limits import RequestLimits
 from node.peer.client import PeerClient
 from testkit.fake_node import SECRET, FakeCluster, FakeNode
+from testkit.reply import Reply
 
 QUICK = RequestLimits(write_s=1, index_s=0.05, placement_s=1, peer_s=1, peer_log_s=1, attempt_s=0.05, poll_log_s=0.01)
 TIMEOUTS = ConnectionTimeouts(garbage_s=0.05)
-
-
-@dataclass
-class Reply:
-    """A response, read completely."""
-
-    status: int
-    headers: Any
-    body: bytes
-    json: Any
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """The messages of the problem document by field."""
-        return {error["field"]: error["message"] for error in self.json["errors"]}
-
-    @property
-    def problem(self) -> str:
-        """The problem type, without its prefix."""
-        assert self.headers["Content-Type"] == "application/problem+json", self.body
-        assert {"type", "title", "status", "detail"} <= self.json.keys()
-        assert self.json["status"] == self.status
-        return str(self.json["type"]).rpartition(":")[2]
 
 
 @dataclass

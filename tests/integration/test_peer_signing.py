@@ -15,7 +15,8 @@ from node.peer.protocol import PeerAway
 from node.peer.signing import CHALLENGE, SIGNED, PeerRequest, member_key, new_request, response_mac
 from node.state.entries import AddMember, Seed
 from testkit.fake_node import NOW_US, SECRET
-from tests.integration.http_cluster import Reply, Servers, on_loop, servers
+from testkit.reply import Reply
+from tests.integration.http_cluster import Servers, on_loop, servers
 
 pytestmark = pytest.mark.integration
 
