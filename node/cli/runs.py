@@ -5,7 +5,7 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import click
@@ -82,11 +82,11 @@ def _why_it_waits(api: Api, task: str) -> str:
     return "; ".join(filter(None, (owner["waiting"], *(told["detail"] for told in owner["standing"]))))
 
 
-def _wait_and_show(api: Api, run_id: str, index: str) -> dict[str, Any]:
+def _wait_and_show(api: Api, run_id: str, index: str, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
     """Show the progress of a run until it has ended; returns it. Only members that have applied `index` are read."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[far]}"), TimeElapsedColumn())
     hidden = api.as_json or not api.console.is_terminal
-    silent_until_s: float | None = time.monotonic() + WAITING_S
+    silent_until_s: float | None = clock() + WAITING_S
     with Progress(*columns, console=api.console, disable=hidden, transient=True) as progress:
         bar = progress.add_task(run_id, total=None, far="")
 
@@ -106,12 +106,12 @@ def _wait_and_show(api: Api, run_id: str, index: str) -> dict[str, Any]:
                 total=done.get("total"),
                 far=progress_text(**done) if done else "",
             )
-            if run["state"] == "waiting" and silent_until_s is not None and time.monotonic() >= silent_until_s:
+            if run["state"] == "waiting" and silent_until_s is not None and clock() >= silent_until_s:
                 silent_until_s = None
                 click.echo(f"rota: {run_id} waits: {_why_it_waits(api, run['task'])}", err=True)
             return run
 
-        return wait_for_end(read, lambda why: say(f"rota: cannot read the state of {run_id}: {why}", err=True))
+        return wait_for_end(read, lambda why: say(f"rota: cannot read the state of {run_id}: {why}", err=True), clock)
 
 
 @click.command("runs")

@@ -5,10 +5,10 @@ closing connection. It answers bytes that are not HTTP in plain text, with the v
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from random import Random
 from typing import Any, Final
 
 from aiohttp import EMPTY_PAYLOAD, StreamReader, web
@@ -45,6 +45,7 @@ class ClientConnection(RequestHandler):
     """A connection to the API.
 
     `limits` counts it, under `origin`. `common_headers` gives the headers of a response that no route makes.
+    `rng` draws how long the answer to what is not HTTP is delayed.
     """
 
     __slots__ = (
@@ -56,6 +57,7 @@ class ClientConnection(RequestHandler):
         "_idle",
         "_limits",
         "_origin",
+        "_rng",
         "_stalled",
         "_timeouts",
         "_wire",
@@ -69,6 +71,7 @@ class ClientConnection(RequestHandler):
         origin: str,
         timeouts: ConnectionTimeouts,
         common_headers: Callable[[], Mapping[str, str]],
+        rng: Random,
         **more: Any,
     ) -> None:
         super().__init__(
@@ -83,6 +86,7 @@ class ClientConnection(RequestHandler):
         self._origin = origin
         self._timeouts = timeouts
         self._common_headers = common_headers
+        self._rng = rng
         self._idle = True
         self._body: StreamReader = EMPTY_PAYLOAD
         self._head_bytes = 0
@@ -189,7 +193,7 @@ class ClientConnection(RequestHandler):
         """
         self._limits.mark_idle(self, self._loop.time())
         # Random, so that clients that came together do not come back together.
-        delay_s = self._timeouts.garbage_s * random.uniform(0.5, 1.5)
+        delay_s = self._timeouts.garbage_s * self._rng.uniform(0.5, 1.5)
         with suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
                 await self._gone.wait()

@@ -9,6 +9,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping
 from functools import partial
+from random import Random
 from typing import Final
 
 from aiohttp import web
@@ -41,7 +42,8 @@ _log = logging.getLogger("rota.http")
 class Listener(web.BaseSite):
     """Serves `runner` on the addresses of a host (port 0: chosen by the kernel), to as many clients as `limits` admits.
 
-    `common_headers` gives the headers of responses that no route makes.
+    `common_headers` gives the headers of responses that no route makes. `rng` draws how long the answers to what
+    is not HTTP are delayed.
     """
 
     __slots__ = (
@@ -52,6 +54,7 @@ class Listener(web.BaseSite):
         "_next_warning_s",
         "_options",
         "_port",
+        "_rng",
         "_sockets",
         "_sweeping",
         "_timeouts",
@@ -66,6 +69,7 @@ class Listener(web.BaseSite):
         limits: ConnectionLimits[ClientConnection],
         timeouts: ConnectionTimeouts,
         common_headers: Callable[[], Mapping[str, str]],
+        rng: Random | None = None,
     ) -> None:
         super().__init__(runner)
         self._host = host
@@ -73,6 +77,7 @@ class Listener(web.BaseSite):
         self._limits = limits
         self._timeouts = timeouts
         self._common_headers = common_headers
+        self._rng = rng or Random()
         self._sockets: list[socket.socket] = []
         self._accepting: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.TimerHandle | None = None
@@ -148,6 +153,7 @@ class Listener(web.BaseSite):
             origin,
             self._timeouts,
             self._common_headers,
+            self._rng,
             loop=asyncio.get_running_loop(),
             access_log=None,
         )

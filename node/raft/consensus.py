@@ -69,7 +69,7 @@ class Consensus(MendedSyncObj):
         self.clock, self.rng = self._environment.clock, self._environment.rng
         self.applier = applier
         self.journal = store.journal
-        self.snapshots = Snapshots(store.snapshot, applier.capture, self._cluster_at, self._cut_at)
+        self.snapshots = Snapshots(store.snapshot, applier.capture, self._cluster_at, self._cut_at, self.clock)
         self.snapshots.header = store.header
         self.behind = False
         self._care_s = float("-inf")

@@ -58,13 +58,20 @@ class Snapshots:
     """The library's serializer, with files that are checked and a thread in place of a fork.
 
     cluster_at: the members as of an entry. cut_at: the first entry to keep in the log when a snapshot covers all up to
-    an entry. room: whether a member's connection can take another part. All methods are called in Raft's thread.
+    an entry. room: whether a member's connection can take another part. clock: seconds since some moment in the past,
+    read in the writing thread too. All methods are called in Raft's thread.
     """
 
     def __init__(
-        self, place: Path, capture: Capture, cluster_at: Callable[[int], tuple[str, ...]], cut_at: Callable[[int], int]
+        self,
+        place: Path,
+        capture: Capture,
+        cluster_at: Callable[[int], tuple[str, ...]],
+        cut_at: Callable[[int], int],
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.place = place
+        self._clock = clock
         self.room: Callable[[object], bool] = lambda _member: True
         self.header: Header | None = None
         self.bytes = place.stat().st_size if place.exists() else 0
@@ -91,7 +98,7 @@ class Snapshots:
 
     def serialize(self, data: tuple[object, Entry, Entry, object], entry_id: int) -> None:
         """Begin to write a snapshot of what is applied now, as the library asks; `data` holds the last two entries."""
-        now = monotonic()
+        now = self._clock()
         if now < self._no_room_until_s:
             return
         if self._writer is not None or any(now - since < SENDING_S for since, _ in self._sending.values()):
@@ -104,12 +111,12 @@ class Snapshots:
         self._writer.start()
 
     def _write(self, header: Header, make: Callable[[], Iterator[bytes]]) -> None:
-        begun_s = monotonic()
+        begun_s = self._clock()
         try:
             self.bytes = snapshot.write(self._written, header, unhurried(make()))
         except BaseException as error:  # noqa: BLE001 - Raft's thread decides
             self._failure = error
-        self._took_s = monotonic() - begun_s
+        self._took_s = self._clock() - begun_s
 
     def checkSerializing(self) -> tuple[int, int | None]:
         """The state of the one that is being written; puts a finished one in place.
@@ -125,7 +132,7 @@ class Snapshots:
         if is_full(self._failure):
             logger.error("no room for a snapshot: %s; trying again in %d s", self._failure, NO_ROOM_S)
             self._written.unlink(missing_ok=True)
-            self._no_room_until_s = monotonic() + NO_ROOM_S
+            self._no_room_until_s = self._clock() + NO_ROOM_S
             return SERIALIZER_STATE.FAILED, header.prev[1]
         if self._failure is not None:
             raise Broken(f"the snapshot {self._written} could not be written") from self._failure
@@ -148,7 +155,7 @@ class Snapshots:
         if first:
             if not self.place.exists():
                 return None
-            self._sending[member] = (monotonic(), self.place.open("rb"))
+            self._sending[member] = (self._clock(), self.place.open("rb"))
         file = self._sending[member][1]
         data = file.read(PIECE_BYTES)
         if not data:

@@ -1,5 +1,6 @@
 """What PySyncObj 0.3.17 does wrong with snapshots, and what is done here instead (docs/explanation/raft.md)."""
 
+import errno
 import os
 import pickle
 import threading
@@ -13,7 +14,7 @@ from node.raft import snapshot
 from node.raft.errors import Broken
 from node.raft.ports import RaftTiming
 from node.raft.snapshot import Header
-from node.raft.snapshots import PIECE_BYTES, Snapshots, unhurried
+from node.raft.snapshots import NO_ROOM_S, PIECE_BYTES, Snapshots, unhurried
 from testkit.wired import Wired, World
 
 
@@ -119,6 +120,24 @@ def test_a_snapshot_that_cannot_be_written_ends_this_member(tmp_path: Path) -> N
     snapshots._writer.join()
     with pytest.raises(Broken, match="could not be written"):
         snapshots.checkSerializing()
+
+
+def test_no_snapshot_is_begun_for_a_while_after_one_for_which_there_was_no_room(tmp_path: Path) -> None:
+    def capture() -> Callable[[], Iterator[bytes]]:
+        raise_it: Callable[[], Iterator[bytes]] = lambda: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full"))  # noqa: E731
+        return raise_it
+
+    now_s = [100.0]
+    snapshots = Snapshots(tmp_path / "snapshot", capture, lambda _index: (), lambda index: index, lambda: now_s[0])
+    begun = []
+    for after_s in (0.0, NO_ROOM_S - 1, NO_ROOM_S):
+        now_s[0] = 100.0 + after_s
+        snapshots.serialize((None, (b"", 9, 1), (b"", 8, 1), None), 8)
+        begun.append(snapshots.writing)
+        if snapshots._writer is not None:
+            snapshots._writer.join()
+        snapshots.checkSerializing()
+    assert begun == [True, False, True]
 
 
 def test_a_snapshot_of_what_is_there_is_not_loaded_over_it(short: World) -> None:
