@@ -45,7 +45,7 @@ def cluster(clocked: ClockedCluster) -> Iterator[ClockedCluster]:
 
 @pytest.mark.parametrize("hours", [1, -1])
 @pytest.mark.parametrize("which", ["leader", "follower"])
-def test_a_clock_that_is_an_hour_off_changes_nothing(cluster: ClockedCluster, hours: int, which: str) -> None:
+def test_a_clock_off_by_an_hour_changes_no_run(cluster: ClockedCluster, hours: int, which: str) -> None:
     leader = cluster.wait_for_leader()
     owner = leader if which == "leader" else cluster.others(leader)[0]
     name = f"clock-{which}-{hours}"
@@ -73,7 +73,7 @@ def test_a_clock_that_is_an_hour_off_changes_nothing(cluster: ClockedCluster, ho
         assert cluster.ask("DELETE", f"/v1/tasks/{made}").status == 204
 
 
-def test_with_a_clock_an_hour_behind_and_another_node_down_nothing_is_missed(cluster: ClockedCluster) -> None:
+def test_no_occurrence_is_missed_with_one_clock_an_hour_behind_and_one_node_down(cluster: ClockedCluster) -> None:
     """Of three two are heard then, which say different times."""
     wrong, right, away = cluster.names
     tasks = {owner: f"clock-beside-{owner}" for owner in (wrong, right)}

@@ -73,7 +73,7 @@ HARMS: list[tuple[str, Harm]] = [
 ]
 
 
-def test_a_member_with_a_damaged_file_comes_up_with_all_that_the_others_know(whole: Cluster) -> None:
+def test_a_member_with_a_damaged_file_recovers_everything_from_the_others(whole: Cluster) -> None:
     tasks = {task["name"]: task["version"] for task in whole.all("/v1/tasks")}
     runs = whole.all("/v1/runs")
     for number, (file, how) in enumerate(HARMS):
@@ -99,7 +99,7 @@ def test_a_member_with_a_damaged_file_comes_up_with_all_that_the_others_know(who
     whole.check()
 
 
-def test_where_a_majority_is_damaged_they_refuse_and_say_what_to_do(whole: Cluster) -> None:
+def test_a_damaged_majority_refuses_to_start_and_says_what_to_do(whole: Cluster) -> None:
     one, other, well = whole.names
     for name in (one, other):
         # Not only cut off: what SQLite's own log still holds would make it whole again.

@@ -21,7 +21,7 @@ MEMBERS = ("node-1", "node-2", "node-4")
 CLUSTER_ID = "e37226574509e351"
 
 
-def test_a_cluster_of_an_earlier_build_goes_on(tmp_path: Path) -> None:
+def test_data_folders_of_an_earlier_build_are_used(tmp_path: Path) -> None:
     with zstandard.open(FOLDERS) as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
         archive.extractall(tmp_path, filter="data")
     folder = tmp_path / "cluster"

@@ -66,7 +66,7 @@ def assert_finished_once(cluster: Cluster, lost: Underway) -> None:
         assert cluster.wait_for_run(lost.run_id, node=name) == run
 
 
-def test_a_killed_owners_run_goes_on_elsewhere_from_its_checkpoint(cluster: Cluster) -> None:
+def test_a_killed_owners_run_resumes_from_its_checkpoint_on_another_node(cluster: Cluster) -> None:
     leader = cluster.wait_for_leader()
     owner, other = cluster.others(leader)
     bystander = underway(cluster, "kill-bystander", other)
@@ -84,7 +84,7 @@ def test_a_killed_owners_run_goes_on_elsewhere_from_its_checkpoint(cluster: Clus
     assert cluster.wait_for_run(bystander.run_id)["state"] == "succeeded"
 
 
-def test_a_killed_leaders_run_goes_on_elsewhere_from_its_checkpoint(cluster: Cluster) -> None:
+def test_a_killed_leaders_run_resumes_from_its_checkpoint_on_another_node(cluster: Cluster) -> None:
     leader = cluster.wait_for_leader()
     other = cluster.others(leader)[0]
     bystander = underway(cluster, "kill-leader-bystander", other)
@@ -99,7 +99,7 @@ def test_a_killed_leaders_run_goes_on_elsewhere_from_its_checkpoint(cluster: Clu
 
 
 @pytest.mark.parametrize("which", ["leader", "follower"])
-def test_a_stopped_nodes_worker_is_frozen_before_another_begins(cluster: Cluster, which: str) -> None:
+def test_a_stopped_nodes_worker_is_frozen_before_another_attempt_starts(cluster: Cluster, which: str) -> None:
     """Section 7: the supervisor keeps the deadline whether or not the node answers."""
     leader = cluster.wait_for_leader()
     owner = leader if which == "leader" else cluster.others(leader)[0]
@@ -120,7 +120,7 @@ def test_a_stopped_nodes_worker_is_frozen_before_another_begins(cluster: Cluster
     assert all(note["at_us"] < first_us for note in lost.notes.read(attempt=1)), "the woken worker went on"
 
 
-def test_a_node_that_stops_in_good_order_hands_over_at_once(cluster: Cluster) -> None:
+def test_a_node_that_stops_gracefully_hands_over_at_once(cluster: Cluster) -> None:
     leader = cluster.wait_for_leader()
     owner = cluster.others(leader)[0]
     notes = cluster.notes()
@@ -140,7 +140,7 @@ def test_a_node_that_stops_in_good_order_hands_over_at_once(cluster: Cluster) ->
     assert cluster.wait_for_status(owner, "up")["reason"] is None
 
 
-def test_a_frozen_run_is_thawed_where_the_cluster_comes_back_in_time(cluster: Cluster) -> None:
+def test_a_frozen_run_is_thawed_if_the_quorum_returns_in_time(cluster: Cluster) -> None:
     """Section 7: a lapse freezes, it does not kill. Both other nodes are away for longer than a lease."""
     leader = cluster.wait_for_leader()
     owner, other = cluster.others(leader)
@@ -160,7 +160,7 @@ def test_a_frozen_run_is_thawed_where_the_cluster_comes_back_in_time(cluster: Cl
     assert (run["state"], run["attempt"]) == ("succeeded", 1)
 
 
-def test_a_script_goes_on_from_its_checkpoint_on_another_node(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_script_resumes_from_its_checkpoint_on_another_node(cluster: Cluster, tmp_path: Path) -> None:
     logs, archive = tmp_path / "logs", tmp_path / "archive"
     logs.mkdir()
     archive.mkdir()

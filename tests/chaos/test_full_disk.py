@@ -56,7 +56,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         made.check()
 
 
-def test_a_task_that_fills_the_disk_fails_and_no_node_is_lost(cluster: Cluster) -> None:
+def test_a_task_that_fills_the_disk_fails_and_every_node_stays_up(cluster: Cluster) -> None:
     assert cluster.wait_for_leader()
     pids = {name: cluster.pid(name) for name in NODES}
     cluster.register("steady", "command", params={"argv": ["true"]}, schedule={"every_s": 1}, overlap="allow")
@@ -77,7 +77,7 @@ def test_a_task_that_fills_the_disk_fails_and_no_node_is_lost(cluster: Cluster) 
     cluster.wait_for_run(cluster.run("steady"), "succeeded")
 
 
-def test_a_task_that_floods_its_log_leaves_room_for_the_others(cluster: Cluster) -> None:
+def test_a_task_that_floods_its_log_leaves_disk_space_for_others(cluster: Cluster) -> None:
     pids = {name: cluster.pid(name) for name in NODES}
     cluster.register("flood", "command", params={"argv": ["sh", "-c", "yes | head -c 100000000"]})
     runs = [cluster.wait_for_run(cluster.run("flood"), deadline_s=60) for _ in range(6)]
@@ -87,7 +87,7 @@ def test_a_task_that_floods_its_log_leaves_room_for_the_others(cluster: Cluster)
     assert all(one["incarnation"] == 1 for one in members(cluster)), "a node was taken for dead"
 
 
-def test_a_node_whose_disk_something_else_fills_waits_for_room_and_goes_on_by_itself(cluster: Cluster) -> None:
+def test_a_node_waits_for_space_on_a_full_disk_and_then_continues(cluster: Cluster) -> None:
     full = cluster.wait_for_leader()
     pid = cluster.pid(full)
     stuffing = cluster.folder / full / "something else"

@@ -64,7 +64,7 @@ def nobody_is_taken_for_dead(cluster: Cluster) -> Iterator[list[str]]:
 
 
 @pytest.mark.alone
-def test_nobody_is_marked_down_while_every_core_is_busy_eight_times_over(cluster: Cluster, tmp_path: Path) -> None:
+def test_no_node_is_marked_down_at_eightfold_cpu_load(cluster: Cluster, tmp_path: Path) -> None:
     with nobody_is_taken_for_dead(cluster) as short, pressure(tmp_path, memory_mib=256, disk_mib=64) as look:
         already = {task: len(cluster.all(path("v1", "tasks", task, "runs"))) for task in short}
 
@@ -78,7 +78,7 @@ def test_nobody_is_marked_down_while_every_core_is_busy_eight_times_over(cluster
 
 
 @pytest.mark.parametrize("which", ["leader", "follower"])
-def test_nobody_is_marked_down_while_a_loop_stands_still(cluster: Cluster, which: str) -> None:
+def test_no_node_is_marked_down_while_an_event_loop_is_blocked(cluster: Cluster, which: str) -> None:
     with nobody_is_taken_for_dead(cluster):
         leader = cluster.wait_for_leader()
         still = leader if which == "leader" else cluster.others(leader)[0]

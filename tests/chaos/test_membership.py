@@ -15,7 +15,7 @@ from testkit.occurrences import assert_each_occurrence_once
 pytestmark = pytest.mark.chaos
 
 
-def test_a_removed_member_hands_over_and_its_slot_is_taken_by_the_next(cluster: Cluster) -> None:
+def test_a_removed_member_hands_over_and_its_slot_is_reused(cluster: Cluster) -> None:
     leader = cluster.wait_for_leader()
     going = cluster.others(leader)[0]
     slot = cluster.member(going)["slot"]
@@ -61,7 +61,7 @@ DEADLINE_S = 60
 """Five nodes that start at the same time, on a busy machine, take half a minute."""
 
 
-def test_members_come_are_replaced_and_go_while_work_goes_on(tmp_path: Path) -> None:
+def test_members_are_added_replaced_and_removed_while_tasks_run(tmp_path: Path) -> None:
     """A fourth is let in, the third dies for good and is replaced in its slot, the second is let go."""
     env_of: dict[str, dict[str, str]] = {name: {} for name in FIRST}
     with Cluster(tmp_path, nodes=5, env_of=env_of) as cluster:
@@ -116,7 +116,7 @@ def test_members_come_are_replaced_and_go_while_work_goes_on(tmp_path: Path) -> 
 
 
 @pytest.mark.more
-def test_three_become_five_by_their_lists_through_a_restart_of_all(tmp_path: Path) -> None:
+def test_three_members_become_five_by_a_longer_list_and_a_full_restart(tmp_path: Path) -> None:
     """As `docker compose up` with a longer list does it, which starts all anew. One newcomer is let in by the command
     that it asks for, the other by itself; killed in the middle of that, all five come back, and know one another.
     """

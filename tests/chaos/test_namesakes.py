@@ -33,9 +33,7 @@ def second(cluster: Cluster, name: str, data: Path) -> Iterator[subprocess.Popen
             process.wait()
 
 
-def test_a_clone_of_a_node_and_an_empty_folder_with_its_name_end_and_it_stays_ready(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_clone_and_an_empty_namesake_end_and_the_node_stays_ready(cluster: Cluster, tmp_path: Path) -> None:
     """It was ready, not ready and ready again for as long as the other one lived, and nothing said why."""
     follower = cluster.others(cluster.wait_for_leader())[0]
     cluster.stop(follower)

@@ -65,7 +65,7 @@ def cluster(tmp_path: Path) -> Iterator[Listed]:
         yield cluster
 
 
-def test_a_member_that_lost_its_disk_founds_none_with_nodes_that_wait(cluster: Listed) -> None:
+def test_a_member_that_lost_its_disk_does_not_found_with_waiting_nodes(cluster: Listed) -> None:
     """Three at work; two more with a list of five; node-1 comes back empty, with that list, while two do not answer."""
     cluster.begin(*THREE, listed=THREE)
     cluster.wait_until_ready(*THREE, deadline_s=WAIT_S)
@@ -112,7 +112,7 @@ def test_a_member_that_lost_its_disk_founds_none_with_nodes_that_wait(cluster: L
         cluster.wait_until_it_waits(name, f"there is a cluster {cluster_id}")
 
 
-def test_lists_that_differ_found_nothing_until_they_are_mended(cluster: Listed) -> None:
+def test_differing_lists_do_not_found_until_corrected(cluster: Listed) -> None:
     right, wrong = ("node-2", "node-3", "node-4"), ("node-2", "node-3", "node-4", "node-5")
     cluster.begin("node-2", "node-3", listed=right)
     cluster.begin("node-4", listed=wrong)

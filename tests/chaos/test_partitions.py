@@ -33,7 +33,7 @@ def cluster(separate: SeparateCluster) -> Iterator[SeparateCluster]:
     separate.check()
 
 
-def test_a_leader_that_is_cut_off_stops_its_work_before_another_begins_it(cluster: SeparateCluster) -> None:
+def test_a_cut_off_leader_stops_its_work_before_another_node_starts_it(cluster: SeparateCluster) -> None:
     leader = cluster.wait_for_leader()
     other = cluster.others(leader)[0]
     lost = underway(cluster, "cut-leader", leader)
@@ -55,7 +55,7 @@ def test_a_leader_that_is_cut_off_stops_its_work_before_another_begins_it(cluste
     assert cluster.ask("GET", "/v1/tasks/never", consistent="true").status == 404
 
 
-def test_a_follower_that_hears_nobody_stops_its_work(cluster: SeparateCluster) -> None:
+def test_a_follower_that_receives_nothing_stops_its_work(cluster: SeparateCluster) -> None:
     """One way: its own heartbeats arrive. They say nothing, as they echo nothing new."""
     leader = cluster.wait_for_leader()
     owner = cluster.others(leader)[0]
@@ -68,7 +68,7 @@ def test_a_follower_that_hears_nobody_stops_its_work(cluster: SeparateCluster) -
     assert_finished_once(cluster, lost)
 
 
-def test_a_follower_that_is_cut_off_from_the_leader_alone_stops_its_work(cluster: SeparateCluster) -> None:
+def test_a_follower_cut_off_from_the_leader_only_stops_its_work(cluster: SeparateCluster) -> None:
     """The third member hears both: that does not count, as it grants no leases."""
     leader = cluster.wait_for_leader()
     owner, other = cluster.others(leader)

@@ -49,7 +49,7 @@ def clusters(tmp_path: Path) -> Iterator[tuple[Movable, Movable]]:
                 cluster.check()
 
 
-def test_on_the_port_of_a_dead_member_another_clusters_node_is_refused(clusters: tuple[Movable, Movable]) -> None:
+def test_another_clusters_node_at_a_dead_members_port_is_refused(clusters: tuple[Movable, Movable]) -> None:
     a, b = clusters
     notes = a.notes()
     notes.let_go()
@@ -78,7 +78,7 @@ def test_on_the_port_of_a_dead_member_another_clusters_node_is_refused(clusters:
     assert (_id(a), _id(b)) == ids
 
 
-def test_a_node_that_calls_another_clusters_members_as_one_of_them_is_not_heard(
+def test_messages_of_another_clusters_node_are_ignored(
     clusters: tuple[Movable, Movable],
 ) -> None:
     a, b = clusters

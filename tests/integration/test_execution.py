@@ -53,7 +53,7 @@ def test_a_command_runs_and_its_output_is_logged(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_a_command_saves_checkpoints_and_leaves_figures_until_it_is_fenced(tmp_path: Path) -> None:
+def test_a_command_saves_checkpoints_and_metrics_until_it_is_fenced(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         script = "set -e; cat $ROTA_CHECKPOINT_FILE; for n in 2 3; do echo $n | rota ctx checkpoint -; done"
         order = made.command("sh", "-c", f"{script}; rota ctx result rows=3", checkpoint=b"\x01")
@@ -143,7 +143,7 @@ def test_requests_to_stop(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_who_does_not_stop_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+def test_a_worker_that_does_not_stop_is_killed_with_its_descendants(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("deaf")
         family = await made.family(order)
@@ -155,7 +155,7 @@ def test_who_does_not_stop_is_killed_with_all_that_it_started(tmp_path: Path) ->
     play(tmp_path, scene, QUICK)
 
 
-def test_an_attempt_that_is_cancelled_before_it_begins_is_cancelled(tmp_path: Path) -> None:
+def test_an_attempt_cancelled_before_its_start_ends_as_cancelled(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("stops")
         made.runner.cancel(order.run_id, order.token)
@@ -167,7 +167,7 @@ def test_an_attempt_that_is_cancelled_before_it_begins_is_cancelled(tmp_path: Pa
     play(tmp_path, scene)
 
 
-def test_the_example_package_counts_on_from_its_checkpoint(tmp_path: Path) -> None:
+def test_the_example_package_resumes_from_its_checkpoint(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         params = {"to": 5, "every_s": 0, "checkpoint_every": 2}
         order = made.launch(params, "rota_hello.count:Count", checkpoint=b"\x02")
@@ -179,7 +179,7 @@ def test_the_example_package_counts_on_from_its_checkpoint(tmp_path: Path) -> No
     play(tmp_path, scene)
 
 
-def test_checkpoints_wait_for_their_answer(tmp_path: Path) -> None:
+def test_a_checkpoint_call_returns_after_its_answer(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("checkpoints")
         asked = await made.asked()
@@ -202,7 +202,7 @@ def test_checkpoints_wait_for_their_answer(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_what_another_attempt_would_only_repeat_is_not_retried(tmp_path: Path) -> None:
+def test_a_failure_that_a_retry_would_repeat_is_not_retried(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         cases = [
             (made.launch({}, "no_such_module:Kind"), "KindError: the kind at no_such_module:Kind cannot be loaded"),
@@ -224,7 +224,7 @@ def test_what_another_attempt_would_only_repeat_is_not_retried(tmp_path: Path) -
     play(tmp_path, scene)
 
 
-def test_failures_are_told_in_a_line_and_logged_in_full(tmp_path: Path) -> None:
+def test_failures_are_reported_in_one_line_and_logged_in_full(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("fails")
         ended = await made.ended(order)
@@ -242,7 +242,7 @@ def test_failures_are_told_in_a_line_and_logged_in_full(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_secrets_do_not_get_out(tmp_path: Path) -> None:
+def test_secrets_are_redacted_from_logs_errors_and_results(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         (tmp_path / "pg").write_text("hunter22\n")
         secret = {"params": {"secret": {"secret": "pg"}}}
@@ -261,7 +261,7 @@ def test_secrets_do_not_get_out(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_progress_is_coalesced_and_its_last_word_arrives(tmp_path: Path) -> None:
+def test_progress_is_coalesced_and_the_last_report_arrives(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("counts")
         assert (await made.ended(order)).result == {"rows": 20_000}
@@ -272,7 +272,7 @@ def test_progress_is_coalesced_and_its_last_word_arrives(tmp_path: Path) -> None
     play(tmp_path, scene)
 
 
-def test_a_log_has_a_limit_and_says_so_once(tmp_path: Path) -> None:
+def test_a_log_is_truncated_at_its_limit_and_says_so_once(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("prints_much")
         ended = await made.ended(order)
@@ -285,7 +285,7 @@ def test_a_log_has_a_limit_and_says_so_once(tmp_path: Path) -> None:
     play(tmp_path, scene, QUICK)
 
 
-def test_how_long_a_command_takes_to_begin(tmp_path: Path) -> None:
+def test_print_how_long_a_command_takes_to_start(tmp_path: Path) -> None:
     """Printed, not asserted: other processes of the machine are not ours to rule."""
 
     async def scene(made: Attempts) -> None:

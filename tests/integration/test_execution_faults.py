@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests"
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_lapse_freezes_all_and_a_renewal_thaws_them(tmp_path: Path) -> None:
+def test_a_lease_lapse_freezes_all_attempts_and_a_renewal_thaws_them(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("family")
         family = await made.family(order)
@@ -69,7 +69,7 @@ def test_a_claim_whose_lease_is_over_is_not_started(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_the_deadline_is_kept_while_the_node_hangs_with_its_channel_full(
+def test_the_deadline_holds_while_the_node_hangs_with_a_full_channel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def narrow() -> tuple[socket.socket, socket.socket]:
@@ -129,7 +129,7 @@ def a_node(folder: Path, lease_s: float) -> Iterator[tuple[subprocess.Popen[byte
         kill_leftovers(folder)
 
 
-def test_an_attempt_that_took_too_much_fails_at_once_with_what_it_held_gone(tmp_path: Path) -> None:
+def test_an_attempt_failed_by_its_node_ends_and_its_scratch_folder_is_removed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with attempts(tmp_path) as here:
             order = here.act("deaf", lease_s=0.5)
@@ -142,7 +142,7 @@ def test_an_attempt_that_took_too_much_fails_at_once_with_what_it_held_gone(tmp_
     asyncio.run(scenario())
 
 
-def test_everything_dies_with_its_node(tmp_path: Path) -> None:
+def test_a_killed_nodes_processes_all_end(tmp_path: Path) -> None:
     """Also what left the process group, the session or shed its environment: a JVM, a daemon."""
     with a_node(tmp_path, 60) as (node, nursery):
         family = pids(pids_path(tmp_path, "task~1"))
@@ -151,7 +151,7 @@ def test_everything_dies_with_its_node(tmp_path: Path) -> None:
         asyncio.run(until(lambda: states([*family, nursery]) == ""))
 
 
-def test_a_node_that_is_stopped_cannot_keep_its_work_running(tmp_path: Path) -> None:
+def test_work_of_a_stopped_node_freezes_at_the_deadline(tmp_path: Path) -> None:
     with a_node(tmp_path, 0.6) as (node, _):
         family = pids(pids_path(tmp_path, "task~1"))
         node.send_signal(signal.SIGSTOP)
@@ -160,7 +160,7 @@ def test_a_node_that_is_stopped_cannot_keep_its_work_running(tmp_path: Path) -> 
         asyncio.run(until(lambda: len(states(family)) == 6 and "T" not in states(family)))
 
 
-def test_what_outlived_its_supervisor_is_killed_at_the_next_start(tmp_path: Path) -> None:
+def test_processes_without_a_supervisor_are_killed_at_the_next_start(tmp_path: Path) -> None:
     with a_node(tmp_path, 60) as (node, nursery):
         family = pids(pids_path(tmp_path, "task~1"))
         supervisor = process_tree.process(family[-1])
@@ -182,7 +182,7 @@ def test_what_outlived_its_supervisor_is_killed_at_the_next_start(tmp_path: Path
     assert kill_leftovers(tmp_path) == 0
 
 
-def test_a_killed_supervisor_takes_its_attempt_along(tmp_path: Path) -> None:
+def test_killing_a_supervisor_ends_its_attempt(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("family")
         family = await made.family(order)
@@ -196,7 +196,7 @@ def test_a_killed_supervisor_takes_its_attempt_along(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_an_attempt_whose_supervisor_was_killed_ends_whatever_is_in_the_way(
+def test_an_attempt_with_a_killed_supervisor_ends_despite_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else its run would never end. A record of another attempt is removed meanwhile; a descriptor lacks."""
@@ -224,7 +224,7 @@ def test_an_attempt_whose_supervisor_was_killed_ends_whatever_is_in_the_way(
     play(tmp_path, scene)
 
 
-def test_a_nursery_that_dies_is_replaced_and_what_runs_runs_on(tmp_path: Path) -> None:
+def test_a_dead_nursery_is_replaced_and_running_attempts_continue(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("stops")
         await made.started(order)
@@ -239,7 +239,7 @@ def test_a_nursery_that_dies_is_replaced_and_what_runs_runs_on(tmp_path: Path) -
     play(tmp_path, scene)
 
 
-def test_the_same_claim_is_not_launched_twice_and_an_unknown_one_is_told_nothing(tmp_path: Path) -> None:
+def test_a_claim_is_launched_once_and_unknown_claims_are_ignored(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("stops")
         with pytest.raises(ValueError, match="runs already"):
@@ -252,7 +252,7 @@ def test_the_same_claim_is_not_launched_twice_and_an_unknown_one_is_told_nothing
     play(tmp_path, scene)
 
 
-def test_what_another_cluster_on_this_machine_calls_the_same_is_left_alone(tmp_path: Path) -> None:
+def test_equally_named_attempts_of_another_cluster_are_not_touched(tmp_path: Path) -> None:
     ours, theirs = (
         subprocess.Popen(
             ["sleep", "60"], env={**os.environ, "NURSERY_OF": str((tmp_path / of).resolve()), "NURSERY_RUN": "task~1.1"}
@@ -268,7 +268,7 @@ def test_what_another_cluster_on_this_machine_calls_the_same_is_left_alone(tmp_p
             one.wait()
 
 
-def test_leftovers_that_do_not_end_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftover_processes_that_do_not_end_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NURSERY_OF", str(tmp_path.resolve()))
     child = subprocess.Popen(["sleep", "60"])
     monkeypatch.setattr(process_tree, "send", lambda pid, number: True)

@@ -133,7 +133,7 @@ def a_node(folder: Path, *argv: str, rights: tuple[str, ...] = WITHOUT_CAP_KILL,
         kill_leftovers(data)
 
 
-def test_a_lapse_leaves_the_supervisor_at_its_post_and_the_run_ends_when_its_work_does(tmp_path: Path) -> None:
+def test_after_a_lapse_the_supervisor_stays_until_unreachable_processes_end(tmp_path: Path) -> None:
     with a_node(tmp_path, *ANOTHER_USERS, lease_s=1) as node:
         beyond = node.another_users()
         node.process.send_signal(signal.SIGSTOP)
@@ -156,7 +156,7 @@ def _state(pid: int) -> str:
     return "" if found is None else found.state
 
 
-def test_what_a_killed_supervisor_left_out_of_reach_ends_the_run_when_it_ends(tmp_path: Path) -> None:
+def test_unreachable_processes_of_a_killed_supervisor_end_the_run_when_they_end(tmp_path: Path) -> None:
     with a_node(tmp_path, *ANOTHER_USERS) as node:
         beyond, nursery = node.another_users(), node.nursery
         os.kill(node.supervisor(), signal.SIGKILL)
@@ -168,7 +168,7 @@ def test_what_a_killed_supervisor_left_out_of_reach_ends_the_run_when_it_ends(tm
         assert "its supervisor was killed" in node.said
 
 
-def test_a_start_that_finds_what_it_may_not_signal_says_which_and_what_to_do(tmp_path: Path) -> None:
+def test_a_start_names_leftovers_it_may_not_signal_and_says_what_to_do(tmp_path: Path) -> None:
     with a_node(tmp_path, *ANOTHER_USERS) as node:
         beyond = node.another_users()
         node.process.kill()
@@ -186,7 +186,7 @@ def test_a_start_that_finds_what_it_may_not_signal_says_which_and_what_to_do(tmp
             os.kill(beyond.pid, signal.SIGKILL)
 
 
-def test_where_not_everybody_may_be_signalled_no_program_gains_rights(tmp_path: Path) -> None:
+def test_without_cap_kill_setuid_programs_gain_no_rights(tmp_path: Path) -> None:
     """A setuid program would leave the node's reach, as sudo does: here it fails, and its log says why."""
     sudo = tmp_path / "sudo"
     shutil.copy(SETPRIV, sudo)
@@ -200,7 +200,7 @@ def test_where_not_everybody_may_be_signalled_no_program_gains_rights(tmp_path: 
 
 
 @pytest.mark.parametrize(("rights", "kept"), [(WITHOUT_CAP_KILL, "1"), ((SETPRIV,), "0")])
-def test_a_node_that_may_signal_everybody_withholds_nothing(tmp_path: Path, rights: tuple[str, ...], kept: str) -> None:
+def test_no_new_privs_is_set_only_without_cap_kill(tmp_path: Path, rights: tuple[str, ...], kept: str) -> None:
     with a_node(tmp_path, "setpriv", f"--reuid={NOBODY}", "cat", "/proc/self/status", rights=rights) as node:
         node.wait_for("Ended(")
         assert "end='succeeded'" in node.said

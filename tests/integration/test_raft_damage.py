@@ -101,7 +101,7 @@ def same(opened: LogStore, reference: LogStore) -> bool:
     return entries and vote and here.note(VOTES) == "yes" and opened.cluster == reference.cluster
 
 
-def test_a_damaged_folder_never_comes_up_as_if_it_were_whole(
+def test_a_damaged_folder_is_never_opened_as_intact(
     whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(whole, tmp_path / "whole")
@@ -141,7 +141,7 @@ def test_a_damaged_folder_never_comes_up_as_if_it_were_whole(
     assert by_file["flushes"] == 0, "that alone loses nothing"
 
 
-def test_alone_a_damaged_folder_is_refused_and_left_as_it_is(whole: Path, tmp_path: Path) -> None:
+def test_a_single_member_refuses_a_damaged_folder_and_does_not_change_it(whole: Path, tmp_path: Path) -> None:
     """There is no member to catch up from."""
     for name in (JOURNAL, f"{JOURNAL}-wal", SNAPSHOT):
         folder = tmp_path / name
@@ -155,7 +155,7 @@ def test_alone_a_damaged_folder_is_refused_and_left_as_it_is(whole: Path, tmp_pa
         assert not list(folder.glob("*.damaged-*"))
 
 
-def test_a_write_that_a_power_cut_has_torn_is_no_damage(whole: Path, tmp_path: Path) -> None:
+def test_a_torn_last_write_is_not_reported_as_damage(whole: Path, tmp_path: Path) -> None:
     """It was not acknowledged: acknowledgements, and the flush counter, come after it. Two torn writes are damage."""
     for lagging, lost in ((1, False), (0, True)):
         folder = tmp_path / str(lagging)

@@ -105,7 +105,7 @@ def pickles(file: Path) -> list[bytes]:
     return [pickle.dumps(shape, protocol) for shape in shapes for protocol in (0, 2, 5)]
 
 
-def test_a_sealed_pickle_is_not_opened_by_a_member(member: tuple[Cluster, Process], tmp_path: Path) -> None:
+def test_a_member_does_not_load_an_encrypted_pickle(member: tuple[Cluster, Process], tmp_path: Path) -> None:
     cluster, process = member
     address, file = cluster.addresses["n1"], tmp_path / "run"
 
@@ -194,7 +194,7 @@ def unpickling() -> set[str]:
     return found
 
 
-def test_wherever_the_library_unpickles_is_replaced_or_never_reached() -> None:
+def test_every_unpickling_in_the_library_is_replaced_or_unreachable() -> None:
     """A newer version of the library that unpickles elsewhere fails here."""
     assert unpickling() <= REPLACED.keys() | UNREACHED.keys()
     for owner, name, ours in REPLACED.values():

@@ -12,7 +12,7 @@ from tasks.command import _terminate
     ("refusal", "said"),
     [(ProcessLookupError(), "the command had already ended"), (PermissionError(), "it runs as another user")],
 )
-def test_a_command_that_cannot_be_asked_to_stop_is_waited_for(
+def test_a_command_that_cannot_be_signalled_is_waited_for(
     refusal: OSError, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(_: int, __: int) -> None:

@@ -11,7 +11,7 @@ from node.execution import process_tree
 from node.execution.leftovers import Record, _records, _remaining, record_path
 
 
-def test_a_record_that_is_removed_while_they_are_read_is_left_out(tmp_path: Path) -> None:
+def test_a_record_removed_during_reading_is_skipped(tmp_path: Path) -> None:
     """Another attempt ends meanwhile. A link to nowhere is listed, and cannot be read, too."""
     record = Record(process_tree.boot_id(), 50, 100, 51, 101, "r:1")
     path = record_path(tmp_path, 50)
@@ -22,7 +22,7 @@ def test_a_record_that_is_removed_while_they_are_read_is_left_out(tmp_path: Path
     assert _records(tmp_path) == [record]
 
 
-def test_what_is_another_users_is_told_from_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_distinguish_other_users_processes_from_hung_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     def kill(pid: int, _: int) -> None:
         if pid == 51:
             raise PermissionError(1, "Operation not permitted")

@@ -24,7 +24,7 @@ def lose(world: World, name: str) -> None:
     (world.folder / name / JOURNAL).write_bytes(b"no database")
 
 
-def test_it_catches_up_and_votes_again(world: World) -> None:
+def test_a_member_without_a_log_catches_up_and_votes_again(world: World) -> None:
     leader, lost, other = names(world)
     lose(world, lost)
     world.agree(b"meanwhile", of=leader.me + other)
@@ -38,7 +38,7 @@ def test_it_catches_up_and_votes_again(world: World) -> None:
     world.agree(b"after", of=lost + other)
 
 
-def test_it_heeds_no_leader_that_has_been_replaced(world: World) -> None:
+def test_a_member_without_a_log_ignores_a_replaced_leader(world: World) -> None:
     """Else the old leader has a majority with it, and commits entries that the present leader's log lacks."""
     old, lost, other = names(world)
     world.cut(old.me, lost)
@@ -63,7 +63,7 @@ def test_it_heeds_no_leader_that_has_been_replaced(world: World) -> None:
     assert all(member.applied == [b"before", b"new", b"both"] for member in world.running.values())
 
 
-def test_it_does_not_vote_again_in_a_term_in_which_it_may_have_voted(world: World) -> None:
+def test_a_recovered_member_does_not_vote_in_a_term_in_which_it_may_have_voted(world: World) -> None:
     leader, lost, other = names(world)
     lose(world, lost)
     world.start(lost)
@@ -78,7 +78,7 @@ def test_it_does_not_vote_again_in_a_term_in_which_it_may_have_voted(world: Worl
     assert len(world.running[lost].sent_to(other, "response_vote")) == 1
 
 
-def test_it_neither_votes_nor_is_made_leader_nor_asks_to_be_before(world: World) -> None:
+def test_a_member_without_a_log_neither_votes_nor_becomes_a_candidate(world: World) -> None:
     _, lost, other = names(world)
     lose(world, lost)
     world.start(lost)
@@ -94,7 +94,7 @@ def test_it_neither_votes_nor_is_made_leader_nor_asks_to_be_before(world: World)
     assert [answer["granted"] for answer in member.sent_to(other, "pre_vote_answer")] == [False]
 
 
-def test_it_does_not_take_over_the_lead_before(world: World) -> None:
+def test_a_member_without_a_log_ignores_a_leadership_transfer(world: World) -> None:
     """A leader that stops hands over to a member that has its log, and does not know which members remember."""
     leader, lost, other = names(world)
     lose(world, lost)
@@ -115,7 +115,7 @@ def test_it_does_not_take_over_the_lead_before(world: World) -> None:
     assert member.sent_to(leader.me, "request_vote") == []
 
 
-def test_where_too_many_have_lost_their_logs_it_says_so_and_what_to_do(world: World) -> None:
+def test_a_majority_without_logs_raises_an_error_that_says_what_to_do(world: World) -> None:
     """Two of three: with their empty logs they must not elect each other."""
     _, one, other = names(world)
     lose(world, one)
@@ -126,7 +126,7 @@ def test_where_too_many_have_lost_their_logs_it_says_so_and_what_to_do(world: Wo
         world.run(2)
 
 
-def test_while_it_waits_it_says_for_whom(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_waiting_member_logs_which_members_must_answer(world: World, caplog: pytest.LogCaptureFixture) -> None:
     leader, lost, other = names(world)
     lose(world, lost)
     world.crash(other)
@@ -141,7 +141,7 @@ def test_while_it_waits_it_says_for_whom(world: World, caplog: pytest.LogCapture
     world.until(lambda: world.running[lost].consensus.recovery.votes)
 
 
-def test_empty_folders_elect_nobody_once_somebody_has_something(world: World) -> None:
+def test_empty_members_elect_no_leader_once_a_member_with_a_log_is_heard(world: World) -> None:
     """Two whole folders are gone: they look like those of a first start, until the third one is heard."""
     leader, one, other = names(world)
     for name in (one, other):
@@ -175,7 +175,7 @@ def grant(member: Wired, by: str, number: int) -> None:
     member.consensus.inbound.take(member.node(by), answer)
 
 
-def test_a_late_answer_to_what_it_asked_before_it_lost_its_log_does_not_count(world: World) -> None:
+def test_a_prevote_requested_before_the_log_was_lost_does_not_count(world: World) -> None:
     """It would stand for election, and so vote, with nothing in its log (seed 47416 of the simulation)."""
     _, lost, other = names(world)
     member = asking_anew(world, lost)
@@ -185,7 +185,7 @@ def test_a_late_answer_to_what_it_asked_before_it_lost_its_log_does_not_count(wo
     assert not member.consensus.recovery.votes
 
 
-def test_a_vote_that_was_asked_for_before_it_lost_its_log_does_not_count(world: World) -> None:
+def test_a_vote_requested_before_the_log_was_lost_does_not_count(world: World) -> None:
     """The voter compared the log that is lost now."""
     _, lost, other = names(world)
     member = asking_anew(world, lost)
@@ -197,7 +197,7 @@ def test_a_vote_that_was_asked_for_before_it_lost_its_log_does_not_count(world: 
     assert recovery.counts(node, {**vote, "candidate": asked_now})
 
 
-def test_a_member_has_one_vote_and_one_of_another_term_says_nothing(tmp_path: Path) -> None:
+def test_repeated_votes_and_votes_of_other_terms_do_not_count(tmp_path: Path) -> None:
     """The library counts each vote that arrives: of five members, a repeated one would make a leader with two votes."""
     world = World(tmp_path, "abcde")
     with world.clock():
@@ -221,7 +221,7 @@ def test_a_member_has_one_vote_and_one_of_another_term_says_nothing(tmp_path: Pa
         assert follower.consensus.is_leader
 
 
-def test_a_vote_names_the_life_that_it_was_asked_for_in(world: World) -> None:
+def test_a_vote_carries_the_candidates_life_number(world: World) -> None:
     _, one, other = names(world)
     member = world.running[one]
     term = member.consensus.raftCurrentTerm + 1
@@ -230,7 +230,7 @@ def test_a_vote_names_the_life_that_it_was_asked_for_in(world: World) -> None:
     assert [vote["candidate"] for vote in member.sent_to(other, "response_vote")] == [77]
 
 
-def test_what_it_knew_of_its_vote_is_kept_where_only_the_snapshot_is_damaged(tmp_path: Path) -> None:
+def test_term_and_vote_are_kept_when_only_the_snapshot_is_damaged(tmp_path: Path) -> None:
     begin(tmp_path, term=4)
     put_snapshot(tmp_path, 10, term=4)
     opened = open_folder(tmp_path, "n1", CLUSTER)

@@ -80,7 +80,7 @@ def full() -> OSError:
     return OSError(errno.EMFILE, "too many open files")
 
 
-def test_without_a_file_descriptor_the_listener_rests_and_is_not_closed(
+def test_without_file_descriptors_the_listener_pauses_and_stays_open(
     port: Port, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The library closes it, and its thread then blocks until it can listen again."""
@@ -98,7 +98,7 @@ def test_without_a_file_descriptor_the_listener_rests_and_is_not_closed(
     assert caplog.text.count("cannot accept connections of members") == 1
 
 
-def test_a_stranger_gives_way_to_a_call_for_which_there_is_no_file_descriptor(port: Port) -> None:
+def test_without_file_descriptors_an_unidentified_connection_is_closed_for_a_new_one(port: Port) -> None:
     port.strangers = 1
     caller = Socket()
     port.call(full(), caller)
@@ -110,7 +110,7 @@ def test_a_stranger_gives_way_to_a_call_for_which_there_is_no_file_descriptor(po
 
 
 @pytest.mark.parametrize("error", [BlockingIOError(), ConnectionAbortedError()])
-def test_a_call_that_is_over_already_is_passed_over(port: Port, error: OSError) -> None:
+def test_a_connection_aborted_before_accept_is_skipped(port: Port, error: OSError) -> None:
     port.call(error)
     assert list(port.heard) == [5]
 

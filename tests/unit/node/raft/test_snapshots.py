@@ -36,7 +36,7 @@ def filled(world: World) -> Wired:
     return leader
 
 
-def test_whoever_writes_a_snapshot_rests_after_each_piece() -> None:
+def test_a_snapshot_writer_pauses_after_each_piece() -> None:
     told: list[object] = []
     pieces = unhurried(iter([b"one", b"two", b"three"]), lambda _: told.append("rest"))
     told += [next(pieces)]
@@ -106,7 +106,7 @@ def test_a_snapshot_is_written_by_a_thread_while_entries_are_applied(tmp_path: P
     assert written_by != [threading.current_thread()]
 
 
-def test_a_snapshot_that_cannot_be_written_ends_this_member(tmp_path: Path) -> None:
+def test_a_failed_snapshot_write_stops_the_member(tmp_path: Path) -> None:
     """The library logs it, and lets the log grow."""
 
     def capture() -> Callable[[], Iterator[bytes]]:
@@ -121,7 +121,7 @@ def test_a_snapshot_that_cannot_be_written_ends_this_member(tmp_path: Path) -> N
         snapshots.checkSerializing()
 
 
-def test_a_snapshot_of_what_is_there_is_not_loaded_over_it(short: World) -> None:
+def test_a_snapshot_of_applied_entries_is_not_loaded(short: World) -> None:
     """The library loads it, and clears the log after it: acknowledged entries are lost."""
     leader = filled(short)
     _, follower, _ = short.lead()
@@ -139,7 +139,7 @@ def test_a_snapshot_of_what_is_there_is_not_loaded_over_it(short: World) -> None
     assert (restored, follower.consensus.journal.last_index) == ([], last)
 
 
-def test_a_snapshot_that_arrives_damaged_is_not_used(short: World) -> None:
+def test_a_received_damaged_snapshot_is_refused(short: World) -> None:
     """The library renames it into place unchecked, and takes an unreadable one for an empty one."""
     leader = filled(short)
     lagging = short.lead()[1].me
@@ -164,7 +164,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return synced
 
 
-def test_what_is_received_is_synced_before_it_takes_its_place(tmp_path: Path, synced: list[int]) -> None:
+def test_a_received_snapshot_is_synced_before_it_replaces_the_old_one(tmp_path: Path, synced: list[int]) -> None:
     """The library renames it, and acknowledges: after a power cut neither this one nor the one before is left."""
     made, place = tmp_path / "made", tmp_path / "snapshot"
     snapshot.write(made, Header((b"", 9, 1), (b"", 8, 1), ()), [bytes(PIECE_BYTES)] * 40)
@@ -184,7 +184,7 @@ def test_what_is_received_is_synced_before_it_takes_its_place(tmp_path: Path, sy
     assert snapshot.check(place) == header
 
 
-def test_what_is_written_here_is_synced_once_and_not_in_rafts_thread(tmp_path: Path, synced: list[int]) -> None:
+def test_a_local_snapshot_is_synced_once_and_outside_the_raft_thread(tmp_path: Path, synced: list[int]) -> None:
     place = tmp_path / "snapshot"
     snapshots = Snapshots(place, lambda: lambda: iter([b"state"]), lambda _index: (), lambda index: index)
     snapshots.serialize((None, (b"", 9, 1), (b"", 8, 1), None), 8)
@@ -195,7 +195,7 @@ def test_what_is_written_here_is_synced_once_and_not_in_rafts_thread(tmp_path: P
     assert (written, synced[1:]) == ([place.stat().st_ino], [tmp_path.stat().st_ino])
 
 
-def test_a_whole_snapshot_of_no_state_is_not_taken_for_an_empty_one(short: World) -> None:
+def test_an_undecodable_snapshot_is_refused_rather_than_read_as_empty(short: World) -> None:
     leader = filled(short)
     consensus = leader.consensus
 
@@ -208,7 +208,7 @@ def test_a_whole_snapshot_of_no_state_is_not_taken_for_an_empty_one(short: World
     assert leader.applied
 
 
-def test_some_entries_are_kept_behind_a_snapshot_for_members_a_little_behind(short: World) -> None:
+def test_some_entries_before_a_snapshot_are_kept_for_lagging_followers(short: World) -> None:
     """The library cuts the log right behind it, and sends the whole snapshot to a member that lacks one entry."""
     leader = filled(short)
     header = leader.consensus.snapshots.header

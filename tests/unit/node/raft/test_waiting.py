@@ -40,7 +40,7 @@ def test_a_settled_follower_wakes_for_the_next_election_and_for_the_loss_of_the_
     assert wait_s(follower) == pytest.approx(0.02)
 
 
-def test_what_is_under_way_has_it_tick_often(founded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_work_shortens_the_tick_wait(founded: World, monkeypatch: pytest.MonkeyPatch) -> None:
     leader, follower, _ = founded.lead()
     tick_s = follower.consensus.timing.tick_s
     follower.consensus.inbound.leader_heard_s = founded.now_s - 1.0
