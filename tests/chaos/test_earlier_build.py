@@ -1,4 +1,4 @@
-"""The data folders that an earlier build left behind: a cluster goes on with them after a stop and a start.
+"""The data folders that an earlier build left behind: a cluster uses them after a stop and a start.
 
 `golden/cluster-062539c.tar.zst` holds the folders of three members as commit 062539c left them after kill -9: a
 snapshot each, a log in which one member was added and another removed, one run under way, and a history.

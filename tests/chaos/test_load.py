@@ -1,4 +1,4 @@
-"""A node that is busy, or whose loop stands still, is not marked down (docs/explanation/leases-and-claims.md).
+"""A node that is busy, or whose event loop is blocked, is not marked down (docs/explanation/leases-and-claims.md).
 
 A short form of `python -m bench.load`.
 """
@@ -74,7 +74,7 @@ def test_no_node_is_marked_down_at_eightfold_cpu_load(cluster: Cluster, tmp_path
             )
 
         wait_for("work goes on under load", begun, deadline_s=60)
-        look()  # all of it was there until the end
+        look()  # the load ran until the end
 
 
 @pytest.mark.parametrize("which", ["leader", "follower"])
@@ -89,4 +89,4 @@ def test_no_node_is_marked_down_while_an_event_loop_is_blocked(cluster: Cluster,
         assert cluster.wait_for_leader() == leader
         text = cluster.ask("GET", "/metrics", still).body.decode()
         [late] = [line.split()[1] for line in text.splitlines() if line.startswith("rota_loop_lateness_seconds ")]
-        assert float(late) > max(BLOCKS_S) / 2, "the loop did not stand still at all"
+        assert float(late) > max(BLOCKS_S) / 2, "the event loop was never blocked"

@@ -1,4 +1,4 @@
-"""Two of three are dead: what is known is told, nothing is changed, nothing hangs."""
+"""Two of three are dead: reads are answered, writes are refused, nothing hangs."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -44,7 +44,7 @@ def test_a_full_restart_loses_nothing(cluster: Cluster, how: str) -> None:
         assert cluster.run_of(over["run_id"], name) == over
         assert cluster.get("/v1/settings", name) == settings
     run = cluster.wait_for_attempt(run_id, 2)
-    assert held.wait("begin", attempt=2)["step"] == 2, "it did not go on from its checkpoint"
+    assert held.wait("begin", attempt=2)["step"] == 2, "the run did not resume from its checkpoint"
     held.let_go()
     assert cluster.wait_for_run(run_id)["token"] == run["token"]
 
@@ -58,7 +58,7 @@ def _definition(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_node_with_an_empty_folder_recovers_state_and_history(cluster: Cluster) -> None:
-    """By a snapshot, which holds no finished runs: those are fetched from the others."""
+    """A snapshot holds no finished runs: those are fetched from the other members."""
     notes = cluster.notes()
     notes.let_go()
     cluster.register("history", params=notes.params)

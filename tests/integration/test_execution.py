@@ -32,7 +32,7 @@ def test_a_command_runs_and_its_output_is_logged(tmp_path: Path) -> None:
         assert made.log(order).splitlines()[2].startswith(str(tmp_path / "scratch"))
         fails = made.command("sh", "-c", "exit 3")
         failed = await made.ended(fails)
-        assert made.log(fails) == "CommandFailed: 'sh' ended with exit code 3\n", "its message says all"
+        assert made.log(fails) == "CommandFailed: 'sh' ended with exit code 3\n", "no traceback beside the message"
         assert (failed.end, failed.error, failed.retry) == (
             "failed",
             "CommandFailed: 'sh' ended with exit code 3",
@@ -137,7 +137,7 @@ def test_requests_to_stop(tmp_path: Path) -> None:
         made.runner.kill(order.run_id, order.token)
         assert (await made.ended(order)).end == "handed_over"
         assert not any(process_tree.process(pid) for pid in family), (
-            "also those that left the session or shed the environment"
+            "including processes that left the session or cleared the environment"
         )
 
     play(tmp_path, scene)
@@ -286,7 +286,7 @@ def test_a_log_is_truncated_at_its_limit_and_says_so_once(tmp_path: Path) -> Non
 
 
 def test_print_how_long_a_command_takes_to_start(tmp_path: Path) -> None:
-    """Printed, not asserted: other processes of the machine are not ours to rule."""
+    """Printed, not asserted: other processes of the machine influence it."""
 
     async def scene(made: Attempts) -> None:
         taken_ms: list[float] = []

@@ -35,7 +35,7 @@ def test_a_source_outside_the_policy_fails_the_run_without_retry(tmp_path: Path)
             assert "node-7's own, and is never a destination" in str((await made.ended(order)).error)
             allowed = Access("node-7", (str(source),), (str(tmp_path / "backups"),))
             order = made.launch(params, BACKUP, access=allowed)
-            assert (await made.asked()).run_id == order.run_id, "it goes on to its first checkpoint"
+            assert (await made.asked()).run_id == order.run_id, "it continues until its first checkpoint"
 
     asyncio.run(scenario())
 

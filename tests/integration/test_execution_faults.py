@@ -1,4 +1,4 @@
-"""What happens to attempts when leases lapse and processes die."""
+"""Attempts when leases lapse and processes die."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ def test_a_lease_lapse_freezes_all_attempts_and_a_renewal_thaws_them(tmp_path: P
     async def scene(made: Attempts) -> None:
         order = made.act("family")
         family = await made.family(order)
-        made.runner.renew(boottime_s())  # takes nothing away
+        made.runner.renew(boottime_s())  # does not shorten the deadline
         assert "T" not in states(family)
 
         lapsing = made.act("family", lease_s=0.4)
@@ -75,7 +75,7 @@ def test_the_deadline_holds_while_the_node_hangs_with_a_full_channel(
     def narrow() -> tuple[socket.socket, socket.socket]:
         ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in ends:
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least there is: a few small frames
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the smallest buffer: a few small frames
         return ends
 
     async def scene(made: Attempts) -> None:
@@ -96,10 +96,10 @@ def test_the_deadline_holds_while_the_node_hangs_with_a_full_channel(
 
 
 def hang_until(condition: Callable[[], bool]) -> None:
-    """Nothing of the loop runs meanwhile: what the node would do if it hung."""
+    """The event loop is blocked meanwhile, as in a node that hangs."""
     end_s = time.monotonic() + 10
     while not condition():
-        assert time.monotonic() < end_s, "waited in vain"
+        assert time.monotonic() < end_s, "the condition did not become true in time"
         time.sleep(0.01)
 
 
@@ -110,7 +110,7 @@ def _is_below(one: process_tree.Process, made: Attempts) -> bool:
 
 @contextmanager
 def a_node(folder: Path, lease_s: float) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A node process with one attempt that has a family, and its nursery's pid."""
+    """A node process with one attempt that has child processes, and its nursery's pid."""
     node = subprocess.Popen(
         [sys.executable, str(ROOT / "tests/integration/node_for_tests.py"), str(folder), str(lease_s)],
         stdout=subprocess.PIPE,
@@ -143,7 +143,7 @@ def test_an_attempt_failed_by_its_node_ends_and_its_scratch_folder_is_removed(tm
 
 
 def test_a_killed_nodes_processes_all_end(tmp_path: Path) -> None:
-    """Also what left the process group, the session or shed its environment: a JVM, a daemon."""
+    """Including processes that left the group or session, or cleared their environment: a JVM, a daemon."""
     with a_node(tmp_path, 60) as (node, nursery):
         family = pids(pids_path(tmp_path, "task~1"))
         assert len(states(family)) == 6
@@ -165,18 +165,18 @@ def test_processes_without_a_supervisor_are_killed_at_the_next_start(tmp_path: P
         family = pids(pids_path(tmp_path, "task~1"))
         supervisor = process_tree.process(family[-1])
         assert supervisor is not None
-        # Stopped first, so that neither can do its duty before it is killed.
+        # Both are stopped first, so that neither can clean up before it is killed.
         for pid in (nursery, supervisor.parent):
             os.kill(pid, signal.SIGSTOP)
         for pid in (supervisor.parent, node.pid):
             os.kill(pid, signal.SIGKILL)
         asyncio.run(until(lambda: states([nursery, family[-1]]) == ""))
         shed = family[4]
-        assert len(states(family)) >= 4, "the shells and what they started live on"
+        assert len(states(family)) >= 4, "the shells and their children are still running"
         assert kill_leftovers(tmp_path) >= 4
         assert states(family[:4]) == ""
         assert not (tmp_path / "groups").exists()
-        # The one thing out of reach: no environment, no session, no parent of ours.
+        # The one process that cannot be found: no environment, session or parent of the attempt.
         with contextlib.suppress(ProcessLookupError):
             os.kill(shed, signal.SIGKILL)
     assert kill_leftovers(tmp_path) == 0
@@ -199,7 +199,7 @@ def test_killing_a_supervisor_ends_its_attempt(tmp_path: Path) -> None:
 def test_an_attempt_with_a_killed_supervisor_ends_despite_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else its run would never end. A record of another attempt is removed meanwhile; a descriptor lacks."""
+    """Otherwise its run would never end. Another attempt's record vanishes, and file descriptors run out once."""
     refused: list[OSError] = [OSError(errno.EMFILE, "Too many open files")]
 
     def clear(*words: Any) -> int:
@@ -212,7 +212,7 @@ def test_an_attempt_with_a_killed_supervisor_ends_despite_errors(
         order = made.act("family")
         family = await made.family(order)
         gone = record_path(tmp_path, 1)
-        gone.symlink_to(tmp_path / "gone")  # listed, and not to be read
+        gone.symlink_to(tmp_path / "gone")  # listed, but unreadable
         worker = process_tree.process(family[-1])
         assert worker is not None
         os.kill(worker.parent, signal.SIGKILL)

@@ -36,7 +36,7 @@ NOBODY = 65534
 WAIT_S = 30.0
 AS_NOBODY = (
     *(SETPRIV, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
-    # The interpreter and the test's folder may lie where only root gets at them.
+    # The interpreter and the test's folder may be readable by root only.
     *("--inh-caps=-all,+dac_override,+dac_read_search", "--ambient-caps=-all,+dac_override,+dac_read_search"),
 )
 ANOTHER_USERS = ("setpriv", f"--reuid={NOBODY}", "sleep", "600")
@@ -58,7 +58,7 @@ except daemon.CannotStart as error:
 
 
 class Node:
-    """A runner with one attempt, in a process of its own, and what it says."""
+    """A runner with one attempt, in a process of its own, and its output."""
 
     def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -161,8 +161,8 @@ def test_unreachable_processes_of_a_killed_supervisor_end_the_run_when_they_end(
         beyond, nursery = node.another_users(), node.nursery
         os.kill(node.supervisor(), signal.SIGKILL)
         node.wait_for_log(f"run task~1: processes {beyond.pid} of an attempt belong to another user")
-        assert "Ended(" not in node.said, "others may not be told that it is over while it goes on"
-        assert _state(nursery) not in {"", "Z"}, "it tried too, and lives on"
+        assert "Ended(" not in node.said, "the run must not be reported as ended while its process runs"
+        assert _state(nursery) not in {"", "Z"}, "the supervisor tried too, and still runs"
         os.kill(beyond.pid, signal.SIGKILL)
         node.wait_for("Ended(")
         assert "its supervisor was killed" in node.said
@@ -187,7 +187,7 @@ def test_a_start_names_leftovers_it_may_not_signal_and_says_what_to_do(tmp_path:
 
 
 def test_without_cap_kill_setuid_programs_gain_no_rights(tmp_path: Path) -> None:
-    """A setuid program would leave the node's reach, as sudo does: here it fails, and its log says why."""
+    """A setuid program such as sudo could not be signalled any more: here it fails, and its log says why."""
     sudo = tmp_path / "sudo"
     shutil.copy(SETPRIV, sudo)
     sudo.chmod(0o755 | stat.S_ISUID)

@@ -21,7 +21,7 @@ def workers(of: list[int]) -> list[int]:
 
 
 async def spare_ones(made: Attempts) -> list[int]:
-    """The supervisors that wait, once each has its worker and has rehearsed: all of them wait in the kernel."""
+    """The spare supervisors, once each has its worker and is warmed up: all of them wait in the kernel."""
     made.runner.expect()
     await until(lambda: len(hosts(made)) == spares.SPARES)
     there = hosts(made)
@@ -31,7 +31,7 @@ async def spare_ones(made: Attempts) -> list[int]:
 
 def test_an_attempt_starts_in_a_spare_and_the_spare_is_replaced(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
-        assert hosts(made) == [], "nothing is expected"
+        assert hosts(made) == [], "no attempt is due"
         there = await spare_ones(made)
         order = made.act("family")
         worker = process_tree.process((await made.family(order))[-1])

@@ -37,14 +37,14 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def acknowledged(cluster: Cluster, member: str, acked: set[int]) -> None:
-    """Every member holds what a client was told is committed."""
+    """Every member holds each entry whose commit a client was told of."""
     for process in cluster.running.values():
         kept = {sequence for proposer, _, sequence in process.do("keys")["keys"] if proposer == member}
         assert acked <= kept, f"{process.me} lacks {sorted(acked - kept)[:5]}"
 
 
 def test_20_000_entries_from_two_members_truncate_nothing(make: Make) -> None:
-    """With the library alone, a follower truncated what it had acknowledged, two dozen times in 5,000 entries."""
+    """With the library alone, a follower truncated acknowledged entries two dozen times in 5,000."""
     cluster = make(timing={"batch_bytes": 1, "flights": 200})  # an entry for each proposal, so that there are 20,000
     cluster.start()
     pushing = [(process, process.ask("push", start=0, count=10_000, window=500)) for process in cluster.followers()]
@@ -215,7 +215,7 @@ def test_a_cut_off_leader_steps_down_and_a_resumed_one_does_not_depose_its_succe
     term = max(process.role["term"] for process in others)
     old.wake()
     cluster.leader().do("once", sequence=3, timeout_s=10)
-    assert old.role["term"] == term, "the one that was stopped follows, and calls no election"
+    assert old.role["term"] == term, "the resumed member follows, and starts no election"
 
 
 @pytest.mark.chaos

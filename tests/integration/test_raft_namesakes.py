@@ -1,4 +1,4 @@
-"""Two processes with the name of one member: the first one stays, the other one ends, and logs why."""
+"""Two processes with the name of one member: the first one stays, the other ends and logs why."""
 
 import shutil
 import time
@@ -70,7 +70,9 @@ def test_a_clone_of_a_running_member_ends_and_the_member_continues(tmp_path: Pat
                 with another(cluster, name, folder) as second:
                     ends(cluster, name, second)
         assert cluster.leader().me == leader
-        assert roles == {name: len(process.roles) for name, process in cluster.running.items()}, "a role has changed"
+        assert roles == {name: len(process.roles) for name, process in cluster.running.items()}, (
+            "a member's role changed"
+        )
         cluster.leader().do("push", start=100, count=10, window=5)
         cluster.same(20)
         for name in cluster.addresses:
@@ -88,7 +90,7 @@ def one_ends(name: str, starts: list[Process]) -> tuple[Process, Process]:
 
 @pytest.mark.more
 def test_of_two_simultaneous_starts_of_one_member_one_stays(tmp_path: Path) -> None:
-    """Each is admitted by some. The one that had to end was disconnected after three seconds, without a reason."""
+    """Each is admitted by some members. The losing start was disconnected after three seconds without a reason."""
     with cluster_of(tmp_path, 3) as cluster:
         pushed = 10
         for name, folder in (("n1", "copy"), ("n2", "empty")):  # n1 dials none, n2 dials one and is dialled by one
@@ -110,7 +112,7 @@ def test_of_two_simultaneous_starts_of_one_member_one_stays(tmp_path: Path) -> N
 
 
 def test_a_start_replaces_a_stopped_one_which_ends_when_resumed(tmp_path: Path) -> None:
-    """Its connections are still open, as those of a machine that has vanished."""
+    """Its connections are still open, as after a loss of the machine."""
     with cluster_of(tmp_path, 3) as cluster:
         name = "n3"  # the greatest id dials: the others need not know where it is
         cluster.running[name].pause()

@@ -90,14 +90,14 @@ def test_without_file_descriptors_raft_works_and_unidentified_callers_are_closed
         goes_on(member)
         with call(alone, "n1") as late:
             late.sendall(b"\x07\x00\x00\x00another")
-            assert late.recv(1) == b"", "it was let in, and hung up on for what it said"
+            assert late.recv(1) == b"", "the caller was accepted, and disconnected for its message"
     finally:
         callers.end()
     assert member.do("state")["failure"] == ""
 
 
 def test_a_caller_that_sends_without_end_does_not_delay_raft(alone: Cluster) -> None:
-    """The library reads it while it sends, and keeps all of it."""
+    """The library reads while the caller sends, and keeps everything in memory."""
     member = alone.leader()
     over, sent = threading.Event(), threading.Event()
 
@@ -120,7 +120,7 @@ def test_a_caller_that_sends_without_end_does_not_delay_raft(alone: Cluster) -> 
 
 
 def test_another_member_at_the_address_of_a_dead_one_is_not_accepted_as_it(tmp_path: Path) -> None:
-    """As when a container's address has been given to another member's, and the name still resolves to it."""
+    """As when a container's address is given to another member while the name still resolves to it."""
     cluster = Cluster(tmp_path, 3)
     try:
         cluster.start()

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 
 
 class Nothing:
-    """A state machine that is not under test."""
+    """A state machine without effect."""
 
     cluster_id = ""
 

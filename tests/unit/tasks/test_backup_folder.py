@@ -1,4 +1,4 @@
-"""A folder's archive: hostile members are contained, changes during the dump are remarked, the rest is restored."""
+"""A folder's archive: hostile members are contained, changes during the dump are reported, the rest is restored."""
 
 import io
 import os
@@ -70,7 +70,7 @@ def _made(*members: Member) -> bytes:
         lambda out: [("x", SYMLINK, str(out)), ("x/victim", FILE, "")],
         lambda out: [("x", SYMLINK, str(out)), ("y", LINK, "x/victim"), ("y", FILE, "")],
         lambda out: [(".", SYMLINK, str(out)), ("victim", FILE, "")],
-        # What is a folder when it is looked at, and elsewhere when its mode is set at the end.
+        # A folder when it is checked, but a link elsewhere when its mode is set at the end.
         lambda out: [("d", FOLDER, ""), ("x", SYMLINK, "d"), ("x", FOLDER, ""), ("x", SYMLINK, str(out))],
     ],
 )

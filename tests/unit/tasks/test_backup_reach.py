@@ -94,10 +94,10 @@ def test_no_path_reaches_the_nodes_own_files(site: Site, named: Callable[[Site],
     path = str(named(site)).replace("//", "/", 1)
     policy = site.access if access == "roots" else site.everywhere()
     if path == "/proc/self/root" and access == "everywhere":
-        path = "/proc"  # by the link it is `/`, which that node allows
+        path = "/proc"  # through the link it is `/`, which that node allows
     with pytest.raises(AccessRefused):
         site.back_up(path, access=policy)
-    assert list(site.backups.iterdir()) == [], "nothing is asked of the destination"
+    assert list(site.backups.iterdir()) == [], "the destination is not contacted"
 
 
 def _link(path: Path, to: Path) -> Path:
@@ -162,7 +162,7 @@ def test_a_file_replaced_by_a_link_before_opening_is_not_followed(site: Site, mo
 def test_a_folder_replaced_by_a_link_during_reading_is_not_followed(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before it is opened, and after: what is open stays what it was."""
+    """The swap comes before the folder is opened, and after: an open folder does not change."""
     for name in ("early", "late"):
         (site.srv / name).mkdir()
         (site.srv / name / "rota_secret").write_text("mine")
@@ -242,7 +242,7 @@ def test_a_task_folder_that_is_a_link_is_refused_as_destination(site: Site) -> N
 
 @pytest.fixture
 def listener() -> Iterator[tuple[str, list[bytes]]]:
-    """A server of the attacker's own: where it is, and what it was told."""
+    """The attacker's server: its address, and what it received."""
     told: list[bytes] = []
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
 

@@ -1,4 +1,4 @@
-"""Backups of SQLite files: damaged ones fail in time, sound ones are restored with their permissions."""
+"""Backups of SQLite files: damaged ones fail in time, intact ones are restored with their permissions."""
 
 import io
 import json
@@ -113,7 +113,7 @@ def test_a_stop_request_interrupts_the_check_and_the_copy(tmp_path: Path) -> Non
 
     def step() -> None:
         steps.append(1)
-        if len(steps) > 1:  # so small a copy is one
+        if len(steps) > 1:  # a copy this small takes one step
             raise BackupStopped("asked to stop")
 
     with pytest.raises(BackupStopped):
@@ -145,7 +145,7 @@ def test_a_backup_without_a_mode_is_restored_with_a_private_mode(tmp_path: Path)
 
 
 def _old_database(path: Path) -> sqlite3.Connection:
-    """With rows that are in its log only."""
+    """With rows that are only in its WAL."""
     old = sqlite3.connect(path)
     old.execute("PRAGMA journal_mode = WAL")
     old.execute("CREATE TABLE t (n INTEGER PRIMARY KEY)")

@@ -1,4 +1,4 @@
-"""How a command is asked to stop."""
+"""Stopping a command."""
 
 import logging
 import os

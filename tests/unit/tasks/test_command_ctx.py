@@ -24,7 +24,7 @@ class Nothing(BaseModel):
 
 @pytest.fixture
 def attempt(tmp_path: Path) -> FakeContext[Nothing]:
-    # Longer than the path of a socket may be.
+    # Longer than a socket's path may be.
     scratch = tmp_path / ("long" * 30)
     scratch.mkdir()
     return FakeContext(Nothing(), scratch, run_id="nightly~1", task="nightly", attempt=2, token=77)

@@ -1,4 +1,4 @@
-"""What is said of a field that is wrong, in the user's terms."""
+"""Errors about wrong fields, in the user's terms."""
 
 import pytest
 from pydantic import ValidationError

@@ -35,12 +35,12 @@ class Site:
         self._token = 0
 
     def have(self, source: Path) -> None:
-        """From now on this is what is at the path."""
+        """Put this at the path from now on."""
         self.source.unlink(missing_ok=True)
         self.source.symlink_to(source)
 
     def backup(self, node: str = "node-1", *, shared: bool = False, **params: Any) -> dict[str, Any]:
-        """What one attempt on `node` comes to."""
+        """The result of one attempt on `node`."""
         self._token += 1
         source = {"type": "folder", "path": str(self.source), "shared": shared}
         given = {"source": source, "destination": f"{self.path}/to", "keep": 2} | params
@@ -51,7 +51,7 @@ class Site:
         return Backup().run(context)
 
     def refused(self, node: str, **params: Any) -> str:
-        """What the attempt says that is refused; it has written and removed nothing."""
+        """The error of an attempt that is refused; it has written and removed nothing."""
         before = self.everything()
         with pytest.raises(OtherSource) as raised:
             self.backup(node, **params)
@@ -89,7 +89,7 @@ def other_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_another_nodes_folder_at_the_same_path_is_refused_and_backups_are_kept(site: Site) -> None:
-    """A task from before, neither bound nor shared: it stays where its backups were made."""
+    """An older task, neither bound nor shared: it is accepted only where its backups were made."""
     good = [site.backup("node-1")["url"], site.backup("node-1")["url"]]
     told = site.refused("node-2")
     assert site.urls() == good
@@ -111,7 +111,7 @@ def test_a_shared_source_is_one_lineage_while_it_is_on_one_file_system(site: Sit
 def test_an_unmounted_disk_is_another_source(site: Site, other_disk: Path) -> None:
     site.have(other_disk)
     good = [site.backup()["url"], site.backup()["url"]]
-    site.have(site.path / "one")  # what lies under the mount point
+    site.have(site.path / "one")  # the folder below the mount point
     site.refused("node-1")
     site.have(other_disk)
     assert site.backup()["removed"] == 1
@@ -124,10 +124,10 @@ def test_a_moved_source_is_accepted_by_its_id_only(site: Site, other_disk: Path)
     site.have(other_disk)
     told = site.refused("node-1")
     accepted = told.partition("accept_source: ")[2][:16]
-    assert site.backup(accept_source=accepted)["removed"] == 1, "it goes on with the lineage"
+    assert site.backup(accept_source=accepted)["removed"] == 1, "the lineage continues"
     assert site.backup(accept_source=[accepted])["removed"] == 1
     site.refused("node-2", accept_source=accepted)
-    assert site.backup()["removed"] == 1, "needed once"
+    assert site.backup()["removed"] == 1, "accept_source is needed once"
     site.have(site.path / "one")
     site.refused("node-1", accept_source=accepted)
 
@@ -154,7 +154,7 @@ def test_a_recreated_folder_is_the_same_source(site: Site) -> None:
 
 
 def _as_before(url: str) -> None:
-    """Make it a backup of a version that noted no sources."""
+    """Make it a backup of a version that recorded no sources."""
     path = Path(url) / manifest.NAME
     path.write_text(
         json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in ("node", "identity", "lineage")})
@@ -178,7 +178,7 @@ def test_backups_without_a_recorded_source_are_neither_counted_nor_removed(
 
 
 def test_two_first_runs_on_two_nodes_keep_each_others_backups(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`overlap: allow`: neither has seen the other's."""
+    """`overlap: allow`: neither run has seen the other's backup."""
     monkeypatch.setattr(lineage, "newest_identified", lambda place: None)
     for node in ("node-1", "node-2", "node-1", "node-2", "node-2"):
         result = site.backup(node)

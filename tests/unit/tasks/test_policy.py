@@ -157,7 +157,7 @@ def test_repeated_decisions_settle_every_occurrence_once_and_in_order(
         part += [] if verdict.claim is None else [verdict.claim]
         waiting += len(verdict.enqueue)
         active += len(verdict.enqueue) + (verdict.claim is not None)
-        assert part, "nothing would ever become of them"
+        assert part, "they would wait for ever"
         assert part == left[: len(part)]
         assert waiting <= KEPT
         fates += part

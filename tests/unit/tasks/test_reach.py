@@ -75,7 +75,7 @@ def test_each_field_that_the_policy_refuses_is_reported_with_the_setting(
 
 
 class Hasty:
-    """A kind that stumbles over what its params name."""
+    """A kind whose check raises an error for these params."""
 
     Params = load(installed()["command"].target).Params
 

@@ -1,4 +1,4 @@
-"""Which backups and leftovers are removed, and which are not, however attempts overtake one another."""
+"""Which backups and leftovers are removed, and which are not, in any order of attempts."""
 
 import json
 import os
@@ -48,7 +48,7 @@ class Site:
         return Backup().run(self.attempt(token, **params))
 
     def killed(self, token: int, checkpoint: Any = None) -> FakeContext[BackupParams]:
-        """An attempt that dies when it has written all but its manifest."""
+        """An attempt that dies after writing everything but its manifest."""
 
         def kill(value: Any) -> None:
             if "finishing" in value:
@@ -156,7 +156,7 @@ def test_the_files_of_a_slower_running_attempt_are_kept(site: Site) -> None:
     lately, long_ago = _old(site, 1, 1), _old(site, 2, 2)
     os.utime(Path(site.url) / lately / folder.FILE)
     mine = retention.name_of(site.backup(9, keep=1)["url"])
-    assert site.names() == [lately, mine], f"{long_ago} has been silent for years"
+    assert site.names() == [lately, mine], f"{long_ago} was last written years ago"
     begun_today = folder_name(datetime.now(UTC) - timedelta(hours=23), 3)
     (Path(site.url) / begun_today).mkdir()
     newer = retention.name_of(site.backup(10, keep=1)["url"])
@@ -166,10 +166,10 @@ def test_the_files_of_a_slower_running_attempt_are_kept(site: Site) -> None:
 def test_leftovers_of_killed_attempts_are_removed_without_keep(site: Site) -> None:
     dead = site.killed(1)
     again = site.killed(2, dead.saved[-1])
-    assert len(site.names()) == 1, "the second attempt at the run has removed what the first one left"
+    assert len(site.names()) == 1, "the run's second attempt removed the first one's files"
     result = Backup().run(site.attempt(3, again.saved[-1]))
     assert site.names() == [retention.name_of(result["url"])]
-    assert result["removed"] == 1, "what the first one left had gone before"
+    assert result["removed"] == 1, "the first attempt's files were removed before"
     other_run = site.killed(4).saved[-1]["begun"][0]
     Path(site.url, other_run).rename(Path(site.url, yesterday := folder_name(datetime(2020, 1, 1, tzinfo=UTC), 4)))
     os.utime(Path(site.url, yesterday, folder.FILE), (time.time() - 2 * DAY_S,) * 2)

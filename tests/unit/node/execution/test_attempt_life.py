@@ -138,7 +138,7 @@ EVENTS = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(EVENTS)
 def test_no_attempt_runs_beyond_the_deadline_under_any_events(events: list[tuple[float, str]]) -> None:
-    """Invariant 4 as far as a supervisor can keep it: after `step` an attempt past its deadline is frozen or killed."""
+    """Invariant 4, the supervisor's part: after `step` an attempt past its deadline is frozen or killed."""
     now_s, alive = 0.0, ALIVE
     for later_s, what in events:
         now_s += later_s
@@ -166,11 +166,11 @@ KILLED_LATE = {why: replace(stopped(why), killed=True) for why in LATE}
     [
         (ALIVE, DoneFrame("{}", False), "succeeded"),
         (ALIVE, FailedFrame("E: x", True, False), "failed"),
-        # Complete before it looked at the request: the work counts.
+        # It completed before it saw the request: the result counts.
         (stopped("cancelled"), DoneFrame("{}", False), "succeeded"),
         (stopped("handed_over"), DoneFrame("{}", False), "succeeded"),
         (stopped("handed_over"), FailedFrame("E: x", True, False), "failed"),
-        # It looked, and may have stopped halfway.
+        # It saw the request, and may have stopped halfway.
         (stopped("cancelled"), DoneFrame("{}", True), "cancelled"),
         (stopped("handed_over"), DoneFrame("{}", True), "handed_over"),
         (stopped("cancelled"), FailedFrame("E: x", True, True), "cancelled"),

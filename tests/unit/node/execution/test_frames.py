@@ -51,7 +51,7 @@ def test_a_frame_with_the_wrong_fields_is_refused(frame: Any) -> None:
 
 
 def test_the_last_frame_is_read_though_the_peer_closed_with_unread_data() -> None:
-    """Linux then reports a reset ahead of what was sent before it."""
+    """Linux then reports a reset before the data that was sent earlier."""
     ours, theirs = frames.channel()
     with ours:
         ours.send(frames.pack(frames.RenewFrame(1.0)))

@@ -12,7 +12,7 @@ from node.execution.leftovers import Record, _records, _remaining, record_path
 
 
 def test_a_record_removed_during_reading_is_skipped(tmp_path: Path) -> None:
-    """Another attempt ends meanwhile. A link to nowhere is listed, and cannot be read, too."""
+    """Another attempt ends meanwhile. A dangling link is listed as well, and cannot be read."""
     record = Record(process_tree.boot_id(), 50, 100, 51, 101, "r:1")
     path = record_path(tmp_path, 50)
     path.parent.mkdir()

@@ -32,7 +32,7 @@ def test_the_current_process_is_found_in_proc() -> None:
 
 @pytest.fixture
 def signalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Whom signals were tried on: all of them another user's."""
+    """The processes that signals were sent to; all belong to another user."""
     tried: list[int] = []
 
     def refuse(pid: int, _: int) -> None:
@@ -58,7 +58,7 @@ def test_the_current_process_may_be_signalled() -> None:
 def test_every_process_is_signalled_though_some_refuse(signalled: list[int]) -> None:
     table = [one(11, 10), one(12, 11, group=12), one(13, 10)]
     assert process_tree.freeze(10, 11, lambda: table) == {11, 12, 13}
-    assert signalled == [11, 13, 12], "the group first, and each once at a look"
+    assert signalled == [11, 13, 12], "the group first, and each process once per scan"
 
 
 def test_group_and_session_are_known_though_proc_stat_is_hidden(
@@ -73,8 +73,8 @@ def test_group_and_session_are_known_though_proc_stat_is_hidden(
     own = process_tree.process(os.getpid())
     assert own is not None
     assert (own.group, own.session) == (os.getpgrp(), os.getsid(0))
-    assert is_ours(Process(60, 0, 60, 51, own.state, own.started)), "in a recorded session: rather taken for ours"
-    assert process_tree.process(2**22 + 1) is None, "no pid is as high"
+    assert is_ours(Process(60, 0, 60, 51, own.state, own.started)), "in a recorded session: counted as ours"
+    assert process_tree.process(2**22 + 1) is None, "no pid is that high"
 
 
 RECORD = Record("boot", supervisor=50, supervisor_started=100, worker=51, worker_started=101, mark="r:1")

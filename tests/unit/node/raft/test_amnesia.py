@@ -50,7 +50,7 @@ def test_the_configuration_is_taken_from_the_leader() -> None:
     three = frozenset("abc")
     assert latest_leader("a", {"b": answer(3, of=three), "c": answer(4, leads=True)}) is None
     assert latest_leader("a", {"b": answer(4, leads=True, of=three), "c": answer(3, of=three)}) == LeaderLog(4, "b", 9)
-    assert latest_leader("f", {"b": answer(4, leads=True), "c": answer(4), "d": answer(4)}) is None, "it is no member"
+    assert latest_leader("f", {"b": answer(4, leads=True), "c": answer(4), "d": answer(4)}) is None, "f is no member"
 
 
 def test_recovery_is_complete_at_the_leaders_last_index_in_its_term() -> None:
@@ -68,11 +68,11 @@ def test_a_majority_without_logs_is_detected_and_named(lost: str, losers: str) -
     assert majority_lost("a", FIVE, answers) == frozenset(losers)
     if losers:
         grown = {**answers, "e": answer(4, of=frozenset("abcdefgh"))}
-        assert majority_lost("a", FIVE, grown) == frozenset(), "as one knows that remembers"
+        assert majority_lost("a", FIVE, grown) == frozenset(), "a member with a log knows a larger configuration"
 
 
 def test_a_vote_from_before_amnesia_does_not_count_with_a_vote_that_knows_of_it() -> None:
-    """Michael et al. 2017: else a leader is elected by a vote that its voter has forgotten, and may give again."""
+    """Michael et al. 2017: otherwise a vote that its voter has forgotten, and may give again, elects a leader."""
     early = Ballot()
     assert early.take(7, "lost", 1, {})
     assert not early.take(7, "knows", 1, {"lost": 2})
@@ -82,13 +82,13 @@ def test_a_vote_from_before_amnesia_does_not_count_with_a_vote_that_knows_of_it(
     assert not late.take(7, "lost", 1, {})
     assert late.take(8, "lost", 2, {})
     assert late.take(8, "knows", 1, {"lost": 2})
-    assert late.take(8, "knew", 1, {"lost": 1}), "that it knows of an earlier life only does no harm"
+    assert late.take(8, "knew", 1, {"lost": 1}), "knowing only of an earlier life does not conflict"
 
 
 def test_a_member_has_one_vote_per_term_and_late_votes_are_ignored() -> None:
     ballot = Ballot()
     assert ballot.take(7, "knows", 1, {"lost": 2})
-    assert not ballot.take(7, "knows", 1, {"lost": 2}), "it has come again"
-    assert not ballot.take(6, "else", 1, {}), "it is late"
-    assert not ballot.take(7, "lost", 1, {}), "and what was known before it came is known still"
+    assert not ballot.take(7, "knows", 1, {"lost": 2}), "a repeated vote"
+    assert not ballot.take(6, "else", 1, {}), "a vote of an earlier term"
+    assert not ballot.take(7, "lost", 1, {}), "the lives learned from the earlier vote still count"
     assert ballot.take(8, "knows", 1, {})

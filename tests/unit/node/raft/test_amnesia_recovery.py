@@ -1,4 +1,4 @@
-"""A member that lost its log, among others: which leader it follows, and when it votes (`amnesia` says why)."""
+"""A member that lost its log: which leader it follows, and when it votes (`amnesia` says why)."""
 
 import shutil
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_a_member_without_a_log_catches_up_and_votes_again(world: World) -> None
 
 
 def test_a_member_without_a_log_ignores_a_replaced_leader(world: World) -> None:
-    """Else the old leader has a majority with it, and commits entries that the present leader's log lacks."""
+    """Otherwise the old leader would have a majority with it, and commit entries that the new leader's log lacks."""
     old, lost, other = names(world)
     world.cut(old.me, lost)
     world.cut(old.me, other)
@@ -56,7 +56,9 @@ def test_a_member_without_a_log_ignores_a_replaced_leader(world: World) -> None:
     world.run(0.5, paused=[new.me])
     assert b"old" not in old.applied
     assert world.running[lost].consensus.journal.last_index == 1
-    assert world.running[lost].consensus.leader_node() is None, "nor may the heartbeats take that one for the leader"
+    assert world.running[lost].consensus.leader_node() is None, (
+        "heartbeats must not take the old leader for the present one either"
+    )
     world.connect_all()
     world.until(lambda: world.running[lost].consensus.recovery.votes)
     world.agree(b"both")
@@ -95,7 +97,7 @@ def test_a_member_without_a_log_neither_votes_nor_becomes_a_candidate(world: Wor
 
 
 def test_a_member_without_a_log_ignores_a_leadership_transfer(world: World) -> None:
-    """A leader that stops hands over to a member that has its log, and does not know which members remember."""
+    """A leader that stops transfers leadership to an up-to-date member, without knowing which members may vote."""
     leader, lost, other = names(world)
     lose(world, lost)
     world.start(lost)
@@ -142,7 +144,7 @@ def test_a_waiting_member_logs_which_members_must_answer(world: World, caplog: p
 
 
 def test_empty_members_elect_no_leader_once_a_member_with_a_log_is_heard(world: World) -> None:
-    """Two whole folders are gone: they look like those of a first start, until the third one is heard."""
+    """Two folders are lost completely: they look like a first start until the third member is heard."""
     leader, one, other = names(world)
     for name in (one, other):
         world.crash(name)
@@ -163,7 +165,7 @@ def asking_anew(world: World, name: str) -> Wired:
     shutil.rmtree(world.folder / name)
     world.start(name)
     member = world.running[name]
-    # It takes itself for one that may found, alone.
+    # It believes that it may found a cluster alone.
     member.consensus.inquiry.founding.listed = frozenset({name})
     world.until(lambda: member.consensus.elections.poll.open)
     return member
@@ -186,7 +188,7 @@ def test_a_prevote_requested_before_the_log_was_lost_does_not_count(world: World
 
 
 def test_a_vote_requested_before_the_log_was_lost_does_not_count(world: World) -> None:
-    """The voter compared the log that is lost now."""
+    """The voter compared its log with the candidate's lost one."""
     _, lost, other = names(world)
     member = asking_anew(world, lost)
     recovery, node = member.consensus.recovery, member.node(other)
@@ -198,7 +200,7 @@ def test_a_vote_requested_before_the_log_was_lost_does_not_count(world: World) -
 
 
 def test_repeated_votes_and_votes_of_other_terms_do_not_count(tmp_path: Path) -> None:
-    """The library counts each vote that arrives: of five members, a repeated one would make a leader with two votes."""
+    """The library counts every vote message: in a cluster of five, a repeated vote would elect with two votes."""
     world = World(tmp_path, "abcde")
     with world.clock():
         world.start()

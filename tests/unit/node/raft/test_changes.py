@@ -15,7 +15,7 @@ from tests.unit.node.raft.conftest import agreed
 
 
 def part(world: World, side: set[str]) -> None:
-    """Cut these off from the others."""
+    """Disconnect these members from the others."""
     for one in side:
         for other in set(world.names) - side:
             world.cut(one, other)
@@ -31,7 +31,7 @@ def ask(leader: Wired, what: str, member: str) -> list[int]:
 
 
 def test_a_second_change_is_refused_until_the_first_is_committed(five: World) -> None:
-    """Else two of the five would be a majority of the three that remain, beside the other three, a majority of five."""
+    """Otherwise two of the five could be a majority of three, while the other three are a majority of five."""
     leader: Wired = five.until(five.leader)
     others = [name for name in five.names if name != leader.me]
     with_it, let_go = others[0], others[1:]
@@ -47,7 +47,7 @@ def test_a_second_change_is_refused_until_the_first_is_committed(five: World) ->
     part_of_five = five.running[with_it]
     assert (leader.applied, part_of_five.applied) == ([b"before"], [b"before"])
     if new.me == let_go[0]:
-        new.consensus.transferLeadership()  # the two do not let it in; nor would it lead on, being no member any more
+        new.consensus.transferLeadership()  # The two refuse it; nor could it stay leader, being no member.
         five.run(1)
     five.connect_all()
     five.run(3)
@@ -66,8 +66,8 @@ def test_a_change_is_accepted_once_the_previous_one_is_committed(five: World) ->
 
 
 def test_an_addition_is_refused_until_enough_members_know_the_configuration(five: World) -> None:
-    """Three of four would have to vote, the newcomer has no vote yet, and a member that was away may not know a
-    candidate added meanwhile: all would run, and none be elected (seed 61709 of the simulation).
+    """Three of four would have to vote, the newcomer has no vote yet, and a disconnected member may not know a
+    candidate added meanwhile: every member would run, but none could be elected (seed 61709 of the simulation).
     """
     leader: Wired = five.until(five.leader)
     behind, one, other, _ = (name for name in five.names if name != leader.me)
@@ -113,7 +113,7 @@ def test_a_refused_membership_change_is_retried_until_it_is_committed(five: Worl
         for name, (queue, _) in asking.items():
             queue.step(five.running[name].consensus, five.now_s)
         denied = denied or any(change.denied for change in changes.values())
-    assert denied, "they came at the same time"
+    assert denied, "both changes were requested at the same time"
     assert [change.future.exception() for change in changes.values()] == [None, None]
     assert leader.consensus.members() == {leader.me, one.me, other.me}
 
@@ -130,7 +130,7 @@ def grown(world: World) -> tuple[Wired, list[str], list[str]]:
     world.found("one")
     world.connect(leader.me, "f")
     world.connect(other, "f")
-    world.connect(unaware[0], "f")  # three others have to tell a newcomer how things stand, before it takes part
+    world.connect(unaware[0], "f")  # A newcomer takes part once three others have told it the state of the cluster.
     world.until(lambda: added and newcomer.consensus.recovery.votes)
     assert added == [FAIL_REASON.SUCCESS]
     return newcomer, [leader.me, other], unaware
@@ -159,7 +159,7 @@ def test_members_elect_and_follow_a_newcomer_missing_from_their_logs(four: World
 
 
 def test_only_appends_and_vote_requests_of_an_unlisted_member_are_accepted(four: World) -> None:
-    """Its answers count for nothing, since it was asked nothing, and the library has no place to keep them."""
+    """Its answers are dropped: it was asked nothing, and the library has no place to store them."""
     newcomer, _, unaware = grown(four)
     here = four.running[unaware[0]]
     taken: list[Any] = []

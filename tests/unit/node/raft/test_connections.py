@@ -1,4 +1,4 @@
-"""How much PySyncObj 0.3.17 reads, and for how long, and what is done instead (docs/explanation/raft.md)."""
+"""How much PySyncObj 0.3.17 reads and for how long, and what Rota does instead (docs/explanation/raft.md)."""
 
 import errno
 import inspect
@@ -55,7 +55,7 @@ class Socket:
         if self.incoming is not None:
             self.incoming = self.incoming[size:]
         self.read_bytes += len(data)
-        assert self.read_bytes < 64 << 20, "it reads on while bytes arrive"
+        assert self.read_bytes < 64 << 20, "the connection reads without limit while bytes arrive"
         if not data and not self.ended:
             raise BlockingIOError(errno.EAGAIN, "nothing there")
         return data
@@ -125,7 +125,7 @@ def test_before_identification_at_most_a_handshake_is_read() -> None:
 
 
 def test_a_member_that_sends_continuously_does_not_starve_the_others() -> None:
-    """The library's thread was occupied by one that sends faster than it reads."""
+    """One member that sent faster than the library read occupied its thread."""
     entries = tuple((b"\0" + os.urandom(1 << 20), number, 1) for number in range(4))
     said = [{**append(0), "entries": entries}, command(b"more")]
     member = End(Socket(b""))
@@ -193,7 +193,7 @@ def test_messages_are_reassembled_in_order_from_any_fragments() -> None:
 
 
 def test_messages_received_together_with_eof_are_processed() -> None:
-    """The library drops it if it finds both at once."""
+    """The library drops messages that arrive in one read with the end of the connection."""
     end = End(Socket(b""))
     end.socket.incoming, end.socket.ended = end.sealed(command(b"farewell")), True
     end.ready()
@@ -233,7 +233,7 @@ def test_a_caller_without_proof_of_the_secret_receives_nothing_derived_from_it()
 
 
 def test_an_encrypted_unknown_message_is_dropped_and_reported() -> None:
-    """It is of another version, most likely. From a caller that is not known yet, it ends the connection."""
+    """Its sender is probably another version. From an unidentified caller it closes the connection."""
     later: Message = {"type": "of a later version", "field": 1}
     member = End(Socket(b""))
     told: list[BadMessage] = []
@@ -249,7 +249,7 @@ def test_an_encrypted_unknown_message_is_dropped_and_reported() -> None:
 
 
 def test_unsent_bytes_are_sent_as_soon_as_the_socket_is_writable() -> None:
-    """The library keeps it until the next message, which may be a ping a second later."""
+    """The library keeps the bytes until the next message, which may be a ping a second later."""
     end = End(Socket(b""))
     end.connection._TcpConnection__processConnection(7, POLL_EVENT_TYPE.WRITE)
     assert not end.poller.events[7] & POLL_EVENT_TYPE.WRITE

@@ -1,4 +1,4 @@
-"""When a member stands for election, and when the library would have it stand (docs/explanation/raft.md)."""
+"""When a member stands for election, and when the library would start an election (docs/explanation/raft.md)."""
 
 import pytest
 
@@ -32,13 +32,15 @@ def test_a_slow_write_starts_no_election(world: World) -> None:
     for asked in (leader, other):
         assert follower.sent_to(asked.me, "request_vote") == []
     follower.tick()
-    assert len(follower.sent_to(leader.me, "pre_vote")) == 1, "it asks, and is told that there is a leader"
+    assert len(follower.sent_to(leader.me, "pre_vote")) == 1, (
+        "it sends a pre-vote request, and learns that there is a leader"
+    )
     world.run(1)
     assert max(member.consensus.raftCurrentTerm for member in world.running.values()) == leader.terms[-1]
 
 
 def who_has_lost_its_log(world: World) -> tuple[Wired, str]:
-    """A follower that is back with an unreadable journal, and the one member that it reaches, which does not lead."""
+    """A follower that is back with an unreadable journal, and the one member that it reaches, a follower."""
     _, lost, other = (member.me for member in world.lead())
     world.crash(lost)
     (world.folder / lost / JOURNAL).write_bytes(b"no database")
@@ -72,7 +74,7 @@ def test_a_member_that_receives_the_leadership_starts_an_election_at_once(world:
 
 
 def test_a_member_that_voted_for_another_ignores_the_leadership_transfer(world: World) -> None:
-    """The library would still stand: it ignores the new leader's heartbeats, and stands against it."""
+    """The library would start an election against the new leader and ignore its heartbeats."""
     leader, follower, other = world.lead()
     term = leader.consensus.raftCurrentTerm
     follower.take(leader.me, {"type": "timeout_now", "term": term})

@@ -1,4 +1,4 @@
-"""A sealed message is opened once, in its turn, and only by the other end of its connection."""
+"""An encrypted message is decrypted once, in sequence, and only by the other end of its connection."""
 
 import pytest
 from cryptography.exceptions import InvalidTag
@@ -93,7 +93,7 @@ def test_a_message_under_another_secret_is_refused() -> None:
 
 
 def test_the_first_message_commits_to_one_secret() -> None:
-    """AES-GCM does not commit to its key: a message that decrypts under many keys would be a guess at many secrets."""
+    """AES-GCM does not commit to its key: a message that decrypts under many keys would test many secrets at once."""
     dialler, listener = pair(ANOTHER, SEAL)
     honest = pair()[0].seal(b"hello")
     with pytest.raises(NotSealed):

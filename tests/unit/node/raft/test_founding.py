@@ -1,4 +1,4 @@
-"""Which nodes found a cluster: all of a list, and none that has heard of one (node/raft/founding.py)."""
+"""Which nodes found a cluster: all nodes of a list, and no node that has heard of a cluster (node/raft/founding.py)."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ def made(me: str, listed: frozenset[str] = THREE, life: int = 1, **known: object
 
 
 def talk(*founders: Founding, now_s: float = NOW_S) -> None:
-    """Each hears each of the others once, and decides."""
+    """Every node hears every other one once, and decides."""
     for one in founders:
         for other in founders:
             if one is not other:
@@ -31,7 +31,7 @@ def test_listed_nodes_found_and_vote_once_all_are_bound() -> None:
     talk(a, b, c)
     assert len({one.founding for one in founders}) == 1
     assert a.founding
-    assert not any(one.complete for one in founders), "none of them knows yet that the others are bound"
+    assert not any(one.complete for one in founders), "no node knows yet that the others are bound"
     talk(a, b, c)
     assert all(one.complete for one in founders)
 
@@ -50,7 +50,7 @@ def test_a_majority_of_the_list_does_not_found_and_names_the_silent_nodes() -> N
     assert a.outlook(NOW_S) == FoundingWait(silent=("c",))
     said = "waiting to found a cluster: c has not answered (not started, out of reach, or another secret)"
     assert str(a.outlook(NOW_S)) == said
-    assert a.outlook(NOW_S + FRESH_S + 1) == FoundingWait(silent=("b", "c")), "an answer does not count for ever"
+    assert a.outlook(NOW_S + FRESH_S + 1) == FoundingWait(silent=("b", "c")), "an answer expires"
 
 
 def test_differing_lists_do_not_found_and_the_difference_is_reported() -> None:
@@ -83,10 +83,12 @@ def test_a_node_listed_only_by_others_does_not_block_founding() -> None:
 def test_a_node_told_of_a_cluster_never_founds_one() -> None:
     a, b, c = made("a"), made("b"), made("c")
     a.hear(made("d").statement("X", "de"), NOW_S)
-    assert a.promise(NOW_S) == KnownCluster("X", "d"), "it is kept before anything follows from it"
+    assert a.promise(NOW_S) == KnownCluster("X", "d"), "the binding is persisted before it is used"
     talk(a, b, c)
     talk(a, b, c)
-    assert (a.known, b.known, c.known) == (KnownCluster("X", "d"),) * 3, "who is told tells the others"
+    assert (a.known, b.known, c.known) == (KnownCluster("X", "d"),) * 3, (
+        "a node that is told of the cluster tells the others"
+    )
     assert not any(one.founding for one in (a, b, c))
     assert a.outlook(NOW_S) == ClusterElsewhere("X", "d")
     again = made("a", known=read_known_cluster(KnownCluster("X", "d").note()))
@@ -111,7 +113,7 @@ def test_an_empty_node_told_that_it_is_a_member_knows_its_data_is_lost() -> None
     a.hear(b.statement(), NOW_S)
     b.hear(a.statement(), NOW_S)
     assert a.outlook(NOW_S) == ClusterElsewhere("X", "c", ("c",), knows_me=True)
-    assert b.outlook(NOW_S) == ClusterElsewhere("X", "a"), "neither of the two has said that it is of it"
+    assert b.outlook(NOW_S) == ClusterElsewhere("X", "a"), "neither node has said that b is a member"
 
 
 def test_a_shortened_list_founds_no_second_cluster() -> None:
@@ -124,7 +126,7 @@ def test_a_shortened_list_founds_no_second_cluster() -> None:
     talk(c, d, e)
     talk(c, d, e)
     assert c.founding == d.founding == e.founding != ""
-    assert not any(one.complete for one in (c, d, e)), "a majority of five, and no election"
+    assert not any(one.complete for one in (c, d, e)), "a majority of five, but no election"
     a, b = made("a", frozenset("ab")), made("b", frozenset("ab"))
     talk(a, b)
     talk(a, b)
@@ -158,7 +160,7 @@ def test_the_others_found_by_hand_without_a_silent_member() -> None:
     later_s = NOW_S + SILENT_S + 1
     assert a.leave_out("c", later_s) is None
     talk(a, b, now_s=later_s)
-    assert b.without == {"c"}, "b does not hear it either, and accepts it"
+    assert b.without == {"c"}, "b does not hear it either, and accepts"
     talk(a, b, now_s=later_s)
     talk(a, b, now_s=later_s)
     assert a.complete
@@ -176,7 +178,7 @@ def test_a_node_that_hears_a_member_refuses_to_found_without_it() -> None:
     assert b.without == frozenset()
     assert a.founding == b.founding == ""
     a.hear(c.statement(), later_s)
-    assert a.without == frozenset(), "it is not off after all"
+    assert a.without == frozenset(), "the member is reachable after all"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,7 @@ def test_a_node_that_hears_a_member_refuses_to_found_without_it() -> None:
     [
         ("d", {}, "not in the list"),
         ("a", {}, "itself"),
-        ("bc", {}, "more than half"),
+        ("bc", {}, "a majority is listed"),
         ("c", {"known": KnownCluster("X", "b")}, "there is a cluster, X"),
         ("c", {"blank": False}, "has taken part"),
         ("c", {"begun_s": NOW_S + SILENT_S}, "was heard"),

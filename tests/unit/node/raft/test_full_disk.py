@@ -1,4 +1,4 @@
-"""A journal whose disk is full keeps what was flushed before, and nothing after; or waits until there is room."""
+"""A journal whose disk is full keeps what was flushed before, and nothing after, or waits until there is space."""
 
 import sqlite3
 from collections.abc import Callable
@@ -13,7 +13,7 @@ LARGE = b"x" * 20_000
 
 
 def filled(path: Path) -> SqliteJournal:
-    """A journal of KEPT entries, on a disk that has no room for a large one."""
+    """A journal of KEPT entries, on a disk without space for a large one."""
     journal = SqliteJournal(path)
     for index in range(1, KEPT + 1):
         journal.add(b"command", index, 1)

@@ -1,7 +1,7 @@
-"""What PySyncObj 0.3.17 does wrong with messages, and what is done here instead (docs/explanation/raft.md).
+"""What PySyncObj 0.3.17 does wrong with messages, and what Rota does instead (docs/explanation/raft.md).
 
-The library's own consensus is driven by hand, with the clock and the links of `testkit.wired`. Each test fails where
-the message is given to the library as it arrived.
+The library's own consensus is driven by hand, with the clock and the links of `testkit.wired`. Each test fails if
+the library receives the message unchanged.
 """
 
 from typing import Any
@@ -81,7 +81,7 @@ def test_an_acknowledgement_of_an_earlier_term_is_ignored(world: World) -> None:
 
 
 def test_an_acknowledgement_does_not_decrease_next_index(world: World) -> None:
-    """The library sends again all that is under way, with each acknowledgement of what was sent before."""
+    """With each acknowledgement, the library resends every entry that is still in flight."""
     leader, follower, _ = world.lead()
     last = leader.consensus.journal.last_index
     for number in range(4):
@@ -105,11 +105,13 @@ def test_an_acknowledgement_is_sent_after_the_flush_with_its_term(world: World) 
     for number in range(1, 4):
         entry = (membership.REGULAR + b"%d" % number, last + number, term)
         follower.take(leader.me, append(leader, last, [entry], prevLogIdx=last + number - 1, prevLogTerm=term))
-    assert len(follower.sent_to(leader.me, "next_node_idx")) == sent, "nothing is on the disk yet"
+    assert len(follower.sent_to(leader.me, "next_node_idx")) == sent, "nothing has been flushed yet"
     flushes = journal.flushes
     follower.tick()
     [said] = follower.sent_to(leader.me, "next_node_idx")[sent:]
-    assert (said["next_node_idx"], said["term"], journal.flushes) == (last + 4, term, flushes + 1), "one for all three"
+    assert (said["next_node_idx"], said["term"], journal.flushes) == (last + 4, term, flushes + 1), (
+        "one flush and one acknowledgement for all three"
+    )
 
 
 def test_an_acknowledgement_to_an_earlier_leader_is_dropped(world: World) -> None:
@@ -135,7 +137,7 @@ def test_an_unchanged_log_is_not_acknowledged_again_at_once(world: World) -> Non
 
 
 def test_the_largest_entry_is_sent_in_one_message(world: World) -> None:
-    """The library cuts what is larger than its limit, and takes a wrong piece for the last one near a boundary."""
+    """The library splits larger messages, and near a boundary takes a wrong piece for the last one."""
     leader, follower, _ = world.lead()
     assert RaftTiming().entry_bytes + 1_000 < BATCH_BYTES
     world.agree(bytes(RaftTiming().entry_bytes))
@@ -146,7 +148,7 @@ def test_the_largest_entry_is_sent_in_one_message(world: World) -> None:
 
 
 def test_a_leader_announces_a_commit_before_applying_it(world: World) -> None:
-    """The library applies first, and announces with the next message: a client of a follower waits for both."""
+    """The library applies first and announces with the next message, so a client of a follower waits for both."""
     leader, follower, _ = world.lead()
     told: list[int] = []
 
@@ -182,7 +184,7 @@ def test_an_entry_that_cannot_be_applied_stops_the_member_without_skipping_it() 
 
 
 def test_a_reconnected_member_does_not_depose_a_healthy_leader(world: World) -> None:
-    """The library has no pre-vote: a member that is cut off begins election after election, each in a later term."""
+    """The library has no pre-vote: a cut-off member starts one election after another, each in a later term."""
     leader, follower, other = world.lead()
     term = leader.consensus.raftCurrentTerm
     world.cut(follower.me, leader.me)
@@ -209,7 +211,7 @@ def test_of_two_simultaneous_candidates_one_yields(world: World) -> None:
 
 
 def test_of_two_simultaneous_candidates_the_longer_log_wins(world: World) -> None:
-    """The other does not get its vote: while neither gave way, both asked again and again, for seconds."""
+    """The shorter log cannot win: when neither candidate yielded, both retried for seconds."""
     leader, one, other = world.lead()
     short, long = sorted((one, other), key=lambda member: member.me)
     world.cut(leader.me, short.me)
@@ -243,7 +245,7 @@ def test_a_closed_leader_connection_starts_an_election_before_the_timeout(world:
 
 
 def test_a_stale_leader_is_told_the_current_term(world: World) -> None:
-    """The library drops its messages, and lets it go on as leader."""
+    """The library drops its messages, and it stays leader."""
     leader, follower, _ = world.lead()
     term = leader.consensus.raftCurrentTerm
     follower.consensus.adopt_term(term + 3)
@@ -254,7 +256,7 @@ def test_a_stale_leader_is_told_the_current_term(world: World) -> None:
 
 
 def test_a_term_is_published_before_messages_are_sent_in_it(world: World) -> None:
-    """Heartbeats must not answer in a term that this member has left with its vote (docs/explanation/raft.md)."""
+    """Heartbeats must not be answered in a term that this member left by its vote (docs/explanation/raft.md)."""
     leader, _, _ = world.lead()
     known: list[tuple[int, int]] = []
     for member in world.running.values():
@@ -273,7 +275,7 @@ def test_a_term_is_published_before_messages_are_sent_in_it(world: World) -> Non
 
 
 def test_a_follower_does_not_forward_proposals(world: World) -> None:
-    """The library forwards it again and again: it may come back to a sender that has given it up."""
+    """The library forwards it repeatedly: it may return to a sender that has already given up."""
     leader, follower, other = world.lead()
     follower.take(other.me, {"type": "apply_command", "command": membership.REGULAR + b"late"})
     follower.tick()
@@ -281,7 +283,7 @@ def test_a_follower_does_not_forward_proposals(world: World) -> None:
 
 
 def test_a_leader_transfers_leadership_before_its_own_removal(world: World) -> None:
-    """The library lets it remove itself, and go on as the leader of a cluster that it is not in."""
+    """With the library alone it removes itself, and stays leader of a cluster that it is no member of."""
     leader, _, _ = world.lead()
     refused: list[int] = []
     leader.consensus.change(membership.pack("rem", leader.me), lambda _result, reason: refused.append(reason))

@@ -1,4 +1,4 @@
-"""What node.raft takes from the library's inside is still there, by these names (`overrides`, `consensus`)."""
+"""The library still has the private names that node.raft uses (`overrides`, `consensus`)."""
 
 import inspect
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A call that cannot be accepted does not stop Raft (docs/explanation/raft.md)."""
+"""A connection that cannot be accepted does not stop Raft (docs/explanation/raft.md)."""
 
 import errno
 import socket
@@ -11,7 +11,7 @@ from node.raft.listener import REST_S, RaftListener
 
 
 class Socket:
-    """One that listens, or one that was accepted."""
+    """A listening or an accepted socket."""
 
     def __init__(self, *_: object) -> None:
         self.calls: list[object] = []
@@ -66,7 +66,7 @@ class Port:
         self.heard.pop(descriptor, None)
 
     def call(self, *calls: object, event: int = POLL_EVENT_TYPE.READ) -> None:
-        """Let calls arrive, as the poller reports them."""
+        """Let connections arrive, as the poller reports them."""
         self.made[-1].calls += calls
         self.heard[5](5, event)
 
@@ -86,7 +86,7 @@ def test_without_file_descriptors_the_listener_pauses_and_stays_open(
     """The library closes it, and its thread then blocks until it can listen again."""
     for _ in range(3):
         port.call(full())
-        assert port.heard == {}, "the poller would tell of the call again and again"
+        assert port.heard == {}, "otherwise the poller would report the connection in a busy loop"
         port.listener.attend()
         assert port.heard == {}
         port.now_s += REST_S
@@ -106,7 +106,7 @@ def test_without_file_descriptors_an_unidentified_connection_is_closed_for_a_new
     port.call()
     assert port.calls == [caller]
     port.call(full())
-    assert port.heard == {}, "no connection is left to give way"
+    assert port.heard == {}, "no unidentified connection is left to close"
 
 
 @pytest.mark.parametrize("error", [BlockingIOError(), ConnectionAbortedError()])

@@ -135,7 +135,7 @@ def test_damaged_files_are_quarantined_and_reported(
     harm(tmp_path)
     for _ in range(2):
         opened = open_folder(tmp_path, "n1", CLUSTER)
-        assert what in opened.journal.note(LOST), "it is remembered until the member has caught up"
+        assert what in opened.journal.note(LOST), "the loss is recorded until the member has caught up"
         assert opened.journal.note("votes") == ""
         opened.journal.close()
     [said] = caplog.records
@@ -164,7 +164,7 @@ def test_a_single_member_refuses_a_damaged_folder_and_leaves_it_unchanged(
 
 
 def test_a_damaged_snapshot_is_not_needed_if_the_journal_is_complete(tmp_path: Path) -> None:
-    """As it is right after a snapshot, before the log was cut."""
+    """The state right after a snapshot, before the log was compacted."""
     begin(tmp_path)
     (tmp_path / SNAPSHOT).write_bytes(b"rubbish")
     opened = open_folder(tmp_path, "n1", CLUSTER)
@@ -185,7 +185,7 @@ def test_an_intact_snapshot_is_kept_when_the_journal_is_damaged(tmp_path: Path) 
 
 def test_a_folder_keeps_its_cluster_id(tmp_path: Path) -> None:
     opened = open_folder(tmp_path, "n1", CLUSTER)
-    assert opened.cluster_id == "", "a new member is of none until it is let in, or the cluster is founded"
+    assert opened.cluster_id == "", "a new member has no cluster id until it is admitted, or the cluster is founded"
     opened.journal.close()
     opened = open_folder(tmp_path, "n1", CLUSTER, "a")
     assert opened.cluster_id == "a"

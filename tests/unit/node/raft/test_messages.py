@@ -22,7 +22,7 @@ PART = {"type": "append_entries", "term": 3, "commit_index": 6, "serialized": (b
 
 
 class Harmful:
-    """Makes a file where it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -154,7 +154,7 @@ def test_no_pickle_is_loaded(tmp_path: Path) -> None:
                     unpack(pack(message))
     assert not file.exists()
     pickle.loads(pickle.dumps(Harmful(file)))
-    assert file.exists(), "it is harmful"
+    assert file.exists(), "loading this pickle has an effect"
 
 
 @given(st.sampled_from(["add", "rem"]), st.text(max_size=40), st.integers(0, 65_535))

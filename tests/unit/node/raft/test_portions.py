@@ -1,4 +1,4 @@
-"""What is committed is applied in portions: Raft's thread answers the others in between (docs/explanation/raft.md)."""
+"""Committed entries are applied in portions; Raft's thread answers members in between (docs/explanation/raft.md)."""
 
 from dataclasses import replace
 
@@ -59,7 +59,7 @@ def test_a_member_is_not_ready_while_committed_entries_wait_to_be_applied(world:
 
 
 def test_compaction_waits_until_committed_entries_are_applied(world: World) -> None:
-    """Else it would be out of date at once, and delay the entries that a member applies at its start."""
+    """Otherwise the snapshot would be outdated at once, and delay the entries that a member applies at its start."""
     entries = [b"%d" % number for number in range(3 * APPLIED_AT_ONCE)]
     back = started_again(world, entries)
     consensus = back.consensus
@@ -73,4 +73,4 @@ def test_compaction_waits_until_committed_entries_are_applied(world: World) -> N
     consensus.behind = True
     assert not consensus._log_is_long()
     consensus.timing = replace(consensus.timing, log_entries=len(consensus.journal) // 4)
-    assert consensus._log_is_long(), "it may be twice as long, and no longer"
+    assert consensus._log_is_long(), "the log may grow to twice its limit, not further"

@@ -16,7 +16,7 @@ def test_a_candidates_log_must_be_at_least_as_up_to_date_as_the_voters() -> None
 
 def test_a_member_without_a_log_grants_a_prevote_in_a_first_election_only() -> None:
     assert may_vote(False, True, EMPTY, EMPTY)
-    assert not may_vote(False, False, EMPTY, EMPTY), "others have something already"
+    assert not may_vote(False, False, EMPTY, EMPTY), "other members have a log already"
     assert not may_vote(False, True, EMPTY, Standing(1, 5))
     assert not may_vote(False, True, Standing(1, 3), Standing(1, 5))
 

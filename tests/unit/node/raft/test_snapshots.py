@@ -1,4 +1,4 @@
-"""What PySyncObj 0.3.17 does wrong with snapshots, and what is done here instead (docs/explanation/raft.md)."""
+"""What PySyncObj 0.3.17 does wrong with snapshots, and what Rota does instead (docs/explanation/raft.md)."""
 
 import os
 import pickle
@@ -46,7 +46,7 @@ def test_a_snapshot_writer_pauses_after_each_piece() -> None:
 
 
 def test_a_long_log_is_compacted_once(tmp_path: Path) -> None:
-    """Asked for again while it is being written, the library would begin another one right after it."""
+    """If compaction is requested during a write, the library writes another snapshot right after it."""
     world = World(tmp_path, "a", RaftTiming(log_entries=1_000, log_bytes=20_000))
     taken: list[int] = []
     with world.clock():
@@ -97,7 +97,7 @@ def test_a_snapshot_is_written_by_a_thread_while_entries_are_applied(tmp_path: P
     snapshots = Snapshots(tmp_path / "snapshot", capture, lambda _index: ("n1 localhost 1",), lambda index: index)
     snapshots.serialize((None, (b"", 9, 1), (b"", 8, 1), None), 8)
     assert not (tmp_path / "snapshot").exists()
-    assert snapshots.checkSerializing()[1] == 8, "it has returned, and is at work"
+    assert snapshots.checkSerializing()[1] == 8, "the call has returned, and the thread is writing"
     go_on.set()
     assert snapshots._writer is not None
     snapshots._writer.join()
@@ -107,7 +107,7 @@ def test_a_snapshot_is_written_by_a_thread_while_entries_are_applied(tmp_path: P
 
 
 def test_a_failed_snapshot_write_stops_the_member(tmp_path: Path) -> None:
-    """The library logs it, and lets the log grow."""
+    """The library logs the error, and the log grows without limit."""
 
     def capture() -> Callable[[], Iterator[bytes]]:
         raise_it: Callable[[], Iterator[bytes]] = lambda: (_ for _ in ()).throw(OSError("no room"))  # noqa: E731
@@ -165,7 +165,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_a_received_snapshot_is_synced_before_it_replaces_the_old_one(tmp_path: Path, synced: list[int]) -> None:
-    """The library renames it, and acknowledges: after a power cut neither this one nor the one before is left."""
+    """The library renames and acknowledges without a sync: a power cut may lose both the new and the old snapshot."""
     made, place = tmp_path / "made", tmp_path / "snapshot"
     snapshot.write(made, Header((b"", 9, 1), (b"", 8, 1), ()), [bytes(PIECE_BYTES)] * 40)
     place.write_bytes(b"the one before")
@@ -174,7 +174,7 @@ def test_a_received_snapshot_is_synced_before_it_replaces_the_old_one(tmp_path: 
     with made.open("rb") as file:
         parts = list(iter(lambda: file.read(PIECE_BYTES), b""))
     assert [snapshots.receive((part, not number, False)) for number, part in enumerate(parts)] == [None] * len(parts)
-    assert len(synced) == 1, "some of it as it comes, so that what is left at the end does not take long"
+    assert len(synced) == 1, "part of it is synced as it arrives, so that the last sync is short"
     header = snapshots.receive((b"", False, True))
     assert header is not None
     del synced[:]

@@ -57,11 +57,13 @@ def test_a_start_admitted_by_no_member_any_more_must_settle_again() -> None:
             claim.admitted(by, 1, now_s)
         claim.observe("bc", reached, now_s)
         settled.append(claim.settled)
-    assert settled == [False, False, True], "no member could count its vote; the other start may be reached in a moment"
+    assert settled == [False, False, True], (
+        "no member could count its vote; the other start may be reached at any moment"
+    )
 
 
 def test_a_start_does_not_wait_for_a_member_whose_port_refuses_connections() -> None:
-    """Its leader died at the moment when the third member was back: the election was delayed by a second."""
+    """The leader died just when the third member was back: the election was delayed by a second."""
     claim = StartClaim("1", begun_s=0.0)
     claim.admitted("b", 1, 0.0)
     claim.observe("bc", "b", SETTLE_S, {})
@@ -72,14 +74,16 @@ def test_a_start_does_not_wait_for_a_member_whose_port_refuses_connections() -> 
             claim.admitted("c", 1, 20.2)
         claim.observe("bc", "c" if now_s > 20.2 else "", now_s, {"b": refused_s})
         settled.append(claim.settled)
-    assert settled == [False, False, False, True], "it refused a call, lately, after another member had let this one in"
+    assert settled == [False, False, False, True], (
+        "it refused a connection recently, after another member had admitted this start"
+    )
 
 
 def test_a_member_that_refused_and_is_connected_now_is_waited_for() -> None:
     claim = StartClaim("1", begun_s=0.0)
     claim.admitted("b", 1, 0.0)
     claim.observe("bc", "bc", 0.1, {"c": 0.05})
-    assert not claim.settled, "its process is another one, which may have let in another start"
+    assert not claim.settled, "a new process answers there, which may have admitted another start"
     claim.observe("bcd", "b", 0.1, {"c": 0.05})
     assert not claim.settled, "the fourth is not known to be dead"
 
@@ -131,9 +135,9 @@ def lives(rng: Random) -> Iterator[tuple[float, list[StartClaim]]]:
 def test_two_starts_that_reach_the_same_members_are_never_both_settled(seed: int) -> None:
     settled = 0
     for now_s, starts in lives(Random(seed)):
-        assert not all(claim.settled for claim in starts), f"both are, after {now_s} s"
+        assert not all(claim.settled for claim in starts), f"both starts are settled after {now_s} s"
         settled += any(claim.settled for claim in starts)
-    assert settled > 50, "one of them is, from time to time"
+    assert settled > 50, "one of them is settled part of the time"
 
 
 def test_a_start_votes_only_in_terms_later_than_those_of_the_admitting_members() -> None:
@@ -148,8 +152,8 @@ def test_a_start_without_a_leader_ends_if_the_other_start_has_one() -> None:
     claim.admitted("c", 1, 0.0)
     claim.refused("b", LED, 9.0)
     assert (claim.lost_to(True, 9.0), claim.ends) == (None, False)
-    assert (claim.lost_to(False, 9.1), claim.ends) == (None, True), "the others have yet to hear of it"
-    assert claim.lost_to(True, 9.1 + HEARD_S) == LED, "what is decided stays so"
+    assert (claim.lost_to(False, 9.1), claim.ends) == (None, True), "the other members have not been told yet"
+    assert claim.lost_to(True, 9.1 + HEARD_S) == LED, "the decision is final"
 
 
 @pytest.mark.parametrize("let_in", ["", "c"])
@@ -161,7 +165,7 @@ def test_of_two_starts_without_a_leader_one_stays(let_in: str) -> None:
             claim.admitted(by, 1, 0.0)
         claim.refused("b", OtherStart(its, "there:1", led=False), 0.1)
         claim.lost_to(False, TIE_S)
-        assert not claim.ends, "all are to have answered"
+        assert not claim.ends, "it decides only after all members had time to answer"
         claim.lost_to(False, 0.1 + TIE_S)
         ends[mine] = claim.lost_to(False, 0.1 + TIE_S + HEARD_S) is not None
     assert ends == {"1": False, "5": True}
@@ -184,7 +188,7 @@ def test_an_admission_cancels_the_same_members_refusal() -> None:
 
 
 def test_a_start_that_reported_a_leader_stays_during_a_short_loss_of_it() -> None:
-    """The other start has ended because of that answer: both ended, and a cluster of three waited."""
+    """The other start had ended because of that answer: both ended, and a cluster of three waited."""
     claim = StartClaim("9", begun_s=0.0)
     claim.refused("b", UNLED, 0.0)
     assert claim.answer(True, 1.0) == (True, False)
@@ -192,12 +196,12 @@ def test_a_start_that_reported_a_leader_stays_during_a_short_loss_of_it() -> Non
         assert (claim.lost_to(False, now_s), claim.ends) == (None, False)
     claim.refused("b", UNLED, 1.0 + STAY_S - TIE_S)
     claim.lost_to(False, 1.0 + STAY_S)
-    assert claim.ends, "the other one is there still"
-    assert claim.answer(True, 1.0 + STAY_S) is None, "a start that ends keeps no other out"
+    assert claim.ends, "the other start is still running"
+    assert claim.answer(True, 1.0 + STAY_S) is None, "a start that is ending blocks no other"
 
 
 def test_a_settled_start_that_knows_of_a_led_start_does_not_renew_its_promise_to_stay() -> None:
-    """The member that had admitted it asked again and again, and it stayed beside the other one without end."""
+    """The member that had admitted it kept asking, so both starts stayed for ever."""
     claim = StartClaim("1", begun_s=0.0)
     claim.admitted("c", 1, 0.0)
     claim.observe("c", "c", 0.0)

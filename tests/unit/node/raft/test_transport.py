@@ -1,4 +1,4 @@
-"""What PySyncObj 0.3.17 does wrong with connections, and what is done here instead (docs/explanation/raft.md)."""
+"""What PySyncObj 0.3.17 does wrong with connections, and what Rota does instead (docs/explanation/raft.md)."""
 
 import os
 from pathlib import Path
@@ -106,7 +106,7 @@ def test_a_new_connection_of_a_member_closes_its_old_one(world: World) -> None:
 
 
 def test_a_call_from_a_member_that_was_dialled_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each dials the other where one has not dialled for long: one of the two connections has to stay."""
+    """Both sides dial if neither has for a while: exactly one of the two connections must stay."""
     leader, follower, _ = world.lead()
     monkeypatch.setattr(leader.transport, "_shouldConnect", lambda _node: True)
     before, caller = leader.wire_to(follower.me), call(leader)
@@ -204,7 +204,7 @@ def dial(member: Wired, other: str) -> Caller:
 def test_an_answer_from_another_member_at_the_dialled_address_is_refused(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The library takes any answer for that of the dialled member: one member's acknowledgements counted for two."""
+    """The library attributes any answer to the dialled member: one member's acknowledgements counted as two."""
     leader, one, other = world.lead()
     world.cut(leader.me, one.me)
     node, inbound = leader.node(one.me), leader.consensus.inbound
@@ -272,7 +272,7 @@ def test_a_calling_second_start_is_told_of_the_dialled_one(world: World, monkeyp
 
 @pytest.mark.parametrize("how", ["ends", "says nothing"])
 def test_a_second_start_replaces_one_that_does_not_answer(world: World, how: str) -> None:
-    """After kill -9, or after its machine has vanished: that connection looks open still."""
+    """After kill -9, or after its machine has vanished: that connection still looks open."""
     leader, follower, _ = world.lead()
     first, second = call(leader), call(leader)
     leader.transport._onIncomingMessageReceived(first, hello(follower.me, leader.me, "1"))
@@ -296,7 +296,7 @@ def test_a_reconnecting_start_is_admitted_at_once(world: World) -> None:
 
 
 def test_a_name_query_is_answered_and_not_kept_as_a_connection(world: World) -> None:
-    """The member with the lesser id is dialled and never dials: its clone waited for a leader without end."""
+    """The member with the lower id never dials: its clone waited for a leader for ever."""
     leader, follower, _ = world.lead()
     before = leader.wire_to(follower.me)
     leader.transport.duplicate_starts._starts.clear()
@@ -322,7 +322,7 @@ def test_an_unsettled_start_takes_part_in_no_election(world: World) -> None:
     for name in (one.me, other.me):
         world.cut(name, leader.me)
     world.run(5)
-    assert world.leader() is None, "each waits for what the other one answers"
+    assert world.leader() is None, "each waits for the other's answer"
     world.until(world.leader, PATIENCE_S)
 
 
