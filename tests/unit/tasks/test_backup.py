@@ -5,6 +5,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -287,14 +288,14 @@ def test_an_attempt_without_a_manifest_makes_no_backup_and_changes_no_other(tmp_
 
 
 def test_a_backup_of_another_cluster_with_the_same_name_is_not_touched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """Tokens count from 1 again in a new cluster; two may name a destination and a task alike."""
     _fill(tmp_path / "from")
-    monkeypatch.setattr("tasks.backup.manifest.folder_name", lambda created, token: "the-same")
-    Backup().run(_context(tmp_path, 1))
+    backup = Backup(now=lambda: datetime(2026, 11, 21, 3, tzinfo=UTC))
+    backup.run(_context(tmp_path, 1))
     with pytest.raises(FileExistsError, match="another cluster"):
-        Backup().run(_context(tmp_path, 1))
+        backup.run(_context(tmp_path, 1))
     assert verify(f"{tmp_path}/to/nightly").ok
 
 

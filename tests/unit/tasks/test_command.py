@@ -1,7 +1,6 @@
 """Stopping a command."""
 
 import logging
-import os
 
 import pytest
 
@@ -13,12 +12,11 @@ from tasks.command import _terminate
     [(ProcessLookupError(), "the command had already ended"), (PermissionError(), "it runs as another user")],
 )
 def test_a_command_that_cannot_be_signalled_is_waited_for(
-    refusal: OSError, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    refusal: OSError, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(_: int, __: int) -> None:
         raise refusal
 
-    monkeypatch.setattr(os, "killpg", refuse)
     with caplog.at_level(logging.INFO):
-        _terminate(7, logging.getLogger("rota.run"))
+        _terminate(7, logging.getLogger("rota.run"), refuse)
     assert said in caplog.text

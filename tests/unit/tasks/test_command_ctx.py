@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from tasks import command_ctx
 from tasks.command import CommandParams
-from tasks.command_ctx import VARIABLES, CommandCtx
+from tasks.command_ctx import VARIABLES, CommandCtx, bound
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
 
@@ -158,19 +157,17 @@ def test_calls_fail_after_the_attempt_has_ended(attempt: FakeContext[Nothing]) -
 
 
 def test_commands_run_on_a_file_system_without_unix_sockets(
-    attempt: FakeContext[Nothing], monkeypatch: pytest.MonkeyPatch
+    attempt: FakeContext[Nothing],
 ) -> None:
-    bind = command_ctx._bound
     refused: list[Path] = []
 
     def refuse_once(listening: socket.socket, folder: Path) -> Path:
         if not refused:
             refused.append(folder)
             raise OSError(95, "Operation not supported")
-        return bind(listening, folder)
+        return bound(listening, folder)
 
-    monkeypatch.setattr(command_ctx, "_bound", refuse_once)
-    with CommandCtx(attempt) as seen:
+    with CommandCtx(attempt, bind=refuse_once) as seen:
         elsewhere = seen._socket
         assert elsewhere is not None
         assert attempt.scratch not in elsewhere.parents

@@ -257,16 +257,13 @@ def test_a_containers_machine_id_is_ignored() -> None:
         assert disk_identity.machine(none, MOUNTS, in_container=False) == ""
 
 
-def test_the_machine_id_is_omitted_for_shared_sources_on_network_file_systems(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(disk_identity, "_machine", lambda: "m1")
-    here = disk_identity.facts_of(tmp_path, "node-1", shared=True)
-    assert (here["machine"], here.get("node")) == ("m1", None)
-    monkeypatch.setattr(disk_identity, "mount_of", lambda *_: disk_identity.Mount("/", "nfs"))
-    assert "machine" not in disk_identity.facts_of(tmp_path, "node-1", shared=True)
-    alone = disk_identity.facts_of(tmp_path, "node-1", shared=False)
-    assert (alone["machine"], alone["node"], alone["file_system"]) == ("m1", "node-1", "nfs")
+def test_the_machine_id_is_omitted_for_shared_sources_on_network_file_systems() -> None:
+    local, network = disk_identity.Mount("/", "ext4"), disk_identity.Mount("/", "nfs")
+    here = disk_identity.place_facts("node-1", "m1", local, shared=True)
+    assert (here["machine"], here["node"]) == ("m1", "")
+    assert disk_identity.place_facts("node-1", "m1", network, shared=True)["machine"] == ""
+    alone = disk_identity.place_facts("node-1", "m1", network, shared=False)
+    assert alone == {"machine": "m1", "node": "node-1", "file_system": "nfs"}
 
 
 def test_a_lineage_is_named_after_its_first_source(site: Site) -> None:

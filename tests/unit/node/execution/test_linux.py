@@ -2,7 +2,7 @@
 
 import errno
 import threading
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 import pytest
 
@@ -19,21 +19,20 @@ def test_a_kernel_without_autogroups_is_tolerated(tmp_path: Path) -> None:
     lower_session(10, tmp_path / "not" / "there")
 
 
-def test_a_priority_change_refused_as_too_soon_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_priority_change_refused_as_too_soon_is_retried() -> None:
     """The kernel answers EAGAIN to a second change within a tenth of a second."""
     asked: list[str] = []
     done = threading.Event()
 
-    def write(_: Path, text: str) -> int:
-        asked.append(text)
-        if len(asked) < 3:
-            raise BlockingIOError(errno.EAGAIN, "too soon")
-        done.set()
-        return len(text)
+    class Autogroup(PosixPath):
+        def write_text(self, data: str, *_: object, **__: object) -> int:
+            asked.append(data)
+            if len(asked) < 3:
+                raise BlockingIOError(errno.EAGAIN, "too soon")
+            done.set()
+            return len(data)
 
-    monkeypatch.setattr(Path, "write_text", write)
-    monkeypatch.setattr("node.execution.linux._AUTOGROUP_AGAIN_S", 0.001)
-    lower_session(10, Path("autogroup"))
+    lower_session(10, Autogroup("autogroup"), again_s=0.001)
     assert done.wait(10)
     assert asked == ["10", "10", "10"]
 
