@@ -186,7 +186,7 @@ def test_a_node_that_hears_a_member_refuses_to_found_without_it() -> None:
     [
         ("d", {}, "not in the list"),
         ("a", {}, "itself"),
-        ("bc", {}, "a majority is listed"),
+        ("bc", {}, "more than half"),
         ("c", {"known": KnownCluster("X", "b")}, "there is a cluster, X"),
         ("c", {"blank": False}, "has taken part"),
         ("c", {"begun_s": NOW_S + SILENT_S}, "was heard"),
