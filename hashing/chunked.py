@@ -18,35 +18,43 @@ SAMPLED: Final = 32
 """The number of samples from each chunk, by which all of them are split."""
 
 
-def list_in_chunks(items: Iterable[T]) -> list[T]:
-    """As `list`."""
+def list_in_chunks(items: Iterable[T], chunk: int = CHUNK) -> list[T]:
+    """As `list`, `chunk` items at a time."""
     made: list[T] = []
     rest = iter(items)
-    while piece := list(islice(rest, CHUNK)):
+    while piece := list(islice(rest, chunk)):
         made += piece
     return made
 
 
-def set_in_chunks(items: Iterable[T]) -> set[T]:
-    """As `set`."""
+def set_in_chunks(items: Iterable[T], chunk: int = CHUNK) -> set[T]:
+    """As `set`, `chunk` items at a time."""
     made: set[T] = set()
     rest = iter(items)
-    while piece := list(islice(rest, CHUNK)):
+    while piece := list(islice(rest, chunk)):
         made.update(piece)
     return made
 
 
-def dict_in_chunks(items: Iterable[tuple[K, V]]) -> dict[K, V]:
-    """As `dict`."""
+def dict_in_chunks(items: Iterable[tuple[K, V]], chunk: int = CHUNK) -> dict[K, V]:
+    """As `dict`, `chunk` items at a time."""
     made: dict[K, V] = {}
     rest = iter(items)
-    while piece := list(islice(rest, CHUNK)):
+    while piece := list(islice(rest, chunk)):
         made.update(piece)
     return made
 
 
-def sorted_in_chunks(items: Iterable[T], key: Callable[[T], Any] | None = None) -> list[T]:
+def sorted_in_chunks(
+    items: Iterable[T],
+    key: Callable[[T], Any] | None = None,
+    chunk: int = CHUNK,
+    sampled: int = SAMPLED,
+    on_range: Callable[[int], object] = lambda _length: None,
+) -> list[T]:
     """As `sorted`, by sample sort: sorted chunks are split at the same values, and each range is sorted on its own.
+
+    `sampled` is the number of samples from each chunk; `on_range` is called with the length of each sorted range.
 
     Frazer and McKellar 1970, "Samplesort: A Sampling Approach to Minimal Storage Tree Sorting". Merging all chunks in
     one call, as `sorted` does, took 50 ms for 100,000 items.
@@ -56,18 +64,21 @@ def sorted_in_chunks(items: Iterable[T], key: Callable[[T], Any] | None = None) 
     """
     pieces: list[list[T]] = []
     rest = iter(items)
-    while piece := list(islice(rest, CHUNK)):
+    while piece := list(islice(rest, chunk)):
         piece.sort(key=key)
         pieces.append(piece)
     keyed = key or _itself
-    sample = sorted(keyed(item) for piece in pieces for item in piece[:: CHUNK // SAMPLED])
+    sample = sorted(keyed(item) for piece in pieces for item in piece[:: chunk // sampled])
     made: list[T] = []
     begun = [0] * len(pieces)
-    for cut in sample[SAMPLED::SAMPLED]:
+    for cut in sample[sampled::sampled]:
         ends = [bisect_left(piece, cut, lo, key=key) for piece, lo in zip(pieces, begun, strict=True)]
-        made += _together(pieces, begun, ends, key)
+        made += (part := _together(pieces, begun, ends, key))
+        on_range(len(part))
         begun = ends
-    return made + _together(pieces, begun, [len(piece) for piece in pieces], key)
+    part = _together(pieces, begun, [len(piece) for piece in pieces], key)
+    on_range(len(part))
+    return made + part
 
 
 def _together(pieces: list[list[T]], begun: list[int], ends: list[int], key: Callable[[T], Any] | None) -> list[T]:

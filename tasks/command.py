@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import subprocess
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
@@ -128,10 +129,10 @@ def _wait(process: subprocess.Popen[bytes], ctx: Context[CommandParams]) -> int:
         os.close(pidfd)
 
 
-def _terminate(group: int, log: logging.Logger) -> None:
+def _terminate(group: int, log: logging.Logger, kill: Callable[[int, int], None] = os.killpg) -> None:
     log.info("asked to stop: sending SIGTERM to the command's process group")
     try:
-        os.killpg(group, signal.SIGTERM)
+        kill(group, signal.SIGTERM)
     except ProcessLookupError:
         log.info("the command had already ended")
     except PermissionError:

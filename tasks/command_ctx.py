@@ -15,7 +15,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,8 +50,9 @@ Answer = dict[str, Any]
 class CommandCtx:
     """One attempt's socket and files, from `__enter__` to `__exit__`. `result` is what `rota ctx result` has set."""
 
-    def __init__(self, ctx: Context[Any]) -> None:
+    def __init__(self, ctx: Context[Any], bind: Callable[[socket.socket, Path], Path] | None = None) -> None:
         self._ctx = ctx
+        self._bind = bind or bound
         self._folder = ctx.scratch.absolute() / FOLDER
         self._checkpoint = self._folder / "checkpoint.json"
         self._listening = socket.socket(socket.AF_UNIX)
@@ -70,11 +71,11 @@ class CommandCtx:
         self._write_checkpoint()
         _make_program(self._folder / "bin")
         try:
-            self._socket = _bound(self._listening, self._folder)
+            self._socket = self._bind(self._listening, self._folder)
         except OSError:
             # Some file systems have no sockets, for example network mounts and folders shared with a virtual machine.
             self._elsewhere = Path(tempfile.mkdtemp(prefix="rota-ctx-"))
-            self._socket = _bound(self._listening, self._elsewhere)
+            self._socket = self._bind(self._listening, self._elsewhere)
         self._listening.listen(128)
         threading.Thread(target=self._serve, daemon=True, name="command-ctx").start()
         return self
@@ -170,7 +171,7 @@ class CommandCtx:
         fresh.replace(self._checkpoint)
 
 
-def _bound(listening: socket.socket, folder: Path) -> Path:
+def bound(listening: socket.socket, folder: Path) -> Path:
     """Bind `listening` in a folder that only this user may enter; the socket's path. Raises `OSError`."""
     # Through a descriptor of the folder: a socket's path has 107 bytes at most, and a scratch folder's may be longer.
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)

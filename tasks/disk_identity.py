@@ -50,9 +50,7 @@ def facts_of(path: Path, node: str, *, shared: bool) -> dict[str, str]:
         mount = mount_of(_mount_id(descriptor), Path("/proc/self/mountinfo").read_text(errors="surrogateescape"))
         device = os.fstat(descriptor).st_dev
         facts = {
-            "node": "" if shared else node,
-            "machine": "" if shared and mount.between_machines else _machine(),
-            "file_system": "fuse" if mount.type.startswith("fuse") else mount.type,
+            **place_facts(node, _machine(), mount, shared=shared),
             "uuid": _uuid(descriptor, device),
             "fsid": _fsid(os.fstatvfs(descriptor).f_fsid, device),
             "mount_inode": str(Path(mount.point).stat().st_ino),
@@ -60,6 +58,15 @@ def facts_of(path: Path, node: str, *, shared: bool) -> dict[str, str]:
     finally:
         os.close(descriptor)
     return {name: value for name, value in facts.items() if value}
+
+
+def place_facts(node: str, machine_id: str, mount: Mount, *, shared: bool) -> dict[str, str]:
+    """Where data on `mount` is, as `facts_of` says it; "" for what does not count."""
+    return {
+        "node": "" if shared else node,
+        "machine": "" if shared and mount.between_machines else machine_id,
+        "file_system": "fuse" if mount.type.startswith("fuse") else mount.type,
+    }
 
 
 def mount_of(mount_id: int, mountinfo: str) -> Mount:

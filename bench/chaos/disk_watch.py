@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -16,29 +17,36 @@ STALL_S: Final = 0.3
 class DiskWatch(Background):
     """A thread that writes a page into `folder` and syncs it, again and again, from `start` to `stop`.
 
-    `stalls`: from when to when (CLOCK_BOOTTIME) a sync took longer than `STALL_S`, with the time since the one before.
+    `stalls`: from when to when (CLOCK_BOOTTIME) a sync took longer than `stall_s`, with the time since the one before.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        look_s: float = LOOK_S,
+        stall_s: float = STALL_S,
+        sync: Callable[[int], object] = os.fdatasync,
+    ) -> None:
         super().__init__("watch of the disk", self._watch)
+        self._look_s, self._stall_s, self._sync = look_s, stall_s, sync
         self.stalls: list[tuple[float, float]] = []
         self._path = folder / "disk-watch"
 
     def said(self) -> str:
         """How often the disk stood still, and how long at worst."""
         if not self.stalls:
-            return f"this machine's disk never stood still for {STALL_S} s"
+            return f"this machine's disk never stood still for {self._stall_s} s"
         worst_s = max(to_s - from_s for from_s, to_s in self.stalls)
         return f"this machine's disk stood still {len(self.stalls)} times, for {worst_s:.1f} s at worst"
 
     def _watch(self, over: threading.Event) -> None:
         with self._path.open("wb", buffering=0) as file:
             before_s = now_s()
-            while not over.wait(LOOK_S):
+            while not over.wait(self._look_s):
                 begin_s = now_s()
                 os.pwrite(file.fileno(), bytes(4096), 0)
-                os.fdatasync(file.fileno())
+                self._sync(file.fileno())
                 end_s = now_s()
-                if end_s - begin_s > STALL_S:
+                if end_s - begin_s > self._stall_s:
                     self.stalls.append((before_s, end_s))
                 before_s = end_s

@@ -22,11 +22,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Api:
-    """A client for the cluster that ROTA_URL names, and how its answers are printed."""
+    """A client for the cluster that ROTA_URL names unless one is given, and how its answers are printed."""
 
-    def __init__(self, as_json: bool) -> None:
+    def __init__(self, as_json: bool, client: Client | None = None) -> None:
         self.as_json = as_json
-        self.client = client_of(os.environ.get("ROTA_URL") or DEFAULT_URL)
+        self.client = client or client_of(os.environ.get("ROTA_URL") or DEFAULT_URL)
         # In a pipe or a file, lines are not wrapped: programs read one line for each row.
         self.console = Console() if sys.stdout.isatty() else Console(width=1000)
 
@@ -86,7 +86,8 @@ def api_command(function: F) -> F:
     @click.option("--json", "as_json", is_flag=True, help="Print the API's answer as JSON.")
     @functools.wraps(function)
     def command(*args: Any, as_json: bool, **kwargs: Any) -> Any:
-        return function(Api(as_json), *args, **kwargs)
+        client = click.get_current_context().find_object(Client)
+        return function(Api(as_json, client), *args, **kwargs)
 
     return command  # type: ignore[return-value]
 

@@ -2,12 +2,13 @@
 
 import importlib
 import sys
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import click
 
 from node.cli.text import say
-from node.client import ApiProblem, Unreachable
+from node.client import ApiProblem, Client, Unreachable
 
 DONE, FAILED, WRONG_CALL, UNREACHABLE = range(4)
 ABORTED: Final = 130
@@ -80,24 +81,34 @@ def rota() -> None:
     """
 
 
-def main() -> None:
-    """Run the command line; report an error as a sentence and an exit code."""
+def main(arguments: Sequence[str] | None = None, client: Client | None = None) -> None:
+    """Run the command line and exit with its code.
+
+    `arguments` are the words after `rota`, those of the process unless given; `client` is used instead of one for
+    ROTA_URL.
+    """
+    words = None if arguments is None else list(arguments)
+    sys.exit(exit_code_after(lambda: rota.main(words, standalone_mode=False, obj=client)))
+
+
+def exit_code_after(command: Callable[[], object]) -> int:
+    """Run a command, print its error as a sentence, and return the exit code; other exceptions pass."""
     try:
         # click returns the exit code of a command that ended by ctx.exit(); other commands return None.
-        code = rota.main(standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else DONE)
+        code = command()
     except click.Abort:
-        sys.exit(ABORTED)
+        return ABORTED
     except click.ClickException as error:
         error.show()
-        sys.exit(WRONG_CALL if isinstance(error, click.UsageError) else FAILED)
+        return WRONG_CALL if isinstance(error, click.UsageError) else FAILED
     except Unreachable as error:
-        sys.exit(_say(str(error) + "\nIs the cluster running? ROTA_URL is the address that is asked.", UNREACHABLE))
+        return _say(str(error) + "\nIs the cluster running? ROTA_URL is the address that is asked.", UNREACHABLE)
     except ApiProblem as problem:
-        sys.exit(_say(str(problem), exit_code_of(problem)))
+        return _say(str(problem), exit_code_of(problem))
     except BrokenPipeError:
         sys.stderr.close()
-        sys.exit(DONE)
+        return DONE
+    return code if isinstance(code, int) else DONE
 
 
 def exit_code_of(problem: ApiProblem) -> int:

@@ -82,11 +82,16 @@ def _why_it_waits(api: Api, task: str) -> str:
     return "; ".join(filter(None, (owner["waiting"], *(told["detail"] for told in owner["standing"]))))
 
 
-def _wait_and_show(api: Api, run_id: str, index: str, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
-    """Show the progress of a run until it has ended; returns it. Only members that have applied `index` are read."""
+def _wait_and_show(
+    api: Api, run_id: str, index: str, waiting_s: float = WAITING_S, clock: Callable[[], float] = time.monotonic
+) -> dict[str, Any]:
+    """Show the progress of a run until it has ended; returns it. Only members that have applied `index` are read.
+
+    If it still waits after `waiting_s`, the reason is printed once.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[far]}"), TimeElapsedColumn())
     hidden = api.as_json or not api.console.is_terminal
-    silent_until_s: float | None = clock() + WAITING_S
+    silent_until_s: float | None = clock() + waiting_s
     with Progress(*columns, console=api.console, disable=hidden, transient=True) as progress:
         bar = progress.add_task(run_id, total=None, far="")
 

@@ -145,7 +145,7 @@ def _kill(records: list[Record], marks: dict[str, str], wait_s: float) -> int:
     pause_s = CHECK_S
     while pids := _find(records, entries):
         if time.monotonic() > until_s:
-            raise LeftoversRemain(_remaining(pids))
+            raise LeftoversRemain(_remaining(pids, process_tree.out_of_reach(pids)))
         for pid in pids:
             process_tree.send(pid, signal.SIGKILL)
         killed.update(pids)
@@ -154,9 +154,9 @@ def _kill(records: list[Record], marks: dict[str, str], wait_s: float) -> int:
     return len(killed)
 
 
-def _remaining(pids: list[int]) -> str:
-    """Which processes are left, why, and what to do about it."""
-    if beyond := process_tree.out_of_reach(pids):
+def _remaining(pids: list[int], beyond: list[int]) -> str:
+    """Which processes are left, why, and what to do about it. `beyond`: those that may not be signalled."""
+    if beyond:
         return (
             f"processes {', '.join(map(str, beyond))} of an attempt belong to another user (sudo?), and this node may "
             f"not signal them; end them as root (kill -9 {' '.join(map(str, beyond))}), or restart the machine or "

@@ -65,7 +65,7 @@ def gain_no_rights() -> None:
     _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
 
 
-def lower_session(nice: int, file: Path = _AUTOGROUP, tries: int = 50) -> None:
+def lower_session(nice: int, file: Path = _AUTOGROUP, tries: int = 50, again_s: float = _AUTOGROUP_AGAIN_S) -> None:
     """Give this process's session the priority `nice` relative to other sessions.
 
     Where the kernel shares the processor between sessions (sched_autogroup_enabled, as on most desktops), a process's
@@ -76,7 +76,7 @@ def lower_session(nice: int, file: Path = _AUTOGROUP, tries: int = 50) -> None:
         file.write_text(str(nice))
     except BlockingIOError:
         if tries > 1:
-            again = threading.Timer(_AUTOGROUP_AGAIN_S, lower_session, (nice, file, tries - 1))
+            again = threading.Timer(again_s, lower_session, (nice, file, tries - 1, again_s))
             again.daemon = True
             again.start()
     except OSError:

@@ -108,9 +108,10 @@ class SignatureRejected(Exception):
 class SignatureVerifier:
     """Verifies the requests to the member `me`. Every `now_s` is of one monotonic clock."""
 
-    def __init__(self, key: bytes, me: str) -> None:
+    def __init__(self, key: bytes, me: str, nonces_max: int = NONCES_MAX) -> None:
         self._key = key
         self._me = me
+        self._nonces_max = nonces_max
         self._start = secrets.token_bytes(32)
         self._period = -1
         self._used: set[str] = set()
@@ -149,7 +150,7 @@ class SignatureVerifier:
             )
         if nonce in used:
             raise SignatureRejected("this request was received before")
-        if len(used) >= NONCES_MAX:
+        if len(used) >= self._nonces_max:
             raise SignatureRejected("too many requests of members within half a minute: retry later")
         used.add(nonce)
         return request

@@ -5,7 +5,7 @@ import socket
 import threading
 from collections.abc import Callable
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 FRESH_S: Final = 1.0
 """An address older than this is looked up again when it is used: a restarted container may have another one."""
@@ -16,10 +16,10 @@ UNANSWERED_S: Final = 2.0
 Resolve = Callable[[str], str | None]
 
 
-def look_up(host: str) -> str | None:
+def look_up(host: str, ask: Callable[..., list[Any]] = socket.getaddrinfo) -> str | None:
     """The address of a name, IPv4 if it has one; None if it has none. Blocks."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        found = ask(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return None
     found.sort(key=lambda each: each[0] != socket.AF_INET)
@@ -33,10 +33,15 @@ class Resolver:
     """
 
     def __init__(
-        self, on_found: Callable[[], None] = lambda: None, fresh_s: float = FRESH_S, resolve: Resolve = look_up
+        self,
+        on_found: Callable[[], None] = lambda: None,
+        fresh_s: float = FRESH_S,
+        resolve: Resolve = look_up,
+        unanswered_s: float = UNANSWERED_S,
     ) -> None:
         self._on_found = on_found
         self._fresh_s = fresh_s
+        self._unanswered_s = unanswered_s
         self._resolve = resolve
         self._known: dict[str, tuple[float, str | None]] = {}
         self._asking: dict[str, float] = {}
@@ -51,7 +56,7 @@ class Resolver:
         with self._lock:
             asked_at, address = self._known.get(host, (float("-inf"), None))
             now = monotonic()
-            if now - asked_at > self._fresh_s and now - self._asking.get(host, float("-inf")) > UNANSWERED_S:
+            if now - asked_at > self._fresh_s and now - self._asking.get(host, float("-inf")) > self._unanswered_s:
                 self._asking[host] = now
                 threading.Thread(target=self._ask, args=(host,), name=f"resolve {host}", daemon=True).start()
         return address

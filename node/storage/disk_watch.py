@@ -69,6 +69,7 @@ class DiskWatch:
         aside: Callable[[str | None], None],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         measure: Callable[[Path], Space] | None = None,
+        now: Callable[[], float] = monotonic,
     ) -> None:
         self._me = me
         self._folder = folder
@@ -81,6 +82,7 @@ class DiskWatch:
         self._aside = aside
         self._sleep = sleep
         self._measure = measure or space_of
+        self._now = now
         self._level = Level.AMPLE
         self._short = False
         self._short_s = 0.0
@@ -117,13 +119,13 @@ class DiskWatch:
         long.
         """
         while True:
-            begun_s = monotonic()
+            begun_s = self._now()
             try:
                 await self.trim()
             except OSError as error:
                 _log.error("the logs of old runs cannot be deleted: %s; retrying", error)
             rest_s = LOGS_S if self._level is Level.AMPLE else LOW_LOGS_S
-            await self._sleep(max(rest_s, PAUSE_TIMES * (monotonic() - begun_s)))
+            await self._sleep(max(rest_s, PAUSE_TIMES * (self._now() - begun_s)))
 
     async def trim(self) -> None:
         """Delete the oldest logs if all logs together exceed their limit. Raises `OSError`."""
@@ -170,13 +172,13 @@ class DiskWatch:
         space = self._measure(self._folder)
         bounds = self._set.on(space.total_bytes)
         now_level = level(space, bounds.reserve_bytes, self._level)
-        begun_s = monotonic()
+        begun_s = self._now()
         if now_level is Level.AMPLE:
             self._hold(bounds.reserve_bytes // 2)
         if now_level is not Level.CRITICAL and begun_s < self._measure_next_s:
             return DiskUsage(space, {})
         held = {attempt: sum(map(held_bytes, paths)) for attempt, paths in running.items()}
-        self._measure_next_s = begun_s + max(POLL_S, PAUSE_TIMES * (monotonic() - begun_s))
+        self._measure_next_s = begun_s + max(POLL_S, PAUSE_TIMES * (self._now() - begun_s))
         return DiskUsage(space, held)
 
     def _hold(self, reserve_bytes: int) -> None:
@@ -188,7 +190,7 @@ class DiskWatch:
     # -- on the loop
 
     def _drain(self, space: Space) -> None:
-        now_s = monotonic()
+        now_s = self._now()
         if self._level is not Level.AMPLE:
             self._short_s = now_s
             if not self._short:
@@ -210,7 +212,7 @@ class DiskWatch:
                 )
 
     def _free_space(self, usage: DiskUsage) -> None:
-        now_s = monotonic()
+        now_s = self._now()
         if any(now_s - at_s < DYING_S for at_s in self._stopped.values()):
             return
         missing_bytes = 2 * self._bounds.reserve_bytes - usage.space.free_bytes
@@ -224,7 +226,7 @@ class DiskWatch:
 
     def _end(self, attempt: Attempt, error: str) -> None:
         if attempt not in self._stopped:
-            self._stopped[attempt] = monotonic()
+            self._stopped[attempt] = self._now()
             self._stop(attempt[0], error)
 
 

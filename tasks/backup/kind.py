@@ -121,6 +121,9 @@ class Backup:
 
     Params = BackupParams
 
+    def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._now = now
+
     @staticmethod
     def local_data(params: BackupParams) -> list[str]:
         """The params that name data on the member's own disk (`tasks.kind.Kind`)."""
@@ -154,7 +157,7 @@ class Backup:
 
     def _make(self, ctx: Context[BackupParams]) -> dict[str, Any]:
         began_s = time.monotonic()
-        created = datetime.now(UTC)
+        created = self._now()
         # Before the destination is used, so that a refused source leaves nothing there.
         _check_source(ctx.params.source, ctx.access, ctx.node)
         task_place = _task_place(ctx)
@@ -207,7 +210,7 @@ class Backup:
                 attempt=ctx.attempt,
                 token=ctx.token,
                 created=created,
-                finished=datetime.now(UTC),
+                finished=self._now(),
                 source_type=source.type,
                 source=source.model_dump(mode="json", exclude={"password"}),
                 tools=tools,

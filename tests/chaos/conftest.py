@@ -1,4 +1,4 @@
-"""A cluster that is harmed, mended, and checked after each test."""
+"""A cluster that is disturbed, repaired, and checked after each test."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from testkit.cluster import Cluster
 
 @pytest.fixture(scope="package")
 def harmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes in whatever state the last test left them."""
+    """Three nodes in the state in which the last test left them."""
     with Cluster(tmp_path_factory.mktemp("cluster")) as made:
         yield made
 

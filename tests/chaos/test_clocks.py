@@ -45,7 +45,7 @@ def cluster(clocked: ClockedCluster) -> Iterator[ClockedCluster]:
 
 @pytest.mark.parametrize("hours", [1, -1])
 @pytest.mark.parametrize("which", ["leader", "follower"])
-def test_a_clock_that_is_an_hour_off_changes_nothing(cluster: ClockedCluster, hours: int, which: str) -> None:
+def test_a_clock_off_by_an_hour_changes_no_run(cluster: ClockedCluster, hours: int, which: str) -> None:
     leader = cluster.wait_for_leader()
     owner = leader if which == "leader" else cluster.others(leader)[0]
     name = f"clock-{which}-{hours}"
@@ -61,7 +61,9 @@ def test_a_clock_that_is_an_hour_off_changes_nothing(cluster: ClockedCluster, ho
     wait_for("the node says so", lambda: f"3600.0 s {'ahead of' if hours > 0 else 'behind'}" in cluster.said(owner))
     wait_for("it runs on", lambda: len(run_by(moved)) >= 4)
     run_id = cluster.run(name, owner)
-    assert cluster.wait_for_run(run_id)["state"] == "succeeded", "a run by hand that the wrong clock was asked for"
+    assert cluster.wait_for_run(run_id)["state"] == "succeeded", (
+        "a manual run requested at the node with the wrong clock"
+    )
     by_the_wrong_clock = cluster.register(f"{name}-new", node=owner, schedule={"every_s": EVERY_S})
     assert abs(datetime.fromisoformat(by_the_wrong_clock["registered_at"]) - datetime.now(UTC)) < timedelta(minutes=10)
     cluster.clocks.move(owner, 0.0)
@@ -73,8 +75,8 @@ def test_a_clock_that_is_an_hour_off_changes_nothing(cluster: ClockedCluster, ho
         assert cluster.ask("DELETE", f"/v1/tasks/{made}").status == 204
 
 
-def test_with_a_clock_an_hour_behind_and_another_node_down_nothing_is_missed(cluster: ClockedCluster) -> None:
-    """Of three two are heard then, which say different times."""
+def test_no_occurrence_is_missed_with_one_clock_an_hour_behind_and_one_node_down(cluster: ClockedCluster) -> None:
+    """Then only two of three clocks are heard, and they differ."""
     wrong, right, away = cluster.names
     tasks = {owner: f"clock-beside-{owner}" for owner in (wrong, right)}
     before = {name: len(cluster.said(name)) for name in cluster.names}
@@ -84,7 +86,7 @@ def test_with_a_clock_an_hour_behind_and_another_node_down_nothing_is_missed(clu
         cluster.register(name, node=right, pin=owner, schedule={"every_s": EVERY_S}, overlap="allow")
     cluster.kill(away)
     cluster.wait_for_status(away, "down", node=right)
-    # So long that what the one that is down has said of its clock does not count any more.
+    # Until the last clock reading of the node that is down has expired.
     time.sleep(FRESH_S + 1.0)
     alone = datetime.now(UTC)
     for name in tasks.values():
@@ -94,7 +96,7 @@ def test_with_a_clock_an_hour_behind_and_another_node_down_nothing_is_missed(clu
             return sum(datetime.fromisoformat(run["fire_at"]) >= alone for run in runs if run["state"] == "succeeded")
 
         wait_for("it runs on", lambda: run_since() >= 4)
-    assert "ahead of" not in cluster.said(right)[before[right] :], "the one that is right is taken for wrong"
+    assert "ahead of" not in cluster.said(right)[before[right] :], "the correct clock is reported as wrong"
     cluster.restart(away)
     cluster.wait_until_whole()
     for name in tasks.values():

@@ -1,4 +1,4 @@
-"""A member's folder is damaged: what is damaged is set aside and named, and made up for by the others' help."""
+"""A member's folder is damaged: damaged files are quarantined and reported, and recovered from the other members."""
 
 import os
 import random
@@ -35,13 +35,13 @@ def whole(tmp_path: Path) -> Iterator[Cluster]:
             made.register("large", params={"says": f"{turn:06}" * 150_000})
         snapshots = [made.folder / name / "raft/snapshot" for name in made.names]
         wait_for("each has made a snapshot", lambda: all(path.exists() for path in snapshots))
-        # A read waits for what is known to be committed: nobody is behind when the others are damaged.
+        # A read waits for all committed entries, so that no member lags when the others are damaged.
         wait_for("all are level", lambda: all(made.get("/v1/tasks/large", name) for name in made.names))
         yield made
 
 
 def flip(path: Path, rng: random.Random) -> None:
-    """Turn over bytes here and there."""
+    """Flip bytes at random positions."""
     content = bytearray(path.read_bytes())
     for _ in range(max(3, len(content) // 2000)):
         content[rng.randrange(len(content))] ^= 0xFF
@@ -49,12 +49,12 @@ def flip(path: Path, rng: random.Random) -> None:
 
 
 def empty(path: Path, _rng: random.Random) -> None:
-    """Cut off all of it: SQLite's own log is used again from its beginning, and its end may be of no more use."""
+    """Truncate the file to nothing: SQLite reuses its WAL from the start, so the end may be obsolete."""
     os.truncate(path, 0)
 
 
 def overwrite(path: Path, rng: random.Random) -> None:
-    """Nothing is left, nor in SQLite's own log."""
+    """Delete the content, and that of SQLite's WAL."""
     path.write_bytes(rng.randbytes(path.stat().st_size))
     path.with_name(f"{path.name}-wal").unlink(missing_ok=True)
 
@@ -73,7 +73,7 @@ HARMS: list[tuple[str, Harm]] = [
 ]
 
 
-def test_a_member_with_a_damaged_file_comes_up_with_all_that_the_others_know(whole: Cluster) -> None:
+def test_a_member_with_a_damaged_file_recovers_everything_from_the_others(whole: Cluster) -> None:
     tasks = {task["name"]: task["version"] for task in whole.all("/v1/tasks")}
     runs = whole.all("/v1/runs")
     for number, (file, how) in enumerate(HARMS):
@@ -93,16 +93,16 @@ def test_a_member_with_a_damaged_file_comes_up_with_all_that_the_others_know(who
         assert {task["name"]: task["version"] for task in whole.all("/v1/tasks", name)} == tasks
         wait_for(f"{name} tells of all runs", lambda name=name: whole.all("/v1/runs", name) == runs)  # type: ignore[misc]
     voted = [name for name in whole.names if "has caught up with the others, and votes again" in whole.said(name)]
-    assert voted == whole.names, "each has lost its log once"
+    assert voted == whole.names, "every member has lost its log once"
     whole.kill(whole.wait_for_leader())
     whole.register("by-the-votes-of-those-who-had-lost-theirs", node=whole.running()[0])
     whole.check()
 
 
-def test_where_a_majority_is_damaged_they_refuse_and_say_what_to_do(whole: Cluster) -> None:
+def test_a_damaged_majority_refuses_to_start_and_says_what_to_do(whole: Cluster) -> None:
     one, other, well = whole.names
     for name in (one, other):
-        # Not only cut off: what SQLite's own log still holds would make it whole again.
+        # Truncating is not enough: SQLite's WAL would restore the content.
         harm(whole, name, "raft/raft.sqlite", overwrite)
     whole.start(one, other)
     for name in (one, other):
@@ -113,5 +113,5 @@ def test_where_a_majority_is_damaged_they_refuse_and_say_what_to_do(whole: Clust
         )
         assert re.search(expected, told[0])
         assert whole.exit_code(name) == 1
-    assert "large" in {task["name"] for task in whole.all("/v1/tasks", well)}, "what is known is told"
+    assert "large" in {task["name"] for task in whole.all("/v1/tasks", well)}, "the answer lists what is known"
     assert whole.ask("PUT", "/v1/tasks/new", well, json={"kind": "probe"}).status in (503, 504)

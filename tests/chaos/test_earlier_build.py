@@ -1,4 +1,4 @@
-"""The data folders that an earlier build left behind: a cluster goes on with them after a stop and a start.
+"""The data folders that an earlier build left behind: a cluster uses them after a stop and a start.
 
 `golden/cluster-062539c.tar.zst` holds the folders of three members as commit 062539c left them after kill -9: a
 snapshot each, a log in which one member was added and another removed, one run under way, and a history.
@@ -21,7 +21,7 @@ MEMBERS = ("node-1", "node-2", "node-4")
 CLUSTER_ID = "e37226574509e351"
 
 
-def test_a_cluster_of_an_earlier_build_goes_on(tmp_path: Path) -> None:
+def test_data_folders_of_an_earlier_build_are_used(tmp_path: Path) -> None:
     with zstandard.open(FOLDERS) as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
         archive.extractall(tmp_path, filter="data")
     folder = tmp_path / "cluster"

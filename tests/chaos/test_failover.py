@@ -1,4 +1,4 @@
-"""A node is lost in the middle of a run (docs/explanation/leases-and-claims.md): another one goes on, and only one."""
+"""A node is lost during a run (docs/explanation/leases-and-claims.md): exactly one other node resumes it."""
 
 import gzip
 import os
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass
 class Underway:
-    """A run whose first attempt has committed all its checkpoints, and waits at its gate."""
+    """A run whose first attempt has committed all its checkpoints, and waits at a gate of the test."""
 
     run_id: str
     owner: str
@@ -49,24 +49,24 @@ def assert_taken_over(cluster: Cluster, lost: Underway, node: str) -> Any:
     assert lost.notes.wait("begin", attempt=2)["step"] == STEPS
     last_us = lost.notes.read(attempt=1)[-1]["at_us"]
     begun_us = lost.notes.read(attempt=2)[0]["at_us"]
-    assert last_us < begun_us, "the first attempt was still at work when the second began"
+    assert last_us < begun_us, "the first attempt still ran when the second started"
     return run
 
 
 def assert_finished_once(cluster: Cluster, lost: Underway) -> None:
-    """The second attempt ends the run, and every member tells the same of it."""
+    """The second attempt ends the run, and every member reports the same."""
     lost.notes.let_go()
     run = cluster.wait_for_run(lost.run_id)
     assert (run["state"], run["attempt"], run["result"]) == ("succeeded", 2, {"begun_at": STEPS, "steps": STEPS})
     steps = [note["step"] for note in lost.notes.read("step")]
-    assert steps == list(range(STEPS)), "a step was taken twice"
+    assert steps == list(range(STEPS)), "a step was run twice"
     assert len(lost.notes.read("end")) == 1
     cluster.mend()
     for name in cluster.names:
         assert cluster.wait_for_run(lost.run_id, node=name) == run
 
 
-def test_a_killed_owners_run_goes_on_elsewhere_from_its_checkpoint(cluster: Cluster) -> None:
+def test_a_killed_owners_run_resumes_from_its_checkpoint_on_another_node(cluster: Cluster) -> None:
     leader = cluster.wait_for_leader()
     owner, other = cluster.others(leader)
     bystander = underway(cluster, "kill-bystander", other)
@@ -75,16 +75,16 @@ def test_a_killed_owners_run_goes_on_elsewhere_from_its_checkpoint(cluster: Clus
     assert_taken_over(cluster, lost, leader)
     member = cluster.member(owner, leader)
     assert (member["status"], member["reason"]) == ("down", "gone")
-    assert process_state(lost.worker) in ("", "Z"), "a worker has outlived its node"
+    assert process_state(lost.worker) in ("", "Z"), "a worker still runs after its node ended"
     log = cluster.ask("GET", f"/v1/runs/{lost.run_id}/log", leader, attempt=1)
     assert (log.status, log.problem, log.json["member"]) == (503, "member-away", owner)
     assert_finished_once(cluster, lost)
-    assert cluster.run_of(bystander.run_id)["attempt"] == 1, "a run that had lost nothing was moved"
+    assert cluster.run_of(bystander.run_id)["attempt"] == 1, "a run was moved though its node kept its lease"
     bystander.notes.let_go()
     assert cluster.wait_for_run(bystander.run_id)["state"] == "succeeded"
 
 
-def test_a_killed_leaders_run_goes_on_elsewhere_from_its_checkpoint(cluster: Cluster) -> None:
+def test_a_killed_leaders_run_resumes_from_its_checkpoint_on_another_node(cluster: Cluster) -> None:
     leader = cluster.wait_for_leader()
     other = cluster.others(leader)[0]
     bystander = underway(cluster, "kill-leader-bystander", other)
@@ -93,14 +93,14 @@ def test_a_killed_leaders_run_goes_on_elsewhere_from_its_checkpoint(cluster: Clu
     assert_taken_over(cluster, lost, other)
     assert cluster.wait_for_leader(leader, node=other) in cluster.others(leader)
     assert_finished_once(cluster, lost)
-    assert cluster.run_of(bystander.run_id)["attempt"] == 1, "an election cost a run its life"
+    assert cluster.run_of(bystander.run_id)["attempt"] == 1, "an election ended a run"
     bystander.notes.let_go()
     assert cluster.wait_for_run(bystander.run_id)["state"] == "succeeded"
 
 
 @pytest.mark.parametrize("which", ["leader", "follower"])
-def test_a_stopped_nodes_worker_is_frozen_before_another_begins(cluster: Cluster, which: str) -> None:
-    """Section 7: the supervisor keeps the deadline whether or not the node answers."""
+def test_a_stopped_nodes_worker_is_frozen_before_another_attempt_starts(cluster: Cluster, which: str) -> None:
+    """The supervisor keeps the deadline whether or not the node answers."""
     leader = cluster.wait_for_leader()
     owner = leader if which == "leader" else cluster.others(leader)[0]
     other = cluster.others(leader, owner)[0]
@@ -117,10 +117,10 @@ def test_a_stopped_nodes_worker_is_frozen_before_another_begins(cluster: Cluster
     assert cluster.run_of(lost.run_id) == run | {"progress": cluster.run_of(lost.run_id)["progress"]}
     assert_finished_once(cluster, lost)
     first_us = lost.notes.read(attempt=2)[0]["at_us"]
-    assert all(note["at_us"] < first_us for note in lost.notes.read(attempt=1)), "the woken worker went on"
+    assert all(note["at_us"] < first_us for note in lost.notes.read(attempt=1)), "the resumed worker continued"
 
 
-def test_a_node_that_stops_in_good_order_hands_over_at_once(cluster: Cluster) -> None:
+def test_a_node_that_stops_gracefully_hands_over_at_once(cluster: Cluster) -> None:
     leader = cluster.wait_for_leader()
     owner = cluster.others(leader)[0]
     notes = cluster.notes()
@@ -131,8 +131,8 @@ def test_a_node_that_stops_in_good_order_hands_over_at_once(cluster: Cluster) ->
     assert cluster.exit_code(owner) == 0
     run = cluster.wait_for_attempt(run_id, 2, leader)
     assert cluster.member(owner, leader)["reason"] == "stopped"
-    assert run["attempts"][0]["state"] != "orphaned", "it was lost, not handed over"
-    assert notes.read("left", attempt=1), "it was not asked to leave off"
+    assert run["attempts"][0]["state"] != "orphaned", "the run was lost instead of handed over"
+    assert notes.read("left", attempt=1), "the worker was not asked to stop"
     assert notes.wait("begin", attempt=2)["step"] == STEPS
     notes.let_go()
     assert cluster.wait_for_run(run_id)["state"] == "succeeded"
@@ -140,8 +140,8 @@ def test_a_node_that_stops_in_good_order_hands_over_at_once(cluster: Cluster) ->
     assert cluster.wait_for_status(owner, "up")["reason"] is None
 
 
-def test_a_frozen_run_is_thawed_where_the_cluster_comes_back_in_time(cluster: Cluster) -> None:
-    """Section 7: a lapse freezes, it does not kill. Both other nodes are away for longer than a lease."""
+def test_a_frozen_run_is_thawed_if_the_quorum_returns_in_time(cluster: Cluster) -> None:
+    """A lease lapse freezes, it does not kill. Both other nodes are away for longer than a lease."""
     leader = cluster.wait_for_leader()
     owner, other = cluster.others(leader)
     kept = underway(cluster, "thaw", owner)
@@ -160,7 +160,7 @@ def test_a_frozen_run_is_thawed_where_the_cluster_comes_back_in_time(cluster: Cl
     assert (run["state"], run["attempt"]) == ("succeeded", 1)
 
 
-def test_a_script_goes_on_from_its_checkpoint_on_another_node(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_script_resumes_from_its_checkpoint_on_another_node(cluster: Cluster, tmp_path: Path) -> None:
     logs, archive = tmp_path / "logs", tmp_path / "archive"
     logs.mkdir()
     archive.mkdir()
@@ -186,7 +186,7 @@ def test_a_script_goes_on_from_its_checkpoint_on_another_node(cluster: Cluster, 
     assert second == f"compressed {logs}/3.log\n"
     lost = f"compress: attempt 1 on node-2 was lost: node-2 was lost; taken over at once (run {run_id})"
     tellers = wait_for("it is in the log", lambda: [one for one in cluster.names if lost in cluster.said(one)])
-    assert len(tellers) == 1, "the member that led, and decided so, and no other"
+    assert len(tellers) == 1, "only the leader logs the decision"
     run = cluster.wait_for_run(run_id, node="node-1")
     assert (run["state"], run["attempt"], run["checkpoint"]) == ("succeeded", 2, 4), run["error"]
     assert run["result"] == {"files": 4, "resumed_at": 3, "exit_code": 0}
@@ -195,7 +195,7 @@ def test_a_script_goes_on_from_its_checkpoint_on_another_node(cluster: Cluster, 
 
 
 def _written(fifo: Path, content: bytes) -> bool:
-    """Whether somebody was there to read it."""
+    """Write to the gate; False if no process reads it."""
     try:
         end = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
     except OSError:

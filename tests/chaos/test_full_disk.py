@@ -1,4 +1,4 @@
-"""A disk that one task fills: its run fails, and every node lives, keeps its log and takes on work again."""
+"""A task fills the disk: its run fails, and every node stays up, keeps its log and accepts work again."""
 
 import shutil
 import subprocess
@@ -20,7 +20,7 @@ FILL = "while :; do head -c 262144 /dev/zero >> fill 2>/dev/null; done"
 
 
 def mounted(folder: Path) -> str | None:
-    """Why there is no file system of so much at `folder`; None: there is one now."""
+    """Mount a file system of this size at `folder`; returns why that failed, or None."""
     if shutil.which("mount") is None:
         return "there is no mount here"
     folder.mkdir(parents=True)
@@ -56,7 +56,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         made.check()
 
 
-def test_a_task_that_fills_the_disk_fails_and_no_node_is_lost(cluster: Cluster) -> None:
+def test_a_task_that_fills_the_disk_fails_and_every_node_stays_up(cluster: Cluster) -> None:
     assert cluster.wait_for_leader()
     pids = {name: cluster.pid(name) for name in NODES}
     cluster.register("steady", "command", params={"argv": ["true"]}, schedule={"every_s": 1}, overlap="allow")
@@ -73,21 +73,21 @@ def test_a_task_that_fills_the_disk_fails_and_no_node_is_lost(cluster: Cluster) 
         )
     assert {name: cluster.pid(name) for name in NODES} == pids, "a node has ended"
     wait_for("every node takes on work again", lambda: all(one["status"] == "up" for one in members(cluster)))
-    assert all(one["incarnation"] == 1 for one in members(cluster)), "a node was taken for dead"
+    assert all(one["incarnation"] == 1 for one in members(cluster)), "a node was marked down"
     cluster.wait_for_run(cluster.run("steady"), "succeeded")
 
 
-def test_a_task_that_floods_its_log_leaves_room_for_the_others(cluster: Cluster) -> None:
+def test_a_task_that_floods_its_log_leaves_disk_space_for_others(cluster: Cluster) -> None:
     pids = {name: cluster.pid(name) for name in NODES}
     cluster.register("flood", "command", params={"argv": ["sh", "-c", "yes | head -c 100000000"]})
     runs = [cluster.wait_for_run(cluster.run("flood"), deadline_s=60) for _ in range(6)]
     assert {run["state"] for run in runs} == {"succeeded"}
-    assert all(run["attempts"][-1]["log_truncated"] for run in runs), "a log is cut, and nobody is told"
+    assert all(run["attempts"][-1]["log_truncated"] for run in runs), "a log is truncated without a notice"
     assert {name: cluster.pid(name) for name in NODES} == pids, "a node has ended"
-    assert all(one["incarnation"] == 1 for one in members(cluster)), "a node was taken for dead"
+    assert all(one["incarnation"] == 1 for one in members(cluster)), "a node was marked down"
 
 
-def test_a_node_whose_disk_something_else_fills_waits_for_room_and_goes_on_by_itself(cluster: Cluster) -> None:
+def test_a_node_waits_for_space_on_a_full_disk_and_then_continues(cluster: Cluster) -> None:
     full = cluster.wait_for_leader()
     pid = cluster.pid(full)
     stuffing = cluster.folder / full / "something else"
@@ -102,7 +102,7 @@ def test_a_node_whose_disk_something_else_fills_waits_for_room_and_goes_on_by_it
     with stuffing.open("wb", buffering=0) as file:
 
         def stuffed() -> bool:
-            """All that there is, and all that comes free."""
+            """Take all free disk space, and all that is freed later."""
             try:
                 while True:
                     file.write(bytes(4096))

@@ -1,4 +1,4 @@
-"""A disk that does not answer: its node hears and speaks, and can do nothing."""
+"""A disk hangs: its node still receives and sends messages, but cannot work."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +35,7 @@ def cluster(disk: SmallDisk) -> Iterator[Cluster]:
         made.check()
 
 
-def test_a_node_whose_disk_hangs_gives_its_work_away_and_comes_back(cluster: Cluster, disk: SmallDisk) -> None:
+def test_work_moves_away_from_a_node_with_a_hung_disk_until_the_disk_answers(cluster: Cluster, disk: SmallDisk) -> None:
     if cluster.wait_for_leader() == HUNG:  # the others would elect another one within a second
         cluster.kill(HUNG)
         cluster.wait_for_leader(HUNG)
@@ -43,10 +43,10 @@ def test_a_node_whose_disk_hangs_gives_its_work_away_and_comes_back(cluster: Clu
     leader = cluster.wait_for_leader()
     lost = underway(cluster, "hung-disk", HUNG)
     disk.freeze()
-    # It is asked for what is at hand: the state that it knows is not the latest.
+    # It answers from memory; its state is not the latest.
     wait_for("it says that it is of no use", lambda: cluster.ask("GET", "/readyz", HUNG, fresh=False).status == 503)
     assert "Raft thread blocked for" in cluster.said(HUNG)
-    assert not cluster.get("/v1/cluster", HUNG, fresh=False)["quorum"], "what it tells is old"
+    assert not cluster.get("/v1/cluster", HUNG, fresh=False)["quorum"], "the answer must be marked as outdated"
     down = cluster.wait_for_status(HUNG, "down", node=leader)
     assert down["reason"] == "silent"
     assert_taken_over(cluster, lost, leader)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.chaos
 LEFT, BACK, GONE = "node-1", "node-2", "node-3"
 
 
-def test_the_one_that_is_left_goes_on_and_the_lost_come_in_afresh(tmp_path: Path) -> None:
+def test_the_survivor_recovers_alone_and_lost_members_join_again_empty(tmp_path: Path) -> None:
     env_of: dict[str, dict[str, str]] = {LEFT: {}, BACK: {}, GONE: {}}
     with Cluster(tmp_path, env_of=env_of) as cluster:
         cluster.start()
@@ -66,7 +66,7 @@ def test_the_one_that_is_left_goes_on_and_the_lost_come_in_afresh(tmp_path: Path
             cluster.restart(name)
         cluster.wait_until_whole()
         now = {task["name"]: task["owner"] for task in cluster.all("/v1/tasks", GONE)}
-        assert now == {name: task["owner"] for name, task in tasks.items()}, "each has its own work again"
+        assert now == {name: task["owner"] for name, task in tasks.items()}, "each node runs its own tasks again"
         assert_finished_once(cluster, lost)
         assert cluster.run_of(over["run_id"], GONE) == over
         assert cluster.get("/v1/cluster", GONE)["id"] == new["id"]

@@ -1,4 +1,4 @@
-"""Two of three are dead: what is known is told, nothing is changed, nothing hangs."""
+"""Two of three are dead: reads are answered, writes are refused, nothing hangs."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ ANSWER_S = 10.0
 """So long may a write that waits for a majority take: the API's own limit, and as much again."""
 
 
-def test_without_a_majority_reads_answer_and_writes_say_so(cluster: Cluster) -> None:
+def test_without_a_quorum_reads_succeed_and_writes_fail_with_a_reason(cluster: Cluster) -> None:
     survivor = cluster.wait_for_leader()
     notes = cluster.notes()
     cluster.register("before", params=notes.params, pin=survivor)

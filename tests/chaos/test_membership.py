@@ -1,4 +1,4 @@
-"""Members go for good and others come, while work goes on (docs/how-to/remove-a-node.md)."""
+"""Members are removed and others added while tasks run (docs/how-to/remove-a-node.md)."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ from testkit.occurrences import assert_each_occurrence_once
 pytestmark = pytest.mark.chaos
 
 
-def test_a_removed_member_hands_over_and_its_slot_is_taken_by_the_next(cluster: Cluster) -> None:
+def test_a_removed_member_hands_over_and_its_slot_is_reused(cluster: Cluster) -> None:
     leader = cluster.wait_for_leader()
     going = cluster.others(leader)[0]
     slot = cluster.member(going)["slot"]
@@ -30,11 +30,11 @@ def test_a_removed_member_hands_over_and_its_slot_is_taken_by_the_next(cluster: 
     assert cluster.ask("DELETE", path("v1", "members", going), leader).status == 204
     assert [member["id"] for member in cluster.get("/v1/members", leader)["items"]] == cluster.others(going)
     then = {task["name"]: task["owner"] for task in cluster.all("/v1/tasks", leader)}
-    assert then == owners | foretold, "not what /v1/plan had foretold"
+    assert then == owners | foretold, "the moves differ from those that /v1/plan announced"
     verdicts = {step["verdict"] for step in cluster.get("/v1/tasks/stays-0/owner", leader)["because"]}
     assert verdicts <= {"chosen", "full", "vacant"}
     run = cluster.wait_for_attempt(run_id, 2, leader)
-    assert run["attempts"][0]["state"] != "orphaned", "it was lost, not handed over"
+    assert run["attempts"][0]["state"] != "orphaned", "the run was lost instead of handed over"
     assert notes.wait("begin", attempt=2)["step"] == 2
     assert not [note for note in notes.read(attempt=1) if note["at_us"] > notes.read(attempt=2)[0]["at_us"]]
     notes.let_go()
@@ -50,7 +50,7 @@ def test_a_removed_member_hands_over_and_its_slot_is_taken_by_the_next(cluster: 
     cluster.restart(going)
     cluster.wait_until_whole()
     assert {task["name"]: task["owner"] for task in cluster.all("/v1/tasks", going)} == owners, (
-        "it takes exactly its own"
+        "the member takes exactly its own tasks"
     )
 
 
@@ -61,8 +61,8 @@ DEADLINE_S = 60
 """Five nodes that start at the same time, on a busy machine, take half a minute."""
 
 
-def test_members_come_are_replaced_and_go_while_work_goes_on(tmp_path: Path) -> None:
-    """A fourth is let in, the third dies for good and is replaced in its slot, the second is let go."""
+def test_members_are_added_replaced_and_removed_while_tasks_run(tmp_path: Path) -> None:
+    """A fourth member is added, the third is lost and replaced in its slot, the second is removed."""
     env_of: dict[str, dict[str, str]] = {name: {} for name in FIRST}
     with Cluster(tmp_path, nodes=5, env_of=env_of) as cluster:
         places = dict(one.split("=", 1) for one in cluster.members.split(","))
@@ -100,23 +100,25 @@ def test_members_come_are_replaced_and_go_while_work_goes_on(tmp_path: Path) -> 
         _wait_until_up(cluster, "node-1", "node-2", FOURTH, INSTEAD)
         assert cluster.member(INSTEAD)["slot"] == slot
         moved = {name: owner.replace(gone, INSTEAD) for name, owner in before.items()}
-        assert _owners(cluster) == moved, "not exactly what it replaces"
+        assert _owners(cluster) == moved, "it must get exactly the tasks of the member that it replaces"
 
         assert cluster.ask("DELETE", "/v1/members/node-2", "node-1").status == 204
         wait_for("it ends by itself", lambda: cluster.exit_code("node-2") is not None)
         assert cluster.exit_code("node-2") == 0
         run = cluster.wait_for_attempt(held["node-2"], 2, "node-1")
-        assert run["attempts"][0]["state"] != "orphaned", "it was lost, not handed over"
+        assert run["attempts"][0]["state"] != "orphaned", "the run was lost instead of handed over"
         _wait_until_up(cluster, "node-1", FOURTH, INSTEAD)
         for name in FIRST:
             notes[name].let_go()
             assert cluster.wait_for_run(held[name])["state"] == "succeeded"
-            assert [note["step"] for note in notes[name].read("step")] == [0, 1], "it did not go on from its checkpoint"
+            assert [note["step"] for note in notes[name].read("step")] == [0, 1], (
+                "the run did not resume from its checkpoint"
+            )
         assert_each_occurrence_once(cluster, [f"often-{number}" for number in range(6)])
 
 
 @pytest.mark.more
-def test_three_become_five_by_their_lists_through_a_restart_of_all(tmp_path: Path) -> None:
+def test_three_members_become_five_by_a_longer_list_and_a_full_restart(tmp_path: Path) -> None:
     """As `docker compose up` with a longer list does it, which starts all anew. One newcomer is let in by the command
     that it asks for, the other by itself; killed in the middle of that, all five come back, and know one another.
     """
@@ -161,12 +163,12 @@ def test_three_become_five_by_their_lists_through_a_restart_of_all(tmp_path: Pat
 
 
 def _removed(cluster: Cluster, name: str) -> bool:
-    """Ask for it, once: a change that is not finished is answered with 409."""
+    """Request a change; while another one is unfinished the answer is 409."""
     return cluster.ask("DELETE", path("v1", "members", name), "node-1").status in (204, 404)
 
 
 def _wait_until_up(cluster: Cluster, *names: str) -> None:
-    """Until these are the members, and each is ready, and up."""
+    """Wait until these are the members, and each is ready and up."""
     cluster.wait_until_ready(*names, deadline_s=DEADLINE_S)
     up = dict.fromkeys(names, "up")
     for name in names:
@@ -180,6 +182,6 @@ def _wait_until_up(cluster: Cluster, *names: str) -> None:
 
 
 def _owners(cluster: Cluster) -> dict[str, str]:
-    """Who owns what is not pinned."""
+    """The owner of each task that is not pinned."""
     tasks = cluster.all("/v1/tasks", consistent="true")
     return {task["name"]: task["owner"] for task in tasks if task["name"].startswith(("rests-", "often-"))}

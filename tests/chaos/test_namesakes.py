@@ -1,4 +1,4 @@
-"""A second process with the name of a node: it ends with a sentence, and the node stays ready throughout."""
+"""A second process with a node's name ends with an error message, and the node stays ready."""
 
 import shutil
 import subprocess
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.chaos
 
 @contextmanager
 def second(cluster: Cluster, name: str, data: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Another node with that name, at ports of its own. What it says is in `data`.log."""
+    """Another node with that name, at ports of its own. Its output is in `data`.log."""
     raft, http = free_ports(2)
     others = [member for member in cluster.members.split(",") if not member.startswith(f"{name}=")]
     members = ",".join([*others, f"{name}={HOST}:{raft}:{http}"])
@@ -33,10 +33,8 @@ def second(cluster: Cluster, name: str, data: Path) -> Iterator[subprocess.Popen
             process.wait()
 
 
-def test_a_clone_of_a_node_and_an_empty_folder_with_its_name_end_and_it_stays_ready(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    """It was ready, not ready and ready again for as long as the other one lived, and nothing said why."""
+def test_a_clone_and_an_empty_namesake_end_and_the_node_stays_ready(cluster: Cluster, tmp_path: Path) -> None:
+    """The node was alternately ready and not ready while the other one lived, and no message said why."""
     follower = cluster.others(cluster.wait_for_leader())[0]
     cluster.stop(follower)
     shutil.copytree(cluster.folder / follower, tmp_path / "clone")
@@ -61,5 +59,5 @@ def test_a_clone_of_a_node_and_an_empty_folder_with_its_name_end_and_it_stays_re
         assert "Traceback" not in said
     assert f"calls itself {follower}, which runs at {HOST}" in cluster.said(leader)
     assert cluster.said(leader).count(f"calls itself {leader}, as this one does") == 1
-    assert cluster.member(follower)["incarnation"] == incarnation, "it has never been down"
+    assert cluster.member(follower)["incarnation"] == incarnation, "the node was marked down"
     assert cluster.wait_for_leader() == leader

@@ -1,4 +1,4 @@
-"""One cluster, ever, whatever lists nodes are started with and whichever disks are lost (node/raft/founding.py)."""
+"""Never more than one cluster, for any start lists and any lost disks (node/raft/founding.py)."""
 
 import time
 from collections.abc import Iterator
@@ -45,12 +45,12 @@ class Listed(Cluster):
         return list(self._plan[name])
 
     def waits_for(self, name: str) -> str | None:
-        """What a node says that it waits for."""
+        """What a node reports that it waits for."""
         said: str | None = self.client_of(name, 5).get("/v1/cluster")["waiting_for"]
         return said
 
     def wait_until_it_waits(self, name: str, *words: str) -> None:
-        """Until it says that it waits, in these words."""
+        """Wait until a node reports this reason for waiting."""
         wait_for(f"{name} waits: {words}", lambda: all(word in (self.waits_for(name) or "") for word in words), WAIT_S)
 
     def not_ready(self, name: str) -> str:
@@ -66,7 +66,7 @@ def cluster(tmp_path: Path) -> Iterator[Listed]:
         yield cluster
 
 
-def test_a_member_that_lost_its_disk_founds_none_with_nodes_that_wait(cluster: Listed) -> None:
+def test_a_member_that_lost_its_disk_does_not_found_with_waiting_nodes(cluster: Listed) -> None:
     """Three at work; two more with a list of five; node-1 comes back empty, with that list, while two do not answer."""
     cluster.begin(*THREE, listed=THREE)
     cluster.wait_until_ready(*THREE, deadline_s=WAIT_S)
@@ -96,14 +96,14 @@ def test_a_member_that_lost_its_disk_founds_none_with_nodes_that_wait(cluster: L
         assert cluster_id in cluster.not_ready(name)
     wait_for("its log says so", lambda: f"not ready: there is a cluster {cluster_id}" in cluster.said("node-4"))
 
-    # Let in, it takes the members from the leader, not from its list.
+    # Once admitted, it takes the members from the leader, not from its list.
     raft_port, http_port = cluster.where("node-4")
     seed = {"id": "node-4", "host": "127.0.0.1", "raft_port": raft_port, "http_port": http_port}
     assert cluster.ask("POST", "/v1/members", "node-1", json=seed).status == 201
     cluster.wait_until_ready("node-4", deadline_s=WAIT_S)
     assert [task["name"] for task in cluster.all("/v1/tasks", "node-4")] == ["kept"]
 
-    # Who was told once founds none, whoever answers: it is on its disk.
+    # A node that was told of a cluster never founds one: that is on its disk.
     for name in cluster.running():
         cluster.kill(name)
     for name in FOUR:
@@ -113,7 +113,7 @@ def test_a_member_that_lost_its_disk_founds_none_with_nodes_that_wait(cluster: L
         cluster.wait_until_it_waits(name, f"there is a cluster {cluster_id}")
 
 
-def test_lists_that_differ_found_nothing_until_they_are_mended(cluster: Listed) -> None:
+def test_differing_lists_do_not_found_until_corrected(cluster: Listed) -> None:
     right, wrong = ("node-2", "node-3", "node-4"), ("node-2", "node-3", "node-4", "node-5")
     cluster.begin("node-2", "node-3", listed=right)
     cluster.begin("node-4", listed=wrong)
@@ -124,7 +124,7 @@ def test_lists_that_differ_found_nothing_until_they_are_mended(cluster: Listed) 
     cluster.begin("node-4", listed=right)
     cluster.wait_until_ready(*right, deadline_s=WAIT_S)
     assert len({cluster.get("/v1/cluster", name)["id"] for name in right}) == 1
-    # A member whose log does not know a node, and which would call it were it one of them, answers it all the same.
+    # A member answers a node that its log does not name.
     cluster.begin("node-1", listed=("node-1", "node-3"))
     cluster.wait_until_it_waits("node-1", "of which node-3 is, and this node is no member of it")
 
@@ -132,8 +132,10 @@ def test_lists_that_differ_found_nothing_until_they_are_mended(cluster: Listed) 
 def test_without_a_lost_member_a_cluster_is_founded_by_hand(cluster: Listed) -> None:
     cluster.begin("node-1", "node-2", listed=THREE)
     cluster.wait_until_it_waits("node-1", "node-3 has not answered")
-    assert _found(cluster, "node-1", "node-2", "node-3").status == 409, "more than half"
-    assert _found(cluster, "node-1", "node-9").status == 409, "on no list"
+    assert _found(cluster, "node-1", "node-2", "node-3").status == 409, (
+        "more than half of the members would be left out"
+    )
+    assert _found(cluster, "node-1", "node-9").status == 409, "node-9 is on no list"
 
     def accepted() -> bool:
         return _found(cluster, "node-1", "node-3").status == 202
@@ -141,7 +143,7 @@ def test_without_a_lost_member_a_cluster_is_founded_by_hand(cluster: Listed) -> 
     wait_for("node-3 has been silent for long enough", accepted)
     cluster.wait_until_ready("node-1", "node-2", deadline_s=WAIT_S)
     assert [member["id"] for member in cluster.get("/v1/members", "node-2")["items"]] == ["node-1", "node-2"]
-    assert _found(cluster, "node-1", "node-3").status == 409, "there is a cluster"
+    assert _found(cluster, "node-1", "node-3").status == 409, "a cluster exists"
     cluster.begin("node-3", listed=THREE)
     cluster.wait_until_it_waits("node-3", "there is a cluster", "rota join")
 

@@ -1,4 +1,4 @@
-"""Nodes are cut off from one another: work without a lease stops before another node begins it.
+"""Nodes are partitioned: work without a lease stops before another node starts it.
 
 The rules are in docs/explanation/leases-and-claims.md.
 """
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.chaos
 
 @pytest.fixture(scope="module")
 def separate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeparateCluster]:
-    """Three nodes with an address each, in whatever state the last test left them."""
+    """Three nodes with an address each, in the state in which the last test left them."""
     if (why := why_not()) is not None:
         pytest.skip(why)
     with SeparateCluster(tmp_path_factory.mktemp("cluster")) as made:
@@ -33,7 +33,7 @@ def cluster(separate: SeparateCluster) -> Iterator[SeparateCluster]:
     separate.check()
 
 
-def test_a_leader_that_is_cut_off_stops_its_work_before_another_begins_it(cluster: SeparateCluster) -> None:
+def test_a_cut_off_leader_stops_its_work_before_another_node_starts_it(cluster: SeparateCluster) -> None:
     leader = cluster.wait_for_leader()
     other = cluster.others(leader)[0]
     lost = underway(cluster, "cut-leader", leader)
@@ -45,7 +45,7 @@ def test_a_leader_that_is_cut_off_stops_its_work_before_another_begins_it(cluste
         assert_taken_over(cluster, lost, other)
         assert process_state(lost.worker) == "T"
         assert cluster.member(leader, other)["reason"] == "silent"
-        assert cluster.run_of(lost.run_id, leader, fresh=False)["attempt"] == 1, "it tells what it knows"
+        assert cluster.run_of(lost.run_id, leader, fresh=False)["attempt"] == 1, "reads are answered from its own state"
     assert asked.result().problem == "no-quorum"
     cluster.heal()
     wait_for("its worker is killed", lambda: process_state(lost.worker) in ("", "Z"))
@@ -55,8 +55,8 @@ def test_a_leader_that_is_cut_off_stops_its_work_before_another_begins_it(cluste
     assert cluster.ask("GET", "/v1/tasks/never", consistent="true").status == 404
 
 
-def test_a_follower_that_hears_nobody_stops_its_work(cluster: SeparateCluster) -> None:
-    """One way: its own heartbeats arrive. They say nothing, as they echo nothing new."""
+def test_a_follower_that_receives_nothing_stops_its_work(cluster: SeparateCluster) -> None:
+    """One direction only: its own heartbeats arrive, but echo nothing new and so prove nothing."""
     leader = cluster.wait_for_leader()
     owner = cluster.others(leader)[0]
     lost = underway(cluster, "cut-deaf", owner)
@@ -68,8 +68,8 @@ def test_a_follower_that_hears_nobody_stops_its_work(cluster: SeparateCluster) -
     assert_finished_once(cluster, lost)
 
 
-def test_a_follower_that_is_cut_off_from_the_leader_alone_stops_its_work(cluster: SeparateCluster) -> None:
-    """The third member hears both: that does not count, as it grants no leases."""
+def test_a_follower_cut_off_from_the_leader_only_stops_its_work(cluster: SeparateCluster) -> None:
+    """The third member hears both, which does not help, as only the leader grants leases."""
     leader = cluster.wait_for_leader()
     owner, other = cluster.others(leader)
     lost = underway(cluster, "cut-from-leader", owner)

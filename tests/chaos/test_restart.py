@@ -16,7 +16,7 @@ COMPACTED_BYTES = int((1 + APART) * RaftTiming().log_bytes)
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_all_go_and_come_back_with_all_they_knew(cluster: Cluster, how: str) -> None:
+def test_a_full_restart_loses_nothing(cluster: Cluster, how: str) -> None:
     done, held = cluster.notes(), cluster.notes()
     done.let_go()
     cluster.register(f"{how}-done", params={**done.params, "steps": 2}, weight=3)
@@ -44,7 +44,7 @@ def test_all_go_and_come_back_with_all_they_knew(cluster: Cluster, how: str) -> 
         assert cluster.run_of(over["run_id"], name) == over
         assert cluster.get("/v1/settings", name) == settings
     run = cluster.wait_for_attempt(run_id, 2)
-    assert held.wait("begin", attempt=2)["step"] == 2, "it did not go on from its checkpoint"
+    assert held.wait("begin", attempt=2)["step"] == 2, "the run did not resume from its checkpoint"
     held.let_go()
     assert cluster.wait_for_run(run_id)["token"] == run["token"]
 
@@ -57,8 +57,8 @@ def _definition(task: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in task.items() if name not in ("owner", "next_fire_at", "last")}
 
 
-def test_a_node_that_has_lost_its_folder_catches_up_history_and_all(cluster: Cluster) -> None:
-    """By a snapshot, which holds no finished runs: those are fetched from the others."""
+def test_a_node_with_an_empty_folder_recovers_state_and_history(cluster: Cluster) -> None:
+    """A snapshot holds no finished runs: those are fetched from the other members."""
     notes = cluster.notes()
     notes.let_go()
     cluster.register("history", params=notes.params)

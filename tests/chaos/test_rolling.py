@@ -1,4 +1,4 @@
-"""Every node is stopped in good order and started again, one by one: no occurrence is lost, none comes twice."""
+"""Every node is stopped gracefully and restarted, one by one: no occurrence is lost or run twice."""
 
 import pytest
 
@@ -11,7 +11,7 @@ OFTEN = ("often-0", "often-1", "often-2")
 EVERY_S = 0.5
 
 
-def test_a_rolling_restart_loses_nothing(cluster: Cluster) -> None:
+def test_a_rolling_restart_loses_no_occurrence(cluster: Cluster) -> None:
     for name in OFTEN:
         cluster.register(name, schedule={"every_s": EVERY_S}, overlap="allow", catch_up="all")
     held = {name: cluster.notes() for name in cluster.names}
@@ -26,12 +26,12 @@ def test_a_rolling_restart_loses_nothing(cluster: Cluster) -> None:
         assert cluster.exit_code(name) == 0
         survivor = cluster.others(name)[0]
         run = cluster.wait_for_attempt(runs[name], before + 1, survivor)
-        assert run["attempts"][before - 1]["state"] != "orphaned", "it was lost, not handed over"
+        assert run["attempts"][before - 1]["state"] != "orphaned", "the run was lost instead of handed over"
         assert cluster.member(name, survivor)["reason"] == "stopped"
         cluster.restart(name)
-        assert cluster.member(name)["status"] == "up", "it was to stand aside for the stop only"
+        assert cluster.member(name)["status"] == "up", "the node must drain for the stop only"
     for name, notes in held.items():
         notes.let_go()
         assert cluster.wait_for_run(runs[name])["state"] == "succeeded"
-        assert [note["step"] for note in notes.read("step")] == [0, 1], "it did not go on from its checkpoint"
+        assert [note["step"] for note in notes.read("step")] == [0, 1], "the run did not resume from its checkpoint"
     assert_each_occurrence_once(cluster, OFTEN)

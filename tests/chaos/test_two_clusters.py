@@ -14,7 +14,7 @@ pytestmark = pytest.mark.chaos
 
 
 class Movable(Cluster):
-    """A cluster whose nodes can be given other addresses, as by a wrong line in a configuration."""
+    """A cluster whose nodes can be given other addresses, as by an error in a configuration."""
 
     def move(self, name: str, ports: list[int]) -> None:
         """Another address for a node, and all of the cluster told of it."""
@@ -49,7 +49,7 @@ def clusters(tmp_path: Path) -> Iterator[tuple[Movable, Movable]]:
                 cluster.check()
 
 
-def test_on_the_port_of_a_dead_member_another_clusters_node_is_refused(clusters: tuple[Movable, Movable]) -> None:
+def test_another_clusters_node_at_a_dead_members_port_is_refused(clusters: tuple[Movable, Movable]) -> None:
     a, b = clusters
     notes = a.notes()
     notes.let_go()
@@ -78,7 +78,7 @@ def test_on_the_port_of_a_dead_member_another_clusters_node_is_refused(clusters:
     assert (_id(a), _id(b)) == ids
 
 
-def test_a_node_that_calls_another_clusters_members_as_one_of_them_is_not_heard(
+def test_messages_of_another_clusters_node_are_ignored(
     clusters: tuple[Movable, Movable],
 ) -> None:
     a, b = clusters
@@ -92,7 +92,7 @@ def test_a_node_that_calls_another_clusters_members_as_one_of_them_is_not_heard(
     for name in ("node-1", "node-2"):
         wait_for("the caller is refused", lambda name=name: refusal in a.said(name))  # type: ignore[misc]
     a.register("after")
-    assert a.get("/v1/cluster")["term"] == term, "its calls have cut off the real node-3"
+    assert a.get("/v1/cluster")["term"] == term, "its connections disconnected the real node-3"
     assert {member["id"]: member["incarnation"] for member in a.get("/v1/members")["items"]} == incarnations
     b.kill("node-3")
     b.at(**homes)

@@ -33,7 +33,7 @@ def test_a_command_runs_and_its_output_is_logged(tmp_path: Path) -> None:
         assert made.log(order).splitlines()[2].startswith(str(tmp_path / "scratch"))
         fails = made.command("sh", "-c", "exit 3")
         failed = await made.ended(fails)
-        assert made.log(fails) == "CommandFailed: 'sh' ended with exit code 3\n", "its message says all"
+        assert made.log(fails) == "CommandFailed: 'sh' ended with exit code 3\n", "no traceback beside the message"
         assert (failed.end, failed.error, failed.retry) == (
             "failed",
             "CommandFailed: 'sh' ended with exit code 3",
@@ -54,7 +54,7 @@ def test_a_command_runs_and_its_output_is_logged(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_a_command_saves_checkpoints_and_leaves_figures_until_it_is_fenced(tmp_path: Path) -> None:
+def test_a_command_saves_checkpoints_and_metrics_until_it_is_fenced(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         script = "set -e; cat $ROTA_CHECKPOINT_FILE; for n in 2 3; do echo $n | rota ctx checkpoint -; done"
         order = made.command("sh", "-c", f"{script}; rota ctx result rows=3", checkpoint=b"\x01")
@@ -138,13 +138,13 @@ def test_requests_to_stop(tmp_path: Path) -> None:
         made.runner.kill(order.run_id, order.token)
         assert (await made.ended(order)).end == "handed_over"
         assert not any(process_tree.process(pid) for pid in family), (
-            "also those that left the session or shed the environment"
+            "including processes that left the session or cleared the environment"
         )
 
     play(tmp_path, scene)
 
 
-def test_who_does_not_stop_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+def test_a_worker_that_does_not_stop_is_killed_with_its_descendants(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("deaf")
         family = await made.family(order)
@@ -156,7 +156,7 @@ def test_who_does_not_stop_is_killed_with_all_that_it_started(tmp_path: Path) ->
     play(tmp_path, scene, QUICK)
 
 
-def test_an_attempt_that_is_cancelled_before_it_begins_is_cancelled(tmp_path: Path) -> None:
+def test_an_attempt_cancelled_before_its_start_ends_as_cancelled(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("stops")
         made.runner.cancel(order.run_id, order.token)
@@ -168,7 +168,7 @@ def test_an_attempt_that_is_cancelled_before_it_begins_is_cancelled(tmp_path: Pa
     play(tmp_path, scene)
 
 
-def test_the_example_package_counts_on_from_its_checkpoint(tmp_path: Path) -> None:
+def test_the_example_package_resumes_from_its_checkpoint(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         params = {"to": 5, "every_s": 0, "checkpoint_every": 2}
         order = made.launch(params, "rota_hello.count:Count", checkpoint=b"\x02")
@@ -180,7 +180,7 @@ def test_the_example_package_counts_on_from_its_checkpoint(tmp_path: Path) -> No
     play(tmp_path, scene)
 
 
-def test_checkpoints_wait_for_their_answer(tmp_path: Path) -> None:
+def test_a_checkpoint_call_returns_after_its_answer(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("checkpoints")
         asked = await made.asked()
@@ -203,7 +203,7 @@ def test_checkpoints_wait_for_their_answer(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_what_another_attempt_would_only_repeat_is_not_retried(tmp_path: Path) -> None:
+def test_a_failure_that_a_retry_would_repeat_is_not_retried(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         cases = [
             (made.launch({}, "no_such_module:Kind"), "KindError: the kind at no_such_module:Kind cannot be loaded"),
@@ -225,7 +225,7 @@ def test_what_another_attempt_would_only_repeat_is_not_retried(tmp_path: Path) -
     play(tmp_path, scene)
 
 
-def test_failures_are_told_in_a_line_and_logged_in_full(tmp_path: Path) -> None:
+def test_failures_are_reported_in_one_line_and_logged_in_full(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("fails")
         ended = await made.ended(order)
@@ -243,7 +243,7 @@ def test_failures_are_told_in_a_line_and_logged_in_full(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_secrets_do_not_get_out(tmp_path: Path) -> None:
+def test_secrets_are_redacted_from_logs_errors_and_results(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         (tmp_path / "pg").write_text("hunter22\n")
         secret = {"params": {"secret": {"secret": "pg"}}}
@@ -262,7 +262,7 @@ def test_secrets_do_not_get_out(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_progress_is_coalesced_and_its_last_word_arrives(tmp_path: Path) -> None:
+def test_progress_is_coalesced_and_the_last_report_arrives(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("counts")
         assert (await made.ended(order)).result == {"rows": 20_000}
@@ -273,7 +273,7 @@ def test_progress_is_coalesced_and_its_last_word_arrives(tmp_path: Path) -> None
     play(tmp_path, scene)
 
 
-def test_a_log_has_a_limit_and_says_so_once(tmp_path: Path) -> None:
+def test_a_log_is_truncated_at_its_limit_and_says_so_once(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("prints_much")
         ended = await made.ended(order)
@@ -286,8 +286,8 @@ def test_a_log_has_a_limit_and_says_so_once(tmp_path: Path) -> None:
     play(tmp_path, scene, QUICK)
 
 
-def test_how_long_a_command_takes_to_begin(tmp_path: Path) -> None:
-    """Printed, not asserted: other processes of the machine are not ours to rule."""
+def test_print_how_long_a_command_takes_to_start(tmp_path: Path) -> None:
+    """Printed, not asserted: other processes of the machine influence it."""
 
     async def scene(made: Attempts) -> None:
         taken_ms: list[float] = []

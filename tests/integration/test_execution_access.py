@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests"
 BACKUP = "tasks.backup.kind:Backup"
 
 
-def test_a_source_that_the_node_does_not_allow_fails_the_run_for_good(tmp_path: Path) -> None:
+def test_a_source_outside_the_policy_fails_the_run_without_retry(tmp_path: Path) -> None:
     source = tmp_path / "srv"
     source.mkdir()
     params: dict[str, Any] = {
@@ -35,12 +35,12 @@ def test_a_source_that_the_node_does_not_allow_fails_the_run_for_good(tmp_path: 
             assert "node-7's own, and is never a destination" in str((await made.ended(order)).error)
             allowed = Access("node-7", (str(source),), (str(tmp_path / "backups"),))
             order = made.launch(params, BACKUP, access=allowed)
-            assert (await made.asked()).run_id == order.run_id, "it goes on to its first checkpoint"
+            assert (await made.asked()).run_id == order.run_id, "it continues until its first checkpoint"
 
     asyncio.run(scenario())
 
 
-def test_the_node_s_own_secret_is_not_resolved_in_a_worker(tmp_path: Path) -> None:
+def test_the_nodes_own_secret_is_not_resolved_in_a_worker(tmp_path: Path) -> None:
     (tmp_path / "rota_secret").write_text("the-members-secret\n")
     (tmp_path / "copy").write_text("the-members-secret\n")
     own = NodesOwn((str(tmp_path / "rota_secret"),), "", b"key", (mark("the-members-secret", b"key"),))

@@ -1,4 +1,4 @@
-"""What happens to attempts when leases lapse and processes die."""
+"""Attempts when leases lapse and processes die."""
 
 import asyncio
 import contextlib
@@ -28,11 +28,11 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests"
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_lapse_freezes_all_and_a_renewal_thaws_them(tmp_path: Path) -> None:
+def test_a_lease_lapse_freezes_all_attempts_and_a_renewal_thaws_them(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("family")
         family = await made.family(order)
-        made.runner.renew(boottime_s())  # takes nothing away
+        made.runner.renew(boottime_s())  # does not shorten the deadline
         assert "T" not in states(family)
 
         lapsing = made.act("family", lease_s=0.4)
@@ -70,13 +70,13 @@ def test_a_claim_whose_lease_is_over_is_not_started(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_the_deadline_is_kept_while_the_node_hangs_with_its_channel_full(
+def test_the_deadline_holds_while_the_node_hangs_with_a_full_channel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def narrow() -> tuple[socket.socket, socket.socket]:
         ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in ends:
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least there is: a few small frames
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the smallest buffer: a few small frames
         return ends
 
     async def scene(made: Attempts) -> None:
@@ -97,10 +97,10 @@ def test_the_deadline_is_kept_while_the_node_hangs_with_its_channel_full(
 
 
 def hang_until(condition: Callable[[], bool]) -> None:
-    """Nothing of the loop runs meanwhile: what the node would do if it hung."""
+    """The event loop is blocked meanwhile, as in a node that hangs."""
     end_s = time.monotonic() + 10
     while not condition():
-        assert time.monotonic() < end_s, "waited in vain"
+        assert time.monotonic() < end_s, "the condition did not become true in time"
         time.sleep(0.01)
 
 
@@ -111,7 +111,7 @@ def _is_below(one: process_tree.Process, made: Attempts) -> bool:
 
 @contextmanager
 def a_node(folder: Path, lease_s: float) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A node process with one attempt that has a family, and its nursery's pid."""
+    """A node process with one attempt that has child processes, and its nursery's pid."""
     node = subprocess.Popen(
         [sys.executable, str(ROOT / "tests/integration/node_for_tests.py"), str(folder), str(lease_s)],
         stdout=subprocess.PIPE,
@@ -130,7 +130,7 @@ def a_node(folder: Path, lease_s: float) -> Iterator[tuple[subprocess.Popen[byte
         kill_leftovers(folder)
 
 
-def test_an_attempt_that_took_too_much_fails_at_once_with_what_it_held_gone(tmp_path: Path) -> None:
+def test_an_attempt_failed_by_its_node_ends_and_its_scratch_folder_is_removed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with attempts(tmp_path) as here:
             order = here.act("deaf", lease_s=0.5)
@@ -143,8 +143,8 @@ def test_an_attempt_that_took_too_much_fails_at_once_with_what_it_held_gone(tmp_
     asyncio.run(scenario())
 
 
-def test_everything_dies_with_its_node(tmp_path: Path) -> None:
-    """Also what left the process group, the session or shed its environment: a JVM, a daemon."""
+def test_a_killed_nodes_processes_all_end(tmp_path: Path) -> None:
+    """Including processes that left the group or session, or cleared their environment: a JVM, a daemon."""
     with a_node(tmp_path, 60) as (node, nursery):
         family = pids(pids_path(tmp_path, "task~1"))
         assert len(states(family)) == 6
@@ -152,7 +152,7 @@ def test_everything_dies_with_its_node(tmp_path: Path) -> None:
         asyncio.run(until(lambda: states([*family, nursery]) == ""))
 
 
-def test_a_node_that_is_stopped_cannot_keep_its_work_running(tmp_path: Path) -> None:
+def test_work_of_a_stopped_node_freezes_at_the_deadline(tmp_path: Path) -> None:
     with a_node(tmp_path, 0.6) as (node, _):
         family = pids(pids_path(tmp_path, "task~1"))
         node.send_signal(signal.SIGSTOP)
@@ -161,29 +161,29 @@ def test_a_node_that_is_stopped_cannot_keep_its_work_running(tmp_path: Path) -> 
         asyncio.run(until(lambda: len(states(family)) == 6 and "T" not in states(family)))
 
 
-def test_what_outlived_its_supervisor_is_killed_at_the_next_start(tmp_path: Path) -> None:
+def test_processes_without_a_supervisor_are_killed_at_the_next_start(tmp_path: Path) -> None:
     with a_node(tmp_path, 60) as (node, nursery):
         family = pids(pids_path(tmp_path, "task~1"))
         supervisor = process_tree.process(family[-1])
         assert supervisor is not None
-        # Stopped first, so that neither can do its duty before it is killed.
+        # Both are stopped first, so that neither can clean up before it is killed.
         for pid in (nursery, supervisor.parent):
             os.kill(pid, signal.SIGSTOP)
         for pid in (supervisor.parent, node.pid):
             os.kill(pid, signal.SIGKILL)
         asyncio.run(until(lambda: states([nursery, family[-1]]) == ""))
         shed = family[4]
-        assert len(states(family)) >= 4, "the shells and what they started live on"
+        assert len(states(family)) >= 4, "the shells and their children are still running"
         assert kill_leftovers(tmp_path) >= 4
         assert states(family[:4]) == ""
         assert not (tmp_path / "groups").exists()
-        # The one thing out of reach: no environment, no session, no parent of ours.
+        # The one process that cannot be found: no environment, session or parent of the attempt.
         with contextlib.suppress(ProcessLookupError):
             os.kill(shed, signal.SIGKILL)
     assert kill_leftovers(tmp_path) == 0
 
 
-def test_a_killed_supervisor_takes_its_attempt_along(tmp_path: Path) -> None:
+def test_killing_a_supervisor_ends_its_attempt(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("family")
         family = await made.family(order)
@@ -197,10 +197,10 @@ def test_a_killed_supervisor_takes_its_attempt_along(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_an_attempt_whose_supervisor_was_killed_ends_whatever_is_in_the_way(
+def test_an_attempt_with_a_killed_supervisor_ends_despite_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else its run would never end. A record of another attempt is removed meanwhile; a descriptor lacks."""
+    """Otherwise its run would never end. Another attempt's record vanishes, and file descriptors run out once."""
     refused: list[OSError] = [OSError(errno.EMFILE, "Too many open files")]
 
     def clear(*words: Any) -> int:
@@ -213,7 +213,7 @@ def test_an_attempt_whose_supervisor_was_killed_ends_whatever_is_in_the_way(
         order = made.act("family")
         family = await made.family(order)
         gone = record_path(tmp_path, 1)
-        gone.symlink_to(tmp_path / "gone")  # listed, and not to be read
+        gone.symlink_to(tmp_path / "gone")  # listed, but unreadable
         worker = process_tree.process(family[-1])
         assert worker is not None
         os.kill(worker.parent, signal.SIGKILL)
@@ -225,7 +225,7 @@ def test_an_attempt_whose_supervisor_was_killed_ends_whatever_is_in_the_way(
     play(tmp_path, scene)
 
 
-def test_a_nursery_that_dies_is_replaced_and_what_runs_runs_on(tmp_path: Path) -> None:
+def test_a_dead_nursery_is_replaced_and_running_attempts_continue(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("stops")
         await made.started(order)
@@ -240,7 +240,7 @@ def test_a_nursery_that_dies_is_replaced_and_what_runs_runs_on(tmp_path: Path) -
     play(tmp_path, scene)
 
 
-def test_the_same_claim_is_not_launched_twice_and_an_unknown_one_is_told_nothing(tmp_path: Path) -> None:
+def test_a_claim_is_launched_once_and_unknown_claims_are_ignored(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("stops")
         with pytest.raises(ValueError, match="runs already"):
@@ -253,7 +253,7 @@ def test_the_same_claim_is_not_launched_twice_and_an_unknown_one_is_told_nothing
     play(tmp_path, scene)
 
 
-def test_what_another_cluster_on_this_machine_calls_the_same_is_left_alone(tmp_path: Path) -> None:
+def test_equally_named_attempts_of_another_cluster_are_not_touched(tmp_path: Path) -> None:
     ours, theirs = (
         subprocess.Popen(
             ["sleep", "60"], env={**os.environ, "NURSERY_OF": str((tmp_path / of).resolve()), "NURSERY_RUN": "task~1.1"}
@@ -269,7 +269,7 @@ def test_what_another_cluster_on_this_machine_calls_the_same_is_left_alone(tmp_p
             one.wait()
 
 
-def test_leftovers_that_do_not_end_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftover_processes_that_do_not_end_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NURSERY_OF", str(tmp_path.resolve()))
     child = subprocess.Popen(["sleep", "60"])
     monkeypatch.setattr(process_tree, "send", lambda pid, number: True)

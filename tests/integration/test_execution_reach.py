@@ -36,7 +36,7 @@ NOBODY = 65534
 WAIT_S = 30.0
 AS_NOBODY = (
     *(SETPRIV, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
-    # The interpreter and the test's folder may lie where only root gets at them.
+    # The interpreter and the test's folder may be readable by root only.
     *("--inh-caps=-all,+dac_override,+dac_read_search", "--ambient-caps=-all,+dac_override,+dac_read_search"),
 )
 ANOTHER_USERS = ("setpriv", f"--reuid={NOBODY}", "sleep", "600")
@@ -58,7 +58,7 @@ except daemon.CannotStart as error:
 
 
 class Node:
-    """A runner with one attempt, in a process of its own, and what it says."""
+    """A runner with one attempt, in a process of its own, and its output."""
 
     def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -133,7 +133,7 @@ def a_node(folder: Path, *argv: str, rights: tuple[str, ...] = WITHOUT_CAP_KILL,
         kill_leftovers(data)
 
 
-def test_a_lapse_leaves_the_supervisor_at_its_post_and_the_run_ends_when_its_work_does(tmp_path: Path) -> None:
+def test_after_a_lapse_the_supervisor_stays_until_unreachable_processes_end(tmp_path: Path) -> None:
     with a_node(tmp_path, *ANOTHER_USERS, lease_s=1) as node:
         beyond = node.another_users()
         node.process.send_signal(signal.SIGSTOP)
@@ -156,19 +156,19 @@ def _state(pid: int) -> str:
     return "" if found is None else found.state
 
 
-def test_what_a_killed_supervisor_left_out_of_reach_ends_the_run_when_it_ends(tmp_path: Path) -> None:
+def test_unreachable_processes_of_a_killed_supervisor_end_the_run_when_they_end(tmp_path: Path) -> None:
     with a_node(tmp_path, *ANOTHER_USERS) as node:
         beyond, nursery = node.another_users(), node.nursery
         os.kill(node.supervisor(), signal.SIGKILL)
         node.wait_for_log(f"run task~1: processes {beyond.pid} of an attempt belong to another user")
-        assert "Ended(" not in node.said, "others may not be told that it is over while it goes on"
-        assert _state(nursery) not in {"", "Z"}, "it tried too, and lives on"
+        assert "Ended(" not in node.said, "the run must not be reported as ended while its process runs"
+        assert _state(nursery) not in {"", "Z"}, "the supervisor tried too, and still runs"
         os.kill(beyond.pid, signal.SIGKILL)
         node.wait_for("Ended(")
         assert "its supervisor was killed" in node.said
 
 
-def test_a_start_that_finds_what_it_may_not_signal_says_which_and_what_to_do(tmp_path: Path) -> None:
+def test_a_start_names_leftovers_it_may_not_signal_and_says_what_to_do(tmp_path: Path) -> None:
     with a_node(tmp_path, *ANOTHER_USERS) as node:
         beyond = node.another_users()
         node.process.kill()
@@ -186,8 +186,8 @@ def test_a_start_that_finds_what_it_may_not_signal_says_which_and_what_to_do(tmp
             os.kill(beyond.pid, signal.SIGKILL)
 
 
-def test_where_not_everybody_may_be_signalled_no_program_gains_rights(tmp_path: Path) -> None:
-    """A setuid program would leave the node's reach, as sudo does: here it fails, and its log says why."""
+def test_without_cap_kill_setuid_programs_gain_no_rights(tmp_path: Path) -> None:
+    """A setuid program such as sudo could not be signalled any more: here it fails, and its log says why."""
     sudo = tmp_path / "sudo"
     shutil.copy(SETPRIV, sudo)
     sudo.chmod(0o755 | stat.S_ISUID)
@@ -200,7 +200,7 @@ def test_where_not_everybody_may_be_signalled_no_program_gains_rights(tmp_path: 
 
 
 @pytest.mark.parametrize(("rights", "kept"), [(WITHOUT_CAP_KILL, "1"), ((SETPRIV,), "0")])
-def test_a_node_that_may_signal_everybody_withholds_nothing(tmp_path: Path, rights: tuple[str, ...], kept: str) -> None:
+def test_no_new_privs_is_set_only_without_cap_kill(tmp_path: Path, rights: tuple[str, ...], kept: str) -> None:
     with a_node(tmp_path, "setpriv", f"--reuid={NOBODY}", "cat", "/proc/self/status", rights=rights) as node:
         node.wait_for("Ended(")
         assert "end='succeeded'" in node.said

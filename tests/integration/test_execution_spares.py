@@ -21,7 +21,7 @@ def workers(of: list[int]) -> list[int]:
 
 
 async def spare_ones(made: Attempts) -> list[int]:
-    """The supervisors that wait, once each has its worker and has rehearsed: all of them wait in the kernel."""
+    """The spare supervisors, once each has its worker and is warmed up: all of them wait in the kernel."""
     made.runner.expect()
     await until(lambda: len(hosts(made)) == spares.SPARES)
     there = hosts(made)
@@ -29,9 +29,9 @@ async def spare_ones(made: Attempts) -> list[int]:
     return there
 
 
-def test_an_attempt_begins_in_a_process_that_waits_for_it_and_that_one_is_replaced(tmp_path: Path) -> None:
+def test_an_attempt_starts_in_a_spare_and_the_spare_is_replaced(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
-        assert hosts(made) == [], "nothing is expected"
+        assert hosts(made) == [], "no attempt is due"
         there = await spare_ones(made)
         order = made.act("family")
         worker = process_tree.process((await made.family(order))[-1])
@@ -45,7 +45,7 @@ def test_an_attempt_begins_in_a_process_that_waits_for_it_and_that_one_is_replac
     play(tmp_path, scene)
 
 
-def test_more_attempts_than_spares_begin_all_the_same(tmp_path: Path) -> None:
+def test_more_attempts_than_spares_all_start(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         await spare_ones(made)
         orders = [made.command("true") for _ in range(spares.SPARES + 3)]
@@ -66,7 +66,7 @@ def test_a_spare_that_was_killed_is_not_used(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_an_attempt_whose_waiting_worker_was_killed_has_not_begun(tmp_path: Path) -> None:
+def test_an_attempt_whose_spare_worker_was_killed_has_not_started(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         for pid in workers(await spare_ones(made)):
             os.kill(pid, signal.SIGKILL)
@@ -76,7 +76,7 @@ def test_an_attempt_whose_waiting_worker_was_killed_has_not_begun(tmp_path: Path
     play(tmp_path, scene)
 
 
-def test_spares_end_with_a_nursery_that_is_killed(tmp_path: Path) -> None:
+def test_spares_end_when_their_nursery_is_killed(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         there = await spare_ones(made)
         below = workers(there)

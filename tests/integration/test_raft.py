@@ -37,14 +37,14 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def acknowledged(cluster: Cluster, member: str, acked: set[int]) -> None:
-    """Every member holds what a client was told is committed."""
+    """Every member holds each entry whose commit a client was told of."""
     for process in cluster.running.values():
         kept = {sequence for proposer, _, sequence in process.do("keys")["keys"] if proposer == member}
         assert acked <= kept, f"{process.me} lacks {sorted(acked - kept)[:5]}"
 
 
 def test_20_000_entries_from_two_members_truncate_nothing(make: Make) -> None:
-    """With the library alone, a follower truncated what it had acknowledged, two dozen times in 5,000 entries."""
+    """With the library alone, a follower truncated acknowledged entries two dozen times in 5,000."""
     cluster = make(timing={"batch_bytes": 1, "flights": 200})  # an entry for each proposal, so that there are 20,000
     cluster.start()
     pushing = [(process, process.ask("push", start=0, count=10_000, window=500)) for process in cluster.followers()]
@@ -57,7 +57,7 @@ def test_20_000_entries_from_two_members_truncate_nothing(make: Make) -> None:
 
 
 @pytest.mark.chaos
-def test_what_was_acknowledged_outlives_the_leader_killed_in_the_middle(make: Make) -> None:
+def test_acknowledged_entries_survive_kill_9_of_the_leader(make: Make) -> None:
     cluster = make()
     cluster.start()
     pushing = {process.me: process.ask("push", start=0, count=3_000, window=40) for process in cluster.followers()}
@@ -79,7 +79,7 @@ def test_what_was_acknowledged_outlives_the_leader_killed_in_the_middle(make: Ma
 
 
 @pytest.mark.chaos
-def test_all_are_killed_at_once_and_come_back_at_other_addresses(make: Make) -> None:
+def test_entries_survive_a_kill_of_all_members_and_a_restart_at_new_addresses(make: Make) -> None:
     """Compose's down and up give new addresses; the folders remain."""
     cluster = make()
     cluster.start()
@@ -112,7 +112,7 @@ def test_a_retry_under_the_same_id_is_answered_and_applied_once(make: Make) -> N
 
 
 @pytest.mark.chaos
-def test_a_member_that_lags_or_lost_its_folder_is_sent_a_snapshot(make: Make) -> None:
+def test_a_lagging_or_empty_member_receives_a_snapshot(make: Make) -> None:
     cluster = make(timing={"batch_bytes": 1, "log_entries": 200})
     cluster.start()
     leader = cluster.leader()
@@ -163,7 +163,7 @@ def test_a_member_joins_and_the_leader_is_removed(make: Make) -> None:
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("newcomer", ["n5", "n0"])
-def test_a_member_that_missed_the_coming_of_its_leader_hears_it(make: Make, newcomer: str) -> None:
+def test_a_member_follows_a_leader_missing_from_its_log(make: Make, newcomer: str) -> None:
     """n4's log does not name n5, which leads: while n4 refused all that its log did not name, its log never grew.
 
     Of two members the one with the greater id dials, so a leader n0 has to dial a member that is to dial it.
@@ -195,7 +195,7 @@ def test_a_member_that_missed_the_coming_of_its_leader_hears_it(make: Make, newc
 
 
 @pytest.mark.chaos
-def test_a_leader_cut_off_knows_it_and_one_that_was_stopped_does_not_unseat_the_next(make: Make) -> None:
+def test_a_cut_off_leader_steps_down_and_a_resumed_one_does_not_depose_its_successor(make: Make) -> None:
     cluster = make()
     cluster.start()
     leader = cluster.leader()
@@ -215,11 +215,11 @@ def test_a_leader_cut_off_knows_it_and_one_that_was_stopped_does_not_unseat_the_
     term = max(process.role["term"] for process in others)
     old.wake()
     cluster.leader().do("once", sequence=3, timeout_s=10)
-    assert old.role["term"] == term, "the one that was stopped follows, and calls no election"
+    assert old.role["term"] == term, "the resumed member follows, and starts no election"
 
 
 @pytest.mark.chaos
-def test_alone_nothing_is_proposed_and_nothing_hangs(make: Make) -> None:
+def test_without_a_quorum_proposals_fail_and_nothing_hangs(make: Make) -> None:
     cluster = make()
     cluster.start("n1")
     alone = cluster.running["n1"]
@@ -236,7 +236,7 @@ def alone(folder: Path, port: int) -> Raft:
     return Raft(RaftSettings("n1", {"n1": ("127.0.0.1", port)}, folder, "secret"), Ledger(), Owner(pack))
 
 
-def test_a_port_or_a_folder_in_use_and_a_damaged_folder_are_named(tmp_path: Path) -> None:
+def test_startup_errors_name_the_used_port_the_used_folder_or_the_damage(tmp_path: Path) -> None:
     taken, port = free_ports(2)
 
     def member(raft_port: int) -> Raft:
@@ -258,7 +258,7 @@ def test_a_port_or_a_folder_in_use_and_a_damaged_folder_are_named(tmp_path: Path
         member(port).start()
 
 
-def test_a_leader_that_stops_in_good_order_hands_over(make: Make) -> None:
+def test_a_leader_that_stops_gracefully_transfers_leadership(make: Make) -> None:
     cluster = make()
     cluster.start()
     leader = cluster.leader()
@@ -270,7 +270,7 @@ def test_a_leader_that_stops_in_good_order_hands_over(make: Make) -> None:
     assert time.monotonic() > began
 
 
-def test_a_port_that_is_taken_is_told_in_a_sentence_and_not_in_a_traceback(
+def test_a_used_port_is_reported_in_one_line_without_a_traceback(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     [taken] = free_ports(1)

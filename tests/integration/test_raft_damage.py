@@ -1,4 +1,4 @@
-"""Hundreds of random damages to a Raft folder: it opens with all that it had, or with a note of the loss."""
+"""Hundreds of random damages to a Raft folder: it opens complete, or reports the loss."""
 
 import os
 import random
@@ -60,7 +60,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def damage(file: Path, rng: random.Random) -> str:
-    """Damage a file in one of the ways of disks. Returns what was done."""
+    """Damage a file as disks do. Returns what was done."""
     content = bytearray(file.read_bytes())
     at = rng.randrange(len(content))
     match rng.choice(("flip", "flips", "zeros", "cut", "rubbish", "gone", "older block")):
@@ -94,14 +94,14 @@ def damage(file: Path, rng: random.Random) -> str:
 
 
 def same(opened: LogStore, reference: LogStore) -> bool:
-    """Whether nothing at all is missing."""
+    """Whether every entry is there."""
     here, there = opened.journal, reference.journal
     entries = list(here[:]) == list(there[:]) and opened.header == reference.header
     vote = (here.getCurrentTerm(), here.getVotedForNodeId()) == (there.getCurrentTerm(), there.getVotedForNodeId())
     return entries and vote and here.note(VOTES) == "yes" and opened.cluster == reference.cluster
 
 
-def test_a_damaged_folder_never_comes_up_as_if_it_were_whole(
+def test_a_damaged_folder_is_never_opened_as_intact(
     whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(whole, tmp_path / "whole")
@@ -129,19 +129,21 @@ def test_a_damaged_folder_never_comes_up_as_if_it_were_whole(
         else:
             unharmed += 1
             reference_or_snapshot = opened.header is None and opened.journal.first_index == 1
-            assert same(opened, reference) or reference_or_snapshot, f"{said} came up with something missing"
+            assert same(opened, reference) or reference_or_snapshot, f"{said}: opened as intact with entries missing"
         again = open_folder(folder, "n1", CLUSTER)
-        assert again.journal.note(LOST) == opened.journal.note(LOST), f"{said}: forgotten at the next start"
+        assert again.journal.note(LOST) == opened.journal.note(LOST), (
+            f"{said}: the loss is not reported at the next start"
+        )
         again.journal.close()
         shutil.rmtree(folder)
     reference.journal.close()
     assert found > DAMAGES / 3
     assert by_file[JOURNAL] > 10 < by_file[f"{JOURNAL}-wal"]
     assert by_file[SNAPSHOT] > 10
-    assert by_file["flushes"] == 0, "that alone loses nothing"
+    assert by_file["flushes"] == 0, "this damage alone loses nothing"
 
 
-def test_alone_a_damaged_folder_is_refused_and_left_as_it_is(whole: Path, tmp_path: Path) -> None:
+def test_a_single_member_refuses_a_damaged_folder_and_does_not_change_it(whole: Path, tmp_path: Path) -> None:
     """There is no member to catch up from."""
     for name in (JOURNAL, f"{JOURNAL}-wal", SNAPSHOT):
         folder = tmp_path / name
@@ -155,7 +157,7 @@ def test_alone_a_damaged_folder_is_refused_and_left_as_it_is(whole: Path, tmp_pa
         assert not list(folder.glob("*.damaged-*"))
 
 
-def test_a_write_that_a_power_cut_has_torn_is_no_damage(whole: Path, tmp_path: Path) -> None:
+def test_a_torn_last_write_is_not_reported_as_damage(whole: Path, tmp_path: Path) -> None:
     """It was not acknowledged: acknowledgements, and the flush counter, come after it. Two torn writes are damage."""
     for lagging, lost in ((1, False), (0, True)):
         folder = tmp_path / str(lagging)

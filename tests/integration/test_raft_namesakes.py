@@ -1,4 +1,4 @@
-"""Two processes with the name of one member: the first one stays, the other one ends, and logs why."""
+"""Two processes with the name of one member: the first one stays, the other ends and logs why."""
 
 import shutil
 import time
@@ -60,7 +60,7 @@ def ends(cluster: Cluster, name: str, process: Process) -> None:
 
 
 @pytest.mark.parametrize("members", [2, 3])
-def test_a_copy_of_a_member_ends_and_the_member_goes_on(tmp_path: Path, members: int) -> None:
+def test_a_clone_of_a_running_member_ends_and_the_member_continues(tmp_path: Path, members: int) -> None:
     """As after cloning a machine: the members' connections alternated between the two while both ran."""
     with cluster_of(tmp_path, members) as cluster:
         leader = cluster.leader().me
@@ -70,7 +70,9 @@ def test_a_copy_of_a_member_ends_and_the_member_goes_on(tmp_path: Path, members:
                 with another(cluster, name, folder) as second:
                     ends(cluster, name, second)
         assert cluster.leader().me == leader
-        assert roles == {name: len(process.roles) for name, process in cluster.running.items()}, "a role has changed"
+        assert roles == {name: len(process.roles) for name, process in cluster.running.items()}, (
+            "a member's role changed"
+        )
         cluster.leader().do("push", start=100, count=10, window=5)
         cluster.same(20)
         for name in cluster.addresses:
@@ -87,8 +89,8 @@ def one_ends(name: str, starts: list[Process]) -> tuple[Process, Process]:
 
 
 @pytest.mark.more
-def test_of_two_that_begin_at_the_same_time_one_stays(tmp_path: Path) -> None:
-    """Each is admitted by some. The one that had to end was disconnected after three seconds, without a reason."""
+def test_of_two_simultaneous_starts_of_one_member_one_stays(tmp_path: Path) -> None:
+    """Each is admitted by some members. The losing start was disconnected after three seconds without a reason."""
     with cluster_of(tmp_path, 3) as cluster:
         pushed = 10
         for name, folder in (("n1", "copy"), ("n2", "empty")):  # n1 dials none, n2 dials one and is dialled by one
@@ -109,8 +111,8 @@ def test_of_two_that_begin_at_the_same_time_one_stays(tmp_path: Path) -> None:
                     cluster.leader()
 
 
-def test_a_start_takes_the_place_of_one_that_answers_no_more_which_ends_when_it_wakes(tmp_path: Path) -> None:
-    """Its connections are still open, as those of a machine that has vanished."""
+def test_a_start_replaces_a_stopped_one_which_ends_when_resumed(tmp_path: Path) -> None:
+    """Its connections are still open, as after a loss of the machine."""
     with cluster_of(tmp_path, 3) as cluster:
         name = "n3"  # the greatest id dials: the others need not know where it is
         cluster.running[name].pause()
@@ -131,7 +133,7 @@ def test_a_start_takes_the_place_of_one_that_answers_no_more_which_ends_when_it_
 
 
 @pytest.mark.parametrize("stays", ["n1", "n3"])  # n1 is dialled by all others, n3 dials them
-def test_a_dead_member_whose_port_refuses_calls_is_not_waited_for(tmp_path: Path, stays: str) -> None:
+def test_a_dead_member_whose_port_refuses_connections_is_not_waited_for(tmp_path: Path, stays: str) -> None:
     """A leader that died just when the third member was back was replaced a second later than another one."""
     with cluster_of(tmp_path, 3) as cluster:
         cluster.stop()

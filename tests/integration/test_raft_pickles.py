@@ -31,7 +31,7 @@ SECRET = "between members"
 
 
 class Harmful:
-    """Makes a file where it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -94,7 +94,7 @@ def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, 
 
 
 def pickles(file: Path) -> list[bytes]:
-    """The attacks: the object alone, and in the places where the library expects one."""
+    """The attacks: the object alone, and in each place where the library expects one."""
     key = b"k" * 32
     shapes: list[Any] = [
         Harmful(file),
@@ -105,7 +105,7 @@ def pickles(file: Path) -> list[bytes]:
     return [pickle.dumps(shape, protocol) for shape in shapes for protocol in (0, 2, 5)]
 
 
-def test_a_sealed_pickle_is_not_opened_by_a_member(member: tuple[Cluster, Process], tmp_path: Path) -> None:
+def test_a_member_does_not_load_an_encrypted_pickle(member: tuple[Cluster, Process], tmp_path: Path) -> None:
     cluster, process = member
     address, file = cluster.addresses["n1"], tmp_path / "run"
 
@@ -151,9 +151,9 @@ def test_a_sealed_pickle_is_not_opened_by_a_member(member: tuple[Cluster, Proces
             way(b"\x01" + zlib.compress(data))
     assert process.do("state")["failure"] == ""
     assert not file.exists()
-    assert process.do("unpickled")["found"] == [], "it has looked up what a pickle names"
+    assert process.do("unpickled")["found"] == [], "the pickle was loaded"
     pickle.loads(pickle.dumps(Harmful(file)))
-    assert file.exists(), "it is harmful"
+    assert file.exists(), "loading this pickle has an effect"
 
 
 # -- what the library itself offers
@@ -194,7 +194,7 @@ def unpickling() -> set[str]:
     return found
 
 
-def test_wherever_the_library_unpickles_is_replaced_or_never_reached() -> None:
+def test_every_unpickling_in_the_library_is_replaced_or_unreachable() -> None:
     """A newer version of the library that unpickles elsewhere fails here."""
     assert unpickling() <= REPLACED.keys() | UNREACHED.keys()
     for owner, name, ours in REPLACED.values():

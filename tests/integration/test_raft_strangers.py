@@ -78,7 +78,7 @@ def _ended(caller: socket.socket) -> bool:
         return True
 
 
-def test_without_file_descriptors_raft_goes_on_and_strangers_give_way(alone: Cluster) -> None:
+def test_without_file_descriptors_raft_works_and_unidentified_callers_are_closed(alone: Cluster) -> None:
     """The library then closes its listener, and blocks its thread until it can listen again."""
     member = alone.leader()
     limit = len(list(Path(f"/proc/{member.popen.pid}/fd").iterdir())) + 8
@@ -90,14 +90,14 @@ def test_without_file_descriptors_raft_goes_on_and_strangers_give_way(alone: Clu
         goes_on(member)
         with call(alone, "n1") as late:
             late.sendall(b"\x07\x00\x00\x00another")
-            assert late.recv(1) == b"", "it was let in, and hung up on for what it said"
+            assert late.recv(1) == b"", "the caller was accepted, and disconnected for its message"
     finally:
         callers.end()
     assert member.do("state")["failure"] == ""
 
 
-def test_who_sends_without_end_holds_nobody_up(alone: Cluster) -> None:
-    """The library reads it while it sends, and keeps all of it."""
+def test_a_caller_that_sends_without_end_does_not_delay_raft(alone: Cluster) -> None:
+    """The library reads while the caller sends, and keeps everything in memory."""
     member = alone.leader()
     over, sent = threading.Event(), threading.Event()
 
@@ -119,8 +119,8 @@ def test_who_sends_without_end_holds_nobody_up(alone: Cluster) -> None:
         flooding.join()
 
 
-def test_at_the_address_of_one_that_is_gone_another_is_not_taken_for_it(tmp_path: Path) -> None:
-    """As when a container's address has been given to another member's, and the name still resolves to it."""
+def test_another_member_at_the_address_of_a_dead_one_is_not_accepted_as_it(tmp_path: Path) -> None:
+    """As when a container's address is given to another member while the name still resolves to it."""
     cluster = Cluster(tmp_path, 3)
     try:
         cluster.start()

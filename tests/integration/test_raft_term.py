@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 
 
 class Nothing:
-    """A state machine that is not under test."""
+    """A state machine without effect."""
 
     cluster_id = ""
 
@@ -34,7 +34,7 @@ class Nothing:
         """Nothing to replace."""
 
 
-def test_no_vote_leaves_in_a_term_that_was_not_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_vote_is_sent_in_an_unpublished_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: dict[str, int] = {}
     votes: list[tuple[str, int, int]] = []
     send = Transport.send

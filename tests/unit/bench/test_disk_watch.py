@@ -2,25 +2,16 @@
 
 from pathlib import Path
 
-import pytest
-
-from bench.chaos import disk_watch
-from bench.chaos.disk_watch import DiskWatch
+from bench.chaos.disk_watch import STALL_S, DiskWatch
 from node.cli.local import wait_for
 
 
-def watched(folder: Path, syncs: int = 3) -> DiskWatch:
-    watch = DiskWatch(folder)
+def watched(folder: Path, stall_s: float = STALL_S, syncs: int = 3) -> DiskWatch:
     seen: list[int] = []
-    patch = pytest.MonkeyPatch()
-    patch.setattr(disk_watch, "LOOK_S", 0.01)
-    patch.setattr("os.fdatasync", seen.append)
-    try:
-        watch.start()
-        wait_for("it has synced", lambda: len(seen) >= syncs)
-        watch.stop()
-    finally:
-        patch.undo()
+    watch = DiskWatch(folder, look_s=0.01, stall_s=stall_s, sync=seen.append)
+    watch.start()
+    wait_for("it has synced", lambda: len(seen) >= syncs)
+    watch.stop()
     return watch
 
 
@@ -32,10 +23,9 @@ def test_a_disk_that_answers_is_no_stall(tmp_path: Path) -> None:
 
 
 def test_a_stall_lasts_from_the_sync_before_to_the_end_of_the_one_that_took_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(disk_watch, "STALL_S", -1.0)  # each takes longer
-    [one, two, *_] = watched(tmp_path).stalls
+    [one, two, *_] = watched(tmp_path, stall_s=-1.0).stalls  # each takes longer
     assert one[0] < one[1] == two[0] < two[1]
 
 

@@ -1,28 +1,16 @@
 """The functions that work in chunks give the same results as those that work at once."""
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from operator import itemgetter
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hashing import chunked
 from hashing.chunked import CHUNK, dict_in_chunks, list_in_chunks, set_in_chunks, sorted_in_chunks
 
 SIZES = (0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 7)
 PAIRS = st.lists(st.tuples(st.integers(0, 20), st.integers()), max_size=120)
-
-
-@contextmanager
-def small_pieces() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunked, "CHUNK", 8)
-        patch.setattr(chunked, "SAMPLED", 4)
-        yield
 
 
 @given(PAIRS)
@@ -35,10 +23,9 @@ def test_sorted(pairs: list[tuple[int, int]]) -> None:
 
 @given(PAIRS)
 def test_gathered(pairs: list[tuple[int, int]]) -> None:
-    with small_pieces():
-        assert list_in_chunks(iter(pairs)) == pairs
-        assert set_in_chunks(iter(pairs)) == set(pairs)
-        assert list(dict_in_chunks(iter(pairs)).items()) == list(dict(pairs).items())
+    assert list_in_chunks(iter(pairs), chunk=8) == pairs
+    assert set_in_chunks(iter(pairs), chunk=8) == set(pairs)
+    assert list(dict_in_chunks(iter(pairs), chunk=8).items()) == list(dict(pairs).items())
 
 
 def test_the_result_is_that_of_doing_it_at_once() -> None:
@@ -55,21 +42,11 @@ def test_the_result_is_that_of_doing_it_at_once() -> None:
 
 
 @pytest.mark.parametrize("step", [1, -1, 7919])
-def test_nothing_long_is_sorted_at_once(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+def test_nothing_long_is_sorted_at_once(step: int) -> None:
     """A part holds what is sampled once, and of each piece less than lies between two of its samples."""
     count, piece, sampled = 4096, 64, 16
-    monkeypatch.setattr(chunked, "CHUNK", piece)
-    monkeypatch.setattr(chunked, "SAMPLED", sampled)
     lengths: list[int] = []
-    together = chunked._together
-
-    def noted(*given: Any) -> list[Any]:
-        made: list[Any] = together(*given)
-        lengths.append(len(made))
-        return made
-
-    monkeypatch.setattr(chunked, "_together", noted)
     items = [step * number % count for number in range(count)]
-    assert sorted_in_chunks(items) == sorted(items)
+    assert sorted_in_chunks(items, chunk=piece, sampled=sampled, on_range=lengths.append) == sorted(items)
     assert sum(lengths) == count
     assert max(lengths) <= piece + count // sampled, lengths

@@ -23,7 +23,7 @@ NODE = Access("node-1", ("/srv", "/data"), ("/backups",), ("db",), ("s3://ours",
 
 
 @pytest.mark.parametrize("path", ["/srv", "/srv/a/b", "/data/x"])
-def test_what_lies_in_a_root_is_allowed(path: str) -> None:
+def test_a_path_below_a_root_is_allowed(path: str) -> None:
     check_path(NODE, "source", path)
 
 
@@ -38,19 +38,19 @@ def test_what_lies_in_a_root_is_allowed(path: str) -> None:
         ("source", "/data/rota/raft/raft.sqlite", "node-1's own"),
     ],
 )
-def test_what_does_not_is_refused_and_the_setting_named(use: Any, path: str, said: str) -> None:
+def test_a_path_outside_the_roots_is_refused_naming_the_setting(use: Any, path: str, said: str) -> None:
     with pytest.raises(AccessRefused) as refused:
         check_path(NODE, use, path)
     assert said in str(refused.value)
 
 
 @pytest.mark.parametrize("path", ["/proc/1/environ", "/proc", "/sys/kernel", "/dev/mem", "/run/secrets/x"])
-def test_no_root_opens_the_kernel_s_file_systems_or_the_node_s_own(path: str) -> None:
+def test_kernel_file_systems_and_the_nodes_own_files_are_refused_below_any_root(path: str) -> None:
     with pytest.raises(AccessRefused, match="no setting allows it"):
         check_path(Access("node-1", ("/", "/proc"), own=NODE.own), "source", path)
 
 
-def test_a_node_that_was_told_nothing_allows_nothing() -> None:
+def test_without_settings_everything_is_refused() -> None:
     for use in ("source", "destination"):
         with pytest.raises(AccessRefused, match=f"ROTA_{use.upper()}_ROOTS there is not set"):
             check_path(NOTHING, use, "/srv")
@@ -60,7 +60,7 @@ def test_a_node_that_was_told_nothing_allows_nothing() -> None:
         check_address(EVERYTHING, use, "db:5432", "postgresql://db/x")
 
 
-def test_a_refusal_is_final_and_its_message_says_all() -> None:
+def test_an_access_refusal_is_not_retried() -> None:
     assert issubclass(AccessRefused, Unretryable) and issubclass(AccessRefused, Failed)
 
 
@@ -92,7 +92,7 @@ def test_a_refusal_is_final_and_its_message_says_all() -> None:
         ("*", "ftp://anywhere/x", {}, True),
     ],
 )
-def test_hosts_and_buckets_are_held_against_the_list(
+def test_hosts_and_buckets_are_checked_against_the_list(
     hosts: str, url: str, options: dict[str, Any], allowed: bool
 ) -> None:
     access = Access("node-1", destination_hosts=parse_hosts(hosts))
@@ -107,7 +107,7 @@ def test_hosts_and_buckets_are_held_against_the_list(
 
 
 @pytest.mark.parametrize("port", ["000123456", "1_2", "٢٢", " 22", "0", "-1", "22.0", True])
-def test_a_port_is_a_number_as_it_is_told_and_nothing_else_is_repeated(port: Any) -> None:
+def test_an_invalid_port_is_refused_without_repeating_it(port: Any) -> None:
     with pytest.raises(ValueError, match=r"^`port` must be a number from 1 to 65535") as raised:
         addresses("sftp://box/x", {"port": port})
     assert str(port).strip() not in str(raised.value)
@@ -126,13 +126,13 @@ def test_a_port_is_a_number_as_it_is_told_and_nothing_else_is_repeated(port: Any
         "http://s3.internal:80:81",
     ],
 )
-def test_an_endpoint_that_libraries_might_read_otherwise_is_none(endpoint: str) -> None:
+def test_an_ambiguous_endpoint_url_is_refused(endpoint: str) -> None:
     with pytest.raises(ValueError, match=r"endpoint_url|does not name a host"):
         addresses("s3://any/x", {"endpoint_url": endpoint})
 
 
 @pytest.mark.parametrize("entry", ["http://x", "s3://", "s3://a/b", "a b", "-x", "x:port", "*x", "[1"])
-def test_a_wrong_entry_is_a_wrong_setting(entry: str) -> None:
+def test_an_invalid_host_list_entry_is_refused(entry: str) -> None:
     with pytest.raises(ValueError, match=r"is not a (host|bucket)"):
         parse_hosts(entry)
 
@@ -156,11 +156,11 @@ def test_a_wrong_entry_is_a_wrong_setting(entry: str) -> None:
         ("postgresql://db/x?port=5433", ["db:5433"]),
     ],
 )
-def test_every_server_that_libpq_would_ask_is_held_against_the_list(url: str, reaches: list[str]) -> None:
+def test_every_server_that_libpq_would_contact_is_found(url: str, reaches: list[str]) -> None:
     assert [postgres_address(host, port) for host, port in parse(url).servers] == reaches
 
 
-def test_a_policy_comes_out_of_msgpack_as_it_went_in() -> None:
+def test_a_policy_survives_msgpack_unchanged() -> None:
     from dataclasses import asdict
 
     import msgpack

@@ -5,6 +5,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def _fill(path: Path) -> None:
     (path / "hard").hardlink_to(path / "a.txt")
 
 
-def test_nobody_else_may_read_a_backup(tmp_path: Path) -> None:
+def test_a_backup_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     _fill(tmp_path / "from")
     url = Backup().run(_context(tmp_path))["url"]
     made = [Path(url), *Path(url).iterdir()]
@@ -74,7 +75,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kept", ["local", "memory"])
-def test_a_folder_comes_back_as_it_was(tmp_path: Path, kept: str, memory: str) -> None:
+def test_a_folder_is_restored_unchanged(tmp_path: Path, kept: str, memory: str) -> None:
     _fill(tmp_path / "from")
     url = memory if kept == "memory" else str(tmp_path / "to")
     result = Backup().run(_context(tmp_path, destination=url))
@@ -93,7 +94,7 @@ def test_the_same_folder_gives_the_same_archive(tmp_path: Path) -> None:
     assert sums[0] == sums[1]
 
 
-def test_the_manifest_says_what_there_is(tmp_path: Path) -> None:
+def test_the_manifest_describes_the_files(tmp_path: Path) -> None:
     _fill(tmp_path / "from")
     result = Backup().run(_context(tmp_path, 7))
     (found,) = list_backups(f"{tmp_path}/to/nightly")
@@ -105,14 +106,14 @@ def test_the_manifest_says_what_there_is(tmp_path: Path) -> None:
     assert list_backups(found.url) == [found]
 
 
-def test_what_special_files_are_is_told_and_they_are_left_out(tmp_path: Path) -> None:
+def test_special_files_are_skipped_and_reported_with_their_type(tmp_path: Path) -> None:
     _fill(tmp_path / "from")
     os.mkfifo(tmp_path / "from" / "pipe")
     assert Backup().run(_context(tmp_path))["remarks"] == 1
     assert "socket or a pipe" in newest(f"{tmp_path}/to/nightly").remarks[0]
 
 
-def test_a_file_that_vanishes_or_shrinks_while_the_folder_is_read_is_told(
+def test_a_file_that_vanishes_or_shrinks_during_the_backup_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _fill(tmp_path / "from")
@@ -143,7 +144,7 @@ def test_a_file_that_vanishes_or_shrinks_while_the_folder_is_read_is_told(
     assert restored == (tmp_path / "from" / "deep" / "b.bin").read_bytes() + bytes(99_995)
 
 
-def test_a_folder_that_is_not_there_fails_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_missing_folder_fails_the_backup_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(NoBackupSource, match="does not exist on node-1"):
         Backup().run(_context(tmp_path))
     assert list_backups(f"{tmp_path}/to/nightly") == []
@@ -162,7 +163,7 @@ def _rows(path: Path) -> list[Any]:
         return database.execute("SELECT * FROM t ORDER BY n").fetchall()
 
 
-def test_an_sqlite_database_comes_back_as_it_was_though_others_write(tmp_path: Path) -> None:
+def test_an_sqlite_database_is_restored_consistently_despite_concurrent_writes(tmp_path: Path) -> None:
     path = tmp_path / "app.db"
     _database(path)
     before = _rows(path)
@@ -177,7 +178,7 @@ def test_an_sqlite_database_comes_back_as_it_was_though_others_write(tmp_path: P
     assert sorted(entry.name for entry in tmp_path.glob("*back.db*")) == ["back.db"]
 
 
-def test_an_older_database_s_log_does_not_leak_into_the_restored_one(tmp_path: Path) -> None:
+def test_an_older_databases_wal_is_not_applied_to_the_restored_one(tmp_path: Path) -> None:
     path = tmp_path / "app.db"
     _database(path, 10)
     Backup().run(_context(tmp_path, source={"type": "sqlite", "path": str(path)}))
@@ -189,7 +190,7 @@ def test_an_older_database_s_log_does_not_leak_into_the_restored_one(tmp_path: P
 
 
 @pytest.mark.parametrize("content", [None, b"this is not a database" * 100])
-def test_what_is_no_database_is_an_error_that_names_it(tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_that_is_no_database_fails_with_its_name(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "app.db"
     if content is not None:
         path.write_bytes(content)
@@ -215,7 +216,7 @@ def _lengthen(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [_flip, _cut, _lengthen, Path.unlink])
-def test_a_damaged_archive_is_found_out_and_is_not_restored(tmp_path: Path, damage: Any) -> None:
+def test_a_damaged_archive_is_detected_and_not_restored(tmp_path: Path, damage: Any) -> None:
     _fill(tmp_path / "from")
     result = Backup().run(_context(tmp_path))
     damage(Path(result["url"]) / folder.FILE)
@@ -228,7 +229,7 @@ def test_a_damaged_archive_is_found_out_and_is_not_restored(tmp_path: Path, dama
     assert [entry.name for entry in tmp_path.glob(".back*")] == []
 
 
-def test_a_megabyte_of_archive_may_hold_gigabytes_and_is_read_in_pieces(tmp_path: Path) -> None:
+def test_a_highly_compressed_archive_is_read_in_pieces(tmp_path: Path) -> None:
     place = Place(str(tmp_path))
 
     def zeros(out: archive.Writer) -> None:
@@ -242,7 +243,7 @@ def test_a_megabyte_of_archive_may_hold_gigabytes_and_is_read_in_pieces(tmp_path
     assert sum(sizes) == 64 * archive.CHUNK_BYTES
 
 
-def test_restore_refuses_what_is_there_unless_told(tmp_path: Path) -> None:
+def test_restore_refuses_an_existing_target_unless_overwrite_is_set(tmp_path: Path) -> None:
     _fill(tmp_path / "from")
     result = Backup().run(_context(tmp_path))
     (tmp_path / "back").mkdir()
@@ -273,9 +274,7 @@ def _crash(value: Any) -> None:
 
 
 @pytest.mark.parametrize("interruption", [_fence, _crash])
-def test_an_attempt_that_ends_before_its_manifest_makes_no_backup_and_harms_none(
-    tmp_path: Path, interruption: Any
-) -> None:
+def test_an_attempt_without_a_manifest_makes_no_backup_and_changes_no_other(tmp_path: Path, interruption: Any) -> None:
     _fill(tmp_path / "from")
     good = Backup().run(_context(tmp_path, 1))
     late = _context(tmp_path, 2)
@@ -288,15 +287,15 @@ def test_an_attempt_that_ends_before_its_manifest_makes_no_backup_and_harms_none
     assert len(left) == (1 if interruption is _crash else 0)
 
 
-def test_a_backup_of_another_cluster_s_under_the_same_name_is_not_touched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_backup_of_another_cluster_with_the_same_name_is_not_touched(
+    tmp_path: Path,
 ) -> None:
     """Tokens count from 1 again in a new cluster; two may name a destination and a task alike."""
     _fill(tmp_path / "from")
-    monkeypatch.setattr("tasks.backup.manifest.folder_name", lambda created, token: "the-same")
-    Backup().run(_context(tmp_path, 1))
+    backup = Backup(now=lambda: datetime(2026, 11, 21, 3, tzinfo=UTC))
+    backup.run(_context(tmp_path, 1))
     with pytest.raises(FileExistsError, match="another cluster"):
-        Backup().run(_context(tmp_path, 1))
+        backup.run(_context(tmp_path, 1))
     assert verify(f"{tmp_path}/to/nightly").ok
 
 
@@ -389,7 +388,7 @@ def test_wrong_params_are_refused_with_a_reason(tmp_path: Path, wrong: dict[str,
         "postgresql://x/a:b@c",
     ],
 )
-def test_what_libpq_takes_for_no_password_is_taken(tmp_path: Path, url: str) -> None:
+def test_urls_without_a_password_for_libpq_are_accepted(tmp_path: Path, url: str) -> None:
     context = _context(tmp_path, source={"type": "postgres", "url": url})
     assert context.params.source.model_dump()["url"] == url
 
@@ -397,11 +396,11 @@ def test_what_libpq_takes_for_no_password_is_taken(tmp_path: Path, url: str) -> 
 @pytest.mark.parametrize(
     "url", ["/mnt/a:b@c", "file:///mnt/x", "s3://bucket/a:b@c", "sftp://user@host:22/x", "abfs://box@account/x"]
 )
-def test_destinations_that_may_keep_backups(tmp_path: Path, url: str) -> None:
+def test_supported_destinations_are_accepted(tmp_path: Path, url: str) -> None:
     assert _context(tmp_path, destination=url).params.destination == url
 
 
-def test_params_are_checked_without_a_look_at_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_params_are_checked_without_disk_access(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node checks them on its event loop, and the source may be on a mount that hangs."""
 
     def touched(*args: Any, **kwargs: Any) -> Any:
@@ -414,7 +413,7 @@ def test_params_are_checked_without_a_look_at_the_disk(tmp_path: Path, monkeypat
         BackupParams.model_validate(given)
 
 
-def test_a_destination_that_a_link_leads_into_the_source_is_refused_where_it_runs(tmp_path: Path) -> None:
+def test_a_destination_linked_into_the_source_is_refused_at_run_time(tmp_path: Path) -> None:
     _fill(tmp_path / "from")
     (tmp_path / "to").symlink_to(tmp_path / "from" / "deep")
     with pytest.raises(BadDestination, match="inside the folder"):
@@ -426,7 +425,7 @@ def test_a_destination_that_a_link_leads_into_the_source_is_refused_where_it_run
     assert [entry.name for entry in (tmp_path / "from" / "deep").iterdir() if entry.name == "nightly"] == []
 
 
-def test_a_missing_secret_of_the_destination_fails_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_missing_destination_secret_fails_before_any_write(tmp_path: Path) -> None:
     _fill(tmp_path / "from")
     with pytest.raises(MissingSecret):
         Backup().run(_context(tmp_path, destination="s3://bucket/x", options={"key": {"secret": "nowhere"}}))

@@ -1,4 +1,4 @@
-"""A folder's archive: hostile members are contained, changes during the dump are remarked, the rest is restored."""
+"""A folder's archive: hostile members are contained, changes during the dump are reported, the rest is restored."""
 
 import io
 import os
@@ -70,11 +70,11 @@ def _made(*members: Member) -> bytes:
         lambda out: [("x", SYMLINK, str(out)), ("x/victim", FILE, "")],
         lambda out: [("x", SYMLINK, str(out)), ("y", LINK, "x/victim"), ("y", FILE, "")],
         lambda out: [(".", SYMLINK, str(out)), ("victim", FILE, "")],
-        # What is a folder when it is looked at, and elsewhere when its mode is set at the end.
+        # A folder when it is checked, but a link elsewhere when its mode is set at the end.
         lambda out: [("d", FOLDER, ""), ("x", SYMLINK, "d"), ("x", FOLDER, ""), ("x", SYMLINK, str(out))],
     ],
 )
-def test_no_archive_reaches_outside_the_folder_that_it_is_restored_to(
+def test_an_archive_cannot_write_outside_the_restore_folder(
     tmp_path: Path, hostile: Callable[[Path], list[Member]]
 ) -> None:
     outside = tmp_path / "outside"
@@ -100,7 +100,7 @@ def test_no_archive_reaches_outside_the_folder_that_it_is_restored_to(
         [("b", FILE, ""), ("a", LINK, "../b")],
     ],
 )
-def test_what_could_not_be_restored_is_not_called_good(tmp_path: Path, unsound: list[Member]) -> None:
+def test_verification_refuses_an_archive_that_cannot_be_restored(tmp_path: Path, unsound: list[Member]) -> None:
     with pytest.raises(Damaged, match="is refused"):
         unpack.check(_content(_made(*unsound)))
     with pytest.raises(Damaged, match="is refused"):
@@ -117,9 +117,7 @@ def _before_opening(monkeypatch: pytest.MonkeyPatch, name: str, do: Callable[[Pa
     monkeypatch.setattr(folder, "open_within", late)
 
 
-def test_the_other_hard_links_of_a_file_that_vanishes_are_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_hard_links_of_a_vanished_file_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "from").mkdir()
     (tmp_path / "from" / "a").write_text("content")
     (tmp_path / "from" / "b").hardlink_to(tmp_path / "from" / "a")
@@ -134,7 +132,7 @@ def test_the_other_hard_links_of_a_file_that_vanishes_are_whole(
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_folder_that_goes_while_it_is_read_is_not_an_empty_backup(
+def test_a_source_folder_removed_during_the_backup_fails_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool
 ) -> None:
     root = tmp_path / "from"
@@ -152,7 +150,7 @@ def test_a_folder_that_goes_while_it_is_read_is_not_an_empty_backup(
         _dump(root)
 
 
-def test_a_folder_in_it_that_vanishes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subfolder_that_vanishes_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "from" / "deep" / "er").mkdir(parents=True)
     added = tarfile.TarFile.addfile
 
@@ -166,7 +164,7 @@ def test_a_folder_in_it_that_vanishes_is_told(tmp_path: Path, monkeypatch: pytes
     assert remarks == [f"{tmp_path}/from/deep vanished while the folder was read"]
 
 
-def test_nothing_is_kept_of_a_file_that_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_without_further_hard_links_use_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "from").mkdir()
     for name in range(20):
         (tmp_path / "from" / f"single-{name}").write_text("x")
@@ -189,7 +187,7 @@ def _mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o2775])
-def test_the_folder_s_own_mode_and_time_come_back(tmp_path: Path, mode: int) -> None:
+def test_the_folders_own_mode_and_time_are_restored(tmp_path: Path, mode: int) -> None:
     root = tmp_path / "from"
     (root / "deep").mkdir(parents=True)
     (root / "-").mkdir()
@@ -203,7 +201,7 @@ def test_the_folder_s_own_mode_and_time_come_back(tmp_path: Path, mode: int) -> 
     assert (tmp_path / "new" / "back" / "-" / "x").read_text() == "x"
 
 
-def test_an_archive_without_the_folder_itself_is_restored_closed(tmp_path: Path) -> None:
+def test_an_archive_without_a_root_entry_is_restored_with_a_private_mode(tmp_path: Path) -> None:
     old = _made(("a", FILE, ""), ("d", FOLDER, ""), ("d/b", LINK, "a"))
     assert unpack.check(_content(old)) == 3
     folder.restore(_content(old), tmp_path / "back", overwrite=False)
@@ -211,7 +209,7 @@ def test_an_archive_without_the_folder_itself_is_restored_closed(tmp_path: Path)
     assert (_mode(tmp_path / "back"), _mode(tmp_path / "back" / "a")) == (0o700, 0o777)
 
 
-def test_a_link_to_a_folder_stays_one_and_its_folder_is_filled(tmp_path: Path) -> None:
+def test_a_restore_through_a_link_fills_the_linked_folder(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "back").symlink_to("disk")
     folder.restore(_content(_made(("a", FILE, ""))), tmp_path / "back", overwrite=False)
@@ -248,7 +246,9 @@ def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     return there
 
 
-def test_what_is_there_is_replaced_once_the_new_is_on_the_disk(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_existing_folder_is_replaced_after_the_new_one_is_synced(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     left = []
     monkeypatch.setattr(in_place, "_sync", lambda path: left.append(list(target.parent.rglob("old/file"))))
     folder.restore(_content(_made((".", FOLDER, ""), ("a", FILE, ""), ("old", FOLDER, ""))), target, overwrite=True)
@@ -257,7 +257,7 @@ def test_what_is_there_is_replaced_once_the_new_is_on_the_disk(target: Path, mon
     assert _mode(target) == 0o777
 
 
-def test_what_cannot_be_replaced_is_left_as_it_was(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_replaced_is_left_unchanged(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rename = Path.rename
 
     def full(self: Path, to: Path) -> Path:
@@ -271,7 +271,7 @@ def test_what_cannot_be_replaced_is_left_as_it_was(target: Path, monkeypatch: py
     assert _all_names(target.parent) == ["there is", "there is/old", "there is/old/file"]
 
 
-def test_the_disk_itself_is_asked_to_have_it(tmp_path: Path) -> None:
+def test_syncing_a_missing_path_raises(tmp_path: Path) -> None:
     in_place._sync(tmp_path)
     with pytest.raises(FileNotFoundError):
         in_place._sync(tmp_path / "nowhere")

@@ -90,14 +90,14 @@ def test_a_folder_in_a_root_is_backed_up_and_links_in_it_stay_links(site: Site) 
         lambda site: _link(site.srv / "deep", site.data) / "raft",
     ],
 )
-def test_no_path_leads_to_the_node_s_own(site: Site, named: Callable[[Site], Any], access: str) -> None:
+def test_no_path_reaches_the_nodes_own_files(site: Site, named: Callable[[Site], Any], access: str) -> None:
     path = str(named(site)).replace("//", "/", 1)
     policy = site.access if access == "roots" else site.everywhere()
     if path == "/proc/self/root" and access == "everywhere":
-        path = "/proc"  # by the link it is `/`, which that node allows
+        path = "/proc"  # through the link it is `/`, which that node allows
     with pytest.raises(AccessRefused):
         site.back_up(path, access=policy)
-    assert list(site.backups.iterdir()) == [], "nothing is asked of the destination"
+    assert list(site.backups.iterdir()) == [], "the destination is not contacted"
 
 
 def _link(path: Path, to: Path) -> Path:
@@ -105,7 +105,7 @@ def _link(path: Path, to: Path) -> Path:
     return path
 
 
-def test_what_is_the_node_s_own_in_a_folder_above_it_is_left_out_and_told(site: Site) -> None:
+def test_the_nodes_own_files_below_a_source_are_skipped_and_reported(site: Site) -> None:
     result = site.back_up(site.root, site.root.parent / f"{site.root.name}-to", site.everywhere())
     content = site.restored(result)
     assert "srv/a.txt" in content
@@ -113,7 +113,7 @@ def test_what_is_the_node_s_own_in_a_folder_above_it_is_left_out_and_told(site: 
     assert result["remarks"] == 2
 
 
-def test_a_hard_link_to_the_node_s_own_is_left_out(site: Site) -> None:
+def test_a_hard_link_to_the_nodes_own_files_is_skipped(site: Site) -> None:
     (site.srv / "innocent").hardlink_to(site.own / "rota_secret")
     (site.srv / "journal").hardlink_to(site.data / "raft" / "raft.sqlite")
     result = site.back_up(site.srv)
@@ -135,7 +135,7 @@ def _bound(what: Path, at: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("what", ["own", "data", "data/raft"])
-def test_a_bind_mount_of_the_node_s_own_is_known_for_what_it_is(site: Site, what: str) -> None:
+def test_a_bind_mount_of_the_nodes_own_files_is_recognised(site: Site, what: str) -> None:
     with _bound(site.root / what, site.srv / "mounted"):
         for path in (site.srv / "mounted", f"{site.srv}/mounted/."):
             with pytest.raises(AccessRefused, match="another path to"):
@@ -146,9 +146,7 @@ def test_a_bind_mount_of_the_node_s_own_is_known_for_what_it_is(site: Site, what
         assert (site.restored(result), result["remarks"]) == ({"a.txt": "a"}, 1)
 
 
-def test_a_file_that_becomes_a_link_when_it_is_opened_is_not_followed(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_replaced_by_a_link_before_opening_is_not_followed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     (site.srv / "b").write_text("b")
 
     def swapped(inside: int, name: str, **kwargs: Any) -> int:
@@ -161,10 +159,10 @@ def test_a_file_that_becomes_a_link_when_it_is_opened_is_not_followed(
     assert site.restored(site.back_up(site.srv)) == {"a.txt": "a"}
 
 
-def test_a_folder_that_becomes_a_link_while_it_is_read_is_not_followed(
+def test_a_folder_replaced_by_a_link_during_reading_is_not_followed(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before it is opened, and after: what is open stays what it was."""
+    """The swap comes before the folder is opened, and after: an open folder does not change."""
     for name in ("early", "late"):
         (site.srv / name).mkdir()
         (site.srv / name / "rota_secret").write_text("mine")
@@ -181,7 +179,7 @@ def test_a_folder_that_becomes_a_link_while_it_is_read_is_not_followed(
     assert content == {"a.txt": "a", "late/rota_secret": "mine"}
 
 
-def test_a_named_pipe_in_the_place_of_a_file_holds_nothing_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_pipe_in_place_of_a_file_does_not_block(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     (site.srv / "b").write_text("b")
 
     def swapped(inside: int, name: str, **kwargs: Any) -> int:
@@ -228,14 +226,14 @@ def test_the_file_that_sqlite_opens_is_the_one_that_was_checked(site: Site, monk
         lambda site: site.root / "elsewhere",
     ],
 )
-def test_no_backup_is_written_but_where_the_node_allows_it(site: Site, named: Callable[[Site], Any]) -> None:
+def test_a_destination_outside_the_policy_is_refused(site: Site, named: Callable[[Site], Any]) -> None:
     before = sorted(site.root.rglob("*"))
     with pytest.raises(AccessRefused, match=r"ROTA_DESTINATION_ROOTS|own"):
         site.back_up(site.srv, named(site))
     assert [path for path in sorted(site.root.rglob("*")) if path not in before and path.name != "link"] == []
 
 
-def test_a_task_s_folder_that_leads_elsewhere_is_no_destination(site: Site) -> None:
+def test_a_task_folder_that_is_a_link_is_refused_as_destination(site: Site) -> None:
     (site.backups / "t").symlink_to(site.data)
     with pytest.raises(AccessRefused, match="node-1's own"):
         site.back_up(site.srv)
@@ -244,7 +242,7 @@ def test_a_task_s_folder_that_leads_elsewhere_is_no_destination(site: Site) -> N
 
 @pytest.fixture
 def listener() -> Iterator[tuple[str, list[bytes]]]:
-    """A server of the attacker's own: where it is, and what it was told."""
+    """The attacker's server: its address, and what it received."""
     told: list[bytes] = []
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
 
@@ -274,7 +272,9 @@ def listener() -> Iterator[tuple[str, list[bytes]]]:
         "postgresql:///x?hostaddr=127.0.0.1&port={port}",
     ],
 )
-def test_a_server_of_one_s_own_is_told_nothing(site: Site, listener: tuple[str, list[bytes]], url: str) -> None:
+def test_a_database_server_outside_the_policy_receives_nothing(
+    site: Site, listener: tuple[str, list[bytes]], url: str
+) -> None:
     at, told = listener
     shown = url.format(at=at, port=at.rpartition(":")[2])
     with pytest.raises(AccessRefused, match="ROTA_SOURCE_HOSTS there names db"):
@@ -290,7 +290,7 @@ def test_a_server_of_one_s_own_is_told_nothing(site: Site, listener: tuple[str, 
         ("ftp://{at}/x", {}),
     ],
 )
-def test_an_endpoint_of_one_s_own_is_told_nothing(
+def test_an_endpoint_outside_the_policy_receives_nothing(
     site: Site, listener: tuple[str, list[bytes]], destination: str, options: dict[str, str]
 ) -> None:
     at, told = listener
@@ -300,19 +300,19 @@ def test_an_endpoint_of_one_s_own_is_told_nothing(
     assert told == []
 
 
-def test_a_file_of_root_certificates_is_held_against_the_roots(site: Site) -> None:
+def test_a_root_certificate_path_is_checked_against_the_policy(site: Site) -> None:
     with pytest.raises(AccessRefused, match="own"):
         site.back_up({"type": "postgres", "url": f"postgresql://db/x?sslrootcert={site.own}/rota_secret"})
     with pytest.raises(AccessRefused, match="ROTA_SOURCE_ROOTS"):
         site.back_up({"type": "postgres", "url": "postgresql://db/x?sslrootcert=/etc/passwd"})
 
 
-def test_backups_of_a_task_that_would_be_refused_now_are_restored_all_the_same() -> None:
+def test_backups_with_params_that_are_refused_today_can_be_restored() -> None:
     old = {"source": {"type": "postgres", "url": "postgresql://db/x?passfile=/x", "bin": "/b"}, "destination": "/b"}
     assert backup_location(old, "orders", str) == ("/b/orders", {})
 
 
-def test_an_archive_that_unpacks_to_more_than_it_says_is_stopped_there(site: Site) -> None:
+def test_unpacking_stops_at_the_size_in_the_manifest(site: Site) -> None:
     """A zstd bomb: a few kilobytes that would fill the disk of whoever restores or verifies them."""
     import json
 
@@ -336,5 +336,5 @@ def test_an_archive_that_unpacks_to_more_than_it_says_is_stopped_there(site: Sit
     assert seen <= archive.CHUNK_BYTES
 
 
-def test_without_a_policy_the_caller_s_own_rights_count(site: Site) -> None:
+def test_without_a_policy_only_the_callers_own_rights_apply(site: Site) -> None:
     assert site.back_up(site.srv, access=EVERYTHING)["bytes"] > 0

@@ -1,4 +1,4 @@
-"""Backups of SQLite files: damaged ones fail in time, sound ones are restored with their permissions."""
+"""Backups of SQLite files: damaged ones fail in time, intact ones are restored with their permissions."""
 
 import io
 import json
@@ -63,7 +63,7 @@ EXPRESSION = "CREATE INDEX by_own ON t (own(text))"
 
 
 @pytest.mark.parametrize("more", [(), (COLLATION, FUNCTION)])
-def test_a_damaged_database_fails_and_takes_no_sound_backup_s_place(tmp_path: Path, more: tuple[str, ...]) -> None:
+def test_a_damaged_database_fails_and_keeps_the_intact_backups(tmp_path: Path, more: tuple[str, ...]) -> None:
     _database(tmp_path / "app.db", *more)
     before = _rows(tmp_path / "app.db")
     sound = _back_up(tmp_path)["url"]
@@ -94,7 +94,7 @@ def test_a_damaged_database_fails_and_takes_no_sound_backup_s_place(tmp_path: Pa
         ),
     ],
 )
-def test_a_sound_database_comes_back_though_sqlite_cannot_check_all_of_it(
+def test_an_intact_database_is_restored_though_sqlite_cannot_check_all_of_it(
     tmp_path: Path, more: tuple[str, ...], remarks: list[str]
 ) -> None:
     _database(tmp_path / "app.db", *more)
@@ -107,13 +107,13 @@ def test_a_sound_database_comes_back_though_sqlite_cannot_check_all_of_it(
     assert _rows(tmp_path / "back.db") == _rows(tmp_path / "app.db")
 
 
-def test_a_check_is_stopped_as_the_copy_is(tmp_path: Path) -> None:
+def test_a_stop_request_interrupts_the_check_and_the_copy(tmp_path: Path) -> None:
     _database(tmp_path / "app.db")
     steps = []
 
     def step() -> None:
         steps.append(1)
-        if len(steps) > 1:  # so small a copy is one
+        if len(steps) > 1:  # a copy this small takes one step
             raise BackupStopped("asked to stop")
 
     with pytest.raises(BackupStopped):
@@ -125,7 +125,7 @@ def _mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o664])
-def test_a_database_s_own_mode_comes_back(tmp_path: Path, mode: int) -> None:
+def test_a_databases_file_mode_is_restored(tmp_path: Path, mode: int) -> None:
     _database(tmp_path / "app.db")
     (tmp_path / "app.db").chmod(mode)
     _back_up(tmp_path)
@@ -133,7 +133,7 @@ def test_a_database_s_own_mode_comes_back(tmp_path: Path, mode: int) -> None:
     assert _mode(tmp_path / "new" / "back.db") == mode
 
 
-def test_a_backup_that_does_not_name_a_mode_is_restored_closed(tmp_path: Path) -> None:
+def test_a_backup_without_a_mode_is_restored_with_a_private_mode(tmp_path: Path) -> None:
     _database(tmp_path / "app.db")
     manifest = Path(_back_up(tmp_path)["url"]) / "manifest.json"
     value = json.loads(manifest.read_text())
@@ -145,7 +145,7 @@ def test_a_backup_that_does_not_name_a_mode_is_restored_closed(tmp_path: Path) -
 
 
 def _old_database(path: Path) -> sqlite3.Connection:
-    """With rows that are in its log only."""
+    """With rows that are only in its WAL."""
     old = sqlite3.connect(path)
     old.execute("PRAGMA journal_mode = WAL")
     old.execute("CREATE TABLE t (n INTEGER PRIMARY KEY)")
@@ -154,7 +154,7 @@ def _old_database(path: Path) -> sqlite3.Connection:
     return old
 
 
-def test_a_database_that_cannot_be_replaced_keeps_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_cannot_be_replaced_keeps_its_wal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _database(tmp_path / "app.db")
     _back_up(tmp_path)
     (tmp_path / "there").mkdir()
@@ -178,7 +178,7 @@ def test_a_database_that_cannot_be_replaced_keeps_its_log(tmp_path: Path, monkey
     assert len(_rows(tmp_path / "there" / "old.db")) == 500
 
 
-def test_a_link_to_a_database_stays_one(tmp_path: Path) -> None:
+def test_a_restore_through_a_link_keeps_the_link(tmp_path: Path) -> None:
     _database(tmp_path / "app.db")
     _back_up(tmp_path)
     (tmp_path / "disk").mkdir()

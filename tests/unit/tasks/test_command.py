@@ -1,7 +1,6 @@
-"""How a command is asked to stop."""
+"""Stopping a command."""
 
 import logging
-import os
 
 import pytest
 
@@ -12,13 +11,12 @@ from tasks.command import _terminate
     ("refusal", "said"),
     [(ProcessLookupError(), "the command had already ended"), (PermissionError(), "it runs as another user")],
 )
-def test_a_command_that_cannot_be_asked_to_stop_is_waited_for(
-    refusal: OSError, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_command_that_cannot_be_signalled_is_waited_for(
+    refusal: OSError, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(_: int, __: int) -> None:
         raise refusal
 
-    monkeypatch.setattr(os, "killpg", refuse)
     with caplog.at_level(logging.INFO):
-        _terminate(7, logging.getLogger("rota.run"))
+        _terminate(7, logging.getLogger("rota.run"), refuse)
     assert said in caplog.text

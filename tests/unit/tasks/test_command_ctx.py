@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from tasks import command_ctx
 from tasks.command import CommandParams
-from tasks.command_ctx import VARIABLES, CommandCtx
+from tasks.command_ctx import VARIABLES, CommandCtx, bound
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
 
@@ -24,7 +23,7 @@ class Nothing(BaseModel):
 
 @pytest.fixture
 def attempt(tmp_path: Path) -> FakeContext[Nothing]:
-    # Longer than the path of a socket may be.
+    # Longer than a socket's path may be.
     scratch = tmp_path / ("long" * 30)
     scratch.mkdir()
     return FakeContext(Nothing(), scratch, run_id="nightly~1", task="nightly", attempt=2, token=77)
@@ -41,7 +40,7 @@ def shell(seen: CommandCtx, script: str, **more: str) -> "subprocess.CompletedPr
     return subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, timeout=30, check=False)
 
 
-def test_variables_say_which_run_it_is_whatever_the_task_sets(seen: CommandCtx) -> None:
+def test_run_variables_cannot_be_overridden_by_the_task(seen: CommandCtx) -> None:
     env = seen.environment(dict.fromkeys(VARIABLES, "the task's own"))
     assert {name: env[name] for name in VARIABLES[:5]} == {
         "ROTA_RUN_ID": "nightly~1",
@@ -56,7 +55,7 @@ def test_variables_say_which_run_it_is_whatever_the_task_sets(seen: CommandCtx) 
             CommandParams(argv=["true"], env={name: "mine"})
 
 
-def test_a_checkpoint_is_committed_and_kept_as_a_file(attempt: FakeContext[Nothing], seen: CommandCtx) -> None:
+def test_a_checkpoint_is_committed_and_written_to_a_file(attempt: FakeContext[Nothing], seen: CommandCtx) -> None:
     assert shell(seen, 'cat "$ROTA_CHECKPOINT_FILE"; rota ctx checkpoint --show').stdout == "", "none yet"
     # In a subshell, in the background, and from a child that has closed its descriptors.
     script = """
@@ -74,7 +73,7 @@ def test_a_checkpoint_is_committed_and_kept_as_a_file(attempt: FakeContext[Nothi
     assert (seen._folder / "ctx").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_checkpoint_of_the_attempt_before_is_there(attempt: FakeContext[Nothing]) -> None:
+def test_the_previous_attempts_checkpoint_is_available(attempt: FakeContext[Nothing]) -> None:
     attempt.checkpoint = {"row": 3}
     with CommandCtx(attempt) as seen:
         done = shell(seen, 'cat "$ROTA_CHECKPOINT_FILE"; rota ctx checkpoint --show')
@@ -90,7 +89,7 @@ def test_a_fenced_script_stops(attempt: FakeContext[Nothing], seen: CommandCtx) 
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "rota ctx: fenced: another attempt runs\n")
 
 
-def test_progress_and_figures(attempt: FakeContext[Nothing], seen: CommandCtx) -> None:
+def test_progress_and_metrics_are_reported(attempt: FakeContext[Nothing], seen: CommandCtx) -> None:
     done = shell(
         seen,
         """set -e
@@ -121,14 +120,14 @@ def test_progress_and_figures(attempt: FakeContext[Nothing], seen: CommandCtx) -
         ("result a=$(head -c 70000 /dev/zero | tr '\\0' x)", 1, "the result has 70009 bytes of JSON; 65536 at most"),
     ],
 )
-def test_wrong_calls_and_refusals(seen: CommandCtx, call: str, code: int, said: str) -> None:
+def test_wrong_calls_and_refusals_fail_with_a_message(seen: CommandCtx, call: str, code: int, said: str) -> None:
     done = shell(seen, f"rota ctx {call}")
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
     assert seen.result == {}
 
 
-def test_what_is_too_large_or_cannot_be_packed_is_refused(attempt: FakeContext[Nothing], seen: CommandCtx) -> None:
+def test_values_too_large_or_unpackable_are_refused(attempt: FakeContext[Nothing], seen: CommandCtx) -> None:
     def too_large(value: Any) -> None:
         raise OverflowError("Integer value out of range") if isinstance(value, int) else ValueError("70000 bytes")
 
@@ -146,7 +145,7 @@ def test_what_is_too_large_or_cannot_be_packed_is_refused(attempt: FakeContext[N
     assert attempt.saved == []
 
 
-def test_it_dies_with_the_attempt(attempt: FakeContext[Nothing]) -> None:
+def test_calls_fail_after_the_attempt_has_ended(attempt: FakeContext[Nothing]) -> None:
     with CommandCtx(attempt) as seen:
         pass
     done = shell(seen, "rota ctx progress 1")
@@ -157,20 +156,18 @@ def test_it_dies_with_the_attempt(attempt: FakeContext[Nothing]) -> None:
         assert (outside.returncode, "ROTA_CTX_SOCKET is not set" in outside.stderr) == (2, True)
 
 
-def test_a_file_system_that_takes_no_sockets_does_not_keep_commands_from_running(
-    attempt: FakeContext[Nothing], monkeypatch: pytest.MonkeyPatch
+def test_commands_run_on_a_file_system_without_unix_sockets(
+    attempt: FakeContext[Nothing],
 ) -> None:
-    bind = command_ctx._bound
     refused: list[Path] = []
 
     def refuse_once(listening: socket.socket, folder: Path) -> Path:
         if not refused:
             refused.append(folder)
             raise OSError(95, "Operation not supported")
-        return bind(listening, folder)
+        return bound(listening, folder)
 
-    monkeypatch.setattr(command_ctx, "_bound", refuse_once)
-    with CommandCtx(attempt) as seen:
+    with CommandCtx(attempt, bind=refuse_once) as seen:
         elsewhere = seen._socket
         assert elsewhere is not None
         assert attempt.scratch not in elsewhere.parents
@@ -179,7 +176,7 @@ def test_a_file_system_that_takes_no_sockets_does_not_keep_commands_from_running
     assert not elsewhere.parent.exists()
 
 
-def test_it_imports_little() -> None:
+def test_rota_ctx_imports_few_modules() -> None:
     # What makes the other commands slow to start; scripts call this one in loops.
     looks = "import sys; sys.argv[1:] = ['ctx', 'progress', '1']; import node.cli.entry as e\n"
     looks += "try: e.main()\nexcept SystemExit: pass\n"

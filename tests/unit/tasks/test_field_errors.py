@@ -1,4 +1,4 @@
-"""What is said of a field that is wrong, in the user's terms."""
+"""Errors about wrong fields, in the user's terms."""
 
 import pytest
 from pydantic import ValidationError
@@ -7,7 +7,7 @@ from tasks.field_errors import field_errors
 from tasks.spec import Spec
 
 
-def test_a_yaml_value_that_is_not_text_is_told_to_be_quoted() -> None:
+def test_the_error_for_a_non_text_yaml_value_asks_for_quotes() -> None:
     """`group: {gpu: yes}` in YAML is a boolean."""
     given = {"name": "train", "kind": "command", "group": {"gpu": True}}
     with pytest.raises(ValidationError) as raised:

@@ -17,22 +17,22 @@ def point(name: str, target: str) -> EntryPoint:
     return EntryPoint(name=name, value=target, group=GROUP)
 
 
-def test_our_own_kinds_are_installed() -> None:
+def test_rotas_own_kinds_are_installed() -> None:
     kinds = installed()
     assert kinds["command"] == KindEntry("command", "tasks.command:Command")
     assert {"backup", "ingest"} <= set(kinds)
 
 
-def test_two_packages_may_not_claim_one_name() -> None:
+def test_two_packages_with_one_kind_name_are_refused() -> None:
     with pytest.raises(KindError, match=r"'etl' .*a:A.* b:B"):
         installed([point("etl", "a:A"), point("etl", "b:B")])
 
 
-def test_one_kind_found_twice_is_one() -> None:
+def test_a_kind_found_twice_counts_once() -> None:
     assert list(installed([point("etl", "a:A"), point("etl", "a:A")])) == ["etl"]
 
 
-def test_loading() -> None:
+def test_an_entry_point_is_loaded_or_its_error_reported() -> None:
     found: object = load("tasks.command:Command")
     assert found is Command
 
@@ -48,7 +48,7 @@ def test_loading() -> None:
         ("tests.unit.tasks.test_installed_kinds:WithoutRun", "method run"),
     ],
 )
-def test_a_kind_that_cannot_be_used_is_named_with_the_reason(target: str, says: str) -> None:
+def test_an_unusable_kind_is_reported_with_the_reason(target: str, says: str) -> None:
     with pytest.raises(KindError, match=says):
         load(target)
 
@@ -87,7 +87,7 @@ def test_params_are_checked_field_by_field() -> None:
         ({"source": {"type": "sqlite", "path": "/a"}, "destination": "/b", "keep": 0}, "params.keep", "greater than"),
     ],
 )
-def test_a_field_is_named_as_it_was_written(params: dict[str, object], field: str, says: str) -> None:
+def test_a_field_is_reported_under_its_name_in_the_spec(params: dict[str, object], field: str, says: str) -> None:
     [error] = check_params(Backup, params, bound=False)
     assert error.field == field
     assert says in error.message
@@ -114,7 +114,7 @@ TABLE = {"format": "csv", "table": "/table"}
         (Command, {"argv": ["true"]}, []),
     ],
 )
-def test_data_on_a_nodes_own_disk_wants_a_task_that_is_bound(
+def test_local_data_requires_a_task_bound_to_a_node(
     kind: type[Any], params: dict[str, object], fields: list[str]
 ) -> None:
     told = check_params(kind, params, bound=False)
@@ -123,14 +123,14 @@ def test_data_on_a_nodes_own_disk_wants_a_task_that_is_bound(
     assert check_params(kind, params, bound=True) == []
 
 
-def test_a_task_is_bound_by_its_group_and_not_by_its_pin() -> None:
+def test_a_task_is_bound_by_group_not_by_pin() -> None:
     spec = {"name": "a", "kind": "backup", "pin": "node-1"}
     assert not Spec.model_validate(spec).bound
     assert not Spec.model_validate(spec | {"group": {"zone": "a"}}).bound
     assert Spec.model_validate(spec | {"group": {"node": "node-1"}}).bound
 
 
-def test_items_of_lists_and_variables_are_named_too() -> None:
+def test_list_items_and_variables_are_named_in_errors() -> None:
     told = check_params(Command, {"argv": ["a", 7], "env": {"A": {"secret": "../x"}, "B": {"env": "1"}}}, bound=False)
     assert [error.field for error in told] == ["params.argv[1]", "params.env.A.secret", "params.env.B.env"]
 
@@ -139,7 +139,7 @@ def test_items_of_lists_and_variables_are_named_too() -> None:
     "params",
     [{}, {"argv": "true"}, {"argv": ["a\0b"]}, {"argv": ["a"], "env": {"A=B": "x"}}, {"argv": ["a"], "env": {"A": {}}}],
 )
-def test_bad_params_of_a_command(params: dict[str, object]) -> None:
+def test_invalid_command_params_are_refused(params: dict[str, object]) -> None:
     assert check_params(Command, params, bound=False)
 
 

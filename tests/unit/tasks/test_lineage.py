@@ -35,12 +35,12 @@ class Site:
         self._token = 0
 
     def have(self, source: Path) -> None:
-        """From now on this is what is at the path."""
+        """Put this at the path from now on."""
         self.source.unlink(missing_ok=True)
         self.source.symlink_to(source)
 
     def backup(self, node: str = "node-1", *, shared: bool = False, **params: Any) -> dict[str, Any]:
-        """What one attempt on `node` comes to."""
+        """The result of one attempt on `node`."""
         self._token += 1
         source = {"type": "folder", "path": str(self.source), "shared": shared}
         given = {"source": source, "destination": f"{self.path}/to", "keep": 2} | params
@@ -51,7 +51,7 @@ class Site:
         return Backup().run(context)
 
     def refused(self, node: str, **params: Any) -> str:
-        """What the attempt says that is refused; it has written and removed nothing."""
+        """The error of an attempt that is refused; it has written and removed nothing."""
         before = self.everything()
         with pytest.raises(OtherSource) as raised:
             self.backup(node, **params)
@@ -88,8 +88,8 @@ def other_disk(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_another_node_s_folder_of_that_name_is_refused_and_both_good_copies_stay(site: Site) -> None:
-    """A task from before, neither bound nor shared: it stays where its backups were made."""
+def test_another_nodes_folder_at_the_same_path_is_refused_and_backups_are_kept(site: Site) -> None:
+    """An older task, neither bound nor shared: it is accepted only where its backups were made."""
     good = [site.backup("node-1")["url"], site.backup("node-1")["url"]]
     told = site.refused("node-2")
     assert site.urls() == good
@@ -100,9 +100,7 @@ def test_another_node_s_folder_of_that_name_is_refused_and_both_good_copies_stay
     assert site.backup("node-1")["removed"] == 1
 
 
-def test_what_all_nodes_are_said_to_share_is_one_lineage_as_long_as_it_is_one_disk(
-    site: Site, other_disk: Path
-) -> None:
+def test_a_shared_source_is_one_lineage_while_it_is_on_one_file_system(site: Site, other_disk: Path) -> None:
     good = [site.backup(node, shared=True)["url"] for node in ("node-1", "node-2")]
     assert site.backup("node-3", shared=True)["removed"] == 1
     site.have(other_disk)
@@ -110,31 +108,31 @@ def test_what_all_nodes_are_said_to_share_is_one_lineage_as_long_as_it_is_one_di
     assert good[1] in site.urls()
 
 
-def test_a_disk_that_is_not_mounted_is_another_source(site: Site, other_disk: Path) -> None:
+def test_an_unmounted_disk_is_another_source(site: Site, other_disk: Path) -> None:
     site.have(other_disk)
     good = [site.backup()["url"], site.backup()["url"]]
-    site.have(site.path / "one")  # what lies under the mount point
+    site.have(site.path / "one")  # the folder below the mount point
     site.refused("node-1")
     site.have(other_disk)
     assert site.backup()["removed"] == 1
     assert good[1] in site.urls()
 
 
-def test_a_source_that_was_moved_is_accepted_by_its_id_and_no_other_is(site: Site, other_disk: Path) -> None:
+def test_a_moved_source_is_accepted_by_its_id_only(site: Site, other_disk: Path) -> None:
     site.backup()
     site.backup()
     site.have(other_disk)
     told = site.refused("node-1")
     accepted = told.partition("accept_source: ")[2][:16]
-    assert site.backup(accept_source=accepted)["removed"] == 1, "it goes on with the lineage"
+    assert site.backup(accept_source=accepted)["removed"] == 1, "the lineage continues"
     assert site.backup(accept_source=[accepted])["removed"] == 1
     site.refused("node-2", accept_source=accepted)
-    assert site.backup()["removed"] == 1, "needed once"
+    assert site.backup()["removed"] == 1, "accept_source is needed once"
     site.have(site.path / "one")
     site.refused("node-1", accept_source=accepted)
 
 
-def test_to_say_later_that_a_source_is_shared_or_bound_changes_nothing(site: Site) -> None:
+def test_changing_shared_later_keeps_the_lineage(site: Site) -> None:
     for shared in (False, True, False):
         site.backup("node-1", shared=shared)
     assert len({found.lineage for found in list_backups(site.url)}) == 1
@@ -148,7 +146,7 @@ def test_another_path_in_the_params_is_another_source(site: Site) -> None:
     site.backup(source={"type": "folder", "path": f"{site.source}/"})
 
 
-def test_a_folder_that_was_made_anew_is_the_same(site: Site) -> None:
+def test_a_recreated_folder_is_the_same_source(site: Site) -> None:
     site.backup()
     (site.path / "three").mkdir()
     site.have(site.path / "three")
@@ -156,14 +154,14 @@ def test_a_folder_that_was_made_anew_is_the_same(site: Site) -> None:
 
 
 def _as_before(url: str) -> None:
-    """Make it a backup of a version that noted no sources."""
+    """Make it a backup of a version that recorded no sources."""
     path = Path(url) / manifest.NAME
     path.write_text(
         json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in ("node", "identity", "lineage")})
     )
 
 
-def test_backups_from_before_sources_were_noted_are_not_counted_and_not_removed(
+def test_backups_without_a_recorded_source_are_neither_counted_nor_removed(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = [site.backup()["url"], site.backup()["url"]]
@@ -179,8 +177,8 @@ def test_backups_from_before_sources_were_noted_are_not_counted_and_not_removed(
     assert site.urls() == [new[2]["url"], adopting["url"]]
 
 
-def test_two_first_runs_on_two_nodes_remove_nothing_of_one_another(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`overlap: allow`: neither has seen the other's."""
+def test_two_first_runs_on_two_nodes_keep_each_others_backups(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`overlap: allow`: neither run has seen the other's backup."""
     monkeypatch.setattr(lineage, "newest_identified", lambda place: None)
     for node in ("node-1", "node-2", "node-1", "node-2", "node-2"):
         result = site.backup(node)
@@ -188,7 +186,7 @@ def test_two_first_runs_on_two_nodes_remove_nothing_of_one_another(site: Site, m
     assert sorted(str(found.node) for found in list_backups(site.url)) == ["node-1"] * 2 + ["node-2"] * 2
 
 
-def test_a_manifest_that_cannot_be_read_is_passed_over(site: Site) -> None:
+def test_an_unreadable_manifest_is_skipped(site: Site) -> None:
     first = site.backup()["url"]
     (Path(site.backup()["url"]) / manifest.NAME).write_text("{ not whole")
     found = lineage.newest_identified(Place(site.url))
@@ -197,7 +195,7 @@ def test_a_manifest_that_cannot_be_read_is_passed_over(site: Site) -> None:
     site.refused("node-2")
 
 
-def test_a_node_that_may_write_and_not_look_makes_a_backup_that_belongs_to_no_lineage(
+def test_a_node_that_may_write_but_not_list_makes_a_backup_without_a_lineage(
     site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     good = [site.backup()["url"], site.backup()["url"]]
@@ -222,7 +220,7 @@ def _database(path: Path, application: int = 0) -> None:
 
 
 @pytest.mark.parametrize("application", [0, 0x1234])
-def test_a_database_is_known_by_its_application_or_its_file(site: Site, application: int) -> None:
+def test_a_database_is_identified_by_application_id_or_file(site: Site, application: int) -> None:
     path = site.path / "app.db"
     source = {"type": "sqlite", "path": str(path)}
     _database(path, application)
@@ -244,12 +242,12 @@ def test_a_database_is_known_by_its_application_or_its_file(site: Site, applicat
         assert "inode of the file" in site.refused("node-1", source=source)
 
 
-def test_an_id_that_is_none_is_refused_at_registration(site: Site) -> None:
+def test_an_invalid_source_id_is_refused_at_registration(site: Site) -> None:
     with pytest.raises(ValidationError, match="accept_source"):
         site.backup(accept_source="node-2")
 
 
-def test_a_container_s_machine_id_is_its_image_s_and_counts_for_nothing() -> None:
+def test_a_containers_machine_id_is_ignored() -> None:
     real = disk_identity.machine(MACHINE_ID, MOUNTS, in_container=False)
     assert len(real) == 16
     assert real != MACHINE_ID[:16]
@@ -259,17 +257,16 @@ def test_a_container_s_machine_id_is_its_image_s_and_counts_for_nothing() -> Non
         assert disk_identity.machine(none, MOUNTS, in_container=False) == ""
 
 
-def test_the_machine_is_told_unless_it_may_be_any_of_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_identity, "_machine", lambda: "m1")
-    here = disk_identity.facts_of(tmp_path, "node-1", shared=True)
-    assert (here["machine"], here.get("node")) == ("m1", None)
-    monkeypatch.setattr(disk_identity, "mount_of", lambda *_: disk_identity.Mount("/", "nfs"))
-    assert "machine" not in disk_identity.facts_of(tmp_path, "node-1", shared=True)
-    alone = disk_identity.facts_of(tmp_path, "node-1", shared=False)
-    assert (alone["machine"], alone["node"], alone["file_system"]) == ("m1", "node-1", "nfs")
+def test_the_machine_id_is_omitted_for_shared_sources_on_network_file_systems() -> None:
+    local, network = disk_identity.Mount("/", "ext4"), disk_identity.Mount("/", "nfs")
+    here = disk_identity.place_facts("node-1", "m1", local, shared=True)
+    assert (here["machine"], here["node"]) == ("m1", "")
+    assert disk_identity.place_facts("node-1", "m1", network, shared=True)["machine"] == ""
+    alone = disk_identity.place_facts("node-1", "m1", network, shared=False)
+    assert alone == {"machine": "m1", "node": "node-1", "file_system": "nfs"}
 
 
-def test_a_lineage_goes_by_the_name_of_its_first_source(site: Site) -> None:
+def test_a_lineage_is_named_after_its_first_source(site: Site) -> None:
     site.backup()
     [found] = list_backups(site.url)
     assert found.identity is not None

@@ -43,7 +43,7 @@ def test_a_delay_too_large_for_a_float_is_the_longest_one() -> None:
     assert retry_after_s(Retry(attempts=1000, factor=100, max_s=900), 999) == 900
 
 
-def test_no_backoff_is_none_after_a_thousand_failures_too() -> None:
+def test_zero_backoff_stays_zero_after_a_thousand_failures() -> None:
     retry = Retry(attempts=1000, backoff_s=0, factor=100)
     assert {retry_after_s(retry, failures) for failures in range(1, 1000)} == {0}
 
@@ -53,17 +53,17 @@ def test_after_max_orphaned_attempts_a_run_is_abandoned(most: int, orphanings: i
     assert after_orphaning(Failover(max=most), orphanings) == "abandoned"
 
 
-def test_an_orphaned_run_goes_on_until_then_unless_it_is_to_be_abandoned() -> None:
+def test_an_orphaned_run_is_retried_until_then_unless_the_policy_abandons_it() -> None:
     assert after_orphaning(Failover(max=3), 2) == "orphaned"
     assert after_orphaning(Failover(max=3, resume="abandon"), 1) == "abandoned"
 
 
-def test_a_continuous_task_rests_after_a_failure_only() -> None:
+def test_a_continuous_task_waits_after_a_failure_only() -> None:
     assert rest_s(Retry(backoff_s=7), "failed") == 7
     assert rest_s(Retry(backoff_s=7), "succeeded") == rest_s(Retry(backoff_s=7), None) == 0
 
 
-def test_only_allow_lets_a_run_begin_beside_another() -> None:
+def test_only_overlap_allow_starts_a_run_beside_another() -> None:
     assert [room_for_another(overlap, 1) for overlap in OVERLAPS] == [False, False, False, True]
     assert all(room_for_another(overlap, 0) for overlap in OVERLAPS)
 
@@ -88,36 +88,36 @@ def test_after_downtime_latest_runs_the_latest_and_the_others_are_missed(overlap
     assert decide(overlap, "latest", [3]) == DuePlan(claim=3)
 
 
-def test_after_downtime_skip_runs_what_is_hardly_late_and_nothing_older() -> None:
+def test_after_downtime_skip_runs_only_what_is_due_within_the_grace() -> None:
     assert decide("skip", "skip", [1, 2], late_us=3) == DuePlan(missed=(1, 2))
     assert decide("skip", "skip", [1, 2], late_us=2) == DuePlan(missed=(1,))
     assert decide("skip", "skip", [2], late_us=2) == DuePlan(claim=2)
 
 
-def test_what_is_late_ends_no_other_run_for_its_own_sake() -> None:
+def test_with_skip_a_late_occurrence_does_not_replace_a_running_one() -> None:
     assert decide("replace", "skip", [5], active=1, late_us=6) == DuePlan(missed=(5,))
     assert decide("replace", "skip", [5], active=1, late_us=5) == DuePlan(claim=5, replace=True)
     assert decide("replace", "latest", [5], active=1, late_us=6) == DuePlan(claim=5, replace=True)
 
 
-def test_a_failover_makes_nothing_late_however_long_leases_are() -> None:
+def test_a_failover_makes_no_occurrence_late_for_any_lease_duration() -> None:
     assert lateness_s(0.5) == lateness_s(3.5) == LATENESS_S
     assert lateness_s(600.0) > 600.0 + 3.0
 
 
-def test_after_downtime_all_keeps_the_newest_hundred() -> None:
+def test_after_downtime_all_runs_the_newest_hundred() -> None:
     due_us = list(range(1, KEPT + 51))
     assert decide("skip", "all", due_us) == DuePlan(missed=tuple(range(1, 51)))
     assert decide("skip", "all", due_us[50:]) == DuePlan(enqueue=tuple(due_us[50:]))
     assert settle("skip", "all", due_us, more=True, active=0, waiting=0, late_us=0).missed == tuple(range(1, 51))
 
 
-def test_a_full_queue_takes_no_more() -> None:
+def test_a_full_queue_accepts_no_occurrence() -> None:
     assert decide("queue", "latest", [5], active=KEPT + 1, waiting=KEPT) == DuePlan(skipped=(5,))
     assert decide("queue", "all", [5, 6], active=KEPT, waiting=KEPT - 1) == DuePlan(skipped=(5,))
 
 
-def test_replace_runs_the_latest_only() -> None:
+def test_overlap_replace_runs_the_latest_only() -> None:
     assert decide("replace", "all", [1, 2, 3], active=1) == DuePlan(skipped=(1, 2))
     assert decide("replace", "all", [1, 2, 3]) == DuePlan(missed=(1, 2))
     assert settle("replace", "all", [1, 2], more=True, active=1, waiting=0, late_us=0) == DuePlan(skipped=(1, 2))
@@ -132,7 +132,7 @@ def test_replace_runs_the_latest_only() -> None:
     st.integers(0, 400 * S),
 )
 @settings(max_examples=100, deadline=None)
-def test_asked_again_and_again_every_occurrence_is_settled_once_and_in_order(
+def test_repeated_decisions_settle_every_occurrence_once_and_in_order(
     overlap: Overlap, catch_up: CatchUp, count: int, held: int, waiting: int, late_us: int
 ) -> None:
     due_us = [1 + number * S for number in range(count)]
@@ -157,7 +157,7 @@ def test_asked_again_and_again_every_occurrence_is_settled_once_and_in_order(
         part += [] if verdict.claim is None else [verdict.claim]
         waiting += len(verdict.enqueue)
         active += len(verdict.enqueue) + (verdict.claim is not None)
-        assert part, "nothing would ever become of them"
+        assert part, "they would wait for ever"
         assert part == left[: len(part)]
         assert waiting <= KEPT
         fates += part

@@ -9,7 +9,7 @@ from tasks.backup.sources.postgres import Database
 from tasks.backup.sources.postgres_tools import PostgresFailed, Tools
 
 
-def test_the_name_of_the_program_is_said_once(tmp_path: Path) -> None:
+def test_an_error_names_the_program_once(tmp_path: Path) -> None:
     database = Database("postgresql://nowhere/db", tmp_path)
     for name in ("psql", "pg_dump"):
         program = tmp_path / name

@@ -61,7 +61,7 @@ FOLDER = {"type": "folder", "path": "/srv/x"}
         ("command", {"argv": ["cat", "/etc/shadow"]}, []),
     ],
 )
-def test_each_field_that_would_be_refused_is_told_with_the_setting(
+def test_each_field_that_the_policy_refuses_is_reported_with_the_setting(
     kind: str, params: dict[str, Any], expected: list[str]
 ) -> None:
     loaded = load(installed()[kind].target)
@@ -75,7 +75,7 @@ def test_each_field_that_would_be_refused_is_told_with_the_setting(
 
 
 class Hasty:
-    """A kind that stumbles over what its params name."""
+    """A kind whose check raises an error for these params."""
 
     Params = load(installed()["command"].target).Params
 
@@ -87,7 +87,7 @@ class Hasty:
         return None
 
 
-def test_a_kind_that_fails_to_say_what_it_reaches_is_registered_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kind_whose_reach_check_raises_can_be_registered(caplog: pytest.LogCaptureFixture) -> None:
     kinds = InstalledKinds({"hasty": KindEntry("hasty", f"{__name__}:Hasty")}, ACCESS)
     assert kinds.refused("hasty", {"argv": ["true"]}, "t") == []
     [line] = caplog.messages

@@ -1,4 +1,4 @@
-"""Which backups and leftovers are removed, and which are not, however attempts overtake one another."""
+"""Which backups and leftovers are removed, and which are not, in any order of attempts."""
 
 import json
 import os
@@ -48,7 +48,7 @@ class Site:
         return Backup().run(self.attempt(token, **params))
 
     def killed(self, token: int, checkpoint: Any = None) -> FakeContext[BackupParams]:
-        """An attempt that dies when it has written all but its manifest."""
+        """An attempt that dies after writing everything but its manifest."""
 
         def kill(value: Any) -> None:
             if "finishing" in value:
@@ -93,7 +93,7 @@ def _old(site: Site, day: int, token: int, like: str | None = None) -> str:
     return path.name
 
 
-def test_keep_removes_the_oldest_and_what_failed_long_ago(site: Site) -> None:
+def test_keep_removes_the_oldest_backups_and_old_leftovers(site: Site) -> None:
     first = site.backup(91)["url"]
     old = [_old(site, day, day, first) for day in (1, 3, 5)]
     for day in (2, 4, 6):
@@ -103,7 +103,7 @@ def test_keep_removes_the_oldest_and_what_failed_long_ago(site: Site) -> None:
     assert (result["removed"], result["not_removed"], result["unreadable"]) == (5, [], 0)
 
 
-def test_the_backup_just_made_stays_whatever_the_clocks_say(site: Site) -> None:
+def test_the_new_backup_is_kept_though_an_older_one_has_a_later_date(site: Site) -> None:
     first = site.backup(1)["url"]
     ahead = folder_name(datetime(2999, 1, 1, tzinfo=UTC), 2)
     Path(first).rename(Path(site.url) / ahead)
@@ -112,7 +112,7 @@ def test_the_backup_just_made_stays_whatever_the_clocks_say(site: Site) -> None:
     assert retention.surplus(list_backups(site.url), result["url"], 1, 3) == []
 
 
-def test_what_is_not_of_our_form_is_not_touched(site: Site) -> None:
+def test_files_with_foreign_names_are_not_touched(site: Site) -> None:
     first = Path(site.backup(1)["url"])
     first.rename(first.with_name(f"{first.name}.before-the-move"))
     for name in ("photos", "20200101", "20200101T000000Z-1", "20200101T000000.000000Z-01"):
@@ -128,7 +128,7 @@ def test_what_is_not_of_our_form_is_not_touched(site: Site) -> None:
 
 
 @pytest.mark.parametrize("content", ["{ not whole", '{"version": 2}'])
-def test_a_backup_whose_manifest_cannot_be_read_is_named_and_stays(
+def test_a_backup_with_an_unreadable_manifest_is_reported_and_kept(
     site: Site, content: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = _old(site, 1, 1, site.backup(1)["url"])
@@ -151,25 +151,25 @@ def test_a_backup_whose_manifest_cannot_be_read_is_named_and_stays(
         manifest.Survey((), (f"{path} is not a manifest",), ()).newest(site.url)
 
 
-def test_a_slower_run_that_still_writes_is_left_alone(site: Site) -> None:
+def test_the_files_of_a_slower_running_attempt_are_kept(site: Site) -> None:
     """`overlap: allow`: an older token may belong to another run of the task, which has nothing to do with ours."""
     lately, long_ago = _old(site, 1, 1), _old(site, 2, 2)
     os.utime(Path(site.url) / lately / folder.FILE)
     mine = retention.name_of(site.backup(9, keep=1)["url"])
-    assert site.names() == [lately, mine], f"{long_ago} has been silent for years"
+    assert site.names() == [lately, mine], f"{long_ago} was last written years ago"
     begun_today = folder_name(datetime.now(UTC) - timedelta(hours=23), 3)
     (Path(site.url) / begun_today).mkdir()
     newer = retention.name_of(site.backup(10, keep=1)["url"])
     assert site.names() == [lately, begun_today, newer]
 
 
-def test_what_killed_attempts_left_goes_without_keep_too(site: Site) -> None:
+def test_leftovers_of_killed_attempts_are_removed_without_keep(site: Site) -> None:
     dead = site.killed(1)
     again = site.killed(2, dead.saved[-1])
-    assert len(site.names()) == 1, "the second attempt at the run has removed what the first one left"
+    assert len(site.names()) == 1, "the run's second attempt removed the first one's files"
     result = Backup().run(site.attempt(3, again.saved[-1]))
     assert site.names() == [retention.name_of(result["url"])]
-    assert result["removed"] == 1, "what the first one left had gone before"
+    assert result["removed"] == 1, "the first attempt's files were removed before"
     other_run = site.killed(4).saved[-1]["begun"][0]
     Path(site.url, other_run).rename(Path(site.url, yesterday := folder_name(datetime(2020, 1, 1, tzinfo=UTC), 4)))
     os.utime(Path(site.url, yesterday, folder.FILE), (time.time() - 2 * DAY_S,) * 2)
@@ -178,13 +178,13 @@ def test_what_killed_attempts_left_goes_without_keep_too(site: Site) -> None:
     assert len(list_backups(site.url)) == 2
 
 
-def test_the_backup_of_an_attempt_that_could_not_tell_is_not_a_leftover(site: Site) -> None:
+def test_a_complete_backup_of_an_unreported_attempt_is_kept(site: Site) -> None:
     made = Backup().run(first := site.attempt(1))
     Backup().run(site.attempt(2, first.saved[-1]))
     assert retention.name_of(made["url"]) in site.names()
 
 
-def test_an_attempt_whose_files_were_removed_meanwhile_makes_no_backup_and_removes_none(in_memory: Site) -> None:
+def test_an_attempt_whose_files_were_removed_makes_no_backup_and_removes_none(in_memory: Site) -> None:
     """A passes its last checkpoint and is paused; B takes over, removes what A wrote, and finishes; A resumes."""
     paused = in_memory.attempt(1, keep=1)
     made: list[str] = []
@@ -200,7 +200,7 @@ def test_an_attempt_whose_files_were_removed_meanwhile_makes_no_backup_and_remov
     assert verify(in_memory.url).ok
 
 
-def test_an_attempt_that_was_overtaken_while_it_wrote_its_manifest_removes_nothing(
+def test_an_attempt_overtaken_during_its_manifest_write_removes_nothing(
     in_memory: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused = in_memory.attempt(1, keep=1)
@@ -224,7 +224,7 @@ def test_an_attempt_that_was_overtaken_while_it_wrote_its_manifest_removes_nothi
     assert in_memory.names() == [retention.name_of(made[0])], "no manifest without files, and B's backup is there"
 
 
-def test_a_whole_backup_of_an_attempt_that_is_fenced_stays_and_removes_nothing(site: Site) -> None:
+def test_a_fenced_attempts_complete_backup_is_kept_and_removes_nothing(site: Site) -> None:
     first = site.backup(1)["url"]
     late = site.attempt(2, keep=1)
 
@@ -238,14 +238,14 @@ def test_a_whole_backup_of_an_attempt_that_is_fenced_stays_and_removes_nothing(s
     assert {first} < {found.url for found in list_backups(site.url)}
 
 
-def test_no_backup_of_a_newer_attempt_is_removed(site: Site) -> None:
+def test_backups_of_newer_attempts_are_kept(site: Site) -> None:
     newer = site.backup(7)["url"]
     mine = site.backup(6, keep=1)
     assert site.names() == sorted(map(retention.name_of, (newer, mine["url"])))
     assert mine["removed"] == 0
 
 
-def test_a_run_whose_backup_is_complete_succeeds_though_nothing_old_can_be_removed(
+def test_a_complete_backup_succeeds_though_old_ones_cannot_be_removed(
     site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = site.backup(1)["url"]
@@ -263,13 +263,13 @@ def test_a_run_whose_backup_is_complete_succeeds_though_nothing_old_can_be_remov
     assert "no right to delete" in site.backup(3, keep=1)["not_removed"][0]
 
 
-def test_a_name_that_is_not_utf8_is_told_and_leaves_no_copy_behind(site: Site) -> None:
+def test_a_file_name_that_is_not_utf8_is_reported_and_leaves_no_copy(site: Site) -> None:
     os.mkfifo(os.fsencode(site.path / "from") + b"/caf\xe9")
     assert site.backup(1)["remarks"] == 1
     assert "caf\\udce9" in newest(site.url).remarks[0]
 
 
-def test_nothing_is_left_where_the_manifest_cannot_be_written(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_manifest_write_leaves_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(place: Place, done: Any) -> None:
         raise OSError("no space left on device")
 
@@ -279,7 +279,7 @@ def test_nothing_is_left_where_the_manifest_cannot_be_written(site: Site, monkey
     assert site.names() == []
 
 
-def test_a_manifest_is_not_written_beside_files_that_were_changed(site: Site) -> None:
+def test_no_manifest_is_written_if_the_files_were_changed(site: Site) -> None:
     context = site.attempt(1)
 
     def change(value: Any) -> None:
@@ -295,7 +295,7 @@ def test_a_manifest_is_not_written_beside_files_that_were_changed(site: Site) ->
     assert site.names() == []
 
 
-def test_a_folder_of_a_greater_token_is_no_leftover(site: Site) -> None:
+def test_a_folder_with_a_greater_token_is_not_a_leftover(site: Site) -> None:
     newer = _old(site, 1, 9)
     site.backup(8)
     assert newer in site.names()

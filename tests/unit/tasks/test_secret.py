@@ -24,18 +24,18 @@ from tasks.secret import (
 
 
 @pytest.mark.parametrize("reference", ["pg", {"secret": "pg"}, SecretFile(secret="pg")])
-def test_a_file_in_the_secrets_folder(reference: object, tmp_path: Path) -> None:
+def test_a_secret_is_read_from_the_secrets_folder(reference: object, tmp_path: Path) -> None:
     (tmp_path / "pg").write_text("hunter2\n")
     assert resolve(reference, tmp_path, (), {}) == "hunter2"
 
 
-def test_only_the_closing_newline_is_taken_off(tmp_path: Path) -> None:
+def test_only_the_trailing_newline_is_removed(tmp_path: Path) -> None:
     (tmp_path / "key").write_text(" a\nb \n\n")
     assert resolve("key", tmp_path, (), {}) == " a\nb \n"
 
 
 @pytest.mark.parametrize("reference", [{"env": "PGPASS"}, SecretEnv(env="PGPASS")])
-def test_a_variable_that_is_allowed(reference: object, tmp_path: Path) -> None:
+def test_an_allowed_environment_variable_is_a_secret(reference: object, tmp_path: Path) -> None:
     assert resolve(reference, tmp_path, ("PGPASS",), {"PGPASS": "hunter2"}) == "hunter2"
 
 
@@ -57,7 +57,7 @@ def test_a_variable_that_is_allowed(reference: object, tmp_path: Path) -> None:
         (7, "a reference to a secret must be"),
     ],
 )
-def test_what_is_missing_is_named_and_why(reference: object, says: str, tmp_path: Path) -> None:
+def test_a_missing_secret_is_named_with_the_reason(reference: object, says: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "large").write_bytes(b"x" * 70_000)
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
@@ -73,7 +73,7 @@ class Target(BaseModel):
     labels: dict[str, str] = {}
 
 
-def test_references_are_found_where_the_model_has_them_and_nowhere_else() -> None:
+def test_secret_references_are_found_only_in_secret_fields() -> None:
     params = Target.model_validate(
         {"password": {"secret": "a"}, "others": {"x": {"env": "B"}, "y": "plain"}, "labels": {"env": "prod"}}
     )
@@ -92,7 +92,7 @@ def redactor(*values: str) -> Redactor:
     st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3),
     st.lists(st.text("abc", max_size=6), max_size=6),
 )
-def test_no_value_is_shown_however_the_stream_is_cut(values: list[str], pieces: list[str]) -> None:
+def test_values_are_redacted_across_any_chunk_boundaries(values: list[str], pieces: list[str]) -> None:
     redactor_ = redactor(*values)
     shown = b"".join([*(redactor_.feed(piece.encode()) for piece in pieces), redactor_.rest()])
     whole = redactor(*values).redact("".join(pieces).encode())
@@ -100,11 +100,11 @@ def test_no_value_is_shown_however_the_stream_is_cut(values: list[str], pieces: 
     assert all(value.encode() not in part for value in values for part in shown.split(b"[secret]"))
 
 
-def test_what_cannot_be_the_beginning_of_a_value_is_shown_at_once() -> None:
+def test_text_that_cannot_start_a_value_is_written_at_once() -> None:
     assert redactor("hunter2").feed(b"a line\n") == b"a line\n"
 
 
-def test_a_value_is_redacted_in_the_spellings_of_urls_and_json() -> None:
+def test_a_value_is_redacted_in_url_and_json_encodings() -> None:
     redactor_ = redactor('p@ss/w"rd')
     for text in ('p@ss/w"rd', "postgres://u:p%40ss%2Fw%22rd@h", '{"a": "p@ss/w\\"rd"}'):
         assert "rd" not in redactor_.redact_text(text)
@@ -113,7 +113,7 @@ def test_a_value_is_redacted_in_the_spellings_of_urls_and_json() -> None:
 @pytest.mark.parametrize(
     "shown", ["supersecret-pw9", "SUPERSECRET-PW9", "https://supersecret-pw9.blob.core.windows.net"]
 )
-def test_a_value_is_redacted_where_it_is_taken_for_the_name_of_a_host(shown: str) -> None:
+def test_a_value_is_redacted_when_lowercased_as_a_host_name(shown: str) -> None:
     assert "pw9" not in redactor("SuperSecret-Pw9").redact_text(shown).lower()
 
 
@@ -121,11 +121,11 @@ KEY = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\n  AASCBKcwggSjAgEAAoIB
 
 
 @pytest.mark.parametrize("secret", [KEY, "two  blanks\tand a tab", "a\r\nb\r\nc"])
-def test_a_value_is_redacted_where_it_is_printed_on_one_line(secret: str) -> None:
+def test_a_value_printed_on_one_line_is_redacted(secret: str) -> None:
     assert redactor(secret).redact_text(f"error: {' '.join(secret.split())}!") == "error: [secret]!"
 
 
-def test_a_value_of_several_lines_is_redacted_line_by_line_however_the_stream_is_cut() -> None:
+def test_a_multi_line_value_is_redacted_line_by_line_across_any_chunk_boundaries() -> None:
     printed = "".join(f"> {line.strip()}\n" for line in KEY.splitlines()).encode()
     for size in (1, 7, 64, len(printed)):
         redactor_ = redactor(KEY)
@@ -134,13 +134,13 @@ def test_a_value_of_several_lines_is_redacted_line_by_line_however_the_stream_is
         assert shown == b"> [secret]\n> [secret]\n> [secret]\n> short\n> [secret]\n"
 
 
-def test_the_lines_of_a_value_are_redacted_as_json_and_python_write_them() -> None:
+def test_lines_of_a_value_are_redacted_in_json_and_python_escapes() -> None:
     account = '{\n  "private_key_id": "0123456789abcdef",\n  "type": "x"\n}'
     for printed in (r"\"private_key_id\": \"0123456789abcdef\",", '\'"private_key_id": "0123456789abcdef",\''):
         assert "0123456789" not in redactor(account).redact_text(printed)
 
 
-def test_a_value_of_a_thousand_lines_does_not_hold_the_log_up() -> None:
+def test_a_value_of_a_thousand_lines_does_not_slow_the_log() -> None:
     lines = [f"{number:08}{number * 7919 % 1_000_003:08}{'x' * 48}" for number in range(1000)]
     redactor_ = redactor("\n".join(lines))
     began_s = time.process_time()
@@ -150,7 +150,7 @@ def test_a_value_of_a_thousand_lines_does_not_hold_the_log_up() -> None:
     assert time.process_time() - began_s < 3, "it took 10 s when each line was compared with each end of the log"
 
 
-def test_an_empty_value_blots_nothing() -> None:
+def test_an_empty_value_redacts_nothing() -> None:
     assert redactor("").redact(b"text") == b"text"
 
 
@@ -176,7 +176,7 @@ def own(tmp_path: Path) -> NodesOwn:
 
 
 @pytest.mark.parametrize("made", ["itself", "symlink", "hard link", "copy", "copy among others", "of the data folder"])
-def test_the_node_s_own_secret_is_no_secret_of_a_task_s_by_any_name(tmp_path: Path, own: NodesOwn, made: str) -> None:
+def test_the_nodes_own_secret_is_refused_under_any_name(tmp_path: Path, own: NodesOwn, made: str) -> None:
     match made:
         case "symlink":
             (tmp_path / "pg").symlink_to("rota_secret")
@@ -194,13 +194,13 @@ def test_the_node_s_own_secret_is_no_secret_of_a_task_s_by_any_name(tmp_path: Pa
         assert "the-members" not in str(refused.value)
 
 
-def test_nor_is_a_variable_that_holds_it(tmp_path: Path, own: NodesOwn) -> None:
+def test_a_variable_that_holds_the_nodes_secret_is_refused(tmp_path: Path, own: NodesOwn) -> None:
     with pytest.raises(MissingSecret, match="is the node's own"):
         resolve({"env": "COPY"}, tmp_path, ("COPY",), {"COPY": "the-clients-token"}, own)
     assert resolve({"env": "OTHER"}, tmp_path, ("OTHER",), {"OTHER": "another"}, own) == "another"
 
 
-def test_secrets_that_are_links_and_lie_in_the_data_folder_are_found(tmp_path: Path, own: NodesOwn) -> None:
+def test_secrets_that_are_links_in_the_data_folder_are_found(tmp_path: Path, own: NodesOwn) -> None:
     """As Kubernetes makes them: each a link to a file in a folder that is itself a link."""
     folder = tmp_path / "data" / "secrets"
     (folder / "..2026").mkdir(parents=True)
@@ -210,6 +210,6 @@ def test_secrets_that_are_links_and_lie_in_the_data_folder_are_found(tmp_path: P
     assert resolve({"secret": "pg"}, folder, (), {}, own) == "hunter2"
 
 
-def test_a_named_pipe_is_no_secret_and_holds_nothing_up(tmp_path: Path) -> None:
+def test_a_named_pipe_is_refused_as_a_secret_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert resolve({"secret": "pipe"}, tmp_path, (), {}) == ""

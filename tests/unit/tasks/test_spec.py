@@ -16,7 +16,7 @@ SCHEDULES = [
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_timing_is_the_specs(schedule: object) -> None:
+def test_timing_read_from_a_packed_spec_equals_the_specs(schedule: object) -> None:
     packed = Spec.model_validate(
         {"name": "t", "kind": "command", "schedule": schedule, "enabled": False, "retry": {"attempts": 7, "factor": 3}}
     ).pack()
@@ -26,14 +26,14 @@ def test_a_timing_is_the_specs(schedule: object) -> None:
     assert short.continuous == whole.continuous
 
 
-def test_a_time_zone_that_is_not_known_here_is_taken_as_it_is() -> None:
+def test_a_packed_time_zone_unknown_here_is_kept() -> None:
     packed = Spec.model_validate({"name": "t", "kind": "command", "schedule": {"cron": "@daily"}}).pack()
     elsewhere = packed.replace(b"\xa3UTC", b"\xa3XYZ")
     assert timing(elsewhere).schedule == unpack(elsewhere).schedule
 
 
 @pytest.mark.parametrize("at", ["9999-12-31T23:59:59-14:00", "9999-01-01T00:00:00.000001Z"])
-def test_a_time_after_the_calendar_is_refused_but_read_where_it_was_taken_once(at: str) -> None:
+def test_a_time_after_year_9999_is_refused_in_new_specs_and_read_in_stored_ones(at: str) -> None:
     with pytest.raises(ValidationError, match="the year 9999"):
         Spec.model_validate({"name": "t", "kind": "command", "schedule": {"at": at}})
     last = "9999-01-01T00:00:00Z"

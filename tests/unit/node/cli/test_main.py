@@ -1,23 +1,18 @@
 """How the outcome of a command becomes a sentence and an exit code."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+import time
+from collections.abc import Iterator
+from typing import Any
 
 import click
 import pytest
 
-from node.cli import main
 from node.cli.api import ago, duration
 from node.cli.backups import _errors_as_sentences
+from node.cli.main import DONE, UNREACHABLE, exit_code_after, main
 from node.client import ApiProblem, Client, Unreachable, _target, path
 from tasks.backup.manifest import NoBackup
-
-
-def raising(error: BaseException) -> Callable[..., Any]:
-    def call(**_: Any) -> None:
-        raise error
-
-    return call
+from testkit.api_server import Request, Response, api_server, as_json
 
 
 @pytest.mark.parametrize(
@@ -40,13 +35,14 @@ def raising(error: BaseException) -> Callable[..., Any]:
     ],
 )
 def test_each_outcome_has_an_exit_code_and_a_sentence(
-    outcome: Any, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    outcome: Any, code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call = raising(outcome) if isinstance(outcome, BaseException) else lambda **_: outcome
-    monkeypatch.setattr(main.rota, "main", call)
-    with pytest.raises(SystemExit) as ended:
-        main.main()
-    assert ended.value.code == code
+    def command() -> Any:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    assert exit_code_after(command) == code
     assert said in capsys.readouterr().err
 
 
@@ -67,33 +63,32 @@ def test_errors_of_a_storage_become_sentences_and_others_pass(
     assert said in str(getattr(raised.value, "message", raised.value))
 
 
-def test_an_answer_without_json_is_not_from_rota(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Page:
-        status = 200
-        headers: ClassVar[dict[str, str]] = {}
-        data = b"<html>"
-
-    client = Client(["http://elsewhere"])
-    monkeypatch.setattr(client, "_send", lambda *_, **__: Page())
-    with pytest.raises(Unreachable, match="http://elsewhere is not a Rota node"):
-        client.get("/v1/cluster")
+def test_an_answer_without_json_is_not_from_rota() -> None:
+    with (
+        api_server(lambda _: Response(body=iter([b"<html>"]))) as url,
+        pytest.raises(Unreachable, match=f"{url} is not a Rota node"),
+    ):
+        Client([url]).get("/v1/cluster")
 
 
-def test_only_a_followed_log_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
+def test_only_a_followed_log_may_be_silent_for_longer_than_the_timeout() -> None:
+    timeout_s = 0.2
 
-    def stream(*_: object, endless: bool = False, **__: object) -> Iterator[bytes]:
-        asked.append(endless)
-        return iter(())
+    def answer(request: Request) -> Response:
+        if request.path != "/v1/runs/r/log":
+            return as_json({"state": "succeeded", "attempt": 1, "attempts": [{"attempt": 1, "node": "a"}]})
 
-    over = {"state": "succeeded", "attempt": 1, "attempts": [{"attempt": 1, "node": "a"}]}
-    monkeypatch.setattr(Client, "get", lambda *_, **__: over)
-    monkeypatch.setattr(Client, "stream", stream)
-    for words in (["log", "r"], ["log", "r", "-f"]):
-        monkeypatch.setattr("sys.argv", ["rota", *words])
-        with pytest.raises(SystemExit):
-            main.main()
-    assert asked == [False, True]
+        def late() -> Iterator[bytes]:
+            yield b"first\n"
+            time.sleep(3 * timeout_s)
+
+        return Response(body=late())
+
+    with api_server(answer) as url:
+        for words, code in ((["log", "r"], UNREACHABLE), (["log", "r", "-f"], DONE)):
+            with pytest.raises(SystemExit) as ended:
+                main(words, Client([url], timeout_s=timeout_s))
+            assert ended.value.code == code
 
 
 def test_names_are_quoted_in_paths() -> None:

@@ -3,9 +3,7 @@
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,42 +11,42 @@ import pytest
 from node.app.data_dir import DataDir
 from node.cli.ready import DEFAULT_PORT, port, ready
 from node.state.entries import Seed
+from testkit.api_server import Request, Response, api_server, as_json
 
 NOT_READY = {"type": "urn:rota:problem:not-ready", "status": 503, "detail": "it knows no leader; it has no lease"}
 
 
-class Node(BaseHTTPRequestHandler):
-    """Answers GET /readyz with what is put into `answers`."""
-
-    answers: tuple[int, bytes] = (200, b'{"status": "ready"}')
-
-    def do_GET(self) -> None:
-        assert self.path == "/readyz"
-        status, body = self.answers
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
 
 
 @pytest.fixture
 def node() -> Iterator[int]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Node) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server.server_address[1]
-        server.shutdown()
-        thread.join()
+    """The port of a node that is ready."""
+    with api_server(lambda _: as_json({"status": "ready"})) as url:
+        yield port_of(url)
 
 
-def test_ready_and_not_ready_nodes_have_different_exit_codes(node: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ready("127.0.0.1", node) == (True, "ready")
-    monkeypatch.setattr(Node, "answers", (503, json.dumps(NOT_READY).encode()))
-    assert ready("127.0.0.1", node) == (False, "not ready: it knows no leader; it has no lease")
-    monkeypatch.setattr(Node, "answers", (500, b"<html>"))
-    assert ready("127.0.0.1", node) == (False, "not ready: GET /readyz returned status 500")
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (200, b'{"status": "ready"}', (True, "ready")),
+        (503, json.dumps(NOT_READY).encode(), (False, "not ready: it knows no leader; it has no lease")),
+        (500, b"<html>", (False, "not ready: GET /readyz returned status 500")),
+    ],
+)
+def test_ready_and_not_ready_nodes_have_different_exit_codes(
+    status: int, body: bytes, expected: tuple[bool, str]
+) -> None:
+    asked: list[str] = []
+
+    def answer(request: Request) -> Response:
+        asked.append(request.target)
+        return Response(status, iter([body]))
+
+    with api_server(answer) as url:
+        assert ready("127.0.0.1", port_of(url)) == expected
+    assert asked == ["/readyz"]
 
 
 def test_it_asks_the_port_in_the_data_folder(node: int, tmp_path: Path) -> None:

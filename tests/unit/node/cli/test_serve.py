@@ -28,9 +28,8 @@ def log_as_before() -> Iterator[None]:
 def ended(monkeypatch: pytest.MonkeyPatch, log_format: str, **environ: str) -> int:
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("sys.argv", ["rota", "node", "--log-format", log_format])
     with pytest.raises(SystemExit) as exited:
-        main()
+        main(["node", "--log-format", log_format])
     flush()
     assert isinstance(exited.value.code, int)
     return exited.value.code

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from node.cli.main import rota
 from node.client import Client
+from testkit.api_server import api_server, as_json
 
 STEERS: Final = "\x1b]0;title\x07\x1b[2J\rclean\x08\x9b31m\u202egnp\u2066\n2026-01-01 forged"
 ATTEMPT: Final = {"attempt": 1, "node": "node-1", "state": "failed", "error": STEERS}
@@ -58,12 +59,9 @@ CLUSTER: Final = {
     ],
     ids=["runs", "members", "status", "waiting"],
 )
-def test_control_characters_do_not_reach_the_terminal(
-    words: list[str], answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Client, "get", lambda _, path, **__: answers[path])
-    monkeypatch.setattr(Client, "pages", lambda _, path, **__: iter(answers[path]["items"]), raising=False)
-    ended = CliRunner().invoke(rota, words)
+def test_control_characters_do_not_reach_the_terminal(words: list[str], answers: dict[str, Any]) -> None:
+    with api_server(lambda request: as_json(answers[request.path])) as url:
+        ended = CliRunner().invoke(rota, words, obj=Client([url]))
     assert ended.exception is None
     assert "clean" in ended.stdout
     assert not [char for char in ended.stdout if char != "\n" and unicodedata.category(char) in ("Cc", "Cf")]

@@ -1,59 +1,58 @@
 """Wrong input ends with a sentence and exit code 2, not with a traceback."""
 
-import io
 import json
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from node.cli.api import Api
 from node.cli.main import main
+from node.cli.runs import _wait_and_show
 from node.cli.tasks import LIST_BYTES_MAX
-from node.client import Client
+from testkit.api_server import Request, Response, api_server, as_json
 
 NOT_UTF8 = b"name: caf\xe9\nkind: probe\n"
 
 
 class Cluster:
-    """Replaces a client's transport: records what is sent, and answers with success."""
+    """Answers each request with success, and records what was sent."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
-        self.headers: dict[str, str] = {}
+        self.headers: Mapping[str, str] = {}
         self.refused = "nothing"
+        self.answers: dict[str, Callable[[], Any]] = {}
 
-    def send(
-        self, method: str, target: str, data: bytes | None, headers: dict[str, str], *_: Any, preload: bool
-    ) -> Any:
-        self.headers = headers
-        if data is not None:
-            self.sent.append(json.loads(data))
-
-        class Answer:
-            status = 401 if target.startswith(self.refused) else 200
-            headers: ClassVar[dict[str, str]] = {"Rota-Index": "7"}
-            data = json.dumps({"params": {"a": 1}, "run_id": "r", "items": [], "next": None}).encode()
-
-        return Answer()
+    def answer(self, request: Request) -> Response:
+        self.headers = request.headers
+        if request.body:
+            self.sent.append(json.loads(request.body))
+        default: dict[str, Any] = {"params": {"a": 1}, "run_id": "r", "items": [], "next": None}
+        content = self.answers[request.path]() if request.path in self.answers else default
+        return as_json(content, 401 if request.target.startswith(self.refused) else 200, Rota_Index="7")
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    for name in ("ROTA_URL", "ROTA_TOKEN", "ROTA_TOKEN_FILE"):
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    for name in ("ROTA_TOKEN", "ROTA_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     made = Cluster()
-    monkeypatch.setattr(Client, "_send", made.send)
-    return made
+    with api_server(made.answer) as url:
+        monkeypatch.setenv("ROTA_URL", url)
+        yield made
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, *words: str, stdin: bytes = b"") -> int:
-    monkeypatch.setattr("sys.argv", ["rota", *words])
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
-    with pytest.raises(SystemExit) as exited:
-        main()
+def ended(*words: str, stdin: bytes = b"") -> int:
+    """The exit code of a command."""
+    with CliRunner().isolation(stdin) as (_, err, _), pytest.raises(SystemExit) as exited:
+        main(words)
+    sys.stderr.write(err.getvalue().decode())
     assert isinstance(exited.value.code, int)
     return exited.value.code
 
@@ -81,7 +80,6 @@ def test_what_cannot_be_read_is_a_wrong_call(
     said: str,
     cluster: Cluster,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "latin").write_bytes(NOT_UTF8)
@@ -89,14 +87,14 @@ def test_what_cannot_be_read_is_a_wrong_call(
     (tmp_path / "deep").write_text("[" * 2_000 + "]" * 2_000)
     places = {f"{{{name}}}": str(tmp_path / name) for name in ("latin", "binary", "deep")} | {"{folder}": str(tmp_path)}
     given = [places.get(word, word) for word in words]
-    assert ended(monkeypatch, *given, stdin=NOT_UTF8) == 2
+    assert ended(*given, stdin=NOT_UTF8) == 2
     assert said in capsys.readouterr().err
     assert cluster.sent == []
 
 
-def test_a_date_stays_text(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ended(monkeypatch, "run", "T", "--param", "day=2026-01-01", "--param", "n=3", "--param", "op==") == 0
-    assert ended(monkeypatch, "settings", "history_days=2026-01-01") == 0
+def test_a_date_stays_text(cluster: Cluster) -> None:
+    assert ended("run", "T", "--param", "day=2026-01-01", "--param", "n=3", "--param", "op==") == 0
+    assert ended("settings", "history_days=2026-01-01") == 0
     assert cluster.sent == [
         {"params": {"a": 1, "day": "2026-01-01", "n": 3, "op": "="}},
         {"history_days": "2026-01-01"},
@@ -126,31 +124,29 @@ def test_a_token_that_cannot_be_sent_is_a_wrong_call(
     if file is not None:
         (tmp_path / "token").write_bytes(file)
         monkeypatch.setenv("ROTA_TOKEN_FILE", str(tmp_path / "token"))
-    assert ended(monkeypatch, "members") == 2
+    assert ended("members") == 2
     assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("token", ["t0ken", "t0ken\n", "5 € é"])
 def test_a_token_is_sent_as_nodes_read_it(token: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROTA_TOKEN", token)
-    assert ended(monkeypatch, "members") == 0
+    assert ended("members") == 0
     # As the library writes a header.
     assert cluster.headers["Authorization"].encode("latin-1") == f"Bearer {token.strip()}".encode()
 
 
 def test_an_error_that_retries_do_not_change_ends_the_wait(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A revoked token, for example, was retried for ever."""
     cluster.refused = "/v1/runs/"
-    assert ended(monkeypatch, "run", "T", "--wait") == 2
+    assert ended("run", "T", "--wait") == 2
     assert "HTTP 401" in capsys.readouterr().err
     assert cluster.headers["Rota-Index"] == "7", "a member that has not applied the start does not know the run"
 
 
-def test_wait_prints_why_a_run_waits(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wait_prints_why_a_run_waits(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a task that no member may run, nothing was printed."""
     waiting: dict[str, Any] = {
         "run_id": "r",
@@ -163,60 +159,46 @@ def test_wait_prints_why_a_run_waits(
     ends = waiting | {"state": "cancelled", "error": None, "result": None}
     looks = iter([waiting, waiting, ends])
     owner = {"waiting": None, "standing": [{"code": "nobody", "detail": "node-1 lacks a label (gpu=yes)"}]}
-    answers: dict[str, Callable[[], Any]] = {"/v1/runs/r": lambda: next(looks), "/v1/tasks/T/owner": lambda: owner}
-    started = cluster.send
-
-    def send(method: str, target: str, *rest: Any, preload: bool) -> Any:
-        answer = started(method, target, *rest, preload=preload)
-        if target in answers:
-            answer.data = json.dumps(answers[target]()).encode()
-        return answer
-
-    monkeypatch.setattr(Client, "_send", lambda _, *words, preload: send(*words, preload=preload))
-    monkeypatch.setattr("node.cli.runs.WAITING_S", 0)
-    assert ended(monkeypatch, "run", "T", "--wait") == 1
+    cluster.answers = {"/v1/runs/r": lambda: next(looks), "/v1/tasks/T/owner": lambda: owner}
+    assert _wait_and_show(Api(as_json=False), "r", "7", waiting_s=0) == ends
     assert capsys.readouterr().err == "rota: r waits: node-1 lacks a label (gpu=yes)\n"
 
 
-def test_comparing_many_names_takes_linear_time(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_comparing_many_names_takes_linear_time(cluster: Cluster, tmp_path: Path) -> None:
     """Each with all others took 8 s for 30,000, and four times as long for twice as many."""
     (tmp_path / "tasks").write_text(json.dumps([{"name": f"task-{number}", "kind": "x"} for number in range(30_000)]))
     begun_s = time.process_time()
-    assert ended(monkeypatch, "apply", "-f", str(tmp_path / "tasks")) == 0
+    assert ended("apply", "-f", str(tmp_path / "tasks")) == 0
     assert time.process_time() - begun_s < 3
     assert sum(map(len, cluster.sent)) == 30_000
     assert max(len(json.dumps(part)) for part in cluster.sent) <= LIST_BYTES_MAX
 
 
 @pytest.mark.parametrize("first", ["[" + "x," * 9 + "x]", "x" * 100_000], ids=["values", "one long text"])
-def test_aliases_that_expand_to_terabytes_are_a_wrong_call(
-    first: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_aliases_that_expand_to_terabytes_are_a_wrong_call(first: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [f"a: &a {first}"] + [f"{b}: &{b} [{','.join([f'*{a}'] * 10)}]" for a, b in pairwise("abcdefghijkl")]
-    assert ended(monkeypatch, "apply", "-f", "-", stdin="\n".join(lines).encode()) == 2
+    assert ended("apply", "-f", "-", stdin="\n".join(lines).encode()) == 2
     assert "with its aliases (*NAME) expanded" in capsys.readouterr().err
 
 
-def test_aliases_that_repeat_a_little_are_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aliases_that_repeat_a_little_are_read(cluster: Cluster) -> None:
     text = b"- &a {name: a, kind: probe, params: {x: &p [1, 2]}}\n- {name: b, kind: probe, params: {x: *p, y: *p}}\n"
-    assert ended(monkeypatch, "apply", "-f", "-", stdin=text) == 0
+    assert ended("apply", "-f", "-", stdin=text) == 0
     assert cluster.sent[-1][1]["params"] == {"x": [1, 2], "y": [1, 2]}
 
 
 def test_all_files_that_apply_is_given_are_sent(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before, only the last file was sent."""
     words = ["apply"]
     for name in ("a", "b", "empty"):
         (tmp_path / name).write_text(f"{{name: {name}, kind: x}}" if name != "empty" else "# nothing")
         words += ["-f", str(tmp_path / name)]
-    assert ended(monkeypatch, *words) == 2
+    assert ended(*words) == 2
     assert "empty contains no task" in capsys.readouterr().err
     assert cluster.sent == [], "all files are read before any is sent"
-    assert ended(monkeypatch, *words[:5]) == 0
+    assert ended(*words[:5]) == 0
     assert [[task["name"] for task in part] for part in cluster.sent] == [["a", "b"]]
-    assert ended(monkeypatch, "apply", "-f", words[2], "-f", words[2]) == 2
+    assert ended("apply", "-f", words[2], "-f", words[2]) == 2
     assert "defined more than once in these files: a" in capsys.readouterr().err

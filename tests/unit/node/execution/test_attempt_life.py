@@ -15,19 +15,19 @@ LIMITS = AttemptLimits(stop_s=10, hand_over_s=60)
 ALIVE = AttemptLife(deadline_s=2.0, timeout_at_s=None, limits=LIMITS)
 
 
-def test_nothing_is_done_before_the_deadline() -> None:
+def test_before_the_deadline_no_action_is_taken() -> None:
     assert step(ALIVE, 1.999) == (ALIVE, [])
     assert wake_s(ALIVE) == 2.0
 
 
-def test_a_lapse_freezes_and_does_not_kill() -> None:
+def test_a_lease_lapse_freezes_and_does_not_kill() -> None:
     frozen, acts = step(ALIVE, 2.0)
     assert acts == [Act.FREEZE]
     assert frozen.frozen
     assert not frozen.killed
 
 
-def test_a_frozen_attempt_is_looked_through_soon_and_then_once_a_second() -> None:
+def test_a_frozen_attempt_is_scanned_soon_and_then_once_a_second() -> None:
     frozen, _ = step(ALIVE, 2.0)
     assert wake_s(frozen) == pytest.approx(2.1)
     assert step(frozen, 2.05)[1] == []
@@ -44,16 +44,16 @@ def test_a_renewal_thaws() -> None:
     assert wake_s(thawed) == 4.0
 
 
-def test_a_renewal_that_is_over_when_it_comes_does_not_thaw() -> None:
+def test_an_expired_renewal_does_not_thaw() -> None:
     frozen, _ = step(ALIVE, 2.5)
     assert step(renewed(frozen, 2.4), 2.55)[1] == []
 
 
-def test_an_older_renewal_takes_nothing_away() -> None:
+def test_an_older_renewal_does_not_shorten_the_deadline() -> None:
     assert renewed(renewed(ALIVE, 5.0), 3.0).deadline_s == 5.0
 
 
-def test_who_is_asked_to_stop_is_killed_when_patience_ends() -> None:
+def test_an_attempt_asked_to_stop_is_killed_after_the_grace_period() -> None:
     asked, acts = step(told_to_stop(renewed(ALIVE, 100), "cancelled", 1.0), 1.0)
     assert acts == [Act.ASK]
     assert step(asked, 10.9)[1] == []
@@ -62,17 +62,17 @@ def test_who_is_asked_to_stop_is_killed_when_patience_ends() -> None:
     assert killed.killed
 
 
-def test_a_hand_over_has_more_patience() -> None:
+def test_a_hand_over_has_a_longer_grace_period() -> None:
     asked, _ = step(told_to_stop(renewed(ALIVE, 100), "handed_over", 1.0), 1.0)
     assert step(asked, 60.9)[1] == []
     assert step(asked, 61.0)[1] == [Act.KILL]
 
 
-def test_a_kill_does_not_wait() -> None:
+def test_a_kill_has_no_grace_period() -> None:
     assert step(told_to_stop(ALIVE, "killed", 1.0), 1.0)[1] == [Act.KILL]
 
 
-def test_what_has_taken_too_much_fails_at_once_and_says_what_the_node_said() -> None:
+def test_an_attempt_failed_by_its_node_ends_at_once_with_the_nodes_reason() -> None:
     taken = attempt_life.failing(told_to_stop(ALIVE, "cancelled", 0.5), "no room on node-2", 1.0)
     assert step(taken, 1.0)[1] == [Act.KILL]
     again = told_to_stop(attempt_life.failing(taken, "no room at all", 1.1), "killed", 1.2)
@@ -81,7 +81,7 @@ def test_what_has_taken_too_much_fails_at_once_and_says_what_the_node_said() -> 
         assert (ending.end, ending.error, ending.retry) == ("failed", "no room on node-2", True)
 
 
-def test_what_is_killed_is_looked_through_until_it_is_gone() -> None:
+def test_a_killed_attempt_is_scanned_until_no_process_is_left() -> None:
     killed = killing(ALIVE, 1.0)
     assert step(killed, 1.05)[1] == []
     again, acts = step(killed, 1.1)
@@ -89,7 +89,7 @@ def test_what_is_killed_is_looked_through_until_it_is_gone() -> None:
     assert wake_s(again) == pytest.approx(2.1)
 
 
-def test_time_over_is_a_request_to_stop() -> None:
+def test_a_timeout_requests_a_stop() -> None:
     timed = replace(renewed(ALIVE, 100), timeout_at_s=5.0)
     assert wake_s(timed) == 5.0
     over, acts = step(timed, 5.0)
@@ -98,7 +98,7 @@ def test_time_over_is_a_request_to_stop() -> None:
     assert step(over, 15.0)[1] == [Act.KILL]
 
 
-def test_a_lapse_during_a_stop_freezes_and_patience_still_ends() -> None:
+def test_a_lapse_during_a_stop_freezes_and_the_grace_period_still_ends() -> None:
     asked, _ = step(told_to_stop(ALIVE, "cancelled", 1.0), 1.0)
     frozen, acts = step(asked, 2.0)
     assert acts == [Act.FREEZE]
@@ -115,13 +115,13 @@ def test_a_lapse_during_a_stop_freezes_and_patience_still_ends() -> None:
         ("cancelled", "killed", "killed"),
     ],
 )
-def test_a_reason_gives_way_to_a_weightier_one_only(
+def test_a_stop_reason_is_replaced_by_a_stronger_one_only(
     first: attempt_life.StopReason, then: attempt_life.StopReason, why: attempt_life.StopReason
 ) -> None:
     assert told_to_stop(told_to_stop(ALIVE, first, 1.0), then, 2.0).why == why
 
 
-def test_a_second_reason_gives_no_more_time_than_the_first() -> None:
+def test_a_second_stop_reason_does_not_extend_the_grace_period() -> None:
     twice = told_to_stop(told_to_stop(ALIVE, "timed_out", 1.0), "cancelled", 9.0)
     assert twice.kill_at_s == 11.0
 
@@ -137,8 +137,8 @@ EVENTS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(EVENTS)
-def test_whatever_happens_nothing_runs_beyond_the_deadline(events: list[tuple[float, str]]) -> None:
-    """Invariant 4 as far as a supervisor can keep it: after `step` an attempt past its deadline is frozen or killed."""
+def test_no_attempt_runs_beyond_the_deadline_under_any_events(events: list[tuple[float, str]]) -> None:
+    """Invariant 4, the supervisor's part: after `step` an attempt past its deadline is frozen or killed."""
     now_s, alive = 0.0, ALIVE
     for later_s, what in events:
         now_s += later_s
@@ -166,11 +166,11 @@ KILLED_LATE = {why: replace(stopped(why), killed=True) for why in LATE}
     [
         (ALIVE, DoneFrame("{}", False), "succeeded"),
         (ALIVE, FailedFrame("E: x", True, False), "failed"),
-        # Complete before it looked at the request: the work counts.
+        # It completed before it saw the request: the result counts.
         (stopped("cancelled"), DoneFrame("{}", False), "succeeded"),
         (stopped("handed_over"), DoneFrame("{}", False), "succeeded"),
         (stopped("handed_over"), FailedFrame("E: x", True, False), "failed"),
-        # It looked, and may have stopped halfway.
+        # It saw the request, and may have stopped halfway.
         (stopped("cancelled"), DoneFrame("{}", True), "cancelled"),
         (stopped("handed_over"), DoneFrame("{}", True), "handed_over"),
         (stopped("cancelled"), FailedFrame("E: x", True, True), "cancelled"),
@@ -184,7 +184,9 @@ KILLED_LATE = {why: replace(stopped(why), killed=True) for why in LATE}
         (KILLED_LATE["timed_out"], None, "timed_out"),
     ],
 )
-def test_how_an_attempt_has_ended(alive: AttemptLife, report: DoneFrame | FailedFrame | None, end: str) -> None:
+def test_the_outcome_follows_from_exit_status_and_stop_reason(
+    alive: AttemptLife, report: DoneFrame | FailedFrame | None, end: str
+) -> None:
     assert conclude(alive, report, -9, 5.0).end == end
 
 
@@ -192,14 +194,14 @@ def test_how_an_attempt_has_ended(alive: AttemptLife, report: DoneFrame | Failed
     ("status", "says"),
     [(-9, "killed by SIGKILL"), (-11, "killed by SIGSEGV"), (-64, "killed by SIGRTMAX"), (3, "exit code 3")],
 )
-def test_a_worker_that_died_is_named_with_its_signal(status: int, says: str) -> None:
+def test_a_killed_workers_error_names_the_signal(status: int, says: str) -> None:
     ending = conclude(ALIVE, None, status, None)
     assert ending.end == "failed"
     assert says in str(ending.error)
     assert ending.retry
 
 
-def test_an_attempt_that_did_not_stop_says_so() -> None:
+def test_an_attempt_that_did_not_stop_reports_it() -> None:
     assert "did not stop within 10 s" in str(conclude(KILLED_LATE["cancelled"], None, -9, None).error)
     assert conclude(KILLED_LATE["timed_out"], None, -9, 5.0).error == (
         "timed out after 5 s, it did not stop within 10 s and was killed"

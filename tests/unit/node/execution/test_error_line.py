@@ -15,16 +15,16 @@ def line(text: str, *secrets: str) -> str:
 
 @pytest.mark.parametrize("secret", ["two  blanks", "a\ttab", "KEY\nof\nlines", " at the edges\n "])
 @pytest.mark.parametrize("around", ["refused: {}", "refused: {} by\n\n host", "{}"])
-def test_no_secret_is_in_it_whatever_blanks_it_has(secret: str, around: str) -> None:
+def test_a_secret_with_whitespace_is_redacted(secret: str, around: str) -> None:
     shown = line(around.format(secret), secret)
     assert "[secret]" in shown
     assert not set(secret.split()) & set(shown.split())
 
 
-def test_a_secret_that_was_folded_is_not_in_it() -> None:
+def test_a_secret_folded_over_lines_is_redacted() -> None:
     assert line("refused: correct\n    horse", "correct horse") == "ValueError: refused: [secret]"
 
 
-def test_it_is_one_short_line() -> None:
+def test_an_error_becomes_one_short_line() -> None:
     assert line("a\n  b\tc") == "ValueError: a b c"
     assert len(line("x" * 5000)) == ERROR_CHARS_MAX

@@ -31,13 +31,13 @@ def a_frame() -> st.SearchStrategy[Any]:
 
 @settings(max_examples=100, deadline=None)
 @given(a_frame())
-def test_a_frame_is_unpacked_as_it_was_packed(frame: frames.Frame) -> None:
+def test_a_packed_frame_is_unpacked_unchanged(frame: frames.Frame) -> None:
     assert frames.unpack(frames.pack(frame)) == frame
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=40))
-def test_bytes_that_are_no_frame_are_named_so(data: bytes) -> None:
+def test_invalid_bytes_raise_a_frame_error(data: bytes) -> None:
     with contextlib.suppress(frames.BadFrame):
         frames.unpack(data)
 
@@ -50,8 +50,8 @@ def test_a_frame_with_the_wrong_fields_is_refused(frame: Any) -> None:
         frames.unpack(msgpack.packb(frame))
 
 
-def test_the_last_frame_is_read_although_the_other_end_was_closed_with_something_unread() -> None:
-    """Linux then reports a reset ahead of what was sent before it."""
+def test_the_last_frame_is_read_though_the_peer_closed_with_unread_data() -> None:
+    """Linux then reports a reset before the data that was sent earlier."""
     ours, theirs = frames.channel()
     with ours:
         ours.send(frames.pack(frames.RenewFrame(1.0)))

@@ -21,14 +21,14 @@ def logged(path: Path, limit_bytes: int, *pieces: bytes) -> LogPump:
 
 
 @pytest.mark.parametrize("pieces", [(b"12345678",), (b"1234", b"5678"), (b"1234",), ()])
-def test_a_log_that_just_fits_is_complete(tmp_path: Path, pieces: tuple[bytes, ...]) -> None:
+def test_a_log_of_exactly_the_limit_is_complete(tmp_path: Path, pieces: tuple[bytes, ...]) -> None:
     pump = logged(tmp_path / "1.log", 8, *pieces)
     assert pump.error is None
     assert (tmp_path / "1.log").read_bytes() == b"".join(pieces)
 
 
 @pytest.mark.parametrize("pieces", [(b"123456789",), (b"12345678", b"9", b"10"), (b"1234", b"5678910")])
-def test_a_log_that_does_not_fit_says_where_it_is_truncated_and_why(tmp_path: Path, pieces: tuple[bytes, ...]) -> None:
+def test_a_log_over_the_limit_says_where_and_why_it_is_truncated(tmp_path: Path, pieces: tuple[bytes, ...]) -> None:
     pump = logged(tmp_path / "1.log", 8, *pieces)
     assert pump.error == "the log is truncated at 8 B, this node's limit (ROTA_LOG_BYTES)"
     assert (tmp_path / "1.log").read_text() == (

@@ -13,17 +13,17 @@ def one(pid: int, parent: int, *, group: int = 0, session: int = 0, state: str =
     return Process(pid, parent, group or pid, session or pid, state, started)
 
 
-def test_everything_below_is_found_in_whatever_group_or_session_it_is() -> None:
+def test_descendants_are_found_in_any_group_or_session() -> None:
     table = [one(13, 12), one(12, 10, session=12), one(10, 2), one(11, 10, group=10), one(20, 2), one(21, 20)]
     assert [found.pid for found in descendants([10], table)] == [12, 11, 13]
 
 
-def test_zombies_are_not_counted_but_those_below_them_are() -> None:
+def test_zombies_are_skipped_but_their_descendants_are_found() -> None:
     table = [one(11, 10, state="Z"), one(12, 11)]
     assert [found.pid for found in descendants([10], table)] == [12]
 
 
-def test_this_process_is_read_from_the_table() -> None:
+def test_the_current_process_is_found_in_proc() -> None:
     own = process_tree.process(os.getpid())
     assert own is not None
     assert (own.pid, own.parent, own.group) == (os.getpid(), os.getppid(), os.getpgrp())
@@ -32,7 +32,7 @@ def test_this_process_is_read_from_the_table() -> None:
 
 @pytest.fixture
 def signalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Whom signals were tried on: all of them another user's."""
+    """The processes that signals were sent to; all belong to another user."""
     tried: list[int] = []
 
     def refuse(pid: int, _: int) -> None:
@@ -44,24 +44,24 @@ def signalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return tried
 
 
-def test_what_may_not_be_signalled_is_still_there(signalled: list[int]) -> None:
+def test_a_process_that_may_not_be_signalled_counts_as_alive(signalled: list[int]) -> None:
     assert process_tree.send(11, 9)
     assert process_tree.send_group(12, 9)
     assert process_tree.out_of_reach([14, 13]) == [13, 14]
     assert signalled == [11, 12, 14, 13]
 
 
-def test_this_process_is_within_its_own_reach() -> None:
+def test_the_current_process_may_be_signalled() -> None:
     assert process_tree.out_of_reach([os.getpid()]) == []
 
 
-def test_all_are_tried_though_some_may_not_be_stopped(signalled: list[int]) -> None:
+def test_every_process_is_signalled_though_some_refuse(signalled: list[int]) -> None:
     table = [one(11, 10), one(12, 11, group=12), one(13, 10)]
     assert process_tree.freeze(10, 11, lambda: table) == {11, 12, 13}
-    assert signalled == [11, 13, 12], "the group first, and each once at a look"
+    assert signalled == [11, 13, 12], "the group first, and each process once per scan"
 
 
-def test_of_a_process_whose_line_is_kept_from_us_its_group_and_session_are_known(
+def test_group_and_session_are_known_though_proc_stat_is_hidden(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A /proc that is mounted with hidepid=1."""
@@ -73,8 +73,8 @@ def test_of_a_process_whose_line_is_kept_from_us_its_group_and_session_are_known
     own = process_tree.process(os.getpid())
     assert own is not None
     assert (own.group, own.session) == (os.getpgrp(), os.getsid(0))
-    assert is_ours(Process(60, 0, 60, 51, own.state, own.started)), "in a recorded session: rather taken for ours"
-    assert process_tree.process(2**22 + 1) is None, "no pid is as high"
+    assert is_ours(Process(60, 0, 60, 51, own.state, own.started)), "in a recorded session: counted as ours"
+    assert process_tree.process(2**22 + 1) is None, "no pid is that high"
 
 
 RECORD = Record("boot", supervisor=50, supervisor_started=100, worker=51, worker_started=101, mark="r:1")
@@ -84,12 +84,12 @@ def is_ours(process: Process, *others: Process) -> bool:
     return _is_of(process, RECORD, {found.pid: found for found in (process, *others)})
 
 
-def test_a_recorded_process_is_known_by_its_pid_and_start() -> None:
+def test_a_recorded_process_is_identified_by_pid_and_start_time() -> None:
     assert is_ours(one(51, 50, started=101))
     assert not is_ours(one(51, 1, started=999)), "another process has got the pid"
 
 
-def test_the_group_of_a_recorded_worker_is_ours_even_when_the_worker_is_gone() -> None:
+def test_a_recorded_workers_group_is_found_after_the_worker_ended() -> None:
     assert is_ours(one(60, 1, group=51, started=150))
     assert is_ours(one(60, 1, session=51, started=150))
     assert not is_ours(one(60, 1, group=51, started=150), one(51, 1, started=140)), "a later group of that number"

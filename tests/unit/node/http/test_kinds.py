@@ -50,7 +50,7 @@ def test_a_kind_whose_check_raises_counts_as_an_error_of_the_params(caplog: pyte
         kinds.check("absent", {}, bound=False)
 
 
-def test_a_field_is_named_as_it_was_written() -> None:
+def test_a_field_is_reported_under_its_name_in_the_spec() -> None:
     [error] = InstalledKinds(installed()).check("command", {"argv": ["true"], "env": {"1": []}}, bound=False)
     assert error.field == "params.env.1", "a key of digits is no place in a list"
 

@@ -167,7 +167,7 @@ def test_another_protocol_is_refused_at_its_first_bytes() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200), st.booleans())
-def test_no_bytes_make_it_raise_anything_else(data: bytes, greeted: bool) -> None:
+def test_arbitrary_bytes_raise_only_bad_message(data: bytes, greeted: bool) -> None:
     try:
         channel().feed((MAGIC + b"m" * NONCE_BYTES if greeted else b"") + data)
     except BadPeerError:

@@ -103,10 +103,9 @@ def test_a_request_without_a_target_is_accepted_for_joining_only() -> None:
         _check(receiver, _asked(receiver, target=ANY_MEMBER))
 
 
-def test_the_number_of_remembered_nonces_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_remembered_nonces_is_bounded() -> None:
     assert NONCES_MAX >= 1000
-    monkeypatch.setattr("node.peer.signing.NONCES_MAX", 3)
-    receiver = SignatureVerifier(KEY, "b")
+    receiver = SignatureVerifier(KEY, "b", nonces_max=3)
     for _ in range(3):
         _check(receiver, _asked(receiver))
     with pytest.raises(SignatureRejected, match="too many"):

@@ -1,4 +1,4 @@
-"""Clusters in one thread, which have agreed on something."""
+"""Clusters in one thread, which have committed an entry."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from testkit.wired import World
 
 @contextmanager
 def agreed(folder: Path, names: str) -> Iterator[World]:
-    """These members have a leader, and have agreed on one entry."""
+    """These members have a leader, and have committed one entry."""
     made = World(folder, names)
     with made.clock():
         made.start()

@@ -19,27 +19,27 @@ def waiting(*said: tuple[str, dict[str, Any]]) -> Acknowledgements:
     return made
 
 
-def test_of_those_to_one_leader_the_last_includes_the_ones_before() -> None:
+def test_the_last_acknowledgement_to_a_leader_supersedes_the_earlier_ones() -> None:
     made = waiting(("a", matched(1)), ("a", matched(2)), ("a", matched(3)))
     assert made.take(3) == [("a", matched(3))]
     assert made.take(3) == [], "each is taken once"
 
 
-def test_one_that_asks_for_earlier_entries_or_a_reset_includes_nothing_and_is_included_in_nothing() -> None:
+def test_a_request_for_earlier_entries_or_a_reset_is_never_merged() -> None:
     said = [("a", matched(1)), ("a", matched(1, success=False)), ("a", matched(2, reset=True)), ("a", matched(3))]
     assert waiting(*said).take(3) == said
 
 
-def test_one_to_another_leader_includes_nothing() -> None:
+def test_acknowledgements_to_different_leaders_are_not_merged() -> None:
     said = [("a", matched(1)), ("b", matched(2))]
     assert waiting(*said).take(3) == said
 
 
-def test_one_of_an_earlier_term_is_void() -> None:
+def test_an_acknowledgement_to_send_of_an_earlier_term_is_dropped() -> None:
     assert waiting(("a", matched(1, term=2)), ("b", matched(2))).take(3) == [("b", matched(2))]
 
 
-def test_the_same_is_repeated_after_a_while_or_on_another_connection() -> None:
+def test_an_acknowledgement_is_repeated_after_an_interval_or_on_a_new_connection() -> None:
     made = Acknowledgements(REPEAT_S)
     made.sent("a", "connection", matched(1), 10.0)
     repeated = [

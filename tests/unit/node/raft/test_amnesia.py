@@ -20,40 +20,40 @@ def answer(
     return AmnesiaAnswer(term, Standing(term, last), leads, of, remembers, lost)
 
 
-def test_so_many_must_answer_that_one_was_in_every_majority_that_it_was_in() -> None:
+def test_answers_must_intersect_every_majority_with_the_lost_member() -> None:
     two = {"b": answer(3, leads=True), "c": answer(3)}
     assert latest_leader("a", two) is None, "with d and e it may have elected a later leader"
     assert latest_leader("a", {**two, "d": answer(3)}) == LeaderLog(3, "b", 9)
 
 
-def test_a_leader_of_an_earlier_term_is_none() -> None:
+def test_a_leader_of_an_earlier_term_is_ignored() -> None:
     three = {"b": answer(3, leads=True), "c": answer(4), "d": answer(3)}
     assert latest_leader("a", three) is None
     assert latest_leader("a", {**three, "e": answer(4, leads=True, last=12)}) == LeaderLog(4, "e", 12)
 
 
-def test_who_asked_for_votes_in_vain_and_is_gone_is_not_waited_for() -> None:
+def test_an_unsuccessful_candidate_that_is_gone_is_not_waited_for() -> None:
     """It had begun a term in which no member followed it, or was removed and stood for election alone."""
     enough = {"b": answer(3, leads=True), "c": answer(7), "d": answer(3), "e": answer(3)}
     assert latest_leader("a", enough) == LeaderLog(3, "b", 9)
     assert latest_leader("a", {"f": answer(7), **enough}) == LeaderLog(3, "b", 9)
 
 
-def test_those_who_do_not_remember_themselves_do_not_count() -> None:
+def test_answers_of_members_without_a_log_do_not_count() -> None:
     three = {"b": answer(3, leads=True), "c": answer(3), "d": answer(0, remembers=False)}
     assert latest_leader("a", three) is None
     assert latest_leader("a", {**three, "e": answer(3)}) is not None
 
 
-def test_who_the_others_are_is_what_the_leader_says() -> None:
+def test_the_configuration_is_taken_from_the_leader() -> None:
     """The configuration of a member that has lost its log may be that of a first start, with three."""
     three = frozenset("abc")
     assert latest_leader("a", {"b": answer(3, of=three), "c": answer(4, leads=True)}) is None
     assert latest_leader("a", {"b": answer(4, leads=True, of=three), "c": answer(3, of=three)}) == LeaderLog(4, "b", 9)
-    assert latest_leader("f", {"b": answer(4, leads=True), "c": answer(4), "d": answer(4)}) is None, "it is no member"
+    assert latest_leader("f", {"b": answer(4, leads=True), "c": answer(4), "d": answer(4)}) is None, "f is no member"
 
 
-def test_it_is_complete_with_all_that_the_leader_had() -> None:
+def test_recovery_is_complete_at_the_leaders_last_index_in_its_term() -> None:
     progress = RecoveryProgress("a", {"b": answer(4, leads=True, last=20), "c": answer(4), "d": answer(4)})
     for matched, complete in [((4, 19), False), ((4, 20), True), ((3, 25), False), ((5, 3), False)]:
         progress.matched = matched
@@ -63,16 +63,16 @@ def test_it_is_complete_with_all_that_the_leader_had() -> None:
 
 
 @pytest.mark.parametrize(("lost", "losers"), [("", ""), ("b", ""), ("bc", "abc"), ("bcd", "abcd")])
-def test_too_many_that_have_lost_their_logs_are_named(lost: str, losers: str) -> None:
+def test_a_majority_without_logs_is_detected_and_named(lost: str, losers: str) -> None:
     answers = {member: answer(0, remembers=False, lost=True) for member in lost}
     assert majority_lost("a", FIVE, answers) == frozenset(losers)
     if losers:
         grown = {**answers, "e": answer(4, of=frozenset("abcdefgh"))}
-        assert majority_lost("a", FIVE, grown) == frozenset(), "as one knows that remembers"
+        assert majority_lost("a", FIVE, grown) == frozenset(), "a member with a log knows a larger configuration"
 
 
-def test_a_vote_of_a_life_before_does_not_count_beside_one_of_somebody_who_knows() -> None:
-    """Michael et al. 2017: else a leader is elected by a vote that its voter has forgotten, and may give again."""
+def test_a_vote_from_before_amnesia_does_not_count_with_a_vote_that_knows_of_it() -> None:
+    """Michael et al. 2017: otherwise a vote that its voter has forgotten, and may give again, elects a leader."""
     early = Ballot()
     assert early.take(7, "lost", 1, {})
     assert not early.take(7, "knows", 1, {"lost": 2})
@@ -82,13 +82,13 @@ def test_a_vote_of_a_life_before_does_not_count_beside_one_of_somebody_who_knows
     assert not late.take(7, "lost", 1, {})
     assert late.take(8, "lost", 2, {})
     assert late.take(8, "knows", 1, {"lost": 2})
-    assert late.take(8, "knew", 1, {"lost": 1}), "that it knows of an earlier life only does no harm"
+    assert late.take(8, "knew", 1, {"lost": 1}), "knowing only of an earlier life does not conflict"
 
 
-def test_a_member_has_one_vote_in_a_term_and_an_earlier_term_none() -> None:
+def test_a_member_has_one_vote_per_term_and_late_votes_are_ignored() -> None:
     ballot = Ballot()
     assert ballot.take(7, "knows", 1, {"lost": 2})
-    assert not ballot.take(7, "knows", 1, {"lost": 2}), "it has come again"
-    assert not ballot.take(6, "else", 1, {}), "it is late"
-    assert not ballot.take(7, "lost", 1, {}), "and what was known before it came is known still"
+    assert not ballot.take(7, "knows", 1, {"lost": 2}), "a repeated vote"
+    assert not ballot.take(6, "else", 1, {}), "a vote of an earlier term"
+    assert not ballot.take(7, "lost", 1, {}), "the lives learned from the earlier vote still count"
     assert ballot.take(8, "knows", 1, {})

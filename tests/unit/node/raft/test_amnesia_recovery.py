@@ -1,4 +1,4 @@
-"""A member that lost its log, among others: which leader it follows, and when it votes (`amnesia` says why)."""
+"""A member that lost its log: which leader it follows, and when it votes (`amnesia` says why)."""
 
 import shutil
 from pathlib import Path
@@ -24,7 +24,7 @@ def lose(world: World, name: str) -> None:
     (world.folder / name / JOURNAL).write_bytes(b"no database")
 
 
-def test_it_catches_up_and_votes_again(world: World) -> None:
+def test_a_member_without_a_log_catches_up_and_votes_again(world: World) -> None:
     leader, lost, other = names(world)
     lose(world, lost)
     world.agree(b"meanwhile", of=leader.me + other)
@@ -38,8 +38,8 @@ def test_it_catches_up_and_votes_again(world: World) -> None:
     world.agree(b"after", of=lost + other)
 
 
-def test_it_heeds_no_leader_that_has_been_replaced(world: World) -> None:
-    """Else the old leader has a majority with it, and commits entries that the present leader's log lacks."""
+def test_a_member_without_a_log_ignores_a_replaced_leader(world: World) -> None:
+    """Otherwise the old leader would have a majority with it, and commit entries that the new leader's log lacks."""
     old, lost, other = names(world)
     world.cut(old.me, lost)
     world.cut(old.me, other)
@@ -56,14 +56,16 @@ def test_it_heeds_no_leader_that_has_been_replaced(world: World) -> None:
     world.run(0.5, paused=[new.me])
     assert b"old" not in old.applied
     assert world.running[lost].consensus.journal.last_index == 1
-    assert world.running[lost].consensus.leader_node() is None, "nor may the heartbeats take that one for the leader"
+    assert world.running[lost].consensus.leader_node() is None, (
+        "heartbeats must not take the old leader for the present one either"
+    )
     world.connect_all()
     world.until(lambda: world.running[lost].consensus.recovery.votes)
     world.agree(b"both")
     assert all(member.applied == [b"before", b"new", b"both"] for member in world.running.values())
 
 
-def test_it_does_not_vote_again_in_a_term_in_which_it_may_have_voted(world: World) -> None:
+def test_a_recovered_member_does_not_vote_in_a_term_in_which_it_may_have_voted(world: World) -> None:
     leader, lost, other = names(world)
     lose(world, lost)
     world.start(lost)
@@ -78,7 +80,7 @@ def test_it_does_not_vote_again_in_a_term_in_which_it_may_have_voted(world: Worl
     assert len(world.running[lost].sent_to(other, "response_vote")) == 1
 
 
-def test_it_neither_votes_nor_is_made_leader_nor_asks_to_be_before(world: World) -> None:
+def test_a_member_without_a_log_neither_votes_nor_becomes_a_candidate(world: World) -> None:
     _, lost, other = names(world)
     lose(world, lost)
     world.start(lost)
@@ -94,8 +96,8 @@ def test_it_neither_votes_nor_is_made_leader_nor_asks_to_be_before(world: World)
     assert [answer["granted"] for answer in member.sent_to(other, "pre_vote_answer")] == [False]
 
 
-def test_it_does_not_take_over_the_lead_before(world: World) -> None:
-    """A leader that stops hands over to a member that has its log, and does not know which members remember."""
+def test_a_member_without_a_log_ignores_a_leadership_transfer(world: World) -> None:
+    """A leader that stops transfers leadership to an up-to-date member, without knowing which members may vote."""
     leader, lost, other = names(world)
     lose(world, lost)
     world.start(lost)
@@ -115,7 +117,7 @@ def test_it_does_not_take_over_the_lead_before(world: World) -> None:
     assert member.sent_to(leader.me, "request_vote") == []
 
 
-def test_where_too_many_have_lost_their_logs_it_says_so_and_what_to_do(world: World) -> None:
+def test_a_majority_without_logs_raises_an_error_that_says_what_to_do(world: World) -> None:
     """Two of three: with their empty logs they must not elect each other."""
     _, one, other = names(world)
     lose(world, one)
@@ -126,7 +128,7 @@ def test_where_too_many_have_lost_their_logs_it_says_so_and_what_to_do(world: Wo
         world.run(2)
 
 
-def test_while_it_waits_it_says_for_whom(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_waiting_member_logs_which_members_must_answer(world: World, caplog: pytest.LogCaptureFixture) -> None:
     leader, lost, other = names(world)
     lose(world, lost)
     world.crash(other)
@@ -141,8 +143,8 @@ def test_while_it_waits_it_says_for_whom(world: World, caplog: pytest.LogCapture
     world.until(lambda: world.running[lost].consensus.recovery.votes)
 
 
-def test_empty_folders_elect_nobody_once_somebody_has_something(world: World) -> None:
-    """Two whole folders are gone: they look like those of a first start, until the third one is heard."""
+def test_empty_members_elect_no_leader_once_a_member_with_a_log_is_heard(world: World) -> None:
+    """Two folders are lost completely: they look like a first start until the third member is heard."""
     leader, one, other = names(world)
     for name in (one, other):
         world.crash(name)
@@ -163,7 +165,7 @@ def asking_anew(world: World, name: str) -> Wired:
     shutil.rmtree(world.folder / name)
     world.start(name)
     member = world.running[name]
-    # It takes itself for one that may found, alone.
+    # It believes that it may found a cluster alone.
     member.consensus.inquiry.founding.listed = frozenset({name})
     world.until(lambda: member.consensus.elections.poll.open)
     return member
@@ -175,7 +177,7 @@ def grant(member: Wired, by: str, number: int) -> None:
     member.consensus.inbound.take(member.node(by), answer)
 
 
-def test_a_late_answer_to_what_it_asked_before_it_lost_its_log_does_not_count(world: World) -> None:
+def test_a_prevote_requested_before_the_log_was_lost_does_not_count(world: World) -> None:
     """It would stand for election, and so vote, with nothing in its log (seed 47416 of the simulation)."""
     _, lost, other = names(world)
     member = asking_anew(world, lost)
@@ -185,8 +187,8 @@ def test_a_late_answer_to_what_it_asked_before_it_lost_its_log_does_not_count(wo
     assert not member.consensus.recovery.votes
 
 
-def test_a_vote_that_was_asked_for_before_it_lost_its_log_does_not_count(world: World) -> None:
-    """The voter compared the log that is lost now."""
+def test_a_vote_requested_before_the_log_was_lost_does_not_count(world: World) -> None:
+    """The voter compared its log with the candidate's lost one."""
     _, lost, other = names(world)
     member = asking_anew(world, lost)
     recovery, node = member.consensus.recovery, member.node(other)
@@ -197,8 +199,8 @@ def test_a_vote_that_was_asked_for_before_it_lost_its_log_does_not_count(world: 
     assert recovery.counts(node, {**vote, "candidate": asked_now})
 
 
-def test_a_member_has_one_vote_and_one_of_another_term_says_nothing(tmp_path: Path) -> None:
-    """The library counts each vote that arrives: of five members, a repeated one would make a leader with two votes."""
+def test_repeated_votes_and_votes_of_other_terms_do_not_count(tmp_path: Path) -> None:
+    """The library counts every vote message: in a cluster of five, a repeated vote would elect with two votes."""
     world = World(tmp_path, "abcde")
     with world.clock():
         world.start()
@@ -221,7 +223,7 @@ def test_a_member_has_one_vote_and_one_of_another_term_says_nothing(tmp_path: Pa
         assert follower.consensus.is_leader
 
 
-def test_a_vote_names_the_life_that_it_was_asked_for_in(world: World) -> None:
+def test_a_vote_carries_the_candidates_life_number(world: World) -> None:
     _, one, other = names(world)
     member = world.running[one]
     term = member.consensus.raftCurrentTerm + 1
@@ -230,7 +232,7 @@ def test_a_vote_names_the_life_that_it_was_asked_for_in(world: World) -> None:
     assert [vote["candidate"] for vote in member.sent_to(other, "response_vote")] == [77]
 
 
-def test_what_it_knew_of_its_vote_is_kept_where_only_the_snapshot_is_damaged(tmp_path: Path) -> None:
+def test_term_and_vote_are_kept_when_only_the_snapshot_is_damaged(tmp_path: Path) -> None:
     begin(tmp_path, term=4)
     put_snapshot(tmp_path, 10, term=4)
     opened = open_folder(tmp_path, "n1", CLUSTER)

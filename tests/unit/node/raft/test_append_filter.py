@@ -33,34 +33,34 @@ def entries(*terms: int, first: int) -> list[Entry]:
     return [(b"%d" % (first + place), first + place, term) for place, term in enumerate(terms)]
 
 
-def test_entries_that_are_there_already_are_dropped_and_what_follows_stays() -> None:
+def test_known_entries_are_dropped_and_later_ones_stay() -> None:
     assert trim(log(0, 1, 1, 1, 1), 1, 1, 0, entries(1, 1, first=2)) == Known(3)
 
 
-def test_a_heartbeat_about_an_earlier_entry_truncates_nothing() -> None:
+def test_a_heartbeat_with_an_earlier_prev_index_truncates_nothing() -> None:
     assert trim(log(0, 1, 1, 1), 4, 2, 1, []) == Known(2)
 
 
-def test_new_entries_are_left_and_follow_the_last_that_is_known() -> None:
+def test_new_entries_follow_the_last_known_one() -> None:
     assert trim(log(0, 1, 1), 1, 1, 0, entries(1, 1, 1, first=2)) == New(3, 1, entries(1, first=4))
 
 
-def test_only_what_is_in_conflict_is_replaced() -> None:
+def test_only_conflicting_entries_are_replaced() -> None:
     assert trim(log(0, 1, 1, 1), 2, 1, 0, entries(1, 2, first=2)) == New(2, 1, entries(2, first=3))
 
 
-def test_a_gap_or_another_term_before_makes_the_leader_go_back() -> None:
+def test_a_gap_or_a_different_previous_term_makes_the_leader_decrease_next_index() -> None:
     assert trim(log(0, 1), 1, 3, 1, entries(1, first=4)) == Unmatched()
     assert trim(log(0, 1, 1), 1, 3, 2, []) == Unmatched()
 
 
-def test_what_was_compacted_away_is_known() -> None:
+def test_compacted_entries_count_as_known() -> None:
     compacted = log(3, 3, 3, first=10)
     assert trim(compacted, 12, 5, 1, entries(1, 1, first=6)) == Known(7)
     assert trim(compacted, 12, 8, 2, entries(3, 3, 3, 3, 3, first=9)) == New(12, 3, entries(3, first=13))
 
 
-def test_committed_entries_are_never_given_up() -> None:
+def test_committed_entries_are_never_truncated() -> None:
     with pytest.raises(CommittedConflict):
         trim(log(0, 1, 1, 1), 3, 1, 0, entries(1, 2, first=2))
 
@@ -70,7 +70,7 @@ TERMS = st.lists(st.integers(1, 3), max_size=6).map(lambda terms: [0, *sorted(te
 
 @settings(max_examples=150, deadline=None)
 @given(mine=TERMS, leaders=TERMS, start=st.integers(0, 6), length=st.integers(0, 7))
-def test_the_log_after_it_is_the_one_that_the_paper_gives(
+def test_the_resulting_log_equals_that_of_the_raft_paper(
     mine: list[int], leaders: list[int], start: int, length: int
 ) -> None:
     """Figure 2, AppendEntries: receiver implementation, steps 2 to 4."""

@@ -15,7 +15,7 @@ from tests.unit.node.raft.conftest import agreed
 
 
 def part(world: World, side: set[str]) -> None:
-    """Cut these off from the others."""
+    """Disconnect these members from the others."""
     for one in side:
         for other in set(world.names) - side:
             world.cut(one, other)
@@ -30,8 +30,8 @@ def ask(leader: Wired, what: str, member: str) -> list[int]:
     return answers
 
 
-def test_of_two_changes_the_second_waits_until_the_first_is_committed(five: World) -> None:
-    """Else two of the five would be a majority of the three that remain, beside the other three, a majority of five."""
+def test_a_second_change_is_refused_until_the_first_is_committed(five: World) -> None:
+    """Otherwise two of the five could be a majority of three, while the other three are a majority of five."""
     leader: Wired = five.until(five.leader)
     others = [name for name in five.names if name != leader.me]
     with_it, let_go = others[0], others[1:]
@@ -47,7 +47,7 @@ def test_of_two_changes_the_second_waits_until_the_first_is_committed(five: Worl
     part_of_five = five.running[with_it]
     assert (leader.applied, part_of_five.applied) == ([b"before"], [b"before"])
     if new.me == let_go[0]:
-        new.consensus.transferLeadership()  # the two do not let it in; nor would it lead on, being no member any more
+        new.consensus.transferLeadership()  # The two refuse it; nor could it stay leader, being no member.
         five.run(1)
     five.connect_all()
     five.run(3)
@@ -55,7 +55,7 @@ def test_of_two_changes_the_second_waits_until_the_first_is_committed(five: Worl
     assert all(member.consensus.members() == set(five.names) for member in five.running.values())
 
 
-def test_a_change_is_taken_once_the_one_before_is_committed(five: World) -> None:
+def test_a_change_is_accepted_once_the_previous_one_is_committed(five: World) -> None:
     leader: Wired = five.until(five.leader)
     one, other, *_ = (name for name in five.names if name != leader.me)
     for gone in (one, other):
@@ -65,9 +65,9 @@ def test_a_change_is_taken_once_the_one_before_is_committed(five: World) -> None
     assert leader.consensus.members() == set(five.names) - {one, other}
 
 
-def test_nobody_is_let_in_before_enough_members_know_one_another(five: World) -> None:
-    """Three of four would have to vote, the newcomer has no vote yet, and a member that was away may not know a
-    candidate added meanwhile: all would run, and none be elected (seed 61709 of the simulation).
+def test_an_addition_is_refused_until_enough_members_know_the_configuration(five: World) -> None:
+    """Three of four would have to vote, the newcomer has no vote yet, and a disconnected member may not know a
+    candidate added meanwhile: every member would run, but none could be elected (seed 61709 of the simulation).
     """
     leader: Wired = five.until(five.leader)
     behind, one, other, _ = (name for name in five.names if name != leader.me)
@@ -84,7 +84,7 @@ def test_nobody_is_let_in_before_enough_members_know_one_another(five: World) ->
     assert "f" in leader.consensus.members()
 
 
-def test_a_new_leader_takes_no_change_before_an_entry_of_its_own_is_committed(five: World) -> None:
+def test_a_new_leader_refuses_changes_until_an_entry_of_its_term_is_committed(five: World) -> None:
     """A change of an earlier leader that it lacks may still be committed beside its own (Ongaro, 2015)."""
     before: Wired = five.until(five.leader)
     five.crash(before.me)
@@ -99,7 +99,7 @@ def test_a_new_leader_takes_no_change_before_an_entry_of_its_own_is_committed(fi
     assert gone in leader.consensus.members()
 
 
-def test_who_is_refused_since_another_change_is_under_way_asks_again_until_it_is_made(five: World) -> None:
+def test_a_refused_membership_change_is_retried_until_it_is_committed(five: World) -> None:
     leader: Wired = five.until(five.leader)
     one, other, gone, also = (five.running[name] for name in five.names if name != leader.me)
     asking = {one.me: (Changes(), gone.me), other.me: (Changes(), also.me)}
@@ -113,7 +113,7 @@ def test_who_is_refused_since_another_change_is_under_way_asks_again_until_it_is
         for name, (queue, _) in asking.items():
             queue.step(five.running[name].consensus, five.now_s)
         denied = denied or any(change.denied for change in changes.values())
-    assert denied, "they came at the same time"
+    assert denied, "both changes were requested at the same time"
     assert [change.future.exception() for change in changes.values()] == [None, None]
     assert leader.consensus.members() == {leader.me, one.me, other.me}
 
@@ -130,7 +130,7 @@ def grown(world: World) -> tuple[Wired, list[str], list[str]]:
     world.found("one")
     world.connect(leader.me, "f")
     world.connect(other, "f")
-    world.connect(unaware[0], "f")  # three others have to tell a newcomer how things stand, before it takes part
+    world.connect(unaware[0], "f")  # A newcomer takes part once three others have told it the state of the cluster.
     world.until(lambda: added and newcomer.consensus.recovery.votes)
     assert added == [FAIL_REASON.SUCCESS]
     return newcomer, [leader.me, other], unaware
@@ -142,7 +142,7 @@ def four(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-def test_members_that_have_not_heard_of_a_newcomer_elect_it_and_follow_it(four: World) -> None:
+def test_members_elect_and_follow_a_newcomer_missing_from_their_logs(four: World) -> None:
     """Of the three that know of all five, two are lost. The log of the third is the longest: it alone can be elected,
     by members whose log does not name it (Ongaro 2014, section 4.1).
     """
@@ -158,8 +158,8 @@ def test_members_that_have_not_heard_of_a_newcomer_elect_it_and_follow_it(four: 
     assert all(not four.running[name].transport.unlisted for name in unaware)
 
 
-def test_a_member_that_the_log_does_not_name_leads_or_asks_for_a_vote_and_that_is_all(four: World) -> None:
-    """Its answers count for nothing, since it was asked nothing, and the library has no place to keep them."""
+def test_only_appends_and_vote_requests_of_an_unlisted_member_are_accepted(four: World) -> None:
+    """Its answers are dropped: it was asked nothing, and the library has no place to store them."""
     newcomer, _, unaware = grown(four)
     here = four.running[unaware[0]]
     taken: list[Any] = []
@@ -200,7 +200,7 @@ def test_a_member_that_is_added_again_is_not_removed() -> None:
     assert membership.removed(log) == {"a"}
 
 
-def test_nobody_is_let_in_that_the_log_does_not_name_and_that_is_of_no_cluster(four: World) -> None:
+def test_an_unlisted_caller_without_the_cluster_id_is_refused(four: World) -> None:
     member = four.running["a"]
     assert member.transport.accept_unlisted("f", "") is None
     names = [f"g{number}" for number in range(UNLISTED_MAX + 1)]

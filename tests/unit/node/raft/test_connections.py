@@ -1,4 +1,4 @@
-"""How much PySyncObj 0.3.17 reads, and for how long, and what is done instead (docs/explanation/raft.md)."""
+"""How much PySyncObj 0.3.17 reads and for how long, and what Rota does instead (docs/explanation/raft.md)."""
 
 import errno
 import inspect
@@ -55,7 +55,7 @@ class Socket:
         if self.incoming is not None:
             self.incoming = self.incoming[size:]
         self.read_bytes += len(data)
-        assert self.read_bytes < 64 << 20, "it reads on while bytes arrive"
+        assert self.read_bytes < 64 << 20, "the connection reads without limit while bytes arrive"
         if not data and not self.ended:
             raise BlockingIOError(errno.EAGAIN, "nothing there")
         return data
@@ -116,7 +116,7 @@ def command(data: bytes) -> Message:
     return {"type": "apply_command", "command": membership.REGULAR + data}
 
 
-def test_whoever_has_not_said_who_it_is_is_read_no_further_than_a_handshake() -> None:
+def test_before_identification_at_most_a_handshake_is_read() -> None:
     """The library reads while bytes arrive, and keeps all of them."""
     stranger = End(Socket(None), greeted=False)
     stranger.ready()
@@ -124,8 +124,8 @@ def test_whoever_has_not_said_who_it_is_is_read_no_further_than_a_handshake() ->
     assert not stranger.open
 
 
-def test_others_have_their_turn_while_a_member_goes_on_sending() -> None:
-    """The library's thread was occupied by one that sends faster than it reads."""
+def test_a_member_that_sends_continuously_does_not_starve_the_others() -> None:
+    """One member that sent faster than the library read occupied its thread."""
     entries = tuple((b"\0" + os.urandom(1 << 20), number, 1) for number in range(4))
     said = [{**append(0), "entries": entries}, command(b"more")]
     member = End(Socket(b""))
@@ -141,7 +141,7 @@ def test_others_have_their_turn_while_a_member_goes_on_sending() -> None:
 
 @pytest.mark.parametrize("limit", [HANDSHAKE_BYTES, MESSAGE_BYTES])
 @pytest.mark.parametrize("length", [0, -1, -(1 << 31), None, (1 << 31) - 1])
-def test_a_length_that_no_message_has_ends_the_connection_at_once(limit: int, length: int | None) -> None:
+def test_an_impossible_message_length_closes_the_connection(limit: int, length: int | None) -> None:
     """The library waits for any length that a message announces."""
     sent = limit + 1 if length is None else length
     end = End(Socket(b""))
@@ -162,7 +162,7 @@ def append(prev: int) -> Message:
     }  # fmt: skip
 
 
-def test_the_limits_are_above_what_members_send() -> None:
+def test_the_size_limits_exceed_all_messages_of_members() -> None:
     end, name = End(Socket(b"")), "n" * 128
     introduction = {
         "type": "hello", "member": name, "cluster": "c" * 16, "called": name,
@@ -178,7 +178,7 @@ def test_the_limits_are_above_what_members_send() -> None:
     assert 2 * len(end.sealed({**append(0), "entries": entries})) < MESSAGE_BYTES
 
 
-def test_messages_arrive_whole_and_in_order_however_they_are_cut() -> None:
+def test_messages_are_reassembled_in_order_from_any_fragments() -> None:
     said = [command(b"first"), {"type": "ping"}, command(os.urandom(70_000)), command(b"last")]
     length = len(End(Socket(b"")).sealed(*said))
     for size in (1, 3, 1000, length):
@@ -192,8 +192,8 @@ def test_messages_arrive_whole_and_in_order_however_they_are_cut() -> None:
         assert end.came == said
 
 
-def test_what_was_sent_before_the_end_is_taken() -> None:
-    """The library drops it if it finds both at once."""
+def test_messages_received_together_with_eof_are_processed() -> None:
+    """The library drops messages that arrive in one read with the end of the connection."""
     end = End(Socket(b""))
     end.socket.incoming, end.socket.ended = end.sealed(command(b"farewell")), True
     end.ready()
@@ -203,7 +203,7 @@ def test_what_was_sent_before_the_end_is_taken() -> None:
 
 
 @pytest.mark.parametrize("fault", ["changed", "repeated", "another's", "not sealed"])
-def test_a_message_that_is_not_the_next_one_of_this_connection_ends_it(fault: str) -> None:
+def test_a_message_out_of_sequence_closes_the_connection(fault: str) -> None:
     end, another = End(Socket(b"")), End(Socket(b""))
     end.socket.incoming = first = end.sealed(command(b"first"))
     end.ready()
@@ -218,13 +218,13 @@ def test_a_message_that_is_not_the_next_one_of_this_connection_ends_it(fault: st
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", framed(b"GET /"), framed(messages.pack({"type": "ping"}))])
-def test_whoever_does_not_greet_is_hung_up_on(data: bytes) -> None:
+def test_a_caller_without_a_greeting_is_disconnected(data: bytes) -> None:
     caller = End(Socket(data), greeted=False)
     caller.ready()
     assert (caller.came, caller.open, caller.socket.sent) == ([], False, b"")
 
 
-def test_whoever_does_not_prove_that_it_has_the_secret_gets_nothing_that_is_made_with_it() -> None:
+def test_a_caller_without_proof_of_the_secret_receives_nothing_derived_from_it() -> None:
     caller = End(Socket(b""))
     caller.there._proof = bytes(32)
     caller.socket.incoming = caller.sealed({"type": "ping"})
@@ -232,8 +232,8 @@ def test_whoever_does_not_prove_that_it_has_the_secret_gets_nothing_that_is_made
     assert (caller.came, caller.open, caller.socket.sent) == ([], False, b"")
 
 
-def test_what_is_sealed_and_is_no_message_is_left_out_and_told() -> None:
-    """It is of another version, most likely. From a caller that is not known yet, it ends the connection."""
+def test_an_encrypted_unknown_message_is_dropped_and_reported() -> None:
+    """Its sender is probably another version. From an unidentified caller it closes the connection."""
     later: Message = {"type": "of a later version", "field": 1}
     member = End(Socket(b""))
     told: list[BadMessage] = []
@@ -248,8 +248,8 @@ def test_what_is_sealed_and_is_no_message_is_left_out_and_told() -> None:
     assert not caller.open
 
 
-def test_what_does_not_go_at_once_goes_as_soon_as_there_is_room() -> None:
-    """The library keeps it until the next message, which may be a ping a second later."""
+def test_unsent_bytes_are_sent_as_soon_as_the_socket_is_writable() -> None:
+    """The library keeps the bytes until the next message, which may be a ping a second later."""
     end = End(Socket(b""))
     end.connection._TcpConnection__processConnection(7, POLL_EVENT_TYPE.WRITE)
     assert not end.poller.events[7] & POLL_EVENT_TYPE.WRITE
@@ -264,7 +264,7 @@ def test_what_does_not_go_at_once_goes_as_soon_as_there_is_room() -> None:
     assert not end.poller.events[7] & POLL_EVENT_TYPE.WRITE
 
 
-def test_a_dial_without_a_file_descriptor_is_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_file_descriptors_dialling_is_postponed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library raises, and the rest of that tick is skipped."""
 
     def none_left(*_: object) -> None:
@@ -276,7 +276,7 @@ def test_a_dial_without_a_file_descriptor_is_put_off(monkeypatch: pytest.MonkeyP
     assert dialled.state == CONNECTION_STATE.DISCONNECTED
 
 
-def test_the_librarys_connections_are_these() -> None:
+def test_the_librarys_connection_class_is_replaced() -> None:
     assert transport.TcpConnection is PeerConnection
     source = inspect.getsource(TcpConnection)
     for name in ("__tryReadBuffer(self)", "__processParseMessage(self)", "__processConnection(self"):

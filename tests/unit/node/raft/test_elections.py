@@ -1,4 +1,4 @@
-"""When a member stands for election, and when the library would have it stand (docs/explanation/raft.md)."""
+"""When a member stands for election, and when the library would start an election (docs/explanation/raft.md)."""
 
 import pytest
 
@@ -25,20 +25,22 @@ def slow_write(world: World, member: Wired) -> None:
     member.consensus.journal.onOneSecondTimer = write  # type: ignore[method-assign]
 
 
-def test_a_write_that_takes_long_begins_no_election(world: World) -> None:
+def test_a_slow_write_starts_no_election(world: World) -> None:
     """The library checks the deadline right after the write, and does not ask the others first."""
     leader, follower, other = world.lead()
     slow_write(world, follower)
     for asked in (leader, other):
         assert follower.sent_to(asked.me, "request_vote") == []
     follower.tick()
-    assert len(follower.sent_to(leader.me, "pre_vote")) == 1, "it asks, and is told that there is a leader"
+    assert len(follower.sent_to(leader.me, "pre_vote")) == 1, (
+        "it sends a pre-vote request, and learns that there is a leader"
+    )
     world.run(1)
     assert max(member.consensus.raftCurrentTerm for member in world.running.values()) == leader.terms[-1]
 
 
 def who_has_lost_its_log(world: World) -> tuple[Wired, str]:
-    """A follower that is back with an unreadable journal, and the one member that it reaches, which does not lead."""
+    """A follower that is back with an unreadable journal, and the one member that it reaches, a follower."""
     _, lost, other = (member.me for member in world.lead())
     world.crash(lost)
     (world.folder / lost / JOURNAL).write_bytes(b"no database")
@@ -47,7 +49,7 @@ def who_has_lost_its_log(world: World) -> tuple[Wired, str]:
     return world.running[lost], other
 
 
-def test_who_has_lost_its_log_does_not_stand_after_a_write_that_takes_long(world: World) -> None:
+def test_a_member_without_a_log_is_no_candidate_after_a_slow_write(world: World) -> None:
     """It would count its own vote as that of a member that remembers."""
     member, other = who_has_lost_its_log(world)
     slow_write(world, member)
@@ -56,14 +58,14 @@ def test_who_has_lost_its_log_does_not_stand_after_a_write_that_takes_long(world
     assert member.consensus.journal.note(LOST)
 
 
-def test_who_may_not_vote_sends_no_request_for_votes_whatever_the_library_does(world: World) -> None:
+def test_a_member_that_may_not_vote_sends_no_vote_requests(world: World) -> None:
     member, other = who_has_lost_its_log(world)
     with pytest.raises(AssertionError, match="may not vote"):
         member.transport.send(member.node(other), {"type": "request_vote", "term": 9})
     assert not member.consensus.recovery.votes
 
 
-def test_who_is_handed_the_lead_stands_at_once(world: World) -> None:
+def test_a_member_that_receives_the_leadership_starts_an_election_at_once(world: World) -> None:
     leader, _, _ = world.lead()
     began_s = world.now_s
     leader.consensus.transferLeadership()
@@ -71,8 +73,8 @@ def test_who_is_handed_the_lead_stands_at_once(world: World) -> None:
     assert world.now_s - began_s < 0.1
 
 
-def test_who_votes_for_another_meanwhile_does_not_take_over_the_lead(world: World) -> None:
-    """The library would still stand: it ignores the new leader's heartbeats, and stands against it."""
+def test_a_member_that_voted_for_another_ignores_the_leadership_transfer(world: World) -> None:
+    """The library would start an election against the new leader and ignore its heartbeats."""
     leader, follower, other = world.lead()
     term = leader.consensus.raftCurrentTerm
     follower.take(leader.me, {"type": "timeout_now", "term": term})

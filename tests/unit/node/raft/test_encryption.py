@@ -1,4 +1,4 @@
-"""A sealed message is opened once, in its turn, and only by the other end of its connection."""
+"""An encrypted message is decrypted once, in sequence, and only by the other end of its connection."""
 
 import pytest
 from cryptography.exceptions import InvalidTag
@@ -23,7 +23,7 @@ def pair(dialler: Seal = SEAL, listener: Seal = SEAL, nonce: bytes = b"d") -> tu
 
 
 @given(st.lists(st.tuples(st.booleans(), st.binary(max_size=300)), max_size=6))
-def test_what_one_end_seals_the_other_opens(said: list[tuple[bool, bytes]]) -> None:
+def test_a_message_encrypted_at_one_end_is_decrypted_at_the_other(said: list[tuple[bool, bytes]]) -> None:
     dialler, listener = pair()
     for by_dialler, data in said:
         here, there = (dialler, listener) if by_dialler else (listener, dialler)
@@ -33,7 +33,7 @@ def test_what_one_end_seals_the_other_opens(said: list[tuple[bool, bytes]]) -> N
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_message_with_any_other_bit_is_refused(first: bool) -> None:
+def test_a_message_with_any_bit_flipped_is_refused(first: bool) -> None:
     for bit in range(8 * (27 + PROOF_BYTES * first)):
         dialler, listener = pair()
         if not first:
@@ -45,14 +45,14 @@ def test_a_message_with_any_other_bit_is_refused(first: bool) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 12, 20, 32, 40])
-def test_what_is_too_short_is_refused(length: int) -> None:
+def test_a_message_that_is_too_short_is_refused(length: int) -> None:
     dialler, listener = pair()
     with pytest.raises(REFUSED):
         listener.open(dialler.seal(b"append this")[:length])
 
 
 @pytest.mark.parametrize("order", [[0, 0], [1], [0, 2], [0, 1, 0], [0, 1, 1]])
-def test_what_is_repeated_left_out_or_overtaken_is_refused(order: list[int]) -> None:
+def test_repeated_missing_and_reordered_messages_are_refused(order: list[int]) -> None:
     """An attacker between two members could make them take an append, a vote or a command twice."""
     dialler, listener = pair()
     sealed = [dialler.seal(b"message %d" % number) for number in range(3)]
@@ -74,7 +74,7 @@ def test_a_message_of_another_connection_is_refused() -> None:
         later[1].open(dialler.seal(b"a vote"))
 
 
-def test_a_message_is_not_taken_back_by_the_one_that_sent_it() -> None:
+def test_a_reflected_message_is_refused() -> None:
     dialler, listener = pair()
     sealed = dialler.seal(b"a vote")
     with pytest.raises(NotSealed):
@@ -86,14 +86,14 @@ def test_a_message_is_not_taken_back_by_the_one_that_sent_it() -> None:
         dialler.open(again)
 
 
-def test_another_secret_opens_nothing() -> None:
+def test_a_message_under_another_secret_is_refused() -> None:
     dialler, listener = pair(ANOTHER, SEAL)
     with pytest.raises(NotSealed, match="another secret"):
         listener.open(dialler.seal(b"append this"))
 
 
-def test_the_first_message_proves_one_secret_only() -> None:
-    """AES-GCM does not commit to its key: a message that decrypts under many keys would be a guess at many secrets."""
+def test_the_first_message_commits_to_one_secret() -> None:
+    """AES-GCM does not commit to its key: a message that decrypts under many keys would test many secrets at once."""
     dialler, listener = pair(ANOTHER, SEAL)
     honest = pair()[0].seal(b"hello")
     with pytest.raises(NotSealed):
@@ -101,12 +101,12 @@ def test_the_first_message_proves_one_secret_only() -> None:
 
 
 @pytest.mark.parametrize("greeting", [b"", MAGIC, b"rota/rf1" + bytes(NONCE_BYTES), MAGIC + bytes(NONCE_BYTES + 1)])
-def test_what_is_no_greeting_is_refused(greeting: bytes) -> None:
+def test_an_invalid_greeting_is_refused(greeting: bytes) -> None:
     with pytest.raises(NotSealed):
         SEAL.channel(bytes(NONCE_BYTES), dialled=False).agree(greeting)
 
 
-def test_nothing_in_a_greeting_is_made_with_the_secret() -> None:
+def test_a_greeting_contains_nothing_derived_from_the_secret() -> None:
     nonce = b"n" * NONCE_BYTES
     greetings = {
         seal.channel(nonce, dialled=dialled).greeting() for seal in (SEAL, ANOTHER) for dialled in (True, False)
@@ -114,6 +114,6 @@ def test_nothing_in_a_greeting_is_made_with_the_secret() -> None:
     assert greetings == {MAGIC + nonce}
 
 
-def test_the_library_seals_with_it() -> None:
+def test_the_library_encrypts_with_this_channel() -> None:
     assert consensus.Consensus is not None
     assert syncobj.getEncryptor is Seal

@@ -1,4 +1,4 @@
-"""Which nodes found a cluster: all of a list, and none that has heard of one (node/raft/founding.py)."""
+"""Which nodes found a cluster: all nodes of a list, and no node that has heard of a cluster (node/raft/founding.py)."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ def made(me: str, listed: frozenset[str] = THREE, life: int = 1, **known: object
 
 
 def talk(*founders: Founding, now_s: float = NOW_S) -> None:
-    """Each hears each of the others once, and decides."""
+    """Every node hears every other one once, and decides."""
     for one in founders:
         for other in founders:
             if one is not other:
@@ -26,23 +26,23 @@ def talk(*founders: Founding, now_s: float = NOW_S) -> None:
             one.keep(promise)
 
 
-def test_all_of_the_list_found_and_vote_once_all_are_bound() -> None:
+def test_listed_nodes_found_and_vote_once_all_are_bound() -> None:
     a, b, c = founders = [made(name) for name in "abc"]
     talk(a, b, c)
     assert len({one.founding for one in founders}) == 1
     assert a.founding
-    assert not any(one.complete for one in founders), "none of them knows yet that the others are bound"
+    assert not any(one.complete for one in founders), "no node knows yet that the others are bound"
     talk(a, b, c)
     assert all(one.complete for one in founders)
 
 
-def test_alone_on_its_list_it_founds_at_once() -> None:
+def test_a_node_alone_on_its_list_founds_at_once() -> None:
     alone = made("a", frozenset("a"))
     talk(alone)
     assert alone.complete
 
 
-def test_a_majority_founds_nothing_and_says_who_is_silent() -> None:
+def test_a_majority_of_the_list_does_not_found_and_names_the_silent_nodes() -> None:
     a, b = made("a"), made("b")
     for _ in range(3):
         talk(a, b)
@@ -50,10 +50,10 @@ def test_a_majority_founds_nothing_and_says_who_is_silent() -> None:
     assert a.outlook(NOW_S) == FoundingWait(silent=("c",))
     said = "waiting to found a cluster: c has not answered (not started, out of reach, or another secret)"
     assert str(a.outlook(NOW_S)) == said
-    assert a.outlook(NOW_S + FRESH_S + 1) == FoundingWait(silent=("b", "c")), "an answer does not count for ever"
+    assert a.outlook(NOW_S + FRESH_S + 1) == FoundingWait(silent=("b", "c")), "an answer expires"
 
 
-def test_lists_that_differ_found_nothing_and_what_differs_is_said() -> None:
+def test_differing_lists_do_not_found_and_the_difference_is_reported() -> None:
     a, b, c = made("a"), made("b"), made("c", frozenset("abd"))
     for _ in range(3):
         talk(a, b, c)
@@ -63,7 +63,7 @@ def test_lists_that_differ_found_nothing_and_what_differs_is_said() -> None:
     assert said in str(a.outlook(NOW_S))
 
 
-def test_a_list_that_differs_and_is_not_told_yet_is_no_list_that_others_are_left_out_of() -> None:
+def test_a_list_known_only_by_its_digest_is_not_reported_as_lacking_nodes() -> None:
     """A node that has just started sends the digest of its list first, and the list in its next message."""
     a, c = made("a"), made("c", frozenset("abd"))
     a.hear(replace(c.statement(), members=(), without=()), NOW_S)
@@ -72,7 +72,7 @@ def test_a_list_that_differs_and_is_not_told_yet_is_no_list_that_others_are_left
     assert "by hand" not in said
 
 
-def test_who_is_on_the_list_of_others_only_does_not_keep_those_of_the_list_from_founding() -> None:
+def test_a_node_listed_only_by_others_does_not_block_founding() -> None:
     a, b, c, d = made("a"), made("b"), made("c"), made("d", frozenset("abcd"))
     talk(a, b, c, d)
     talk(a, b, c, d)
@@ -80,13 +80,15 @@ def test_who_is_on_the_list_of_others_only_does_not_keep_those_of_the_list_from_
     assert d.founding == ""
 
 
-def test_told_of_a_cluster_by_anybody_it_never_founds_one() -> None:
+def test_a_node_told_of_a_cluster_never_founds_one() -> None:
     a, b, c = made("a"), made("b"), made("c")
     a.hear(made("d").statement("X", "de"), NOW_S)
-    assert a.promise(NOW_S) == KnownCluster("X", "d"), "it is kept before anything follows from it"
+    assert a.promise(NOW_S) == KnownCluster("X", "d"), "the binding is persisted before it is used"
     talk(a, b, c)
     talk(a, b, c)
-    assert (a.known, b.known, c.known) == (KnownCluster("X", "d"),) * 3, "who is told tells the others"
+    assert (a.known, b.known, c.known) == (KnownCluster("X", "d"),) * 3, (
+        "a node that is told of the cluster tells the others"
+    )
     assert not any(one.founding for one in (a, b, c))
     assert a.outlook(NOW_S) == ClusterElsewhere("X", "d")
     again = made("a", known=read_known_cluster(KnownCluster("X", "d").note()))
@@ -94,7 +96,7 @@ def test_told_of_a_cluster_by_anybody_it_never_founds_one() -> None:
     assert again.founding == ""
 
 
-def test_a_member_that_belongs_to_a_cluster_says_whether_it_knows_this_one() -> None:
+def test_a_member_answers_whether_it_knows_the_asking_node() -> None:
     a = made("a", frozenset("abcd"))
     a.hear(made("b").statement("X", "bc"), NOW_S)
     assert a.outlook(NOW_S) == ClusterElsewhere("X", "b", ("b",), knows_me=False)
@@ -104,17 +106,17 @@ def test_a_member_that_belongs_to_a_cluster_says_whether_it_knows_this_one() -> 
     assert "waits for its leader" in str(a.outlook(NOW_S))
 
 
-def test_told_that_it_is_of_a_cluster_itself_it_knows_that_it_has_lost_it() -> None:
+def test_an_empty_node_told_that_it_is_a_member_knows_its_data_is_lost() -> None:
     a, c = made("a"), made("c")
     a.hear(c.statement("X", "abc"), NOW_S)
     b = made("b", known=KnownCluster("X", "a"))
     a.hear(b.statement(), NOW_S)
     b.hear(a.statement(), NOW_S)
     assert a.outlook(NOW_S) == ClusterElsewhere("X", "c", ("c",), knows_me=True)
-    assert b.outlook(NOW_S) == ClusterElsewhere("X", "a"), "neither of the two has said that it is of it"
+    assert b.outlook(NOW_S) == ClusterElsewhere("X", "a"), "neither node has said that b is a member"
 
 
-def test_a_list_that_is_shortened_meanwhile_makes_no_second_cluster() -> None:
+def test_a_shortened_list_founds_no_second_cluster() -> None:
     """c, d and e are bound to a founding of five; a and b, started with a list of two, are not, and found theirs."""
     five = frozenset("abcde")
     a, b, c, d, e = (made(name, five) for name in "abcde")
@@ -124,7 +126,7 @@ def test_a_list_that_is_shortened_meanwhile_makes_no_second_cluster() -> None:
     talk(c, d, e)
     talk(c, d, e)
     assert c.founding == d.founding == e.founding != ""
-    assert not any(one.complete for one in (c, d, e)), "a majority of five, and no election"
+    assert not any(one.complete for one in (c, d, e)), "a majority of five, but no election"
     a, b = made("a", frozenset("ab")), made("b", frozenset("ab"))
     talk(a, b)
     talk(a, b)
@@ -132,7 +134,7 @@ def test_a_list_that_is_shortened_meanwhile_makes_no_second_cluster() -> None:
     assert b.complete
 
 
-def test_a_folder_that_is_lost_is_no_part_of_the_founding_it_was_bound_to() -> None:
+def test_a_lost_folder_does_not_count_for_the_founding_it_was_bound_to() -> None:
     a, b, c = made("a"), made("b"), made("c")
     talk(a, b, c)
     anew = made("c", life=2)
@@ -142,7 +144,7 @@ def test_a_folder_that_is_lost_is_no_part_of_the_founding_it_was_bound_to() -> N
     assert dict(anew.outlook(NOW_S).held).keys() == {"a", "b"}  # type: ignore[union-attr]
 
 
-def test_what_is_bound_stays_so_over_a_restart_whatever_the_list_is_then() -> None:
+def test_a_binding_survives_a_restart_with_another_list() -> None:
     a, b, c = made("a"), made("b"), made("c")
     talk(a, b, c)
     assert a.bound is not None
@@ -152,13 +154,13 @@ def test_what_is_bound_stays_so_over_a_restart_whatever_the_list_is_then() -> No
     assert again.complete
 
 
-def test_without_a_member_that_is_silent_the_others_found_by_hand() -> None:
+def test_the_others_found_by_hand_without_a_silent_member() -> None:
     a, b = made("a"), made("b")
     talk(a, b)
     later_s = NOW_S + SILENT_S + 1
     assert a.leave_out("c", later_s) is None
     talk(a, b, now_s=later_s)
-    assert b.without == {"c"}, "b does not hear it either, and accepts it"
+    assert b.without == {"c"}, "b does not hear it either, and accepts"
     talk(a, b, now_s=later_s)
     talk(a, b, now_s=later_s)
     assert a.complete
@@ -166,7 +168,7 @@ def test_without_a_member_that_is_silent_the_others_found_by_hand() -> None:
     assert a.bound == Binding(a.founding, THREE, frozenset("c"))
 
 
-def test_who_hears_a_member_does_not_accept_that_it_is_left_out() -> None:
+def test_a_node_that_hears_a_member_refuses_to_found_without_it() -> None:
     a, b, c = made("a"), made("b"), made("c")
     later_s = NOW_S + SILENT_S + 1
     assert a.leave_out("c", later_s) is None
@@ -176,7 +178,7 @@ def test_who_hears_a_member_does_not_accept_that_it_is_left_out() -> None:
     assert b.without == frozenset()
     assert a.founding == b.founding == ""
     a.hear(c.statement(), later_s)
-    assert a.without == frozenset(), "it is not off after all"
+    assert a.without == frozenset(), "the member is reachable after all"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ def test_who_hears_a_member_does_not_accept_that_it_is_left_out() -> None:
         ("c", {"begun_s": NOW_S + SILENT_S}, "was heard"),
     ],
 )
-def test_leaving_out_is_refused_where_it_is_not_safe(without: str, known: dict[str, object], why: str) -> None:
+def test_founding_without_a_member_is_refused_when_unsafe(without: str, known: dict[str, object], why: str) -> None:
     a = made("a")
     for name, value in known.items():
         setattr(a, name, value)
@@ -200,7 +202,7 @@ def test_leaving_out_is_refused_where_it_is_not_safe(without: str, known: dict[s
     assert a.without == frozenset()
 
 
-def test_bound_to_all_it_may_still_found_without_one_unless_it_has_voted() -> None:
+def test_a_bound_node_may_found_without_a_member_unless_it_has_voted() -> None:
     """c answers, and its machine is lost before it is bound."""
     a, b, c = made("a"), made("b"), made("c")
     for one in (a, b):
@@ -219,7 +221,7 @@ def test_bound_to_all_it_may_still_found_without_one_unless_it_has_voted() -> No
     assert voter.leave_out("bc", later_s) is not None
 
 
-def test_a_statement_is_the_same_after_its_way() -> None:
+def test_a_statement_is_unpacked_unchanged() -> None:
     said = made("a", without=frozenset("c")).statement()
     assert read_statement(said.message()) == said
     assert read_statement(said.question()) == replace(said, members=(), without=())

@@ -1,4 +1,4 @@
-"""A journal whose disk is full keeps what was flushed before, and nothing after; or waits until there is room."""
+"""A journal whose disk is full keeps what was flushed before, and nothing after, or waits until there is space."""
 
 import sqlite3
 from collections.abc import Callable
@@ -13,7 +13,7 @@ LARGE = b"x" * 20_000
 
 
 def filled(path: Path) -> SqliteJournal:
-    """A journal of KEPT entries, on a disk that has no room for a large one."""
+    """A journal of KEPT entries, on a disk without space for a large one."""
     journal = SqliteJournal(path)
     for index in range(1, KEPT + 1):
         journal.add(b"command", index, 1)
@@ -45,7 +45,7 @@ def compacted(journal: SqliteJournal) -> None:
 
 @pytest.mark.parametrize("act", [flushed, truncated, compacted])
 @pytest.mark.parametrize("room_again", [True, False])
-def test_a_write_that_failed_was_the_last_one(
+def test_after_a_failed_write_nothing_more_is_written(
     tmp_path: Path, act: Callable[[SqliteJournal], None], room_again: bool
 ) -> None:
     journal = filled(tmp_path / "raft.sqlite")
@@ -71,7 +71,7 @@ def full_of(journal: SqliteJournal) -> None:
     journal.set_note("cluster", "n1")
 
 
-def test_a_journal_that_waits_for_room_writes_all_of_it_once_there_is_some(tmp_path: Path) -> None:
+def test_a_full_disk_is_waited_for_and_then_everything_is_written(tmp_path: Path) -> None:
     journal = filled(tmp_path / "raft.sqlite")
     asked: list[str] = []
 
@@ -95,7 +95,7 @@ def test_a_journal_that_waits_for_room_writes_all_of_it_once_there_is_some(tmp_p
     again.close()
 
 
-def test_a_journal_that_is_to_end_does_not_wait(tmp_path: Path) -> None:
+def test_a_stopping_journal_does_not_wait_for_disk_space(tmp_path: Path) -> None:
     journal = filled(tmp_path / "raft.sqlite")
     waits = iter((True, True, False))
     journal.wait_for_room = lambda _error: next(waits)

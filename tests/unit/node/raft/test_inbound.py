@@ -1,7 +1,7 @@
-"""What PySyncObj 0.3.17 does wrong with messages, and what is done here instead (docs/explanation/raft.md).
+"""What PySyncObj 0.3.17 does wrong with messages, and what Rota does instead (docs/explanation/raft.md).
 
-The library's own consensus is driven by hand, with the clock and the links of `testkit.wired`. Each test fails where
-the message is given to the library as it arrived.
+The library's own consensus is driven by hand, with the clock and the links of `testkit.wired`. Each test fails if
+the library receives the message unchanged.
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ def matched(leader: Wired, member: str) -> int:
 # -- the log
 
 
-def test_a_message_that_was_overtaken_truncates_nothing(world: World) -> None:
+def test_a_reordered_append_truncates_nothing(world: World) -> None:
     """The library deletes what comes after prevLogIdx, also what it has acknowledged."""
     leader, follower, _ = world.lead()
     for number in range(5):
@@ -56,7 +56,7 @@ def test_a_message_that_was_overtaken_truncates_nothing(world: World) -> None:
     assert follower.applied == leader.applied
 
 
-def test_the_commit_index_counts_only_as_far_as_the_log_has_been_matched(world: World) -> None:
+def test_commit_index_is_capped_at_the_matched_log_index(world: World) -> None:
     """The library commits the entries that an earlier leader left at the end, by the present leader's commit index."""
     leader, follower, _ = world.lead()
     journal = follower.consensus.journal
@@ -68,7 +68,7 @@ def test_the_commit_index_counts_only_as_far_as_the_log_has_been_matched(world: 
     assert follower.applied == [b"before"]
 
 
-def test_an_acknowledgement_of_an_earlier_term_does_not_count(world: World) -> None:
+def test_an_acknowledgement_of_an_earlier_term_is_ignored(world: World) -> None:
     """The acknowledged entry may have been replaced since."""
     leader, follower, _ = world.lead()
     here, last = leader.consensus, leader.consensus.journal.last_index
@@ -80,8 +80,8 @@ def test_an_acknowledgement_of_an_earlier_term_does_not_count(world: World) -> N
     assert matched(leader, follower.me) == last + 1
 
 
-def test_an_acknowledgement_does_not_move_back_what_is_sent_next(world: World) -> None:
-    """The library sends again all that is under way, with each acknowledgement of what was sent before."""
+def test_an_acknowledgement_does_not_decrease_next_index(world: World) -> None:
+    """With each acknowledgement, the library resends every entry that is still in flight."""
     leader, follower, _ = world.lead()
     last = leader.consensus.journal.last_index
     for number in range(4):
@@ -97,7 +97,7 @@ def test_an_acknowledgement_does_not_move_back_what_is_sent_next(world: World) -
     assert again == []
 
 
-def test_an_acknowledgement_waits_for_the_journal_and_names_its_term(world: World) -> None:
+def test_an_acknowledgement_is_sent_after_the_flush_with_its_term(world: World) -> None:
     leader, follower, _ = world.lead()
     journal = follower.consensus.journal
     last, term = journal.last_index, leader.consensus.raftCurrentTerm
@@ -105,14 +105,16 @@ def test_an_acknowledgement_waits_for_the_journal_and_names_its_term(world: Worl
     for number in range(1, 4):
         entry = (membership.REGULAR + b"%d" % number, last + number, term)
         follower.take(leader.me, append(leader, last, [entry], prevLogIdx=last + number - 1, prevLogTerm=term))
-    assert len(follower.sent_to(leader.me, "next_node_idx")) == sent, "nothing is on the disk yet"
+    assert len(follower.sent_to(leader.me, "next_node_idx")) == sent, "nothing has been flushed yet"
     flushes = journal.flushes
     follower.tick()
     [said] = follower.sent_to(leader.me, "next_node_idx")[sent:]
-    assert (said["next_node_idx"], said["term"], journal.flushes) == (last + 4, term, flushes + 1), "one for all three"
+    assert (said["next_node_idx"], said["term"], journal.flushes) == (last + 4, term, flushes + 1), (
+        "one flush and one acknowledgement for all three"
+    )
 
 
-def test_an_acknowledgement_to_an_earlier_leader_is_left_out(world: World) -> None:
+def test_an_acknowledgement_to_an_earlier_leader_is_dropped(world: World) -> None:
     leader, follower, _ = world.lead()
     last, term = leader.consensus.journal.last_index, leader.consensus.raftCurrentTerm
     sent = len(follower.sent_to(leader.me, "next_node_idx"))
@@ -122,7 +124,7 @@ def test_an_acknowledgement_to_an_earlier_leader_is_left_out(world: World) -> No
     assert follower.sent_to(leader.me, "next_node_idx")[sent:] == []
 
 
-def test_the_same_is_not_acknowledged_again_at_once(world: World) -> None:
+def test_an_unchanged_log_is_not_acknowledged_again_at_once(world: World) -> None:
     """The leader announces each commit, and that changes nothing about the follower's log."""
     leader, follower, _ = world.lead()
     world.run(0.5)
@@ -134,8 +136,8 @@ def test_the_same_is_not_acknowledged_again_at_once(world: World) -> None:
     assert len(follower.sent_to(leader.me, "next_node_idx")) - sent <= 1
 
 
-def test_the_largest_entry_goes_in_one_message(world: World) -> None:
-    """The library cuts what is larger than its limit, and takes a wrong piece for the last one near a boundary."""
+def test_the_largest_entry_is_sent_in_one_message(world: World) -> None:
+    """The library splits larger messages, and near a boundary takes a wrong piece for the last one."""
     leader, follower, _ = world.lead()
     assert RaftTiming().entry_bytes + 1_000 < BATCH_BYTES
     world.agree(bytes(RaftTiming().entry_bytes))
@@ -145,8 +147,8 @@ def test_the_largest_entry_goes_in_one_message(world: World) -> None:
         messages.checked(append(leader, 2, [], transmission="start", data=b""))
 
 
-def test_a_leader_tells_of_a_commit_before_it_applies_it(world: World) -> None:
-    """The library applies first, and announces with the next message: a client of a follower waits for both."""
+def test_a_leader_announces_a_commit_before_applying_it(world: World) -> None:
+    """The library applies first and announces with the next message, so a client of a follower waits for both."""
     leader, follower, _ = world.lead()
     told: list[int] = []
 
@@ -159,14 +161,14 @@ def test_a_leader_tells_of_a_commit_before_it_applies_it(world: World) -> None:
     assert told == [leader.consensus.journal.last_index]
 
 
-def test_entries_are_applied_as_the_bytes_they_are(world: World) -> None:
+def test_entries_are_applied_as_raw_bytes(world: World) -> None:
     """The library unpickles each, and calls the function that it names."""
     harmful = b"cos\nabort\n(tR."
     world.agree(harmful)
     assert all(member.applied[-1] == harmful for member in world.running.values())
 
 
-def test_an_entry_that_cannot_be_applied_ends_this_member_and_nothing_is_passed_over() -> None:
+def test_an_entry_that_cannot_be_applied_stops_the_member_without_skipping_it() -> None:
     """The library logs it, and retries the same entry without end: two leaders, and no recovery, were observed."""
 
     class Failing:
@@ -181,8 +183,8 @@ def test_an_entry_that_cannot_be_applied_ends_this_member_and_nothing_is_passed_
 # -- elections
 
 
-def test_a_member_that_comes_back_does_not_unseat_a_healthy_leader(world: World) -> None:
-    """The library has no pre-vote: a member that is cut off begins election after election, each in a later term."""
+def test_a_reconnected_member_does_not_depose_a_healthy_leader(world: World) -> None:
+    """The library has no pre-vote: a cut-off member starts one election after another, each in a later term."""
     leader, follower, other = world.lead()
     term = leader.consensus.raftCurrentTerm
     world.cut(follower.me, leader.me)
@@ -196,7 +198,7 @@ def test_a_member_that_comes_back_does_not_unseat_a_healthy_leader(world: World)
     assert (world.leader(), leader.consensus.raftCurrentTerm) == (leader, term)
 
 
-def test_of_two_that_ask_at_the_same_time_one_gives_way(world: World) -> None:
+def test_of_two_simultaneous_candidates_one_yields(world: World) -> None:
     leader, one, other = world.lead()
     world.crash(leader.me)
     for member in (one, other):
@@ -208,8 +210,8 @@ def test_of_two_that_ask_at_the_same_time_one_gives_way(world: World) -> None:
     assert gives_way == [one.me > other.me, one.me < other.me]
 
 
-def test_of_two_that_ask_at_the_same_time_the_one_whose_log_is_further_goes_first(world: World) -> None:
-    """The other does not get its vote: while neither gave way, both asked again and again, for seconds."""
+def test_of_two_simultaneous_candidates_the_longer_log_wins(world: World) -> None:
+    """The shorter log cannot win: when neither candidate yielded, both retried for seconds."""
     leader, one, other = world.lead()
     short, long = sorted((one, other), key=lambda member: member.me)
     world.cut(leader.me, short.me)
@@ -222,7 +224,7 @@ def test_of_two_that_ask_at_the_same_time_the_one_whose_log_is_further_goes_firs
     assert world.leader() is long
 
 
-def test_a_leader_without_a_majority_says_so_within_a_second_or_so(world: World) -> None:
+def test_a_leader_without_a_quorum_steps_down_within_1200_ms(world: World) -> None:
     """The library's default is 30 seconds."""
     leader, one, other = world.lead()
     world.cut(leader.me, one.me)
@@ -231,7 +233,7 @@ def test_a_leader_without_a_majority_says_so_within_a_second_or_so(world: World)
     assert not leader.consensus.is_leader
 
 
-def test_the_end_of_the_leaders_connection_brings_an_election_soon(world: World) -> None:
+def test_a_closed_leader_connection_starts_an_election_before_the_timeout(world: World) -> None:
     """A leader whose process has died is replaced sooner than one that is silent."""
     leader, _, _ = world.lead()
     world.crash(leader.me)
@@ -242,8 +244,8 @@ def test_the_end_of_the_leaders_connection_brings_an_election_soon(world: World)
     assert world.now_s - began_s < RaftTiming().election_min_s
 
 
-def test_a_leader_of_an_earlier_term_is_told_so(world: World) -> None:
-    """The library drops its messages, and lets it go on as leader."""
+def test_a_stale_leader_is_told_the_current_term(world: World) -> None:
+    """The library drops its messages, and it stays leader."""
     leader, follower, _ = world.lead()
     term = leader.consensus.raftCurrentTerm
     follower.consensus.adopt_term(term + 3)
@@ -253,8 +255,8 @@ def test_a_leader_of_an_earlier_term_is_told_so(world: World) -> None:
     assert (leader.consensus.is_leader, leader.consensus.raftCurrentTerm) == (False, term + 3)
 
 
-def test_a_term_is_told_before_anything_is_sent_in_it(world: World) -> None:
-    """Heartbeats must not answer in a term that this member has left with its vote (docs/explanation/raft.md)."""
+def test_a_term_is_published_before_messages_are_sent_in_it(world: World) -> None:
+    """Heartbeats must not be answered in a term that this member left by its vote (docs/explanation/raft.md)."""
     leader, _, _ = world.lead()
     known: list[tuple[int, int]] = []
     for member in world.running.values():
@@ -272,16 +274,16 @@ def test_a_term_is_told_before_anything_is_sent_in_it(world: World) -> None:
     assert [pair for pair in known if pair[0] != pair[1]] == []
 
 
-def test_a_proposal_that_reaches_no_leader_is_left_to_its_sender(world: World) -> None:
-    """The library forwards it again and again: it may come back to a sender that has given it up."""
+def test_a_follower_does_not_forward_proposals(world: World) -> None:
+    """The library forwards it repeatedly: it may return to a sender that has already given up."""
     leader, follower, other = world.lead()
     follower.take(other.me, {"type": "apply_command", "command": membership.REGULAR + b"late"})
     follower.tick()
     assert follower.sent_to(leader.me, "apply_command") == []
 
 
-def test_a_leader_that_is_to_be_removed_hands_over_first(world: World) -> None:
-    """The library lets it remove itself, and go on as the leader of a cluster that it is not in."""
+def test_a_leader_transfers_leadership_before_its_own_removal(world: World) -> None:
+    """With the library alone it removes itself, and stays leader of a cluster that it is no member of."""
     leader, _, _ = world.lead()
     refused: list[int] = []
     leader.consensus.change(membership.pack("rem", leader.me), lambda _result, reason: refused.append(reason))
@@ -290,7 +292,7 @@ def test_a_leader_that_is_to_be_removed_hands_over_first(world: World) -> None:
     assert all(leader.me in member.consensus.members() for member in world.running.values())
 
 
-def test_the_librarys_slow_settings_are_not_used() -> None:
+def test_the_librarys_slow_defaults_are_overridden() -> None:
     """The library redials every 5 s, and delays a commit for up to 200 ms to share it with others."""
     conf = configuration(RaftTiming(), "secret", "127.0.0.1:1", None)
     assert conf.connectionRetryTime <= 0.2

@@ -20,7 +20,7 @@ def filled(path: Path, count: int = 20) -> SqliteJournal:
     return journal
 
 
-def test_what_was_flushed_is_there_again(tmp_path: Path) -> None:
+def test_flushed_entries_are_read_after_reopening(tmp_path: Path) -> None:
     journal = filled(tmp_path / NAME)
     journal.setRaftCommitIndex(18)
     journal.close()
@@ -31,7 +31,7 @@ def test_what_was_flushed_is_there_again(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_vote_is_on_the_disk_when_the_call_returns_and_entries_when_flushed(tmp_path: Path) -> None:
+def test_a_vote_is_synced_on_return_and_entries_on_flush(tmp_path: Path) -> None:
     journal = filled(tmp_path / NAME)
     journal.add(b"flushed", 21, 3)
     journal.flush()
@@ -46,7 +46,7 @@ def test_a_vote_is_on_the_disk_when_the_call_returns_and_entries_when_flushed(tm
     journal.close()
 
 
-def test_a_leader_flushes_before_it_counts_itself_for_a_commit(tmp_path: Path) -> None:
+def test_a_leader_flushes_before_counting_itself_towards_a_commit(tmp_path: Path) -> None:
     journal = filled(tmp_path / NAME)
     journal.add(b"proposed", 21, 7)
     journal.setRaftCommitIndex(21)
@@ -54,7 +54,7 @@ def test_a_leader_flushes_before_it_counts_itself_for_a_commit(tmp_path: Path) -
     journal.close()
 
 
-def test_removals_at_both_ends_are_kept(tmp_path: Path) -> None:
+def test_removals_at_both_ends_are_persisted(tmp_path: Path) -> None:
     journal = filled(tmp_path / NAME)
     told: list[int] = []
     journal.on_truncate = lambda entries: told.extend(entry[1] for entry in entries)
@@ -68,7 +68,7 @@ def test_removals_at_both_ends_are_kept(tmp_path: Path) -> None:
     again.close()
 
 
-def test_what_a_snapshot_has_leaves_the_file_a_little_with_each_flush(tmp_path: Path) -> None:
+def test_compacted_entries_are_deleted_in_batches_with_each_flush(tmp_path: Path) -> None:
     def rows() -> int:
         return int(journal._db.execute("SELECT count(*) FROM entries").fetchone()[0])
 
@@ -90,7 +90,7 @@ def test_what_a_snapshot_has_leaves_the_file_a_little_with_each_flush(tmp_path: 
     journal.close()
 
 
-def test_the_stretch_kept_before_an_entry_has_a_limit_in_entries_and_bytes(tmp_path: Path) -> None:
+def test_the_entries_kept_before_a_snapshot_are_limited_in_count_and_bytes(tmp_path: Path) -> None:
     journal = filled(tmp_path / NAME)
     assert journal.reaching_back(15, 4, 1_000) == 11
     assert journal.reaching_back(15, 100, 25) == 13
@@ -131,7 +131,9 @@ def overwrite(start: int, data: bytes) -> Callable[[Path], None]:
         lambda path: path.write_bytes(path.read_bytes()[:5000]),
     ],
 )
-def test_a_damaged_journal_is_refused_with_what_to_do(tmp_path: Path, change: Callable[[Path], None]) -> None:
+def test_a_damaged_journal_is_refused_and_the_error_says_what_to_do(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
     filled(tmp_path / NAME).close()
     change(tmp_path / NAME)
     with pytest.raises(DamagedData, match=r"raft\.sqlite.*put back a copy"):

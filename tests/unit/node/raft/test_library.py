@@ -1,4 +1,4 @@
-"""What node.raft takes from the library's inside is still there, by these names (`overrides`, `consensus`)."""
+"""The library still has the private names that node.raft uses (`overrides`, `consensus`)."""
 
 import inspect
 from pathlib import Path
@@ -31,11 +31,11 @@ ATTRIBUTES = [
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_methods_that_are_called_or_replaced(name: str) -> None:
+def test_the_library_has_the_methods_that_are_called_or_replaced(name: str) -> None:
     assert inspect.isfunction(getattr(SyncObj, f"_SyncObj__{name}"))
 
 
-def test_the_attributes_that_are_read_or_set() -> None:
+def test_the_library_has_the_attributes_that_are_read_or_set() -> None:
     source = inspect.getsource(SyncObj)
     assert [name for name in ATTRIBUTES if f"self.__{name}" not in source] == []
     assert "createJournal(self.__conf.journalFile)" in inspect.getsource(SyncObj.__init__)
@@ -48,14 +48,14 @@ def test_the_log_is_flushed_by_a_callback_that_runs_before_each_wait() -> None:
     assert "self._syncObj.addOnTickCallback(self._onTick)" in inspect.getsource(TCPTransport.__init__)
 
 
-def test_no_raft_without_a_secret_or_without_oneself(tmp_path: Path) -> None:
+def test_configuration_without_a_secret_or_the_member_itself_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="never open without a secret"):
         Raft(RaftSettings("n1", {"n1": ("localhost", 1)}, tmp_path, ""), None, Owner())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="does not hold n1 itself"):
         Raft(RaftSettings("n1", {"n2": ("localhost", 1)}, tmp_path, "s"), None, Owner())  # type: ignore[arg-type]
 
 
-def test_a_member_keeps_its_id_wherever_it_is() -> None:
+def test_a_member_keeps_its_id_at_any_address() -> None:
     book = AddressBook({"n1": ("a", 1)}, Resolver())
     node = book.node("n1 old-address 99")
     assert (node.id, node.address, node.host, node.port) == ("n1", "n1", "a", 1), "the configuration goes first"

@@ -1,4 +1,4 @@
-"""A call that cannot be accepted does not stop Raft (docs/explanation/raft.md)."""
+"""A connection that cannot be accepted does not stop Raft (docs/explanation/raft.md)."""
 
 import errno
 import socket
@@ -11,7 +11,7 @@ from node.raft.listener import REST_S, RaftListener
 
 
 class Socket:
-    """One that listens, or one that was accepted."""
+    """A listening or an accepted socket."""
 
     def __init__(self, *_: object) -> None:
         self.calls: list[object] = []
@@ -66,7 +66,7 @@ class Port:
         self.heard.pop(descriptor, None)
 
     def call(self, *calls: object, event: int = POLL_EVENT_TYPE.READ) -> None:
-        """Let calls arrive, as the poller reports them."""
+        """Let connections arrive, as the poller reports them."""
         self.made[-1].calls += calls
         self.heard[5](5, event)
 
@@ -80,13 +80,13 @@ def full() -> OSError:
     return OSError(errno.EMFILE, "too many open files")
 
 
-def test_without_a_file_descriptor_the_listener_rests_and_is_not_closed(
+def test_without_file_descriptors_the_listener_pauses_and_stays_open(
     port: Port, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The library closes it, and its thread then blocks until it can listen again."""
     for _ in range(3):
         port.call(full())
-        assert port.heard == {}, "the poller would tell of the call again and again"
+        assert port.heard == {}, "otherwise the poller would report the connection in a busy loop"
         port.listener.attend()
         assert port.heard == {}
         port.now_s += REST_S
@@ -98,7 +98,7 @@ def test_without_a_file_descriptor_the_listener_rests_and_is_not_closed(
     assert caplog.text.count("cannot accept connections of members") == 1
 
 
-def test_a_stranger_gives_way_to_a_call_for_which_there_is_no_file_descriptor(port: Port) -> None:
+def test_without_file_descriptors_an_unidentified_connection_is_closed_for_a_new_one(port: Port) -> None:
     port.strangers = 1
     caller = Socket()
     port.call(full(), caller)
@@ -106,11 +106,11 @@ def test_a_stranger_gives_way_to_a_call_for_which_there_is_no_file_descriptor(po
     port.call()
     assert port.calls == [caller]
     port.call(full())
-    assert port.heard == {}, "no connection is left to give way"
+    assert port.heard == {}, "no unidentified connection is left to close"
 
 
 @pytest.mark.parametrize("error", [BlockingIOError(), ConnectionAbortedError()])
-def test_a_call_that_is_over_already_is_passed_over(port: Port, error: OSError) -> None:
+def test_a_connection_aborted_before_accept_is_skipped(port: Port, error: OSError) -> None:
     port.call(error)
     assert list(port.heard) == [5]
 

@@ -26,7 +26,7 @@ def put_snapshot(folder: Path, index: int, term: int = 1, cluster: tuple[str, ..
     snapshot.write(folder / SNAPSHOT, header, [b"state"])
 
 
-def test_acknowledged_entries_after_a_snapshot_survive_a_crash_before_the_log_was_cut(tmp_path: Path) -> None:
+def test_acknowledged_entries_survive_a_crash_between_snapshot_and_log_compaction(tmp_path: Path) -> None:
     """The library clears the whole log where it does not begin with the snapshot's entries."""
     begin(tmp_path)
     put_snapshot(tmp_path, 10)
@@ -44,7 +44,7 @@ def test_a_snapshot_from_a_leader_replaces_a_log_that_does_not_reach_it(tmp_path
     opened.journal.close()
 
 
-def test_the_members_are_those_of_the_snapshot_and_the_log_after_it(tmp_path: Path) -> None:
+def test_the_configuration_is_read_from_the_snapshot_and_the_later_log(tmp_path: Path) -> None:
     begin(tmp_path)
     put_snapshot(tmp_path, 10, cluster=("n1 localhost 1", "n2 localhost 2"))
     opened = open_folder(tmp_path, "n1", CLUSTER)
@@ -56,7 +56,7 @@ def test_the_members_are_those_of_the_snapshot_and_the_log_after_it(tmp_path: Pa
     again.journal.close()
 
 
-def test_changes_of_membership_of_the_first_builds_are_read_from_the_journal(tmp_path: Path) -> None:
+def test_membership_changes_written_by_the_first_builds_are_read(tmp_path: Path) -> None:
     """They were pickled. The bytes are those that the build of commit 062539c wrote."""
     begin(tmp_path)
     opened = open_folder(tmp_path, "n1", CLUSTER)
@@ -72,14 +72,14 @@ def test_changes_of_membership_of_the_first_builds_are_read_from_the_journal(tmp
     again.journal.close()
 
 
-def test_the_members_of_the_first_start_are_remembered(tmp_path: Path) -> None:
+def test_the_members_of_the_first_start_are_persisted(tmp_path: Path) -> None:
     begin(tmp_path)
     opened = open_folder(tmp_path, "n1", ("n1 elsewhere 9",))
     assert opened.cluster == CLUSTER
     opened.journal.close()
 
 
-def test_the_folder_of_another_member_is_refused(tmp_path: Path) -> None:
+def test_a_data_folder_of_another_member_is_refused(tmp_path: Path) -> None:
     begin(tmp_path)
     with pytest.raises(ForeignData, match="the data folder of n1"):
         open_folder(tmp_path, "n2", CLUSTER)
@@ -128,14 +128,14 @@ LOSSES = [
 
 
 @pytest.mark.parametrize(("harm", "what"), LOSSES, ids=lambda value: getattr(value, "__name__", ""))
-def test_what_cannot_be_trusted_is_set_aside_and_said(
+def test_damaged_files_are_quarantined_and_reported(
     tmp_path: Path, harm: Callable[[Path], None], what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     begin(tmp_path)
     harm(tmp_path)
     for _ in range(2):
         opened = open_folder(tmp_path, "n1", CLUSTER)
-        assert what in opened.journal.note(LOST), "it is remembered until the member has caught up"
+        assert what in opened.journal.note(LOST), "the loss is recorded until the member has caught up"
         assert opened.journal.note("votes") == ""
         opened.journal.close()
     [said] = caplog.records
@@ -147,7 +147,7 @@ def test_what_cannot_be_trusted_is_set_aside_and_said(
 
 
 @pytest.mark.parametrize(("harm", "what"), LOSSES, ids=lambda value: getattr(value, "__name__", ""))
-def test_where_there_are_no_others_it_is_refused_as_it_is(
+def test_a_single_member_refuses_a_damaged_folder_and_leaves_it_unchanged(
     tmp_path: Path, harm: Callable[[Path], None], what: str
 ) -> None:
     begin(tmp_path)
@@ -163,8 +163,8 @@ def test_where_there_are_no_others_it_is_refused_as_it_is(
     assert not list(tmp_path.glob("*.damaged-*"))
 
 
-def test_a_damaged_snapshot_is_not_missed_where_the_journal_holds_everything(tmp_path: Path) -> None:
-    """As it is right after a snapshot, before the log was cut."""
+def test_a_damaged_snapshot_is_not_needed_if_the_journal_is_complete(tmp_path: Path) -> None:
+    """The state right after a snapshot, before the log was compacted."""
     begin(tmp_path)
     (tmp_path / SNAPSHOT).write_bytes(b"rubbish")
     opened = open_folder(tmp_path, "n1", CLUSTER)
@@ -173,7 +173,7 @@ def test_a_damaged_snapshot_is_not_missed_where_the_journal_holds_everything(tmp
     assert (tmp_path / f"{SNAPSHOT}.damaged-1").read_bytes() == b"rubbish"
 
 
-def test_what_a_whole_snapshot_holds_is_kept_when_the_journal_is_damaged(tmp_path: Path) -> None:
+def test_an_intact_snapshot_is_kept_when_the_journal_is_damaged(tmp_path: Path) -> None:
     begin(tmp_path, term=3)
     put_snapshot(tmp_path, 10, term=3)
     (tmp_path / JOURNAL).write_bytes(b"rubbish")
@@ -183,9 +183,9 @@ def test_what_a_whole_snapshot_holds_is_kept_when_the_journal_is_damaged(tmp_pat
     opened.journal.close()
 
 
-def test_a_folder_is_of_one_cluster_for_good(tmp_path: Path) -> None:
+def test_a_folder_keeps_its_cluster_id(tmp_path: Path) -> None:
     opened = open_folder(tmp_path, "n1", CLUSTER)
-    assert opened.cluster_id == "", "a new member is of none until it is let in, or the cluster is founded"
+    assert opened.cluster_id == "", "a new member has no cluster id until it is admitted, or the cluster is founded"
     opened.journal.close()
     opened = open_folder(tmp_path, "n1", CLUSTER, "a")
     assert opened.cluster_id == "a"

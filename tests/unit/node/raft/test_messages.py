@@ -22,7 +22,7 @@ PART = {"type": "append_entries", "term": 3, "commit_index": 6, "serialized": (b
 
 
 class Harmful:
-    """Makes a file where it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -44,12 +44,12 @@ class Harmful:
         {"type": "apply_command", "command": CHANGE, "request_id": 1},
     ],
 )
-def test_what_is_packed_comes_back(message: dict[str, Any]) -> None:
+def test_a_packed_message_is_unpacked_unchanged(message: dict[str, Any]) -> None:
     assert unpack(pack(message)) == message
 
 
 @pytest.mark.parametrize("size", [0, COMPRESSED_FROM - 200, COMPRESSED_FROM, 1 << 20])
-def test_every_size_comes_back(size: int) -> None:
+def test_messages_of_every_size_are_unpacked_unchanged(size: int) -> None:
     message = {**APPEND, "entries": ((b"\x00" + bytes(size), 7, 2),)}
     packed = pack(message)
     assert unpack(packed) == message
@@ -57,7 +57,7 @@ def test_every_size_comes_back(size: int) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_a_message_without_one_of_its_fields_or_with_one_more_is_refused(kind: str) -> None:
+def test_a_message_with_a_missing_or_extra_field_is_refused(kind: str) -> None:
     fields = {name: None for shape in KINDS[kind] for name in shape}
     with pytest.raises(BadMessage, match=f"{kind} has other fields"):
         checked({"type": kind, **fields, "more": 1})
@@ -67,13 +67,13 @@ def test_a_message_without_one_of_its_fields_or_with_one_more_is_refused(kind: s
 
 
 @pytest.mark.parametrize("message", [None, 7, "ping", ["add", "d"], {}, {"type": 7}, {"type": "transfer"}, {1: 2}])
-def test_what_is_of_no_kind_is_refused(message: object) -> None:
+def test_a_message_of_unknown_type_is_refused(message: object) -> None:
     with pytest.raises(BadMessage):
         unpack(b"\x00" + msgpack.packb(message))
 
 
 @pytest.mark.parametrize("value", [-1, 1 << 63, 1.0, "1", None, True, b"1", [1]])
-def test_a_number_is_a_number(value: object) -> None:
+def test_numeric_fields_accept_non_negative_integers_only(value: object) -> None:
     with pytest.raises(BadMessage, match="late_term has a term"):
         checked({"type": "late_term", "term": value})
 
@@ -94,7 +94,7 @@ def test_a_number_is_a_number(value: object) -> None:
         b"\x00" * COMMAND_BYTES,
     ],
 )
-def test_a_command_of_another_kind_is_refused_wherever_it_comes(command: object) -> None:
+def test_an_unknown_command_kind_is_refused_in_every_message(command: object) -> None:
     for message in (
         {"type": "apply_command", "command": command},
         {**APPEND, "entries": ((command, 7, 2),)},
@@ -103,7 +103,7 @@ def test_a_command_of_another_kind_is_refused_wherever_it_comes(command: object)
             checked(message)
 
 
-def test_a_no_op_is_the_leaders_alone() -> None:
+def test_only_a_leader_may_send_a_no_op() -> None:
     checked({**APPEND, "entries": ((b"\x01", 7, 2),)})
     with pytest.raises(BadMessage):
         checked({"type": "apply_command", "command": b"\x01"})
@@ -112,12 +112,12 @@ def test_a_no_op_is_the_leaders_alone() -> None:
 @pytest.mark.parametrize(
     "entries", [None, {}, ((b"\x01", 7),), ((b"\x01", 7, 2), (b"\x01", 9, 2)), (b"\x01",), ((7, 7, 7),)]
 )
-def test_entries_are_entries_in_order(entries: object) -> None:
+def test_entries_must_be_valid_and_consecutive(entries: object) -> None:
     with pytest.raises(BadMessage, match="entries"):
         checked({**APPEND, "entries": entries})
 
 
-def test_a_message_does_not_grow_without_end_when_it_is_decompressed() -> None:
+def test_decompressed_size_is_limited() -> None:
     bomb = b"\x01" + zlib.compress(bytes(MESSAGE_BYTES + 1))
     assert len(bomb) < 20_000
     with pytest.raises(BadMessage, match="more than"):
@@ -127,14 +127,14 @@ def test_a_message_does_not_grow_without_end_when_it_is_decompressed() -> None:
 
 
 @given(st.binary(max_size=200), st.sampled_from([b"", b"\x00", b"\x01", b"\x00\x81\xa4type\xa4ping"]))
-def test_no_bytes_make_it_raise_anything_else(data: bytes, before: bytes) -> None:
+def test_arbitrary_bytes_raise_only_bad_message(data: bytes, before: bytes) -> None:
     try:
         unpack(before + data)
     except BadMessage:
         return
 
 
-def test_a_pickle_is_opened_nowhere(tmp_path: Path) -> None:
+def test_no_pickle_is_loaded(tmp_path: Path) -> None:
     """A caller with the secret could run a program on every node with one message."""
     file = tmp_path / "run"
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
@@ -154,23 +154,23 @@ def test_a_pickle_is_opened_nowhere(tmp_path: Path) -> None:
                     unpack(pack(message))
     assert not file.exists()
     pickle.loads(pickle.dumps(Harmful(file)))
-    assert file.exists(), "it is harmful"
+    assert file.exists(), "loading this pickle has an effect"
 
 
 @given(st.sampled_from(["add", "rem"]), st.text(max_size=40), st.integers(0, 65_535))
-def test_changes_of_membership_that_were_pickled_are_read_still(what: Any, member: str, port: int) -> None:
+def test_pickled_membership_changes_are_still_read(what: Any, member: str, port: int) -> None:
     """The first builds of 0.1.0 wrote them so to their journals."""
     whole = f"{member.replace(' ', '_') or 'n4'} host {port}"
     assert membership.unpack(b"\x02" + pickle.dumps([what, whole], protocol=2)) == (what, whole)
     assert membership.unpack(b"\x02" + membership.pack(what, whole)) == (what, whole)
 
 
-def test_a_member_that_is_called_rem_was_pickled_otherwise() -> None:
+def test_a_pickled_change_for_a_member_named_rem_is_read() -> None:
     name = "rem"
     assert membership.unpack(b"\x02" + pickle.dumps(["rem", name], protocol=2)) == ("rem", "rem")
 
 
-def test_the_messages_of_the_library_are_all_in_the_table() -> None:
+def test_every_library_message_is_in_the_table() -> None:
     """A kind that `messages` lacks would be refused by the member that gets it."""
     import inspect
     import re

@@ -1,4 +1,4 @@
-"""What is committed is applied in portions: Raft's thread answers the others in between (docs/explanation/raft.md)."""
+"""Committed entries are applied in portions; Raft's thread answers members in between (docs/explanation/raft.md)."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def portions(world: World, member: Wired, until: bytes) -> list[int]:
     return sizes
 
 
-def test_a_tick_applies_so_many_entries_and_the_next_one_comes_at_once(world: World) -> None:
+def test_a_tick_applies_a_bounded_number_of_entries_and_the_next_tick_follows_at_once(world: World) -> None:
     """The library applies ten thousand in one tick, and takes no message for seconds."""
     entries = [b"%d" % number for number in range(3 * APPLIED_AT_ONCE + 1)]
     back = started_again(world, entries)
@@ -47,7 +47,7 @@ def test_large_entries_count_by_their_size(world: World) -> None:
     assert back.applied == [b"before", *entries]
 
 
-def test_a_member_is_not_ready_while_something_waits_for_its_turn(world: World) -> None:
+def test_a_member_is_not_ready_while_committed_entries_wait_to_be_applied(world: World) -> None:
     """An entry of the present term is applied, and yet not all that was committed when the member started."""
     entries = [b"%d" % number for number in range(3 * APPLIED_AT_ONCE)]
     back = started_again(world, entries)
@@ -58,8 +58,8 @@ def test_a_member_is_not_ready_while_something_waits_for_its_turn(world: World) 
     assert back.consensus.applied_in_term
 
 
-def test_a_long_log_waits_with_its_snapshot_for_what_waits_for_its_turn(world: World) -> None:
-    """Else it would be out of date at once, and delay the entries that a member applies at its start."""
+def test_compaction_waits_until_committed_entries_are_applied(world: World) -> None:
+    """Otherwise the snapshot would be outdated at once, and delay the entries that a member applies at its start."""
     entries = [b"%d" % number for number in range(3 * APPLIED_AT_ONCE)]
     back = started_again(world, entries)
     consensus = back.consensus
@@ -73,4 +73,4 @@ def test_a_long_log_waits_with_its_snapshot_for_what_waits_for_its_turn(world: W
     consensus.behind = True
     assert not consensus._log_is_long()
     consensus.timing = replace(consensus.timing, log_entries=len(consensus.journal) // 4)
-    assert consensus._log_is_long(), "it may be twice as long, and no longer"
+    assert consensus._log_is_long(), "the log may grow to twice its limit, not further"

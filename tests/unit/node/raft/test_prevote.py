@@ -5,7 +5,7 @@ from node.raft.prevote import Poll, Standing, may_vote
 EMPTY = Standing(0, 1)
 
 
-def test_a_candidate_must_reach_the_voters_log() -> None:
+def test_a_candidates_log_must_be_at_least_as_up_to_date_as_the_voters() -> None:
     """Raft, section 5.4.1."""
     mine = Standing(3, 10)
     assert may_vote(True, False, mine, Standing(3, 10))
@@ -14,14 +14,14 @@ def test_a_candidate_must_reach_the_voters_log() -> None:
     assert not may_vote(True, False, mine, Standing(2, 50))
 
 
-def test_a_member_that_may_have_lost_its_folder_votes_in_a_first_election_only() -> None:
+def test_a_member_without_a_log_grants_a_prevote_in_a_first_election_only() -> None:
     assert may_vote(False, True, EMPTY, EMPTY)
-    assert not may_vote(False, False, EMPTY, EMPTY), "others have something already"
+    assert not may_vote(False, False, EMPTY, EMPTY), "other members have a log already"
     assert not may_vote(False, True, EMPTY, Standing(1, 5))
     assert not may_vote(False, True, Standing(1, 3), Standing(1, 5))
 
 
-def test_a_round_is_won_once_by_a_majority_of_those_who_are_members() -> None:
+def test_a_prevote_round_is_won_once_by_a_majority_of_the_members() -> None:
     poll = Poll(7)
     number = poll.begin("n1")
     assert not poll.won(["n1", "n2", "n3"])

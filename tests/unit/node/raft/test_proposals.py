@@ -21,7 +21,7 @@ def sequences(batch: list[WaitingProposal]) -> list[int]:
     return [each.proposal.id.sequence for each in batch]
 
 
-def test_what_comes_while_others_are_under_way_shares_the_next_entry() -> None:
+def test_proposals_made_during_replication_share_the_next_entry() -> None:
     proposals = queue()
     proposals.add(waiting(1))
     assert sequences(proposals.take(0)) == [1]
@@ -34,7 +34,7 @@ def test_what_comes_while_others_are_under_way_shares_the_next_entry() -> None:
     assert sequences(proposals.take(0)) == [3, 4, 5, 6, 7]
 
 
-def test_a_result_goes_to_all_that_wait_for_its_id_and_to_nobody_else() -> None:
+def test_a_result_reaches_exactly_the_callers_that_wait_for_its_id() -> None:
     proposals = queue()
     first, second, other = waiting(1), waiting(1), waiting(2)
     for each in (first, second, other):
@@ -46,7 +46,7 @@ def test_a_result_goes_to_all_that_wait_for_its_id_and_to_nobody_else() -> None:
     assert len(proposals) == 1
 
 
-def test_what_is_unanswered_is_sent_again_under_its_id_and_first() -> None:
+def test_unanswered_proposals_are_resent_first_under_the_same_id() -> None:
     proposals = queue()
     proposals.add(waiting(1))
     proposals.add(waiting(2))
@@ -61,7 +61,7 @@ def test_what_is_unanswered_is_sent_again_under_its_id_and_first() -> None:
     assert sorted(sequences(proposals.take(2.2))) == [2, 3]
 
 
-def test_at_the_deadline_it_says_whether_anything_was_proposed() -> None:
+def test_the_deadline_error_says_whether_the_request_was_proposed() -> None:
     proposals = queue(batch_bytes=1, flights=1)
     proposals.add(waiting(1, deadline_s=5))
     proposals.add(waiting(2, deadline_s=5))
@@ -72,7 +72,7 @@ def test_at_the_deadline_it_says_whether_anything_was_proposed() -> None:
     assert proposals.take(6.0) == []
 
 
-def test_the_bytes_that_wait_are_bounded() -> None:
+def test_waiting_bytes_are_bounded() -> None:
     proposals = queue()
     for sequence in range(100):
         proposals.add(waiting(sequence))
@@ -84,7 +84,7 @@ def test_the_bytes_that_wait_are_bounded() -> None:
     assert len(proposals.give_up()) == 100
 
 
-def test_barriers_that_wait_share_a_no_op_proposed_after_they_came() -> None:
+def test_waiting_barriers_share_a_no_op_proposed_after_them() -> None:
     barriers = Barriers(resend_s=2.0)
     first = barriers.add(10)
     mark = barriers.take(0)

@@ -52,7 +52,7 @@ def consensus() -> Any:
     return Consensus()
 
 
-def test_what_waits_is_proposed_as_one_entry_and_answered_when_it_is_applied(
+def test_waiting_requests_are_proposed_as_one_entry_and_answered_when_applied(
     requests: Requests, consensus: Any
 ) -> None:
     futures = [requests.propose(proposal(number), NOW_S + 1) for number in (1, 2)]
@@ -66,7 +66,7 @@ def test_what_waits_is_proposed_as_one_entry_and_answered_when_it_is_applied(
     assert barrier.result(0) is None
 
 
-def test_past_its_deadline_a_request_ends_with_what_is_known_of_it(requests: Requests, consensus: Any) -> None:
+def test_a_timed_out_request_reports_whether_it_was_proposed(requests: Requests, consensus: Any) -> None:
     sent = requests.propose(proposal(1), NOW_S + 1)
     requests.send(consensus, NOW_S)
     waits = requests.propose(proposal(2), NOW_S + 1)
@@ -76,7 +76,7 @@ def test_past_its_deadline_a_request_ends_with_what_is_known_of_it(requests: Req
     assert errors == [OutcomeUnknown, NoQuorum, NoQuorum]
 
 
-def test_with_another_leader_all_that_is_under_way_is_proposed_again(requests: Requests, consensus: Any) -> None:
+def test_unfinished_requests_are_proposed_again_under_a_new_leader(requests: Requests, consensus: Any) -> None:
     requests.propose(proposal(1), NOW_S + 1)
     requests.send(consensus, NOW_S)
     requests.send(consensus, NOW_S)
@@ -91,7 +91,7 @@ def test_a_proposal_that_is_too_large_is_refused(requests: Requests) -> None:
         requests.propose(proposal(1, "x" * 51), NOW_S + 1)
 
 
-def test_a_founding_by_hand_is_answered_in_rafts_thread(requests: Requests, consensus: Any) -> None:
+def test_a_manual_founding_is_answered_in_the_raft_thread(requests: Requests, consensus: Any) -> None:
     refused = requests.leave_out(frozenset("cb"))
     assert not refused.done()
     requests.found_without(consensus)
@@ -107,7 +107,7 @@ def every_kind(requests: Requests) -> list[Any]:
     ]
 
 
-def test_a_member_that_stops_ends_all_requests_and_says_which_may_be_committed(
+def test_a_stopping_member_fails_all_requests_and_says_which_may_be_committed(
     requests: Requests, consensus: Any
 ) -> None:
     sent = requests.propose(proposal(1), NOW_S + 1)
@@ -118,7 +118,7 @@ def test_a_member_that_stops_ends_all_requests_and_says_which_may_be_committed(
     assert {type(future.exception(0)) for future in others} == {RaftStopped}
 
 
-def test_before_it_is_opened_and_once_it_refuses_every_request_ends_at_once(requests: Requests, consensus: Any) -> None:
+def test_requests_fail_at_once_before_opening_and_after_refusal(requests: Requests, consensus: Any) -> None:
     requests.refuse()
     for closed in (Requests(TIMING, pack), requests):
         assert {type(future.exception(0)) for future in every_kind(closed)} == {RaftStopped}

@@ -22,17 +22,17 @@ def test_a_leader_has_a_quorum_while_it_hears_a_majority_itself_included(heard: 
     assert role(seen) == RaftRole(7, "a", True, has_quorum, has_quorum)
 
 
-def test_a_member_that_is_no_more_in_the_log_does_not_count() -> None:
+def test_a_removed_member_does_not_count_towards_the_quorum() -> None:
     assert not role(replace(LEADER, heard_s=dict.fromkeys("bxyz", 99.5))).has_quorum
 
 
-def test_a_follower_has_the_leader_that_it_has_heard_lately() -> None:
+def test_a_follower_has_a_leader_only_if_heard_recently() -> None:
     assert role(FOLLOWER) == RaftRole(7, "b", False, True, True)
     assert role(replace(FOLLOWER, leader_heard_s=99.0)) == RaftRole(7, None, False, False, False)
     assert role(replace(FOLLOWER, leader=None)) == RaftRole(7, None, False, False, False)
 
 
-def test_it_is_ready_once_an_entry_of_the_term_is_applied_and_stays_so() -> None:
+def test_a_member_is_ready_once_an_entry_of_the_term_is_applied_and_stays_ready() -> None:
     behind = replace(FOLLOWER, applied_in_term=False)
     assert not role(behind).ready
     assert role(behind, was_ready=True).ready

@@ -19,19 +19,19 @@ def written(folder: Path) -> Path:
     return folder / "snapshot"
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
+def test_a_written_snapshot_is_read_back(tmp_path: Path) -> None:
     path = written(tmp_path)
     assert snapshot.check(path) == HEADER
     assert list(snapshot.pieces(path)) == PIECES
 
 
-def test_an_empty_state_is_a_snapshot_too(tmp_path: Path) -> None:
+def test_an_empty_state_can_be_written_and_read(tmp_path: Path) -> None:
     snapshot.write(tmp_path / "snapshot", HEADER, [])
     assert snapshot.check(tmp_path / "snapshot") == HEADER
     assert list(snapshot.pieces(tmp_path / "snapshot")) == []
 
 
-def test_any_byte_changed_or_missing_is_noticed(tmp_path: Path) -> None:
+def test_any_changed_or_missing_byte_is_detected(tmp_path: Path) -> None:
     path = written(tmp_path)
     content = path.read_bytes()
     for place in range(0, len(content), 97):
@@ -47,7 +47,7 @@ def test_any_byte_changed_or_missing_is_noticed(tmp_path: Path) -> None:
         snapshot.check(path)
 
 
-def test_a_missing_piece_is_noticed_at_the_end(tmp_path: Path) -> None:
+def test_a_missing_piece_is_detected_at_the_end(tmp_path: Path) -> None:
     path = written(tmp_path)
     snapshot.write(tmp_path / "shorter", HEADER, PIECES[:2])
     short = (tmp_path / "shorter").read_bytes()[:-8]

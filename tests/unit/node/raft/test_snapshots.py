@@ -1,4 +1,4 @@
-"""What PySyncObj 0.3.17 does wrong with snapshots, and what is done here instead (docs/explanation/raft.md)."""
+"""What PySyncObj 0.3.17 does wrong with snapshots, and what Rota does instead (docs/explanation/raft.md)."""
 
 import errno
 import os
@@ -37,7 +37,7 @@ def filled(world: World) -> Wired:
     return leader
 
 
-def test_whoever_writes_a_snapshot_rests_after_each_piece() -> None:
+def test_a_snapshot_writer_pauses_after_each_piece() -> None:
     told: list[object] = []
     pieces = unhurried(iter([b"one", b"two", b"three"]), lambda _: told.append("rest"))
     told += [next(pieces)]
@@ -47,7 +47,7 @@ def test_whoever_writes_a_snapshot_rests_after_each_piece() -> None:
 
 
 def test_a_long_log_is_compacted_once(tmp_path: Path) -> None:
-    """Asked for again while it is being written, the library would begin another one right after it."""
+    """If compaction is requested during a write, the library writes another snapshot right after it."""
     world = World(tmp_path, "a", RaftTiming(log_entries=1_000, log_bytes=20_000))
     taken: list[int] = []
     with world.clock():
@@ -98,7 +98,7 @@ def test_a_snapshot_is_written_by_a_thread_while_entries_are_applied(tmp_path: P
     snapshots = Snapshots(tmp_path / "snapshot", capture, lambda _index: ("n1 localhost 1",), lambda index: index)
     snapshots.serialize((None, (b"", 9, 1), (b"", 8, 1), None), 8)
     assert not (tmp_path / "snapshot").exists()
-    assert snapshots.checkSerializing()[1] == 8, "it has returned, and is at work"
+    assert snapshots.checkSerializing()[1] == 8, "the call has returned, and the thread is writing"
     go_on.set()
     assert snapshots._writer is not None
     snapshots._writer.join()
@@ -107,8 +107,8 @@ def test_a_snapshot_is_written_by_a_thread_while_entries_are_applied(tmp_path: P
     assert written_by != [threading.current_thread()]
 
 
-def test_a_snapshot_that_cannot_be_written_ends_this_member(tmp_path: Path) -> None:
-    """The library logs it, and lets the log grow."""
+def test_a_failed_snapshot_write_stops_the_member(tmp_path: Path) -> None:
+    """The library logs the error, and the log grows without limit."""
 
     def capture() -> Callable[[], Iterator[bytes]]:
         raise_it: Callable[[], Iterator[bytes]] = lambda: (_ for _ in ()).throw(OSError("no room"))  # noqa: E731
@@ -140,7 +140,7 @@ def test_no_snapshot_is_begun_for_a_while_after_one_for_which_there_was_no_room(
     assert begun == [True, False, True]
 
 
-def test_a_snapshot_of_what_is_there_is_not_loaded_over_it(short: World) -> None:
+def test_a_snapshot_of_applied_entries_is_not_loaded(short: World) -> None:
     """The library loads it, and clears the log after it: acknowledged entries are lost."""
     leader = filled(short)
     _, follower, _ = short.lead()
@@ -158,7 +158,7 @@ def test_a_snapshot_of_what_is_there_is_not_loaded_over_it(short: World) -> None
     assert (restored, follower.consensus.journal.last_index) == ([], last)
 
 
-def test_a_snapshot_that_arrives_damaged_is_not_used(short: World) -> None:
+def test_a_received_damaged_snapshot_is_refused(short: World) -> None:
     """The library renames it into place unchecked, and takes an unreadable one for an empty one."""
     leader = filled(short)
     lagging = short.lead()[1].me
@@ -183,8 +183,8 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return synced
 
 
-def test_what_is_received_is_synced_before_it_takes_its_place(tmp_path: Path, synced: list[int]) -> None:
-    """The library renames it, and acknowledges: after a power cut neither this one nor the one before is left."""
+def test_a_received_snapshot_is_synced_before_it_replaces_the_old_one(tmp_path: Path, synced: list[int]) -> None:
+    """The library renames and acknowledges without a sync: a power cut may lose both the new and the old snapshot."""
     made, place = tmp_path / "made", tmp_path / "snapshot"
     snapshot.write(made, Header((b"", 9, 1), (b"", 8, 1), ()), [bytes(PIECE_BYTES)] * 40)
     place.write_bytes(b"the one before")
@@ -193,7 +193,7 @@ def test_what_is_received_is_synced_before_it_takes_its_place(tmp_path: Path, sy
     with made.open("rb") as file:
         parts = list(iter(lambda: file.read(PIECE_BYTES), b""))
     assert [snapshots.receive((part, not number, False)) for number, part in enumerate(parts)] == [None] * len(parts)
-    assert len(synced) == 1, "some of it as it comes, so that what is left at the end does not take long"
+    assert len(synced) == 1, "part of it is synced as it arrives, so that the last sync is short"
     header = snapshots.receive((b"", False, True))
     assert header is not None
     del synced[:]
@@ -203,7 +203,7 @@ def test_what_is_received_is_synced_before_it_takes_its_place(tmp_path: Path, sy
     assert snapshot.check(place) == header
 
 
-def test_what_is_written_here_is_synced_once_and_not_in_rafts_thread(tmp_path: Path, synced: list[int]) -> None:
+def test_a_local_snapshot_is_synced_once_and_outside_the_raft_thread(tmp_path: Path, synced: list[int]) -> None:
     place = tmp_path / "snapshot"
     snapshots = Snapshots(place, lambda: lambda: iter([b"state"]), lambda _index: (), lambda index: index)
     snapshots.serialize((None, (b"", 9, 1), (b"", 8, 1), None), 8)
@@ -214,7 +214,7 @@ def test_what_is_written_here_is_synced_once_and_not_in_rafts_thread(tmp_path: P
     assert (written, synced[1:]) == ([place.stat().st_ino], [tmp_path.stat().st_ino])
 
 
-def test_a_whole_snapshot_of_no_state_is_not_taken_for_an_empty_one(short: World) -> None:
+def test_an_undecodable_snapshot_is_refused_rather_than_read_as_empty(short: World) -> None:
     leader = filled(short)
     consensus = leader.consensus
 
@@ -227,7 +227,7 @@ def test_a_whole_snapshot_of_no_state_is_not_taken_for_an_empty_one(short: World
     assert leader.applied
 
 
-def test_some_entries_are_kept_behind_a_snapshot_for_members_a_little_behind(short: World) -> None:
+def test_some_entries_before_a_snapshot_are_kept_for_lagging_followers(short: World) -> None:
     """The library cuts the log right behind it, and sends the whole snapshot to a member that lacks one entry."""
     leader = filled(short)
     header = leader.consensus.snapshots.header

@@ -13,7 +13,7 @@ UNLED = OtherStart("5", "there:1", led=False)
 SETTLED = OtherStart("5", "there:1", led=False, settled=True)
 
 
-def test_it_is_settled_once_all_that_can_be_reached_have_let_it_in() -> None:
+def test_a_start_is_settled_once_every_reachable_member_admitted_it() -> None:
     claim = StartClaim("1", begun_s=0.0)
     for now_s, let_in, settled in ((0.1, "b", False), (SETTLE_S + 0.2, "", False), (SETTLE_S + 1, "c", True)):
         for by in let_in:
@@ -22,7 +22,7 @@ def test_it_is_settled_once_all_that_can_be_reached_have_let_it_in() -> None:
         assert claim.settled == settled
 
 
-def test_it_waits_for_nobody_for_ever() -> None:
+def test_a_start_is_settled_after_the_maximum_wait() -> None:
     claim = StartClaim("1", begun_s=0.0)
     claim.observe("b", "b", PATIENCE_S - 0.1)
     assert not claim.settled
@@ -30,7 +30,7 @@ def test_it_waits_for_nobody_for_ever() -> None:
     assert claim.settled
 
 
-def test_it_is_not_settled_while_another_start_is_there() -> None:
+def test_a_start_is_not_settled_while_another_start_is_connected() -> None:
     claim = StartClaim("1", begun_s=0.0)
     claim.admitted("b", 1, 0.0)
     claim.refused("c", UNLED, 9.0)
@@ -40,7 +40,7 @@ def test_it_is_not_settled_while_another_start_is_there() -> None:
     assert claim.settled, "the refusal has expired"
 
 
-def test_one_that_nobody_has_let_in_any_more_has_to_show_again_that_all_do() -> None:
+def test_a_start_admitted_by_no_member_any_more_must_settle_again() -> None:
     """While it was away another start may have taken its place, at a member that it has yet to reach."""
     claim = StartClaim("1", begun_s=0.0)
     for by in "bc":
@@ -57,11 +57,13 @@ def test_one_that_nobody_has_let_in_any_more_has_to_show_again_that_all_do() -> 
             claim.admitted(by, 1, now_s)
         claim.observe("bc", reached, now_s)
         settled.append(claim.settled)
-    assert settled == [False, False, True], "no member could count its vote; the other start may be reached in a moment"
+    assert settled == [False, False, True], (
+        "no member could count its vote; the other start may be reached at any moment"
+    )
 
 
-def test_it_does_not_wait_for_a_member_whose_port_refuses_calls() -> None:
-    """Its leader died at the moment when the third member was back: the election was delayed by a second."""
+def test_a_start_does_not_wait_for_a_member_whose_port_refuses_connections() -> None:
+    """The leader died just when the third member was back: the election was delayed by a second."""
     claim = StartClaim("1", begun_s=0.0)
     claim.admitted("b", 1, 0.0)
     claim.observe("bc", "b", SETTLE_S, {})
@@ -72,19 +74,21 @@ def test_it_does_not_wait_for_a_member_whose_port_refuses_calls() -> None:
             claim.admitted("c", 1, 20.2)
         claim.observe("bc", "c" if now_s > 20.2 else "", now_s, {"b": refused_s})
         settled.append(claim.settled)
-    assert settled == [False, False, False, True], "it refused a call, lately, after another member had let this one in"
+    assert settled == [False, False, False, True], (
+        "it refused a connection recently, after another member had admitted this start"
+    )
 
 
-def test_a_port_that_refused_a_call_and_is_connected_now_is_waited_for() -> None:
+def test_a_member_that_refused_and_is_connected_now_is_waited_for() -> None:
     claim = StartClaim("1", begun_s=0.0)
     claim.admitted("b", 1, 0.0)
     claim.observe("bc", "bc", 0.1, {"c": 0.05})
-    assert not claim.settled, "its process is another one, which may have let in another start"
+    assert not claim.settled, "a new process answers there, which may have admitted another start"
     claim.observe("bcd", "b", 0.1, {"c": 0.05})
     assert not claim.settled, "the fourth is not known to be dead"
 
 
-def test_a_start_that_no_member_has_let_in_is_not_settled_because_all_are_dead() -> None:
+def test_a_start_admitted_by_no_member_is_not_settled_when_all_are_dead() -> None:
     claim = StartClaim("1", begun_s=0.0)
     claim.observe("bc", "b", 0.1, {"c": 0.1})
     claim.observe("bc", "", 0.2, {"b": 0.2, "c": 0.2})
@@ -128,32 +132,32 @@ def lives(rng: Random) -> Iterator[tuple[float, list[StartClaim]]]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_never_are_two_starts_settled_that_reach_the_same_members(seed: int) -> None:
+def test_two_starts_that_reach_the_same_members_are_never_both_settled(seed: int) -> None:
     settled = 0
     for now_s, starts in lives(Random(seed)):
-        assert not all(claim.settled for claim in starts), f"both are, after {now_s} s"
+        assert not all(claim.settled for claim in starts), f"both starts are settled after {now_s} s"
         settled += any(claim.settled for claim in starts)
-    assert settled > 50, "one of them is, from time to time"
+    assert settled > 50, "one of them is settled part of the time"
 
 
-def test_it_takes_part_in_later_terms_than_those_of_whom_let_it_in() -> None:
+def test_a_start_votes_only_in_terms_later_than_those_of_the_admitting_members() -> None:
     claim = StartClaim("1", begun_s=0.0)
     for by, term in (("b", 7), ("c", 6)):
         claim.admitted(by, term, 0.0)
     assert claim.fence == 7
 
 
-def test_a_start_ends_where_the_other_one_hears_a_leader_and_it_does_not() -> None:
+def test_a_start_without_a_leader_ends_if_the_other_start_has_one() -> None:
     claim = StartClaim("1", begun_s=0.0)
     claim.admitted("c", 1, 0.0)
     claim.refused("b", LED, 9.0)
     assert (claim.lost_to(True, 9.0), claim.ends) == (None, False)
-    assert (claim.lost_to(False, 9.1), claim.ends) == (None, True), "the others have yet to hear of it"
-    assert claim.lost_to(True, 9.1 + HEARD_S) == LED, "what is decided stays so"
+    assert (claim.lost_to(False, 9.1), claim.ends) == (None, True), "the other members have not been told yet"
+    assert claim.lost_to(True, 9.1 + HEARD_S) == LED, "the decision is final"
 
 
 @pytest.mark.parametrize("let_in", ["", "c"])
-def test_of_two_that_hear_no_leader_one_stays(let_in: str) -> None:
+def test_of_two_starts_without_a_leader_one_stays(let_in: str) -> None:
     ends = {}
     for mine, its in (("1", "5"), ("5", "1")):
         claim = StartClaim(mine, begun_s=0.0)
@@ -161,20 +165,20 @@ def test_of_two_that_hear_no_leader_one_stays(let_in: str) -> None:
             claim.admitted(by, 1, 0.0)
         claim.refused("b", OtherStart(its, "there:1", led=False), 0.1)
         claim.lost_to(False, TIE_S)
-        assert not claim.ends, "all are to have answered"
+        assert not claim.ends, "it decides only after all members had time to answer"
         claim.lost_to(False, 0.1 + TIE_S)
         ends[mine] = claim.lost_to(False, 0.1 + TIE_S + HEARD_S) is not None
     assert ends == {"1": False, "5": True}
 
 
-def test_a_start_that_is_not_settled_ends_before_one_that_is_whatever_its_id() -> None:
+def test_an_unsettled_start_ends_in_favour_of_a_settled_one() -> None:
     claim = StartClaim("1", begun_s=0.0)
     claim.refused("b", SETTLED, 0.0)
     claim.lost_to(False, TIE_S)
     assert claim.lost_to(False, TIE_S + HEARD_S) == SETTLED
 
 
-def test_a_member_that_lets_it_in_after_all_has_refused_nothing() -> None:
+def test_an_admission_cancels_the_same_members_refusal() -> None:
     claim = StartClaim("9", begun_s=0.0)
     claim.refused("b", LED, 0.0)
     claim.admitted("b", 1, 0.0)
@@ -183,8 +187,8 @@ def test_a_member_that_lets_it_in_after_all_has_refused_nothing() -> None:
     assert claim.asks("b")
 
 
-def test_whoever_has_said_that_it_hears_a_leader_stays_though_it_hears_none_for_a_moment() -> None:
-    """The other start has ended because of that answer: both ended, and a cluster of three waited."""
+def test_a_start_that_reported_a_leader_stays_during_a_short_loss_of_it() -> None:
+    """The other start had ended because of that answer: both ended, and a cluster of three waited."""
     claim = StartClaim("9", begun_s=0.0)
     claim.refused("b", UNLED, 0.0)
     assert claim.answer(True, 1.0) == (True, False)
@@ -192,12 +196,12 @@ def test_whoever_has_said_that_it_hears_a_leader_stays_though_it_hears_none_for_
         assert (claim.lost_to(False, now_s), claim.ends) == (None, False)
     claim.refused("b", UNLED, 1.0 + STAY_S - TIE_S)
     claim.lost_to(False, 1.0 + STAY_S)
-    assert claim.ends, "the other one is there still"
-    assert claim.answer(True, 1.0 + STAY_S) is None, "a start that ends keeps no other out"
+    assert claim.ends, "the other start is still running"
+    assert claim.answer(True, 1.0 + STAY_S) is None, "a start that is ending blocks no other"
 
 
-def test_a_settled_one_that_knows_of_one_that_hears_a_leader_does_not_bind_itself_anew() -> None:
-    """The member that had admitted it asked again and again, and it stayed beside the other one without end."""
+def test_a_settled_start_that_knows_of_a_led_start_does_not_renew_its_promise_to_stay() -> None:
+    """The member that had admitted it kept asking, so both starts stayed for ever."""
     claim = StartClaim("1", begun_s=0.0)
     claim.admitted("c", 1, 0.0)
     claim.observe("c", "c", 0.0)
@@ -211,7 +215,7 @@ def test_a_settled_one_that_knows_of_one_that_hears_a_leader_does_not_bind_itsel
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_never_do_both_end_whatever_each_is_told_of_the_other_and_when(seed: int) -> None:
+def test_two_starts_never_both_end_under_any_message_timing(seed: int) -> None:
     """Leaders come and go at both, and an answer of one reaches the other up to a second later."""
     rng = Random(seed)
     claims = {name: StartClaim(name, begun_s=0.0) for name in rng.sample("12", 2)}

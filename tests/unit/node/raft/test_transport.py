@@ -1,4 +1,4 @@
-"""What PySyncObj 0.3.17 does wrong with connections, and what is done here instead (docs/explanation/raft.md)."""
+"""What PySyncObj 0.3.17 does wrong with connections, and what Rota does instead (docs/explanation/raft.md)."""
 
 import os
 from pathlib import Path
@@ -74,7 +74,7 @@ def ours(member: str, start: str = "", term: int = 1) -> Any:
 
 
 @pytest.mark.parametrize("name", ["readonly", "stranger"])
-def test_nobody_but_members_is_let_in(world: World, name: str) -> None:
+def test_only_members_are_admitted(world: World, name: str) -> None:
     """The library accepts any caller that says "readonly", sends all entries there, and takes messages from it."""
     leader, follower, _ = world.lead()
     for message in (hello(name, leader.me), {"type": "timeout_now", "term": 9}, {"type": "ping"}):
@@ -85,7 +85,7 @@ def test_nobody_but_members_is_let_in(world: World, name: str) -> None:
     assert leader.consensus.readonlyNodes == set()
 
 
-def test_no_administration_by_message(world: World) -> None:
+def test_administration_messages_are_refused(world: World) -> None:
     """The library adds and removes members for any caller, and tells its status."""
     leader, _, _ = world.lead()
     for order in (["add", "d"], ["remove", "b"], ["status"], ["set_version", 3], ["transfer"]):
@@ -94,7 +94,7 @@ def test_no_administration_by_message(world: World) -> None:
         assert leader.transport._onUtilityMessageCallbacks == {}
 
 
-def test_a_member_that_dials_anew_has_its_old_connection_closed(world: World) -> None:
+def test_a_new_connection_of_a_member_closes_its_old_one(world: World) -> None:
     """The library never closes it, and takes messages that still arrive on it."""
     leader, follower, _ = world.lead()
     before = leader.wire_to(follower.me)
@@ -105,10 +105,8 @@ def test_a_member_that_dials_anew_has_its_old_connection_closed(world: World) ->
     assert before.state == CONNECTION_STATE.DISCONNECTED
 
 
-def test_a_member_that_this_side_has_dialled_is_hung_up_on_when_it_calls(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each dials the other where one has not dialled for long: one of the two connections has to stay."""
+def test_a_call_from_a_member_that_was_dialled_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sides dial if neither has for a while: exactly one of the two connections must stay."""
     leader, follower, _ = world.lead()
     monkeypatch.setattr(leader.transport, "_shouldConnect", lambda _node: True)
     before, caller = leader.wire_to(follower.me), call(leader)
@@ -120,7 +118,7 @@ def test_a_member_that_this_side_has_dialled_is_hung_up_on_when_it_calls(
     assert (caller.open, leader.transport._connections[leader.node(follower.me)]) == (True, caller)
 
 
-def test_a_member_that_ought_to_dial_and_does_not_is_dialled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_that_should_dial_and_does_not_is_dialled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its log is behind and may not name this member yet, so that it does not dial."""
     leader, follower, _ = world.lead()
     world.cut(leader.me, follower.me)
@@ -133,7 +131,7 @@ def test_a_member_that_ought_to_dial_and_does_not_is_dialled(world: World, monke
 
 
 @pytest.mark.parametrize("ready", [False, True])
-def test_a_dial_that_hangs_is_given_up(world: World, ready: bool) -> None:
+def test_a_dial_that_hangs_times_out(world: World, ready: bool) -> None:
     """The library waits for the kernel, which takes minutes."""
     leader, follower, _ = world.lead()
     wire = Wire(world, leader.me, follower.me)
@@ -148,7 +146,7 @@ def test_a_dial_that_hangs_is_given_up(world: World, ready: bool) -> None:
     assert wire.state == CONNECTION_STATE.DISCONNECTED
 
 
-def test_a_caller_that_does_not_say_who_it_is_is_hung_up_on(world: World) -> None:
+def test_an_unidentified_caller_is_disconnected_after_a_timeout(world: World) -> None:
     leader, _, _ = world.lead()
     caller = call(leader)
     world.now_s += UNKNOWN_S - 1
@@ -159,7 +157,7 @@ def test_a_caller_that_does_not_say_who_it_is_is_hung_up_on(world: World) -> Non
     assert not caller.open
 
 
-def test_an_idle_connection_is_kept_alive(world: World) -> None:
+def test_an_idle_connection_has_tcp_keepalive(world: World) -> None:
     """Between followers nothing is sent; the library finds out that one end is dead when the other next writes."""
     _, one, other = world.lead()
     sent = len(one.sent_to(other.me, "ping"))
@@ -168,7 +166,7 @@ def test_an_idle_connection_is_kept_alive(world: World) -> None:
     assert world.now_s - one.transport.heard[other.me] <= PING_S + 0.1
 
 
-def test_of_too_many_callers_that_do_not_say_who_they_are_the_oldest_goes(world: World) -> None:
+def test_above_the_limit_the_oldest_unidentified_caller_is_disconnected(world: World) -> None:
     """Each holds a file descriptor. A member that calls among them is accepted."""
     leader, follower, _ = world.lead()
     callers = [call(leader) for _ in range(UNKNOWN_MAX)]
@@ -181,7 +179,7 @@ def test_of_too_many_callers_that_do_not_say_who_they_are_the_oldest_goes(world:
     assert member.open
 
 
-def test_only_members_may_send_what_is_large(world: World) -> None:
+def test_only_members_may_send_large_messages(world: World) -> None:
     leader, follower, _ = world.lead()
     caller = call(leader)
     assert caller.limit_bytes == HANDSHAKE_BYTES
@@ -203,10 +201,10 @@ def dial(member: Wired, other: str) -> Caller:
     return made
 
 
-def test_whoever_answers_at_a_members_address_is_that_member_or_nobody(
+def test_an_answer_from_another_member_at_the_dialled_address_is_refused(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The library takes any answer for that of the dialled member: one member's acknowledgements counted for two."""
+    """The library attributes any answer to the dialled member: one member's acknowledgements counted as two."""
     leader, one, other = world.lead()
     world.cut(leader.me, one.me)
     node, inbound = leader.node(one.me), leader.consensus.inbound
@@ -234,7 +232,9 @@ def test_whoever_answers_at_a_members_address_is_that_member_or_nobody(
     assert leader.transport.send(node, {"type": "ping"})
 
 
-def test_a_second_start_is_refused_once_the_first_has_answered(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_second_start_is_refused_once_the_first_answered_a_ping(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """The newest call took the place of the one before: a member and its clone were connected in turns."""
     leader, follower, _ = world.lead()
     first, second = call(leader), call(leader)
@@ -251,7 +251,7 @@ def test_a_second_start_is_refused_once_the_first_has_answered(world: World, cap
         first.on_message({"type": "probe_answer", "number": probe["number"] + 1, "led": True, "settled": True})
 
 
-def test_a_second_start_that_calls_is_told_who_was_dialled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_calling_second_start_is_told_of_the_dialled_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was disconnected without an answer, did not learn of the other start, and stayed beside it."""
     leader, follower, _ = world.lead()
     monkeypatch.setattr(type(leader.transport), "_shouldConnect", lambda _self, _node: True)
@@ -271,8 +271,8 @@ def test_a_second_start_that_calls_is_told_who_was_dialled(world: World, monkeyp
 
 
 @pytest.mark.parametrize("how", ["ends", "says nothing"])
-def test_a_second_start_takes_the_place_of_one_that_is_gone(world: World, how: str) -> None:
-    """After kill -9, or after its machine has vanished: that connection looks open still."""
+def test_a_second_start_replaces_one_that_does_not_answer(world: World, how: str) -> None:
+    """After kill -9, or after its machine has vanished: that connection still looks open."""
     leader, follower, _ = world.lead()
     first, second = call(leader), call(leader)
     leader.transport._onIncomingMessageReceived(first, hello(follower.me, leader.me, "1"))
@@ -287,7 +287,7 @@ def test_a_second_start_takes_the_place_of_one_that_is_gone(world: World, how: s
     assert leader.transport._connections[leader.node(follower.me)] is second
 
 
-def test_the_same_start_that_dials_anew_waits_for_nobody(world: World) -> None:
+def test_a_reconnecting_start_is_admitted_at_once(world: World) -> None:
     leader, follower, _ = world.lead()
     first, second = call(leader), call(leader)
     for caller in (first, second):
@@ -295,8 +295,8 @@ def test_the_same_start_that_dials_anew_waits_for_nobody(world: World) -> None:
     assert (first.open, second.open) == (False, True)
 
 
-def test_who_only_asks_whether_its_name_is_free_is_told_and_is_no_connection(world: World) -> None:
-    """The member with the lesser id is dialled and never dials: its clone waited for a leader without end."""
+def test_a_name_query_is_answered_and_not_kept_as_a_connection(world: World) -> None:
+    """The member with the lower id never dials: its clone waited for a leader for ever."""
     leader, follower, _ = world.lead()
     before = leader.wire_to(follower.me)
     leader.transport.duplicate_starts._starts.clear()
@@ -312,7 +312,7 @@ def test_who_only_asks_whether_its_name_is_free_is_told_and_is_no_connection(wor
     assert not asks.open
 
 
-def test_a_start_that_is_not_settled_takes_part_in_no_election(world: World) -> None:
+def test_an_unsettled_start_takes_part_in_no_election(world: World) -> None:
     """A clone would vote once more in a term in which the member has voted, or lead by its own vote twice."""
     leader, one, other = world.lead()
     for member in (one, other):
@@ -322,11 +322,11 @@ def test_a_start_that_is_not_settled_takes_part_in_no_election(world: World) -> 
     for name in (one.me, other.me):
         world.cut(name, leader.me)
     world.run(5)
-    assert world.leader() is None, "each waits for what the other one answers"
+    assert world.leader() is None, "each waits for the other's answer"
     world.until(world.leader, PATIENCE_S)
 
 
-def test_a_start_votes_and_stands_in_no_term_in_which_another_one_may_have_voted(world: World) -> None:
+def test_a_start_neither_votes_nor_stands_in_a_term_in_which_another_start_may_have_voted(world: World) -> None:
     """Two candidates of one term, each with the vote of another start of the third member, would both lead."""
     leader, one, other = world.lead()
     fence = leader.consensus.raftCurrentTerm + 5
@@ -345,7 +345,7 @@ def test_a_start_votes_and_stands_in_no_term_in_which_another_one_may_have_voted
     assert world.until(world.leader, 10).consensus.raftCurrentTerm > fence + 5
 
 
-def test_a_vote_counts_once_a_member_whichever_start_of_it_sends_it(five: World) -> None:
+def test_votes_of_two_starts_of_one_member_count_once(five: World) -> None:
     """Three of five are a majority, and a member and its clone count as one."""
     candidate, voter = five.running["a"], five.running["b"]
     five.until(five.leader)
@@ -365,7 +365,7 @@ def test_a_vote_counts_once_a_member_whichever_start_of_it_sends_it(five: World)
     assert consensus._SyncObj__votesCount == 2
 
 
-def test_a_caller_that_wants_another_is_told_who_is_here_and_replaces_nobody(world: World) -> None:
+def test_a_caller_looking_for_another_member_is_told_this_members_name(world: World) -> None:
     """It is connected already under its own name, and that connection must not be closed."""
     leader, follower, other = world.lead()
     caller, before = call(leader), leader.wire_to(follower.me)
@@ -377,7 +377,7 @@ def test_a_caller_that_wants_another_is_told_who_is_here_and_replaces_nobody(wor
     assert not caller.open
 
 
-def test_a_member_that_reads_nothing_does_not_fill_the_memory(world: World) -> None:
+def test_the_send_buffer_of_a_member_that_does_not_read_is_bounded(world: World) -> None:
     """The library appends all messages to its buffer, without a limit."""
     leader, follower, _ = world.lead()
     wire = leader.wire_to(follower.me)
@@ -397,7 +397,7 @@ def pipes() -> int:
     return sum(os.readlink(one).startswith("pipe:") for one in descriptors.iterdir() if one.is_symlink())  # noqa: PTH115
 
 
-def test_nothing_is_left_open_when_a_member_is_closed(world: World) -> None:
+def test_closing_a_member_leaves_no_descriptor_open(world: World) -> None:
     """The library does not close the pipe that wakes it."""
     _, follower, _ = world.lead()
     world.crash(follower.me)

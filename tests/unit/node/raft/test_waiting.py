@@ -1,4 +1,4 @@
-"""How long a tick of Raft's thread waits: until something is due, and not for long while something is under way."""
+"""How long a tick of Raft's thread waits: until the next deadline, and only briefly while work is unfinished."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_a_settled_leader_wakes_for_its_next_heartbeat(founded: World) -> None:
     leader.consensus._SyncObj__newAppendEntriesTime = founded.now_s + 0.07
     assert wait_s(leader) == pytest.approx(0.07)
     assert leader.consensus._wait_s(0.01, True) == 0.01
-    leader.consensus._SyncObj__newAppendEntriesTime = founded.now_s - 1.0  # it goes out in this tick
+    leader.consensus._SyncObj__newAppendEntriesTime = founded.now_s - 1.0  # sent in this tick
     assert wait_s(leader) == pytest.approx(timing.heartbeat_s)
 
 
@@ -40,7 +40,7 @@ def test_a_settled_follower_wakes_for_the_next_election_and_for_the_loss_of_the_
     assert wait_s(follower) == pytest.approx(0.02)
 
 
-def test_what_is_under_way_has_it_tick_often(founded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_work_shortens_the_tick_wait(founded: World, monkeypatch: pytest.MonkeyPatch) -> None:
     leader, follower, _ = founded.lead()
     tick_s = follower.consensus.timing.tick_s
     follower.consensus.inbound.leader_heard_s = founded.now_s - 1.0

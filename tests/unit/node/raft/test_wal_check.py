@@ -42,7 +42,7 @@ def damage(log: Path, offset: int, data: bytes) -> None:
         file.write(data)
 
 
-def test_what_a_killed_process_leaves_is_whole(log: Path, tmp_path: Path) -> None:
+def test_a_wal_left_by_a_killed_process_is_valid(log: Path, tmp_path: Path) -> None:
     assert lost_commits(log) == 0
     assert rows(log) == 60
     assert lost_commits(tmp_path / "none-wal") == 0
@@ -51,7 +51,7 @@ def test_what_a_killed_process_leaves_is_whole(log: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("offset", [0, 4, 16, 100])
-def test_a_frame_damaged_in_the_middle_is_found_wherever_it_is(log: Path, offset: int) -> None:
+def test_a_damaged_frame_before_the_last_commit_is_detected(log: Path, offset: int) -> None:
     """The 11th of 20 commits: SQLite would drop it and the nine after it; the first may have been torn."""
     damage(log, HEADER + 10 * FRAME + offset, b"\xff\xfe\xfd\xfc")
     lost = lost_commits(log)
@@ -60,13 +60,13 @@ def test_a_frame_damaged_in_the_middle_is_found_wherever_it_is(log: Path, offset
 
 
 @pytest.mark.parametrize("offset", [0, 9, 16, 26])
-def test_a_damaged_header_is_found(log: Path, offset: int) -> None:
+def test_a_damaged_header_is_detected(log: Path, offset: int) -> None:
     damage(log, offset, b"\xff\xfe")
     assert lost_commits(log) == 1
     assert rows(log) == 40
 
 
-def test_a_torn_last_commit_is_what_a_power_cut_leaves(log: Path) -> None:
+def test_a_torn_last_commit_is_accepted_as_a_power_cut(log: Path) -> None:
     damage(log, HEADER + 19 * FRAME + 50, b"\xff\xfe")
     assert lost_commits(log) == 0
     whole = HEADER + 19 * FRAME
@@ -75,7 +75,7 @@ def test_a_torn_last_commit_is_what_a_power_cut_leaves(log: Path) -> None:
     assert lost_commits(log) == 0
 
 
-def test_a_journal_with_such_a_log_is_refused_again_and_again(tmp_path: Path) -> None:
+def test_a_journal_with_a_damaged_wal_is_refused_at_every_open(tmp_path: Path) -> None:
     """It is refused every time: opening the file must not drop the damage."""
     made = SqliteJournal(tmp_path / "j")
     for index in range(1, 21):

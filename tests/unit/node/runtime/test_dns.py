@@ -2,10 +2,8 @@
 
 import socket
 import threading
+from typing import Any
 
-import pytest
-
-from node.runtime import dns as module
 from node.runtime.dns import Resolver, look_up
 
 DEADLINE_S = 10.0
@@ -58,8 +56,7 @@ def test_on_found_is_called_when_a_name_was_found() -> None:
     assert resolver.address("node-1") == "10.0.0.7"
 
 
-def test_a_question_that_hangs_does_not_keep_a_name_from_being_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "UNANSWERED_S", 0.0)
+def test_a_question_that_hangs_does_not_keep_a_name_from_being_found() -> None:
     hangs, go_on, told = threading.Event(), threading.Event(), threading.Event()
 
     def hangs_once(_: str) -> str:
@@ -69,7 +66,7 @@ def test_a_question_that_hangs_does_not_keep_a_name_from_being_found(monkeypatch
             return "10.0.0.1"
         return "10.0.0.2"
 
-    resolver = Resolver(told.set, resolve=hangs_once)
+    resolver = Resolver(told.set, resolve=hangs_once, unanswered_s=0.0)
     assert resolver.address("node-1") is None
     assert hangs.wait(DEADLINE_S)
     resolver.address("node-1")
@@ -84,8 +81,7 @@ def test_a_name_that_cannot_be_one_has_no_address() -> None:
     assert look_up("a..b") is None
 
 
-def test_of_two_addresses_the_older_kind_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_addresses_the_older_kind_is_taken() -> None:
     """The same for listening and dialling."""
-    both = [(socket.AF_INET6, 1, 6, "", ("::1", 0, 0, 0)), (socket.AF_INET, 1, 6, "", ("127.0.0.1", 0))]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: list(both))
-    assert look_up("localhost") == "127.0.0.1"
+    both: list[Any] = [(socket.AF_INET6, 1, 6, "", ("::1", 0, 0, 0)), (socket.AF_INET, 1, 6, "", ("127.0.0.1", 0))]
+    assert look_up("localhost", lambda *_, **__: list(both)) == "127.0.0.1"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node.storage import disk_watch as watching
-from node.storage.disk_watch import DiskWatch
+from node.storage.disk_watch import QUIET_S, DiskWatch
 from node.storage.reserve import Reserve
 from node.storage.room import GIB, IDLE_POLL_S, MIB, POLL_S, Bounds, Space
 from node.storage.usage import held_bytes, trim_logs
@@ -24,6 +23,7 @@ class Disk:
     def __init__(self, folder: Path) -> None:
         (folder / "raft").mkdir()
         self.free_bytes = TOTAL
+        self.now_s = 1_000.0
         self.paths = {("small~1", 1): (folder / "small",), ("large~1", 2): (folder / "large",)}
         self.stopped: list[tuple[str, str]] = []
         self.said: list[str | None] = []
@@ -38,6 +38,7 @@ class Disk:
             lambda run_id, error: self.stopped.append((run_id, error)),
             self.said.append,
             measure=lambda _folder: Space(TOTAL, self.free_bytes),
+            now=lambda: self.now_s,
         )
         for path, held in ((folder / "small", MIB), (folder / "large", 6 * MIB)):
             path.mkdir()
@@ -54,7 +55,7 @@ def stepping(scenario: Callable[[], Coroutine[None, None, None]]) -> None:
 
 
 def test_the_largest_is_stopped_first_and_the_others_only_if_that_is_not_enough(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
+    disk: Disk,
 ) -> None:
     async def scenario() -> None:
         disk.free_bytes = 15 * MIB
@@ -70,7 +71,7 @@ def test_the_largest_is_stopped_first_and_the_others_only_if_that_is_not_enough(
         disk.free_bytes = 31 * MIB
         await disk.watch.step()
         assert len(disk.said) == 1, "it may be filled again at once"
-        monkeypatch.setattr(watching, "QUIET_S", 0.0)
+        disk.now_s += QUIET_S
         await disk.watch.step()
         assert disk.said[1:] == [None]
 
