@@ -17,6 +17,7 @@ from node.app.config import Config
 from node.app.core import Core
 from node.app.core_ports import CorePorts, CoreSettings
 from node.app.data_dir import DataDir
+from node.app.disk_owner import MemberDiskOwner
 from node.app.heartbeat_owner import MemberHeartbeatOwner
 from node.app.projections import join_of, order_of
 from node.app.raft_owner import MemberRaftOwner
@@ -25,7 +26,7 @@ from node.client import Client
 from node.control.placement_service import PlacementThread
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
-from node.execution.order import AttemptLimits, Order, log_path, logs_path, scratch_folder
+from node.execution.order import AttemptLimits, Order, log_path, logs_path
 from node.execution.runner import Runner
 from node.history.backfill import Backfill
 from node.history.retention import Retention
@@ -52,7 +53,7 @@ from node.runtime.boottime import boottime_s
 from node.runtime.services import Services
 from node.state.entries import Entry, Join, Seed
 from node.state.value import Result, Run, State
-from node.storage.disk_watch import DiskWatch, Running, space_of
+from node.storage.disk_watch import DiskWatch, WatchedFolder, space_of
 from node.storage.full_disk_wait import WaitForRoom
 from node.storage.reserve import Reserve
 from node.telemetry.lease_monitor import monitor_lease
@@ -190,16 +191,8 @@ class LocalMember:
 
     def _make_disk_watch(self) -> DiskWatch:
         path = self._folder.path
-        return DiskWatch(
-            self._config.node,
-            path,
-            logs_path(path),
-            self._config.bounds,
-            self._reserve,
-            self._working,
-            self._core.controller.fail,
-            lambda why: self._set_wrong("disk", why),
-        )
+        watched = WatchedFolder(self._config.node, path, logs_path(path), self._config.bounds)
+        return DiskWatch(watched, self._reserve, MemberDiskOwner(path, self._core))
 
     # -- start and end
 
@@ -267,17 +260,6 @@ class LocalMember:
 
     def _order_of(self, run: Run, deadline_s: float) -> Order:
         return order_of(run, self._config, self._offered, deadline_s)
-
-    def _working(self) -> Running:
-        state = self.state()
-        return {
-            (run_id, attempt.token): (
-                scratch_folder(self._folder.path, run_id, attempt.token),
-                log_path(self._folder.path, run_id, state.runs[run_id].attempts[-1].attempt),
-            )
-            for run_id, attempt in self._core.controller.held.items()
-            if not attempt.ended and run_id in state.runs
-        }
 
     @property
     def failed(self) -> "asyncio.Future[Exception]":

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import Final, Protocol
 
 from node.storage.reserve import Reserve
 from node.storage.room import POLL_S, Bounds, Level, Space, level, poll_s, size, to_stop
@@ -49,37 +49,51 @@ class DiskUsage:
     held: Mapping[Attempt, int]
 
 
-class DiskWatch:
-    """Measures the disk and acts on it.
+@dataclass(frozen=True, slots=True)
+class WatchedFolder:
+    """Whose data folder is watched, where its logs are, and how much of the disk it may fill."""
 
-    running: gives the attempts that run here. stop(run_id, error): ends one as failed. aside: gets the reason why this
-    node takes on nothing new; None when that is over. measure: gives the space of a folder's file system, in a thread
-    of its own. `wake` may be called from any thread.
+    me: str
+    path: Path
+    logs: Path
+    bounds: Bounds
+
+
+class DiskOwner(Protocol):
+    """The node whose disk is watched. Called on the event loop."""
+
+    def running(self) -> Running:
+        """The attempts that run here."""
+
+    def stop_attempt(self, run_id: str, error: str) -> None:
+        """End an attempt as failed."""
+
+    def stand_aside(self, why: str | None) -> None:
+        """Take on nothing new, for this reason; None when that is over."""
+
+
+class DiskWatch:
+    """Measures the disk and acts on it. `wake` may be called from any thread.
+
+    measure: gives the space of a folder's file system, in a thread of its own.
     """
 
     def __init__(
         self,
-        me: str,
-        folder: Path,
-        logs: Path,
-        bounds: Bounds,
+        folder: WatchedFolder,
         reserve: Reserve,
-        running: Callable[[], Running],
-        stop: Callable[[str, str], None],
-        aside: Callable[[str | None], None],
+        owner: DiskOwner,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         measure: Callable[[Path], Space] | None = None,
         now: Callable[[], float] = monotonic,
     ) -> None:
-        self._me = me
-        self._folder = folder
-        self._logs = logs
-        self._set = bounds
-        self._bounds = bounds  # until the file system has been seen
+        self._me = folder.me
+        self._folder = folder.path
+        self._logs = folder.logs
+        self._set = folder.bounds
+        self._bounds = folder.bounds  # until the file system has been seen
         self._reserve = reserve
-        self._running = running
-        self._stop = stop
-        self._aside = aside
+        self._owner = owner
         self._sleep = sleep
         self._measure = measure or space_of
         self._now = now
@@ -130,7 +144,7 @@ class DiskWatch:
     async def trim(self) -> None:
         """Delete the oldest logs if all logs together exceed their limit. Raises `OSError`."""
         limit_bytes = self._bounds.logs_bytes
-        running = {run_id for run_id, _ in self._running()}
+        running = {run_id for run_id, _ in self._owner.running()}
         cut, freed = await asyncio.to_thread(trim_logs, self._logs, limit_bytes, running)
         if cut:
             _log.warning(
@@ -153,7 +167,7 @@ class DiskWatch:
 
     async def step(self) -> float:
         """Measure, and act on it. Returns in how many seconds to measure again. Raises `OSError`."""
-        running = dict(self._running())
+        running = dict(self._owner.running())
         usage = await asyncio.get_running_loop().run_in_executor(self._thread, self._measured, running)
         self._bounds = self._set.on(usage.space.total_bytes)
         reserve = self._bounds.reserve_bytes
@@ -195,11 +209,11 @@ class DiskWatch:
             self._short_s = now_s
             if not self._short:
                 self._short = True
-                self._aside(f"no room on its disk: {_room(space)} when that began")
+                self._owner.stand_aside(f"no room on its disk: {_room(space)} when that began")
         elif self._short and now_s - self._short_s >= QUIET_S:
             self._short = False
             _log.info("the disk has free space again: %s", _room(space))
-            self._aside(None)
+            self._owner.stand_aside(None)
 
     def _enforce_limits(self, usage: DiskUsage) -> None:
         limit = self._bounds.scratch_bytes + self._bounds.log_bytes
@@ -227,7 +241,7 @@ class DiskWatch:
     def _end(self, attempt: Attempt, error: str) -> None:
         if attempt not in self._stopped:
             self._stopped[attempt] = self._now()
-            self._stop(attempt[0], error)
+            self._owner.stop_attempt(attempt[0], error)
 
 
 def space_of(folder: Path) -> Space:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node.storage.disk_watch import QUIET_S, DiskWatch
+from node.storage.disk_watch import QUIET_S, DiskWatch, Running, WatchedFolder
 from node.storage.reserve import Reserve
 from node.storage.room import GIB, IDLE_POLL_S, MIB, POLL_S, Bounds, Space
 from node.storage.usage import held_bytes, trim_logs
@@ -29,20 +29,26 @@ class Disk:
         self.said: list[str | None] = []
         self.reserve = Reserve(folder / "raft")
         self.watch = DiskWatch(
-            "node-2",
-            folder,
-            folder / "logs",
-            Bounds(),
+            WatchedFolder("node-2", folder, folder / "logs", Bounds()),
             self.reserve,
-            lambda: self.paths,
-            lambda run_id, error: self.stopped.append((run_id, error)),
-            self.said.append,
+            self,
             measure=lambda _folder: Space(TOTAL, self.free_bytes),
             now=lambda: self.now_s,
         )
         for path, held in ((folder / "small", MIB), (folder / "large", 6 * MIB)):
             path.mkdir()
             (path / "data").write_bytes(bytes(held))
+
+    # -- the node
+
+    def running(self) -> Running:
+        return self.paths
+
+    def stop_attempt(self, run_id: str, error: str) -> None:
+        self.stopped.append((run_id, error))
+
+    def stand_aside(self, why: str | None) -> None:
+        self.said.append(why)
 
 
 @pytest.fixture

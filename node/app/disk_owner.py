@@ -1,0 +1,36 @@
+"""What the watch of the disk asks of a member, and tells it: `node.storage.disk_watch.DiskOwner`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from node.app.core import Core
+from node.execution.order import log_path, scratch_folder
+from node.storage.disk_watch import Running
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDiskOwner:
+    """folder: the member's data folder."""
+
+    folder: Path
+    core: Core
+
+    def running(self) -> Running:
+        """The attempts that run here, and where they write."""
+        runs = self.core.state().runs
+        return {
+            (run_id, attempt.token): (
+                scratch_folder(self.folder, run_id, attempt.token),
+                log_path(self.folder, run_id, runs[run_id].attempts[-1].attempt),
+            )
+            for run_id, attempt in self.core.controller.held.items()
+            if not attempt.ended and run_id in runs
+        }
+
+    def stop_attempt(self, run_id: str, error: str) -> None:
+        """End an attempt as failed."""
+        self.core.controller.fail(run_id, error)
+
+    def stand_aside(self, why: str | None) -> None:
+        """Take on nothing new, for this reason; None when that is over."""
+        self.core.membership.self_drain.set("disk", why)
