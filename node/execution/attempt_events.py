@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from node.state.entries import AttemptEnd
+from tasks.run import AttemptEnd
 
 
 @dataclass(frozen=True, slots=True)

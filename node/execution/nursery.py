@@ -45,7 +45,6 @@ def main(descriptor: int, parent: int) -> None:
     from node.execution.worker import preload
 
     preload()
-    gc.collect()
     gc.freeze()
     Nursery(socket.socket(fileno=descriptor), host).serve()
 

@@ -18,7 +18,7 @@ from node.execution.attempt_events import Event
 from node.execution.leftovers import LeftoversRemain, kill_attempt
 from node.execution.nursery_link import Handout, NurseryLink
 from node.execution.order import AttemptLimits, Brief, Order
-from node.state.entries import AttemptEnd
+from tasks.run import AttemptEnd
 
 log = logging.getLogger(__name__)
 

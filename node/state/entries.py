@@ -4,11 +4,10 @@
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from node.state.value import DownReason, Labels, Outcome, PassedOver
-
-AttemptEnd = Literal["succeeded", "failed", "cancelled", "timed_out", "not_started", "handed_over"]
+from tasks.run import AttemptEnd
 
 
 @dataclass(frozen=True, slots=True)

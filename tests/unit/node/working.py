@@ -11,8 +11,9 @@ from node.execution.order import Order
 from node.liveness.wall_clock import now_us
 from node.raft.errors import EntryTooLarge, NoQuorum
 from node.replication.proposer import Proposer
-from node.state.entries import AttemptEnd, Entry, Finish, Proposal, ProposalId, Start
+from node.state.entries import Entry, Finish, Proposal, ProposalId, Start
 from node.state.value import Result, Run, State
+from tasks.run import AttemptEnd
 from tests.unit.node.duty.given import Owners
 from tests.unit.node.loop import Naps, until
 from tests.unit.node.state.given import History, cluster
