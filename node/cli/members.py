@@ -1,13 +1,15 @@
 """Commands for members: list, add, drain and remove them."""
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 
-from node.app.setting_values import parse_members
 from node.cli.api import Api, ago, api_command, client_of, status_of
 from node.client import path
-from node.state.entries import Seed
+
+if TYPE_CHECKING:
+    from node.state.entries import Seed
 
 
 @click.command("members")
@@ -55,7 +57,10 @@ def join_command(api: Api, url: str, name: str | None, at: str | None) -> None:
     api.show(answer, f"{seed.id} may join now: start it with ROTA_JOIN={url}")
 
 
-def _new_member(name: str | None, at: str | None) -> Seed:
+def _new_member(name: str | None, at: str | None) -> "Seed":
+    # Imported here: the settings' models take as long to import as everything else that a command needs.
+    from node.app.setting_values import parse_members
+
     if not name:
         raise click.UsageError(
             "the new node's id is missing: give --id (and --at), or set ROTA_NODE (and ROTA_MEMBERS)"

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final, get_type_hints
 
 import click
@@ -14,8 +15,6 @@ from node.cli.api import Api, ago, api_command
 from node.cli.reading import documents
 from node.cli.text import input_text, source_name
 from node.client import ApiProblem, path
-from node.http.responses.tasks import TaskView
-from tasks.spec import Spec
 
 LIST_BYTES_MAX: Final = 900_000
 DEFAULTS_BYTES: Final = 300
@@ -26,8 +25,15 @@ DEFAULTS_BYTES: Final = 300
 _PLACE: Final = re.compile(r"^\[(\d+)\]")
 """A place in the list of tasks that was sent, at the begin of a field's name."""
 
-STATE_FIELDS: Final = frozenset(get_type_hints(TaskView)) - frozenset(Spec.model_fields)
-"""The fields that the API returns for a task besides its definition."""
+
+@cache
+def _state_fields() -> frozenset[str]:
+    """The fields that the API returns for a task besides its definition."""
+    # Imported here: the models take as long to import as everything else that a command needs.
+    from node.http.responses.tasks import TaskView
+    from tasks.spec import Spec
+
+    return frozenset(get_type_hints(TaskView)) - frozenset(Spec.model_fields)
 
 
 @click.command("apply")
@@ -130,7 +136,7 @@ def definition(task: dict[str, Any]) -> dict[str, Any]:
     """
     if not {"version", "registered_at"} <= task.keys():
         return task
-    return {name: value for name, value in task.items() if name not in STATE_FIELDS}
+    return {name: value for name, value in task.items() if name not in _state_fields()}
 
 
 def _parts(specs: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

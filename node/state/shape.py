@@ -71,11 +71,11 @@ class Shape(Generic[T]):
         if type(wire) is not list or not self._required <= len(wire) <= len(self._names):
             raise Misfit(f"{self._cls.__name__} is a list of {self._required} to {len(self._names)} fields")
         fields = []
-        for name, read, item in zip(self._names, self._reads, wire, strict=False):
-            try:
+        try:
+            for read, item in zip(self._reads, wire, strict=False):
                 fields.append(read(item))
-            except Misfit as misfit:
-                raise Misfit(f"{self._cls.__name__}.{name}: {misfit}") from None
+        except Misfit as misfit:
+            raise Misfit(f"{self._cls.__name__}.{self._names[len(fields)]}: {misfit}") from None
         return self._cls(*fields)
 
 

@@ -58,7 +58,8 @@ class Disk:
 
     def term_at(self, index: int) -> int:
         """The term of an entry that is here, or of the one before the first."""
-        return self.base_term if index == self.base else self.log[index - self.base - 1].term
+        base = self.base
+        return self.base_term if index == base else self.log[index - base - 1].term
 
     def entry(self, index: int) -> Entry:
         """An entry that is here."""

@@ -360,10 +360,10 @@ class Raft:
 
     def _count(self) -> None:
         """As leader: what a majority has is committed, if it is of this term."""
-        if not self.leading:
+        if self.leader != self.me or self.commit >= self.disk.last:
             return
-        members = self.disk.members
-        has = sorted((self._match.get(n, 0) if n != self.me else self.disk.durable for n in members), reverse=True)
+        members, match = self.disk.members, self._match
+        has = sorted([match.get(n, 0) if n != self.me else self.disk.durable for n in members], reverse=True)
         agreed = has[len(members) // 2]
         if agreed > self.commit and self.disk.term_at(agreed) == self.disk.term:
             self._advance(agreed)
@@ -413,8 +413,8 @@ class Raft:
             self._send_entries(name)
 
     def _send_entries(self, name: str) -> None:
-        disk, me, term, commit = self.disk, self.me, self.disk.term, self.commit
-        prev = min(self._next.get(name, disk.last + 1), disk.last + 1) - 1
+        disk, me, term, commit, last = self.disk, self.me, self.disk.term, self.commit, self.disk.last
+        prev = min(self._next.get(name, last + 1) - 1, last)
         if prev < disk.base:
             index, at_term, members = disk.snapshot, disk.term_at(disk.snapshot), disk.members_at(disk.snapshot)
             self._send(name, lambda to: to.snapshot(me, term, index, at_term, members))
