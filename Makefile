@@ -1,8 +1,9 @@
 # Everything that Rota needs is installed by pip into .venv: root, Java and PostgreSQL are not required.
 PYTHON ?= python3
 BIN := .venv/bin
-# Three test files at a time, each in order: tests with real processes mostly wait.
-PYTEST := $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Four test files at a time, each in order: the simulated histories are one of them nearly to the end, at the lowest
+# priority, and tests with real processes mostly wait.
+PYTEST := $(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # Bytecode is kept between runs, even if the caller's environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 

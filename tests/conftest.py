@@ -35,7 +35,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Three tests run at a time (`make test`); beside one that is marked `alone`, none with real processes."""
+    """Four tests run at a time (`make test`); beside one that is marked `alone`, none with real processes."""
     marks = {mark.name for mark in request.node.iter_markers()}
     if not marks & {"alone", "integration", "chaos"}:
         yield
