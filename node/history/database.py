@@ -42,6 +42,11 @@ class HistoryDatabase:
         """The index up to which the file is written."""
         return self._written
 
+    def is_intact(self) -> bool:
+        """Whether SQLite finds nothing wrong with the file. Reads all of it."""
+        with self.lock:
+            return self.connection.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
+
     def write(self, index: int, runs: Iterable[tuple[int, EndedRun]], new_gaps: Iterable[Gap]) -> None:
         """Add runs, each with its index, and gaps; the file is then written up to `index`."""
         with self.lock:

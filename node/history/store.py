@@ -25,7 +25,7 @@ from node.history.unwritten import with_unwritten
 from node.peer.portions import Gap, Portion
 from node.state.codec import DamagedSnapshot, unpack_ended
 from node.state.value import EndedRun
-from node.storage.disk_full import is_full
+from node.storage.disk_full import has_ample_room, is_full
 from node.storage.quarantine import is_damage
 
 _log = logging.getLogger("rota.history")
@@ -147,7 +147,7 @@ class HistoryStore:
         with self._report_damage():
             self.flush()
             self._database.give_up_gaps(at_us, before_us)
-        self._database.delete_older(before_us)
+            self._database.delete_older(before_us)
 
     def trim(self, limit_bytes: int) -> tuple[int, int]:
         """Delete the runs that ended first until the file uses `limit_bytes` at most. Raises `sqlite3.Error`.
@@ -209,7 +209,7 @@ class HistoryStore:
                 self.flush()
                 failed = False
             except sqlite3.Error as error:
-                if is_damage(error):
+                if self._is_damage(error):
                     self._report(error)
                     return
                 if not failed:
@@ -229,7 +229,7 @@ class HistoryStore:
         try:
             self.flush()
         except sqlite3.Error as error:
-            if is_damage(error):
+            if self._is_damage(error):
                 raise
             with self._wake:
                 return [one[1] for one in self._pending if not isinstance(one, Gap)]
@@ -241,9 +241,22 @@ class HistoryStore:
         try:
             yield
         except sqlite3.Error as error:
-            if is_damage(error) and not self._closed:
+            if not self._closed and self._is_damage(error):
                 self._report(error)
             raise
+
+    def _is_damage(self, error: sqlite3.Error) -> bool:
+        """Whether the file is damaged.
+
+        A damaged page number that is greater than any that a file may have is reported as a full disk: so if the disk
+        has room, the file is looked at.
+        """
+        if is_damage(error) or not is_full(error):
+            return is_damage(error)
+        try:
+            return has_ample_room(self._path.parent) and not self._database.is_intact()
+        except (OSError, sqlite3.Error):
+            return False  # it may be known at the next try
 
     def _report(self, error: sqlite3.Error) -> None:
         with self._wake:

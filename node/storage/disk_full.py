@@ -1,7 +1,13 @@
 """Recognizes the errors of a full disk."""
 
 import errno
+import os
 import sqlite3
+from pathlib import Path
+from typing import Final
+
+AMPLE_BYTES: Final = 16 << 20
+"""With this much free space, a small write does not fail for want of space."""
 
 
 def is_full(error: BaseException | None) -> bool:
@@ -14,3 +20,9 @@ def is_full(error: BaseException | None) -> bool:
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     code = getattr(error, "sqlite_errorcode", None) if isinstance(error, sqlite3.Error) else None
     return code is not None and code & 0xFF == sqlite3.SQLITE_FULL
+
+
+def has_ample_room(folder: Path) -> bool:
+    """Whether there is so much free space in the file system of `folder` that it cannot be full. Raises `OSError`."""
+    space = os.statvfs(folder)
+    return space.f_bavail * space.f_frsize >= AMPLE_BYTES

@@ -110,6 +110,43 @@ def test_a_changed_row_is_found_when_it_is_read(tmp_path: Path, sql: str) -> Non
     history.close()
 
 
+def damage_a_page_number(path: Path) -> None:
+    """Let the root of the runs name a page that no file has, for the runs that ended first."""
+    with closing(sqlite3.connect(path)) as db:
+        [(root,)] = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'ended'").fetchall()
+        page_bytes = db.execute("PRAGMA page_size").fetchone()[0]
+    with path.open("r+b") as file:
+        file.seek((root - 1) * page_bytes + 12)  # the place of the first cell, after the header
+        file.seek((root - 1) * page_bytes + int.from_bytes(file.read(2), "big"))
+        file.write(b"\xc8\x59\x7a\xdd")
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_an_error_of_a_full_disk_where_the_disk_has_room_is_damage_if_the_file_is_damaged(
+    tmp_path: Path, damaged: bool
+) -> None:
+    """SQLite reports a full disk also for a damaged page number that is greater than any may be."""
+    path, failures = tmp_path / "history.db", list[Exception]()
+    history = HistoryStore(path)
+    history.record(500, [(number, ended(number)) for number in range(1, 500)])
+    history.close()
+    if damaged:
+        damage_a_page_number(path)
+    history = HistoryStore(path, failures.append)
+    database = history._database
+    with database.lock:
+        pages = database.connection.execute("PRAGMA page_count").fetchone()[0]
+        database.connection.execute(f"PRAGMA max_page_count={pages}")
+    history.record(1000, [(number, ended(number)) for number in range(501, 1000)])
+    if damaged:
+        wait_for("the damage is reported", lambda: failures)
+        assert "is damaged (database or disk is full), and is kept as history.db.damaged-1: res" in str(failures[0])
+    else:
+        assert ids(history.runs(None, None, None, None, 1)) == ["orders~999"], "it is read from memory"
+        assert failures == []
+    history.close()
+
+
 def test_a_damaged_file_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     failures: list[Exception] = []
     history = HistoryStore(tmp_path / "history.db", failures.append)
