@@ -111,7 +111,12 @@ class ClientConnection(RequestHandler):
         self._limits.remove(self)
         self._gone.set()
         self._cancel_stalled()
+        transport: Any = self.transport
         super().connection_lost(exc)
+        # asyncio's transport refers to itself by this method, and only the garbage collector would free it. What is
+        # open while the collector freezes what there is (`node.runtime.gc_tuning`) would never be freed.
+        if hasattr(transport, "_read_ready_cb"):
+            transport._read_ready_cb = None
 
     def data_received(self, data: bytes) -> None:
         """Part of a head or of a body has arrived, or several requests."""

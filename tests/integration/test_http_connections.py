@@ -1,12 +1,14 @@
 """Attacks on the API's port that try to make it unavailable to others."""
 
 import asyncio
+import gc
 import gzip
 import json
 import logging
 import resource
 import socket
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +19,7 @@ from node.http.connection import HEAD_BYTES, ConnectionTimeouts
 from node.http.connection_limits import ConnectionLimits
 from node.http.listener import Listener
 from node.http.request_limits import RequestLimits
+from tests.integration.attempts import until
 from tests.integration.http_cluster import Servers, on_loop, servers
 
 pytestmark = pytest.mark.integration
@@ -49,6 +52,26 @@ def _problem(answer: bytes) -> tuple[int, str]:
     document = json.loads(body)
     assert b"application/problem+json" in head
     return int(answer.split()[1]), document["type"].rpartition(":")[2]
+
+
+@on_loop
+async def test_a_connection_that_has_ended_leaves_nothing_to_the_garbage_collector() -> None:
+    """What is open while the collector freezes what there is would never be freed."""
+    async with servers() as served:
+        transports: weakref.WeakSet[asyncio.BaseTransport] = weakref.WeakSet()
+        [site] = served.runners["node-1"].sites
+        assert isinstance(site, Listener)
+        pipes = [await _opened(served, HALF) for _ in range(20)]
+        await until(lambda: len(list(site._limits)) >= len(pipes))
+        transports.update(one.transport for one in site._limits if one.transport is not None)
+        assert len(transports) >= len(pipes)
+        gc.disable()
+        try:
+            for _, writer in pipes:
+                writer.close()
+            await until(lambda: not transports)
+        finally:
+            gc.enable()
 
 
 @on_loop
