@@ -9,12 +9,11 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from spark_tasks.files.listing import Source
 from spark_tasks.files.reading import CORRUPT
-from tasks.fsync import sync, sync_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,17 +34,14 @@ def texts(rows: "DataFrame") -> dict[Path, list[str]]:
 _FILE = "_rota_file"
 
 
-def keep(path: Path, found: Mapping[Path, Sequence[str]], places: Mapping[Path, Source], within: Path) -> None:
-    """Write the rows to `path`, and sync it. `places` maps the paths that Spark reads to their sources."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as out:
-        for place, rows in sorted(found.items()):
-            name = places[place].path if place in places else str(place)
-            with place.open(encoding="utf-8", errors="replace", newline=None) as lines:
-                for line, text in numbered(rows, lines):
-                    out.write(json.dumps({"file": name, "line": line, "text": text}, ensure_ascii=False) + "\n")
-    sync(path)
-    sync_names(path.parent, within=within)
+def keep(out: IO[bytes], found: Mapping[Path, Sequence[str]], places: Mapping[Path, Source]) -> None:
+    """Write the rows to `out`. `places` maps the paths that Spark reads to their sources."""
+    for place, rows in sorted(found.items()):
+        name = places[place].path if place in places else str(place)
+        with place.open(encoding="utf-8", errors="replace", newline=None) as lines:
+            for line, text in numbered(rows, lines):
+                kept = {"file": name, "line": line, "text": text}
+                out.write(json.dumps(kept, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
 
 
 def numbered(rows: Sequence[str], lines: Iterable[str]) -> Iterator[tuple[int | None, str]]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from spark_tasks.files.listing import Source
 from spark_tasks.files.staging import for_spark
+from spark_tasks.spark import causes
 from tasks.errors import Unretryable
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def field_paths(schema: Any, within: str = "") -> Iterator[str]:
 
 def explained(error: Exception, places: Mapping[Path, Source]) -> BadFile | None:
     """The file of a batch that an error of Spark is about, and the reason; None if it is not about a file."""
-    messages = list(_messages(error))
+    messages = list(causes.messages(error))
     said = "\n".join(messages)
     match = re.search(r"reading file (file:\S+?)\.?(?:\s|$)", said)
     if match is None:
@@ -209,16 +210,6 @@ def _fault(name: str, said: str, messages: Sequence[str]) -> Exception:
         record = next(_first_line(message) for message in messages if "MALFORMED_RECORD" in message)
         return MalformedRows(f"{name}: {record} {reason}"[:2000])
     return ReadFailed(f"{name}: {reason}")
-
-
-def _messages(error: Exception) -> Iterator[str]:
-    """The messages of a Java exception and its causes, outermost first."""
-    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    if cause is None:
-        yield str(error)
-    while cause is not None:
-        yield str(cause.getMessage())
-        cause = cause.getCause()
 
 
 def _first_line(message: str) -> str:

@@ -25,6 +25,7 @@ from spark_tasks.ingest.params import IngestParams
 from spark_tasks.ingest.standing import check_hint
 from spark_tasks.spark.session import is_local_master, spark_session
 from spark_tasks.spark.stopping import stopping
+from spark_tasks.storage.errors import store_errors
 from spark_tasks.table.ledger import Mark, Page
 from tasks.file_guard import FileGuard
 from tasks.kind import Context, Fenced, Unretryable
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_tasks.table.delta import Table
+    from spark_tasks.table.part import Part
+    from spark_tasks.table.writing import Write
 
 REFUSED_LISTED = 5
 """The most refused files that a run's error describes. Its log describes all of them."""
@@ -51,6 +54,7 @@ class IngestAttempt:
         self.version: int | None = None
         self.refused: dict[str, Exception] = {}
         self.disks: dict[str, Facts] = {}
+        self.write: Write | None = None
 
     def plan(self) -> list[tuple[Source, ...]]:
         """Read the table's log and list the sources; the new files, in batches."""
@@ -69,7 +73,7 @@ class IngestAttempt:
             # Earlier versions wrote a path as its glob spelled it.
             taken.update((canonical(path), size_bytes) for path, size_bytes in page.files)
             if page.run_id == ctx.run_id:
-                self.figures.add(page, self.table.ledger.malformed(page.mark))
+                self.figures.add(page, self._malformed(page.mark))
         check_hint(ctx.checkpoint, self.table, self.last, self.version)
         found = listing(globs, ctx.access)
         if not found:
@@ -120,7 +124,7 @@ class IngestAttempt:
         while self.version is not None and (holder := self.table.holder()) != token:
             self._save()
             if holder is not None and holder > token and not first:
-                raise Fenced(f"another run of {self.ctx.task}, with token {holder}, holds {self.table.folder}")
+                raise Fenced(f"another run of {self.ctx.task}, with token {holder}, holds {self.table.shown}")
             self.table.claim(token, instead_of=holder)
             self.version = self.table.version()
 
@@ -152,7 +156,7 @@ class IngestAttempt:
                 if schema is None:
                     schema = settle(spark, self.ctx.params, self.table.schema_json(), list(places))
                 check_fields(spark, self.ctx.params, schema, places)
-                skipped = self._write(spark, schema, places, mark)
+                parts, skipped = self._write(spark, schema, places, mark)
             except Exception as error:
                 if self.ctx.cancelled:
                     raise IngestStopped("asked to stop") from error
@@ -167,24 +171,28 @@ class IngestAttempt:
             mark=mark,
             previous=self.last,
             run_id=self.ctx.run_id,
-            rows=self.table.rows_in(mark),
+            rows=sum(part.rows for part in parts),
             skipped=skipped,
             files=tuple((source.path, source.size_bytes) for source in batch),
             disks=self.disks,
+            parts=tuple(part.path for part in parts),
         )
         self.table.ledger.write(page)
         self._save(intent=mark.batch)
-        self.version = self.table.commit(mark, schema.json())
+        self.version = self.table.commit(mark, schema.json(), parts)
         self.last = mark
-        self.figures.add(page, self.table.ledger.malformed(page.mark))
+        self.figures.add(page, self._malformed(mark))
         self._save()
         self.ctx.log.info(
             "batch %d: %d rows from %d files, version %d", mark.batch, page.rows, len(batch), self.version
         )
         if skipped:
-            kept = self.table.ledger.malformed(mark)
+            kept = self._malformed(mark)
             self.ctx.log.warning("batch %d: %d malformed rows were skipped, and kept in %s", mark.batch, skipped, kept)
         return schema
+
+    def _malformed(self, mark: Mark) -> str:
+        return self.table.place.shown(self.table.ledger.malformed(mark))
 
     def _save(self, intent: int | None = None) -> None:
         """Commit a checkpoint of the present state. Raises `Fenced` if the run has been taken over."""
@@ -193,25 +201,29 @@ class IngestAttempt:
             standing | {"rows": self.figures.rows, "files": self.figures.files, "disks": self.disks}
         )
 
-    def _write(self, spark: "SparkSession", schema: "StructType", places: Mapping[Path, Source], mark: Mark) -> int:
-        """Write the rows as Parquet; the number of malformed rows that were skipped, and kept in a separate file."""
+    def _write(
+        self, spark: "SparkSession", schema: "StructType", places: Mapping[Path, Source], mark: Mark
+    ) -> "tuple[tuple[Part, ...], int]":
+        """Write the rows as Parquet; the files, and the number of malformed rows that were kept in a separate file."""
+        from spark_tasks.table.writing import writer
+
+        if self.write is None:
+            self.write = writer(spark, self.table, self.ctx.scratch)
         rows = frame(spark, self.ctx.params, schema, list(places))
-        folder = self.table.parquet_folder(mark)
         if self.ctx.params.malformed == "fail":
-            rows.write.mode("overwrite").parquet(str(folder))
-            return 0
+            return self.write(rows, mark), 0
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
         seen = Observation()
         bad = f.coalesce(f.sum(f.col(CORRUPT).isNotNull().cast("long")), f.lit(0)).alias("bad")
         good = rows.observe(seen, bad).filter(f.col(CORRUPT).isNull()).drop(CORRUPT)
-        good.write.mode("overwrite").parquet(str(folder))
+        parts = self.write(good, mark)
         if skipped := int(seen.get["bad"]):
-            malformed.keep(
-                self.table.ledger.malformed(mark), malformed.texts(rows), places, within=self.table.folder.parent
-            )
-        return skipped
+            texts = malformed.texts(rows)
+            with store_errors(self.table.place), self.table.place.writing(self.table.ledger.malformed(mark)) as out:
+                malformed.keep(out, texts, places)
+        return parts, skipped
 
 
 def _handle_changed(ctx: Context[IngestParams], changed: list[str]) -> None:

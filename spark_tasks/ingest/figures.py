@@ -1,7 +1,6 @@
 """What a run has committed so far."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from spark_tasks.table.ledger import Page
 
@@ -18,10 +17,10 @@ class Figures:
     malformed: list[str] = field(default_factory=list)
     """The files that keep the rows that were skipped."""
 
-    def add(self, page: Page, malformed: Path) -> None:
+    def add(self, page: Page, malformed: str) -> None:
         """Add a batch; `malformed` is where its skipped rows are kept, if there are any."""
         self.rows += page.rows
         self.files += len(page.files)
         self.batches += 1
         self.skipped += page.skipped
-        self.malformed += [str(malformed)] if page.skipped else []
+        self.malformed += [malformed] if page.skipped else []

@@ -20,6 +20,7 @@ from spark_tasks.ingest.params import IngestParams
 from spark_tasks.spark.session import ENVIRONMENT
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
+from tasks.place import Place, resolved
 from tasks.reach import Reach, remote
 
 RESULT = {
@@ -29,7 +30,7 @@ RESULT = {
     "skipped": "the number of malformed rows that were skipped",
     "malformed": "the files that keep the skipped rows, 20 at most; absent if there are none",
     "version": "the version of the table",
-    "table": "the folder of the table",
+    "table": "the folder or the URL of the table",
     "seconds": "how long the attempt took",
 }
 """The fields of a run's result, for the reference."""
@@ -45,11 +46,12 @@ class Ingest:
 
     @staticmethod
     def local_data(params: IngestParams) -> list[str]:
-        """The params that name data on the member's own disk (`tasks.kind.Kind`). A table is always a folder."""
+        """The params that name data on the member's own disk (`tasks.kind.Kind`)."""
         if params.shared:
             return []
         globs = [params.source] if isinstance(params.source, str) else params.source
-        return ["source", "table"] if any(map(is_local, globs)) else ["table"]
+        named = {"source": any(map(is_local, globs)), "table": is_local(params.table)}
+        return [field for field, local in named.items() if local]
 
     @staticmethod
     def reaches(params: IngestParams, task: str) -> list[Reach]:
@@ -62,7 +64,9 @@ class Ingest:
                 else remote("source", "source", url, {})
                 for url in globs
             ),
-            Reach("table", "destination", params.table, local_path(params.table)),
+            Reach("table", "destination", params.table, local_path(params.table))
+            if is_local(params.table)
+            else remote("table", "destination", params.table, params.options),
         ]
 
     requires = ("pyspark", "pyarrow", "deltalake")
@@ -74,18 +78,18 @@ class Ingest:
 
         A file that cannot be read as the task says is left out, and the rest of its batch is ingested. Raises
         `FilesRefused` or `FilesUnfit` for such files at the end; `AccessRefused`, `Fenced`, `IngestStopped`,
-        `OtherSource`, `SourceChanged`, `TableReplaced`, and what `files`, `reading`, `delta`, `ledger` and `java` name.
+        `OtherSource`, `SourceChanged`, `TableReplaced`, and what `files`, `reading`, `delta`, `ledger`, `java` and the
+        storage's `errors` name.
         """
         from spark_tasks.table.delta import Table
 
         began_s = time.monotonic()
-        _check_table(ctx)
-        table = Table(Path(local_path(ctx.params.table)), ctx.task)
+        table = Table(_place(ctx), ctx.task)
         attempt = IngestAttempt(ctx, table)
         if work := attempt.plan():
             attempt.run(work)
         figures = attempt.figures
-        for name in table.clean():
+        for name in table.clean(ctx.run_id):
             ctx.log.info("removed %s, which an attempt had written and not committed", name)
         return {
             "rows": figures.rows,
@@ -99,8 +103,15 @@ class Ingest:
         }
 
 
-def _check_table(ctx: Context[IngestParams]) -> None:
-    """Raise `AccessRefused` unless this attempt may write to the table's folder, and to the targets of links in it."""
-    table, guard = Path(local_path(ctx.params.table)), FileGuard(ctx.access, "destination")
-    for folder in (table, table / "_delta_log", table / "_rota" / ctx.task, table / ctx.task):
-        guard.resolve(folder)
+def _place(ctx: Context[IngestParams]) -> Place:
+    """The table's place. Raises `AccessRefused` unless this attempt may write there, and to the targets of links in it.
+
+    Raises `MissingSecret` and `BadDestination`, too.
+    """
+    params = ctx.params
+    if not is_local(params.table):
+        return Place(params.table, resolved(params.options, ctx.secret), ctx.access)
+    folder, guard = Path(local_path(params.table)), FileGuard(ctx.access, "destination")
+    for inner in (folder, folder / "_delta_log", folder / "_rota" / ctx.task, folder / ctx.task):
+        guard.resolve(inner)
+    return Place(str(folder), {}, ctx.access)

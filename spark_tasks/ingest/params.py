@@ -2,11 +2,13 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from spark_tasks.files.listing import is_local, local_path
 from spark_tasks.files.reading import Form
-from tasks.access import check_protocol
+from spark_tasks.storage.url import table_url
+from tasks.access import check_options, check_protocol
+from tasks.secret import Reference
 from tasks.source_identity import AcceptedSources
 
 
@@ -16,14 +18,6 @@ def _absolute(url: str) -> str:
     if is_local(url) and not local_path(url).startswith("/"):
         raise ValueError("a local path must begin with '/': a worker's current folder is its scratch folder")
     return url
-
-
-def _local_table(url: str) -> str:
-    if "://" in url and not is_local(url):
-        raise ValueError(
-            "a table must be a local folder (/PATH or file:///PATH): Spark has no jars for object stores here"
-        )
-    return _absolute(url)
 
 
 _Url = Annotated[str, Field(min_length=1, max_length=4096)]
@@ -36,8 +30,15 @@ class IngestParams(Form):
         description="The files, as one glob or a list: local paths, or fsspec URLs, which are fetched batch by batch",
         examples=["/data/flights/*.csv"],
     )
-    table: Annotated[_Url, AfterValidator(_local_table)] = Field(
-        description="The folder of the Delta table, on storage that every member that may run the task has at this path"
+    table: Annotated[_Url, AfterValidator(table_url)] = Field(
+        description="The Delta table: a folder, on storage that every member that may run the task has at this path, "
+        "or s3://BUCKET/PREFIX",
+        examples=["/data/tables/flights", "s3://lake/flights"],
+    )
+    options: dict[str, Reference | str | int | bool | None] = Field(
+        default={},
+        description="fsspec's options for the table; secrets are given as references",
+        examples=[{"key": {"env": "S3_KEY"}, "secret": {"secret": "s3_secret"}, "endpoint_url": "https://s3.internal"}],
     )
     shared: bool = Field(
         default=False,
@@ -54,3 +55,8 @@ class IngestParams(Form):
     changed: Literal["fail", "ignore"] = Field(
         default="fail", description="Whether an ingested file whose size has changed since fails the run or is ignored"
     )
+
+    @model_validator(mode="after")
+    def _known_options(self) -> "IngestParams":
+        check_options(self.table, self.options)
+        return self

@@ -9,6 +9,7 @@ pause for a dead peer is set far above any pause.
 """
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,6 +105,8 @@ def spark_session(app: str, scratch: Path, environ: Mapping[str, str] | None = N
     import pyspark
     from pyspark.sql import SparkSession
 
+    # Executors' Python, for rows that Python writes: this one, unless the cluster has its own somewhere else.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["JAVA_HOME"] = str(java_home(given, scratch))
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = str(scratch / "tmp")

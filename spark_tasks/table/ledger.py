@@ -3,10 +3,14 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from typing import Final
 
-from tasks.fsync import sync, sync_names
+from spark_tasks.storage.errors import store_errors
+from tasks.place import Place
 from tasks.source_identity import Facts
+
+AHEAD: Final = 200
+"""The number of pages that are read at once from an object store, where each request takes its time."""
 
 
 class LedgerDamaged(Exception):
@@ -38,7 +42,11 @@ def named(name: str) -> Mark | None:
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the ledger. `files` are `(path, size in bytes)`; `disks` are the identity facts of local folders."""
+    """A page of the ledger.
+
+    `files` are the sources as `(path, size in bytes)`; `disks` are the identity facts of local folders; `parts` are the
+    paths of the batch's Parquet files in the table.
+    """
 
     mark: Mark
     previous: Mark | None
@@ -47,51 +55,64 @@ class Page:
     skipped: int
     files: tuple[tuple[str, int], ...]
     disks: Mapping[str, Facts] = field(default_factory=dict)
+    parts: tuple[str, ...] = ()
 
 
 class Ledger:
-    """The pages of `task` in the table at `table`."""
+    """The pages of `task` in the table at `place`. All paths are relative to the table."""
 
-    def __init__(self, table: Path, task: str) -> None:
-        self.table = table
+    def __init__(self, place: Place, task: str) -> None:
+        self.place = place
         self.task = task
-        self.folder = table / "_rota" / task
+        self.folder = f"_rota/{task}"
 
-    def path(self, mark: Mark) -> Path:
+    def path(self, mark: Mark) -> str:
         """The path of the page of that batch, as the attempt with that token writes it."""
-        return self.folder / f"{mark.name}.json"
+        return f"{self.folder}/{mark.name}.json"
 
-    def malformed(self, mark: Mark) -> Path:
+    def malformed(self, mark: Mark) -> str:
         """The path of the file that keeps the rows that were skipped in that batch."""
-        return self.folder / f"{mark.name}.malformed.jsonl"
+        return f"{self.folder}/{mark.name}.malformed.jsonl"
 
     def pages(self, last: Mark | None) -> Iterator[Page]:
-        """The pages from `last` backwards. Raises `LedgerDamaged`."""
+        """The pages from `last` backwards. Raises `LedgerDamaged`, and what `store_errors` names."""
+        paths: list[str] | None = None
+        ahead: dict[str, bytes] = {}
+        first = True
         while last is not None:
             path = self.path(last)
             try:
-                page = _read(path.read_bytes())
+                with store_errors(self.place):
+                    if path not in ahead and not first and not self.place.is_local:
+                        paths = self._paths() if paths is None else paths
+                        ahead = self.place.read_many([one for one in paths if one <= path][-AHEAD:])
+                    content = ahead.get(path) or self.place.read(path)
+                if content is None:
+                    raise FileNotFoundError("it does not exist")
+                page = _read(content)
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise LedgerDamaged(
-                    f"the table contains batch {last.batch} of {self.task}, but {path} cannot be read ({error}), so "
-                    "the files that are in the table are not known. Restore this file, or ingest into a new table"
+                    f"the table contains batch {last.batch} of {self.task}, but {self.place.shown(path)} cannot be "
+                    f"read ({error}), so the files that are in the table are not known. Restore this file, or ingest "
+                    "into a new table"
                 ) from None
             yield page
-            last = page.previous
+            first, last = False, page.previous
+
+    def _paths(self) -> list[str]:
+        """The paths of all pages, committed or not, sorted by their batches."""
+        names = self.place.names(self.folder)
+        return [f"{self.folder}/{name}" for name in names if named(name.removesuffix(".json"))]
 
     def has(self, batch: int) -> bool:
         """Whether any attempt has written a page of that batch, committed or not."""
-        return next(self.folder.glob(f"{batch:08d}-*.json"), None) is not None
+        with store_errors(self.place):
+            return any(path.startswith(f"{self.folder}/{batch:08d}-") for path in self._paths())
 
     def write(self, page: Page) -> None:
-        """Write and sync the batch's page, which becomes valid when the batch is committed."""
-        path = self.path(page.mark)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(".partial")
-        aside.write_text(json.dumps(asdict(page)), encoding="utf-8")
-        sync(aside)
-        aside.rename(path)
-        sync_names(path.parent, within=self.table.parent)
+        """Write the batch's page durably; it becomes valid when the batch is committed."""
+        with store_errors(self.place):
+            self.place.write_whole(self.path(page.mark), json.dumps(asdict(page)).encode())
 
 
 def _read(kept: bytes) -> Page:
@@ -104,5 +125,6 @@ def _read(kept: bytes) -> Page:
         rows=value["rows"],
         skipped=value["skipped"],
         files=tuple((path, size) for path, size in value["files"]),
-        disks=value.get("disks", {}),  # older pages have none
+        disks=value.get("disks", {}),  # older pages have neither these
+        parts=tuple(value.get("parts", ())),  # nor these
     )

@@ -11,6 +11,7 @@ from spark_tasks.files import listing, reading
 from spark_tasks.ingest import errors as ingest_errors
 from spark_tasks.ingest import kind as ingest
 from spark_tasks.spark import java
+from spark_tasks.storage import errors as storage_errors
 from spark_tasks.table import delta, ledger
 from tasks import command, errors, place, source_identity
 from tasks.access import AccessRefused
@@ -56,8 +57,13 @@ _INGEST_ERRORS: Final = (
     reading.ReadFailed,
     ingest_errors.TableReplaced,
     delta.TableUnfit,
+    place.BadDestination,
+    place.NoBucket,
+    storage_errors.NoPermission,
+    storage_errors.StoreAway,
     ledger.LedgerDamaged,
     java.NoJava,
+    errors.MissingSecret,
     ingest_errors.IngestStopped,
     errors.Fenced,
 )

@@ -25,7 +25,11 @@ def test_params_take_one_glob_or_several() -> None:
     [
         ({"source": "in/*.csv"}, "must begin with '/'"),
         ({"table": "out"}, "must begin with '/'"),
-        ({"table": "s3://bucket/out"}, "no jars"),
+        ({"table": "gs://bucket/out"}, "cannot be at gs://"),
+        ({"table": "s3://bucket"}, "whole bucket"),
+        ({"table": "s3://key:word@bucket/out"}, "must not contain a password"),
+        ({"table": "s3://bucket/out", "options": {"profile": "root"}}, "cannot be set by a task"),
+        ({"options": {"key": "k"}}, "cannot be set by a task for file"),
         ({"format": "xml"}, "'csv' or 'json'"),
         ({"batch_files": 0}, "greater than or equal to 1"),
         ({"headers": True}, "not permitted"),
