@@ -1,9 +1,10 @@
 """The installed kinds: found by the entry-point group `rota.kinds`, in any package, and loaded."""
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -31,13 +32,14 @@ class KindError(Exception):
 class KindEntry:
     """An installed kind: its name, and its class as `module:Class`.
 
-    `environment` are the settings that the kind asks for, by variable (`tasks.kind.Kind`). It is known once the kind is
-    loaded, and empty before.
+    `environment` are the settings that the kind asks for, by variable (`tasks.kind.Kind`), `preparation` names its
+    `prepare` (`preparation_of`). They are known once the kind is loaded, and empty before.
     """
 
     name: str
     target: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    preparation: str = ""
 
 
 def installed(points: Iterable[EntryPoint] | None = None) -> dict[str, KindEntry]:
@@ -82,14 +84,34 @@ def environment_of(kind: type[Any]) -> dict[str, str]:
     return dict(getattr(kind, "environment", {}))
 
 
+def preparation_of(kind: type[Any]) -> str:
+    """What a worker of a kind (as `load` gave it) may do before there is an attempt, as `module:function`; "": nothing.
+
+    Kinds that share the function have the same preparation.
+    """
+    prepare = getattr(kind, "prepare", None)
+    return "" if prepare is None else f"{prepare.__module__}:{prepare.__qualname__}"
+
+
+def preparation_at(target: str) -> Callable[[Mapping[str, str], Path], None]:
+    """The function at `module:function`, which `preparation_of` named. Raises what importing it raises."""
+    module_name, _, names = target.partition(":")
+    found: Any = importlib.import_module(module_name)
+    for name in names.split("."):
+        found = getattr(found, name)
+    prepare: Callable[[Mapping[str, str], Path], None] = found
+    return prepare
+
+
 def settings_asked_for(entries: Iterable[KindEntry]) -> frozenset[str]:
     """The names of all settings that these kinds ask for. Loads them; a kind that does not load asks for none."""
     found: set[str] = set()
     for entry in entries:
         try:
-            found.update(environment_of(load(entry.target)).values())
+            kind = load(entry.target)
         except KindError:
             continue  # a node that offers kinds logs why this one does not load
+        found.update(environment_of(kind).values())
     return frozenset(found)
 
 

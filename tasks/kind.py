@@ -117,6 +117,11 @@ class Kind(Protocol[P_contra]):
     - `reaches(params, task)`: a static method that returns a `tasks.reach.Reach` for each path or host that the params
       name. A client that registers a task is warned of those that the answering node would refuse.
 
+    - `prepare(environment, scratch)`: a static method, or a module's function, that a worker calls before there is an
+      attempt for it, so that `run` finds ready what takes long to start. `environment` are the worker's variables,
+      `scratch` is a folder that lasts as long as the process. It knows nothing of a task, and must do nothing that is
+      seen from outside. Kinds that have the same function share the processes. `run` must do without it, too.
+
     `run` returns a small dict of figures and artifact URLs (JSON types), or None. Any exception fails the attempt;
     `Unretryable` and `MissingSecret` fail the run without retries.
     """

@@ -62,6 +62,25 @@ class GoFrame:
 
 
 @dataclass(frozen=True, slots=True)
+class PreparingFrame:
+    """Supervisor to node: it has a process prepared, without an attempt. `HelloFrame` follows once it has one."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFrame:
+    """Node to the supervisor of a prepared process, with the file of the brief: this is the attempt for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedFrame:
+    """Worker to supervisor to node: it is prepared for an attempt. `error` is one line; empty: nothing failed."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class StartedFrame:
     """Worker to supervisor to node: the kind is loaded, the params are valid, the work begins."""
 
@@ -161,6 +180,9 @@ Frame = (
     | KillFrame
     | FailFrame
     | GoFrame
+    | PreparingFrame
+    | AttemptFrame
+    | PreparedFrame
     | StartedFrame
     | ProgressFrame
     | CheckpointAskFrame

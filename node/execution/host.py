@@ -12,12 +12,16 @@ from typing import NoReturn
 from node.execution import rehearsal
 from node.execution.forked_worker import ForkedWorker, fork_worker
 from node.execution.linux import adopt_orphans
-from node.execution.order import read_brief
+from node.execution.preparation import PreparationBrief, read_brief
+from node.execution.prepared_host import PreparedHost
 from node.execution.supervisor import Supervisor
 
 
 def host(nursery: socket.socket, spare: bool) -> NoReturn:
-    """Host the attempt that comes on the channel `nursery`, and exit. `spare`: it comes later, if it comes."""
+    """Host what comes on the channel `nursery`: an attempt, or a preparation and later its attempt. Then exit.
+
+    `spare`: it comes later, if it comes.
+    """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # A service manager may signal every process of a service. The node decides what happens to the work.
         signal.signal(number, signal.SIG_IGN)
@@ -34,5 +38,15 @@ def host(nursery: socket.socket, spare: bool) -> NoReturn:
         os._exit(0)  # and the worker with it: the nursery is gone, or needs no spare any more
     nursery.close()
     channel, brief_fd = descriptors
-    Supervisor(socket.socket(fileno=channel), read_brief(brief_fd), brief_fd, worker).run()
+    node, brief = socket.socket(fileno=channel), read_brief(brief_fd)
+    prepared = None
+    if isinstance(brief, PreparationBrief):
+        assigned = None
+        if isinstance(worker, ForkedWorker):
+            assigned = PreparedHost(node, brief, brief_fd, worker).wait()
+        if assigned is None:
+            os._exit(0)
+        prepared = brief.scratch
+        brief, brief_fd = assigned
+    Supervisor(node, brief, brief_fd, worker, prepared).run()
     os._exit(0)

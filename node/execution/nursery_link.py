@@ -29,19 +29,33 @@ class NurseryFailed(Exception):
     """The nursery process did not start."""
 
 
+def brief_file(packed: bytes) -> int:
+    """A file in memory that holds a brief: its descriptor. Raises `OSError`."""
+    descriptor = os.memfd_create("brief", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(packed)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def send_attempt(supervisor: socket.socket, brief: bytes) -> None:
+    """Give an attempt to the supervisor of a prepared process. Raises `OSError`."""
+    descriptor = brief_file(brief)
+    try:
+        socket.send_fds(supervisor, [frames.pack(frames.AttemptFrame())], [descriptor], socket.MSG_NOSIGNAL)
+    finally:
+        os.close(descriptor)
+
+
 class Handout:
     """An attempt to be sent to the nursery: the supervisor's end of its channel, and a memfd that holds its brief."""
 
     def __init__(self, channel: socket.socket, brief: bytes) -> None:
         self._channel = channel
-        self._brief_fd = os.memfd_create("brief", os.MFD_CLOEXEC)
-        try:
-            with os.fdopen(os.dup(self._brief_fd), "wb") as file:
-                file.write(brief)
-            os.lseek(self._brief_fd, 0, os.SEEK_SET)
-        except BaseException:
-            os.close(self._brief_fd)
-            raise
+        self._brief_fd = brief_file(brief)
 
     def send(self, nursery: socket.socket) -> None:
         """Send both descriptors to the nursery, and close them here. Raises what `socket.send_fds` raises."""

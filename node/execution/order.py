@@ -1,6 +1,5 @@
 """What the node tells the runner: an attempt's `Order`, the limits of every attempt, and where its files are."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,7 +21,8 @@ class Order:
     `target` is the kind's `module:Class`. `params` hold secrets as references. `fire_at_us` is in microseconds since
     the epoch. `checkpoint` is packed, as it was committed. `deadline_s` is the end of the lease on CLOCK_BOOTTIME.
     `env` is added to the worker's variables. `node` is the member on which the attempt runs. `access` is what the
-    attempt may reach, `own` what no secret reference resolves to.
+    attempt may reach, `own` what no secret reference resolves to. `preparation` names what its worker may have done
+    before (`node.execution.preparation`); empty: nothing.
     """
 
     run_id: str
@@ -42,6 +42,7 @@ class Order:
     node: str = ""
     access: Access = NOTHING
     own: NodesOwn = NOBODYS
+    preparation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +85,6 @@ def unpack_brief(packed: bytes) -> Brief:
     own = order["own"]
     order["own"] = NodesOwn(tuple(own["files"]), own["data"], own["key"], tuple(own["marks"]))
     return Brief(Order(**order), AttemptLimits(**brief["limits"]), brief["folder"])
-
-
-def read_brief(descriptor: int) -> Brief:
-    """The brief in a file that supervisor and worker share: its position stays."""
-    return unpack_brief(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
 
 
 def logs_path(folder: Path) -> Path:

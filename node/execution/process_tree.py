@@ -7,9 +7,14 @@ many daemons do). The supervisor adopts orphans, so every process that the work 
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+END_CHECK_S = 0.005
+END_CHECK_S_MAX = 0.5
+"""The pause between two looks at killed processes, which doubles up to the second."""
 
 PASSES_MAX = 64
 """Each pass stops every process it finds, so that only those not yet found can start others. A few passes suffice."""
@@ -161,6 +166,25 @@ def kill(root: int, group: int | None) -> set[int]:
     for one in found:
         send(one.pid, signal.SIGKILL)
     return {one.pid for one in found}
+
+
+def end_children(group: int) -> None:
+    """Kill every process below this one, and wait until none is left. `group` is the worker's pid and process group.
+
+    Blocks for as long as one of them hangs in the kernel.
+    """
+    pause_s = END_CHECK_S
+    leader: int | None = group
+    while True:
+        kill(os.getpid(), leader)
+        try:
+            while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+                # The kernel may use the number of a group again once its leader is reaped.
+                leader = None if pid == group else leader
+        except ChildProcessError:
+            return
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, END_CHECK_S_MAX)
 
 
 def boot_id() -> str:

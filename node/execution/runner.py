@@ -8,7 +8,7 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from node.execution.attempt_events import Event
 from node.execution.leftovers import LeftoversRemain, kill_attempt
 from node.execution.nursery_link import Handout, NurseryLink
 from node.execution.order import AttemptLimits, Brief, Order
+from node.execution.prepared import Prepared, PreparedProcesses
 from tasks.run import AttemptEnd
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class _Attempt:
     channel: socket.socket
     supervisor: int | None = None
     ended: bool = False
+    prepared: Prepared | None = None
 
     @property
     def id(self) -> tuple[str, int]:
@@ -51,14 +53,22 @@ class Runner:
     """Launches attempts, sends them requests, and reports their events.
 
     `on_event` is called on the event loop. Every launch is followed by exactly one `AttemptEnded`. A request to an
-    attempt that has ended, or was never launched here, is dropped.
+    attempt that has ended, or was never launched here, is dropped. `preparations` are the variables of each
+    preparation, by its name.
     """
 
-    def __init__(self, folder: Path, on_event: Callable[[Event], None], limits: AttemptLimits | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        on_event: Callable[[Event], None],
+        limits: AttemptLimits | None = None,
+        preparations: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
         self._folder = folder.resolve()
         self._on_event = on_event
         self._limits = limits or AttemptLimits()
         self._nursery = NurseryLink(self._folder, lambda why: log.error("attempts are given back: %s", why))
+        self._prepared = PreparedProcesses(self._folder, self._limits, self._nursery, preparations or {})
         self._attempts: dict[tuple[str, int], _Attempt] = {}
         self._open: dict[int, _Attempt] = {}
         self._changing = threading.Lock()
@@ -85,6 +95,7 @@ class Runner:
         """
         try:
             await self.kill_all(wait_s)
+            await self._prepared.close(wait_s)
         finally:
             await self._nursery.close()
 
@@ -92,6 +103,7 @@ class Runner:
         """Kill every attempt and wait until no process of them is left. Raises `LeftoversRemain` after `wait_s`."""
         for run_id, token in list(self._attempts):
             self.kill(run_id, token)
+        self._prepared.end_all()
         try:
             # Not asyncio.wait_for: before Python 3.12 it loses a cancellation that comes as the wait ends.
             async with asyncio.timeout(wait_s):
@@ -109,25 +121,48 @@ class Runner:
         """
         if (what.run_id, what.token) in self._attempts:
             raise ValueError(f"an attempt at run {what.run_id} with token {what.token} runs already")
+        brief = Brief(what, self._limits, str(self._folder)).pack()
+        if (process := self._prepared.give(what.preparation, brief)) is not None:
+            self._add(_Attempt(what, process.channel, prepared=process))
+            return
         ours, theirs = frames.channel()
         ours.setblocking(False)
         try:
-            handout = Handout(theirs, Brief(what, self._limits, str(self._folder)).pack())
+            handout = Handout(theirs, brief)
         except BaseException:
             ours.close()
             theirs.close()
             raise
-        attempt = _Attempt(what, ours)
+        self._add(_Attempt(what, ours))
+        self._nursery.launch(handout)
+
+    def _add(self, attempt: _Attempt) -> None:
         with self._changing:
             self._attempts[attempt.id] = attempt
-            self._open[ours.fileno()] = attempt
+            self._open[attempt.channel.fileno()] = attempt
         self._all_gone.clear()
-        asyncio.get_running_loop().add_reader(ours.fileno(), self._hear, attempt)
-        self._nursery.launch(handout)
+        asyncio.get_running_loop().add_reader(attempt.channel.fileno(), self._hear, attempt)
 
     def expect(self) -> None:
         """Say that an attempt is to begin soon: it begins sooner then."""
         self._nursery.expect()
+
+    def prepare(self, name: str, start: int, keep: int) -> None:
+        """Have processes prepared: so many are needed soon, and so many of those that are there may stay."""
+        self._prepared.want(name, start, keep)
+
+    def lead_s(self, name: str) -> float:
+        """How long before something is due a process is prepared for it."""
+        return self._prepared.lead_s(name)
+
+    def prepared_ready(self, name: str) -> int:
+        """How many processes are prepared, and have no attempt."""
+        return self._prepared.ready(name)
+
+    def prepared_folders(self, run_id: str, token: int) -> tuple[Path, ...]:
+        """The folder of the process that was prepared for an attempt; none if it was not."""
+        attempt = self._attempts.get((run_id, token))
+        return () if attempt is None or attempt.prepared is None else (attempt.prepared.brief.scratch,)
 
     def cancel(self, run_id: str, token: int) -> None:
         """Ask an attempt to stop; it is killed if it does not within `AttemptLimits.stop_s`. It ends as `cancelled`."""
@@ -162,6 +197,7 @@ class Runner:
                 except OSError:
                     # Full, or closing. A renewal that does not arrive freezes the attempt, which is safe.
                     continue
+        self._prepared.renew(deadline_s, packet)
 
     def _tell(self, run_id: str, token: int, frame: frames.Frame) -> None:
         attempt = self._attempts.get((run_id, token))
@@ -194,6 +230,9 @@ class Runner:
         match frame:
             case frames.HelloFrame(pid=pid):
                 attempt.supervisor = pid
+            case frames.PreparingFrame() | frames.PreparedFrame():
+                if attempt.prepared is not None:
+                    self._prepared.hear(attempt.prepared, frame)
             case frames.StartedFrame():
                 self._on_event(attempt_events.AttemptStarted(run_id, token))
             case frames.ProgressFrame(done=done, total=total, unit=unit):
@@ -239,6 +278,10 @@ class Runner:
         loop.remove_reader(attempt.channel.fileno())
         if attempt.ended:
             self._gone(attempt)
+        elif attempt.supervisor is None and attempt.prepared is not None:
+            self._gone(attempt)
+            self._prepared.clear(attempt.prepared)
+            self._end(attempt, "not_started", None, "the process that was prepared for it had ended")
         elif attempt.supervisor is None:
             self._gone(attempt)
             self._end(attempt, "not_started", None, "no supervisor could be started", starved=True)
@@ -257,6 +300,9 @@ class Runner:
         while True:
             try:
                 await asyncio.to_thread(kill_attempt, self._folder, supervisor, f"{run_id}:{token}", scratch)
+                if attempt.prepared is not None:
+                    brief = attempt.prepared.brief
+                    await asyncio.to_thread(kill_attempt, self._folder, supervisor, brief.mark, brief.scratch)
                 break
             except LeftoversRemain as error:
                 log.error("run %s: %s", run_id, error)  # noqa: TRY400  no traceback needed

@@ -34,14 +34,23 @@ EXIT_S: Final = 1.0
 class Supervisor:
     """The loop of one attempt.
 
-    `brief_fd` is the file with the brief, for the worker. `worker` waits for it, or could not be forked.
+    `brief_fd` is the file with the brief, for the worker. `worker` waits for it, or could not be forked. `prepared` is
+    the folder of a worker that was prepared before, and is removed with the attempt's.
     """
 
-    def __init__(self, node: socket.socket, brief: Brief, brief_fd: int, worker: ForkedWorker | OSError) -> None:
+    def __init__(
+        self,
+        node: socket.socket,
+        brief: Brief,
+        brief_fd: int,
+        worker: ForkedWorker | OSError,
+        prepared: Path | None = None,
+    ) -> None:
         self._node = node
         self._brief = brief
         self._brief_fd = brief_fd
         self._worker = worker
+        self._prepared = prepared
         self._folder = Path(brief.folder)
         order = brief.order
         self._run_mark = f"{order.run_id}:{order.token}"
@@ -58,7 +67,6 @@ class Supervisor:
         self._frozen = False
         self._childless = False
         self._log: LogPump | None = None
-        self._record: Path | None = None
         self._timer = Timer()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -107,7 +115,7 @@ class Supervisor:
         self._work.setblocking(False)
         log.start(worker.output, self._wake)
         try:
-            self._record = leftovers.write_record(self._folder, worker.pid, self._run_mark)
+            leftovers.write_record(self._folder, worker.pid, self._run_mark)
         except OSError as error:
             end = "not_started" if is_full(error) else "failed"
             self._ending = frames.EndedFrame(end, None, f"cannot record the attempt: {error}", True, None)
@@ -126,10 +134,9 @@ class Supervisor:
         return True
 
     def _dismiss_worker(self) -> None:
-        """End the worker, which has not had its brief."""
+        """End the worker, which has not had its brief, and what it has prepared."""
         if not isinstance(self._worker, OSError):
-            os.kill(self._worker.pid, signal.SIGKILL)
-            os.waitpid(self._worker.pid, 0)
+            process_tree.end_children(self._worker.pid)
 
     # -- the loop
 
@@ -283,6 +290,8 @@ class Supervisor:
         match frame:
             case None:
                 return False
+            case frames.PreparedFrame():
+                self._say(frame)
             case frames.StartedFrame():
                 self._begun = True
                 self._say(frame)
@@ -329,5 +338,6 @@ class Supervisor:
         self._node.setblocking(True)
         self._say(ending)
         shutil.rmtree(scratch_path(self._folder, self._brief.order), ignore_errors=True)
-        if self._record is not None:
-            self._record.unlink(missing_ok=True)
+        if self._prepared is not None:
+            shutil.rmtree(self._prepared, ignore_errors=True)
+        leftovers.record_path(self._folder, os.getpid()).unlink(missing_ok=True)

@@ -8,7 +8,8 @@ import time
 from typing import Final, NoReturn
 
 from node.execution import frames
-from node.execution.order import Brief, read_brief
+from node.execution.order import Brief
+from node.execution.preparation import PreparationBrief, read_brief
 
 PROGRESS_S: Final = 0.25
 """The shortest time between two progress frames."""
@@ -29,8 +30,8 @@ class SupervisorLink:
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.stop: str | None = None
 
-    def wait_for_go(self) -> Brief:
-        """Wait for the attempt, which comes once the supervisor has recorded this process. Exits if that is gone."""
+    def wait_for_go(self) -> Brief | PreparationBrief:
+        """Wait for what to do, which comes once the supervisor has recorded this process. Exits if that is gone."""
         while True:
             packet, descriptors, _, _ = socket.recv_fds(self._end, frames.FRAME_BYTES_MAX, 1)
             if not packet:

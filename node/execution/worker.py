@@ -22,9 +22,10 @@ from node.execution.attempt_context import AttemptContext
 from node.execution.leftovers import RUN_MARK
 from node.execution.linux import die_with_parent, gain_no_rights, lower_session, may_signal_everybody
 from node.execution.order import AttemptLimits, Brief, scratch_path
+from node.execution.preparation import PreparationBrief
 from node.execution.supervisor_link import SupervisorLink
 from tasks.field_errors import field_errors
-from tasks.installed_kinds import KindError, load
+from tasks.installed_kinds import KindError, load, preparation_at
 from tasks.kind import RESULT_BYTES_MAX, Failed, MissingSecret, Unretryable
 from tasks.secret import Redactor, redact_json, references_in
 
@@ -54,6 +55,10 @@ def enter(supervisor: int, end: socket.socket, output: int, *, rehearses: bool) 
             rehearsal.of_worker(link)
         brief = link.wait_for_go()
         _limit(brief.limits)
+        if isinstance(brief, PreparationBrief):
+            link.send(frames.PreparedFrame(_prepare(brief)))
+            brief = link.wait_for_go()
+        assert isinstance(brief, Brief)
         order = brief.order
         scratch = scratch_path(Path(brief.folder), order)
         os.environ.update({**order.env, RUN_MARK: f"{order.run_id}:{order.token}"})
@@ -63,6 +68,22 @@ def enter(supervisor: int, end: socket.socket, output: int, *, rehearses: bool) 
         traceback.print_exc()
         os._exit(70)
     os._exit(0)
+
+
+def _prepare(brief: PreparationBrief) -> str:
+    """Do what is done before there is an attempt. Why it failed, in a line; "" if it did not.
+
+    An attempt that comes all the same goes on without it: what is wrong will show there.
+    """
+    os.environ.update({**brief.env, RUN_MARK: brief.mark})
+    os.chdir(brief.scratch)
+    _log_to_stderr()
+    try:
+        preparation_at(brief.target)(dict(os.environ), brief.scratch)
+    except BaseException as error:  # noqa: BLE001  whatever it raises
+        traceback.print_exc()
+        return _line(error, Redactor())
+    return ""
 
 
 def _leave_supervisor(supervisor: int, keep: Collection[int], output: int) -> None:

@@ -21,11 +21,16 @@ ACT = "tests.integration.kinds_for_tests:Act"
 class Attempts:
     """Launches attempts and waits for what becomes of them."""
 
-    def __init__(self, folder: Path, limits: AttemptLimits | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        limits: AttemptLimits | None = None,
+        preparations: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
         self.folder = folder
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.seen: list[Event] = []
-        self.runner = Runner(folder, self._on_event, limits)
+        self.runner = Runner(folder, self._on_event, limits, preparations)
         self._token = 0
 
     def _on_event(self, event: Event) -> None:
@@ -47,9 +52,12 @@ class Attempts:
     def command(self, *argv: str, **more: Any) -> Order:
         return self.launch({"argv": argv, **more.pop("params", {})}, "tasks.command:Command", **more)
 
+    async def next_event(self, wait_s: float = WAIT_S) -> Event:
+        return await asyncio.wait_for(self.events.get(), wait_s)
+
     async def until(self, kind: type[E]) -> E:
         while True:
-            event = await asyncio.wait_for(self.events.get(), WAIT_S)
+            event = await self.next_event()
             if isinstance(event, kind):
                 return event
 
@@ -87,8 +95,12 @@ class Attempts:
 
 
 @asynccontextmanager
-async def attempts(folder: Path, limits: AttemptLimits | None = None) -> AsyncIterator[Attempts]:
-    made = Attempts(folder, limits)
+async def attempts(
+    folder: Path,
+    limits: AttemptLimits | None = None,
+    preparations: Mapping[str, Mapping[str, str]] | None = None,
+) -> AsyncIterator[Attempts]:
+    made = Attempts(folder, limits, preparations)
     await made.runner.start()
     nursery = made.runner.nursery_pid
     try:
@@ -101,11 +113,16 @@ async def attempts(folder: Path, limits: AttemptLimits | None = None) -> AsyncIt
     assert not [path for path in (folder / "scratch").glob("*") if path.is_dir()]
 
 
-def play(folder: Path, scene: Callable[[Attempts], Awaitable[None]], limits: AttemptLimits | None = None) -> None:
+def play(
+    folder: Path,
+    scene: Callable[[Attempts], Awaitable[None]],
+    limits: AttemptLimits | None = None,
+    preparations: Mapping[str, Mapping[str, str]] | None = None,
+) -> None:
     """Play a scene with a runner of its own."""
 
     async def run() -> None:
-        async with attempts(folder, limits) as made:
+        async with attempts(folder, limits, preparations) as made:
             await scene(made)
 
     asyncio.run(run())

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,42 @@ class Act:
     def prints_much(self, ctx: Context[Anything]) -> None:
         for _ in range(64):
             os.write(1, b"line of text\n" * 1000)
+
+
+READY: dict[str, int] = {}
+"""What the preparation of this process has left: its child, and how often it was called."""
+
+
+def prepare(environment: Mapping[str, str], scratch: Path) -> None:
+    """A cheap preparation: starts a child, as a JVM is one. It waits and fails as the environment says."""
+    print("preparing", flush=True)
+    (scratch / "engine").touch()
+    READY["child"] = subprocess.Popen(SLEEP).pid
+    READY["nice"] = os.nice(0)
+    gate = environment.get("GATE")
+    while gate and not Path(gate).exists():
+        time.sleep(0.01)
+    if "FAULT" in environment:
+        raise OSError(f"no engine in {environment['FAULT']}")
+
+
+class Ready:
+    """Says what its preparation has left."""
+
+    Params = Anything
+    prepare = staticmethod(prepare)
+
+    def run(self, ctx: Context[Anything]) -> dict[str, Any] | None:
+        if ctx.params.what == "waits":
+            family(ctx)
+            time.sleep(3600)
+        return {
+            **READY,
+            "now": os.nice(0),
+            "oom": int(Path(f"/proc/{READY['child']}/oom_score_adj").read_text()) if READY else 0,
+            "cwd": str(Path.cwd() == ctx.scratch),
+            "extra": os.environ.get("EXTRA"),
+        }
 
 
 def family(ctx: Context[Any]) -> None:

@@ -1,0 +1,259 @@
+"""Processes that are prepared before there is an attempt for them, as their node sees them.
+
+Used from the event loop, except for `renew`. Each has a channel to its supervisor (`node.execution.prepared_host`),
+which becomes that of its attempt.
+"""
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from node.execution import frames
+from node.execution.leftovers import LeftoversRemain, kill_attempt, record_path
+from node.execution.nursery_link import Handout, NurseryLink, send_attempt
+from node.execution.order import AttemptLimits
+from node.execution.preparation import PreparationBrief
+from node.execution.prepared_count import PreparedCount
+
+log = logging.getLogger(__name__)
+
+TOO_LONG_S: Final = 120.0
+"""A process that is not prepared by then is given up."""
+
+
+@dataclass(eq=False, slots=True)
+class Prepared:
+    """A process that is prepared, or being prepared."""
+
+    brief: PreparationBrief
+    channel: socket.socket
+    begun_s: float
+    supervisor: int | None = None
+    ready: bool = False
+    failed: bool = False
+    leaving: bool = False
+
+
+class PreparedProcesses:
+    """Starts prepared processes, gives them to attempts, and ends those that are not needed.
+
+    `environments` are the variables of each preparation, by its name (`module:function`).
+    """
+
+    def __init__(
+        self, folder: Path, limits: AttemptLimits, nursery: NurseryLink, environments: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        self._folder = folder
+        self._limits = limits
+        self._nursery = nursery
+        self._environments = environments
+        self._counts = {name: PreparedCount() for name in environments}
+        self._there: list[Prepared] = []
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._clearing: set[asyncio.Task[None]] = set()
+        self._changing = threading.Lock()
+        self._deadline_s = 0.0
+        self._number = 0
+        self._closed = False
+        self._gone = asyncio.Event()
+        self._gone.set()
+
+    def lead_s(self, name: str) -> float:
+        """How long before something is due its process is started; as long as preparing takes here."""
+        return self._counts[name].lead_s
+
+    def ready(self, name: str) -> int:
+        """How many are prepared."""
+        return sum(each.ready for each in self._of(name))
+
+    def want(self, name: str, start: int, keep: int) -> None:
+        """So many processes of this preparation are needed soon, and so many of those that are there may stay."""
+        if not self._closed:
+            self._change(name, self._counts[name].change(len(self._of(name)), start, keep, _now_s()))
+
+    def give(self, name: str, brief: bytes) -> Prepared | None:
+        """Give the attempt of `brief` to a process of this preparation, to one that is prepared if there is one.
+
+        The process and its channel are the caller's from then on. None: there is none. Raises `OSError`.
+        """
+        while found := self._of(name):
+            process = min(found, key=lambda each: not each.ready)
+            try:
+                send_attempt(process.channel, brief)
+            except (BlockingIOError, ConnectionError):
+                self._lost(process)  # it has ended, which was not heard yet
+                continue
+            self._forget(process)
+            return process
+        return None
+
+    def hear(self, process: Prepared, frame: frames.PreparingFrame | frames.PreparedFrame) -> None:
+        """A process says how far its preparation is, perhaps after its attempt was given to it."""
+        if isinstance(frame, frames.PreparingFrame):
+            process.supervisor = frame.pid
+            return
+        name, took_s = process.brief.target, _now_s() - process.begun_s
+        if process.ready or process.failed:
+            return
+        if not frame.error:
+            process.ready = True
+            self._counts[name].took(took_s)
+            log.debug("%s took %.1f s", name, took_s)
+            return
+        process.failed = True
+        self._counts[name].failed(_now_s())
+        log.warning("preparing a process (%s) failed, and attempts begin without one: %s", name, frame.error)
+        if process in self._there:
+            self._end(process)
+        self._set_timer(name)
+
+    def renew(self, deadline_s: float, packet: bytes) -> None:
+        """The lease lasts until `deadline_s`; `packet` says so. Any thread."""
+        self._deadline_s = deadline_s
+        with self._changing:
+            for process in self._there:
+                try:
+                    process.channel.send(packet)
+                except OSError:
+                    continue  # as for an attempt: without the renewal it is frozen
+
+    def end_all(self) -> None:
+        """End all of them."""
+        for count in self._counts.values():
+            count.change(0, 0, 0, _now_s())
+        for process in list(self._there):
+            self._end(process)
+
+    async def close(self, wait_s: float) -> None:
+        """End all of them, and begin none. Returns when no process of them is left, or after `wait_s`."""
+        self._closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self.end_all()
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._gone.wait()
+        except TimeoutError:
+            log.error("prepared processes cannot be ended within %g s", wait_s)  # noqa: TRY400  no traceback needed
+
+    def _of(self, name: str) -> list[Prepared]:
+        return [each for each in self._there if each.brief.target == name and not each.leaving]
+
+    def _change(self, name: str, by: int) -> None:
+        for _ in range(by):
+            self._begin(name)
+        for process in sorted(self._of(name), key=lambda each: each.ready)[: max(0, -by)]:
+            self._end(process)
+        self._set_timer(name)
+
+    def _set_timer(self, name: str) -> None:
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
+        wait_s = self._counts[name].wait_s(len(self._of(name)), _now_s())
+        late_s = min((each.begun_s + TOO_LONG_S - _now_s() for each in self._of(name) if not each.ready), default=None)
+        waits_s = [each for each in (wait_s, late_s) if each is not None]
+        if waits_s and not self._closed:
+            loop = asyncio.get_running_loop()
+            self._timers[name] = loop.call_later(max(0.001, min(waits_s)), self._look_again, name)
+
+    def _look_again(self, name: str) -> None:
+        for process in self._of(name):
+            if not process.ready and _now_s() >= process.begun_s + TOO_LONG_S:
+                self._counts[name].failed(_now_s())
+                log.warning("a process was not prepared (%s) within %g s, and is ended", name, TOO_LONG_S)
+                self._end(process)
+        self._change(name, self._counts[name].due(len(self._of(name)), _now_s()))
+
+    def _begin(self, name: str) -> None:
+        self._number += 1
+        brief = PreparationBrief(
+            name, self._environments[name], self._number, self._limits, str(self._folder), self._deadline_s
+        )
+        ours, theirs = frames.channel()
+        ours.setblocking(False)
+        try:
+            handout = Handout(theirs, brief.pack())
+        except OSError as error:
+            ours.close()
+            theirs.close()
+            self._counts[name].failed(_now_s())
+            log.warning("a process cannot be prepared (%s): %s", name, error)
+            return
+        process = Prepared(brief, ours, _now_s())
+        with self._changing:
+            self._there.append(process)
+        self._gone.clear()
+        asyncio.get_running_loop().add_reader(ours.fileno(), self._read, process)
+        self._nursery.launch(handout)
+
+    def _end(self, process: Prepared) -> None:
+        """Have it ended. It counts as gone once its supervisor has ended."""
+        process.leaving = True
+        try:
+            process.channel.send(frames.pack(frames.KillFrame()))
+        except OSError:
+            self._read(process)
+
+    def _read(self, process: Prepared) -> None:
+        try:
+            frame = frames.receive(process.channel)
+        except BlockingIOError:
+            return
+        except (OSError, frames.BadFrame):
+            frame = None
+        match frame:
+            case frames.PreparingFrame() | frames.PreparedFrame():
+                self.hear(process, frame)
+            case None:
+                self._lost(process)
+
+    def _lost(self, process: Prepared) -> None:
+        self._forget(process)
+        process.channel.close()
+        self.clear(process)
+        if not process.leaving:
+            self._counts[process.brief.target].failed(_now_s())
+            log.warning("a prepared process has ended (%s)", process.brief.target)
+            self._set_timer(process.brief.target)
+        self._cleared(None)
+
+    def _forget(self, process: Prepared) -> None:
+        asyncio.get_running_loop().remove_reader(process.channel.fileno())
+        with self._changing:
+            self._there.remove(process)
+        self._cleared(None)
+
+    def clear(self, process: Prepared) -> None:
+        """Kill what a killed supervisor may have left behind of a process that did not begin its attempt."""
+        if process.supervisor is not None:
+            task = asyncio.get_running_loop().create_task(self._clear(process))
+            self._clearing.add(task)
+            task.add_done_callback(self._cleared)
+            self._gone.clear()
+
+    async def _clear(self, process: Prepared) -> None:
+        assert process.supervisor is not None
+        # One that was not killed has removed its record.
+        if not record_path(self._folder, process.supervisor).exists():
+            return
+        try:
+            await asyncio.to_thread(
+                kill_attempt, self._folder, process.supervisor, process.brief.mark, process.brief.scratch
+            )
+        except (LeftoversRemain, OSError) as error:
+            log.error("a prepared process (%s): %s", process.brief.target, error)  # noqa: TRY400  no traceback needed
+
+    def _cleared(self, task: "asyncio.Task[None] | None") -> None:
+        if task is not None:
+            self._clearing.discard(task)
+        if not self._there and not self._clearing:
+            self._gone.set()
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

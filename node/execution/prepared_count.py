@@ -1,0 +1,93 @@
+"""How many processes of one preparation are started and ended, and how long before something is due. Decides only.
+
+Times (`*_s`) are in seconds on a monotonic clock.
+"""
+
+from typing import Final
+
+LEAD_S_MIN: Final = 2.0
+LEAD_S_MAX: Final = 60.0
+"""The bounds of the lead time: what takes longer to prepare is not waited for."""
+
+LEAD_S_UNKNOWN: Final = 15.0
+"""The lead time before anything was prepared here."""
+
+LEAD_TIMES: Final = 1.5
+"""The lead time as a multiple of how long preparing takes: the machine may be busier the next time."""
+
+FORGET: Final = 0.2
+"""How much of the difference one faster preparation takes from the lead time. A slower one counts at once."""
+
+GRACE_S: Final = 3.0
+"""A process that is not needed any more is kept for this long: between a claim and its launch none is counted."""
+
+FAILED_S: Final = 5.0
+FAILED_S_MAX: Final = 300.0
+"""Until the next try after a failed preparation; it doubles with each failure in a row."""
+
+
+class PreparedCount:
+    """Decides for one preparation, from what it is told.
+
+    >>> count = PreparedCount()
+    >>> count.lead_s, count.change(0, 1, 1, 10.0), count.change(1, 1, 1, 10.0)
+    (15.0, 1, 0)
+    >>> count.took(4.0)
+    >>> count.lead_s, count.change(1, 0, 0, 20.0), count.wait_s(1, 21.0), count.change(1, 0, 0, 23.0)
+    (6.0, 0, 2.0, -1)
+    >>> count.change(1, 0, 1, 30.0), count.wait_s(1, 30.0)
+    (0, None)
+    >>> count.failed(40.0)
+    >>> count.change(0, 1, 1, 41.0), count.wait_s(0, 41.0), count.change(0, 1, 1, 45.0)
+    (0, 4.0, 1)
+    """
+
+    def __init__(self) -> None:
+        self._took_s: float | None = None
+        self._failures = 0
+        self._not_before_s = float("-inf")
+        self._surplus_since_s: float | None = None
+        self._start = self._keep = 0
+
+    @property
+    def lead_s(self) -> float:
+        """How long before something is due its process is started."""
+        if self._took_s is None:
+            return LEAD_S_UNKNOWN
+        return min(LEAD_S_MAX, max(LEAD_S_MIN, LEAD_TIMES * self._took_s))
+
+    def took(self, seconds: float) -> None:
+        """A process was prepared in this time."""
+        known_s = seconds if self._took_s is None else self._took_s
+        self._took_s = max(seconds, known_s + FORGET * (seconds - known_s))
+        self._failures = 0
+
+    def failed(self, now_s: float) -> None:
+        """A preparation has failed, or its process has ended."""
+        self._not_before_s = now_s + min(FAILED_S_MAX, FAILED_S * 2**self._failures)
+        self._failures = min(self._failures + 1, 10)
+
+    def change(self, there: int, start: int, keep: int, now_s: float) -> int:
+        """How many to start now; negative: how many to end.
+
+        `there` are prepared or being prepared. `start` are needed within the lead time; so many of those that are there
+        as `keep` are not ended.
+        """
+        self._start, self._keep = start, max(start, keep)
+        return self.due(there, now_s)
+
+    def due(self, there: int, now_s: float) -> int:
+        """As `change`, for the numbers that it was told last."""
+        if there <= self._keep:
+            self._surplus_since_s = None
+        elif self._surplus_since_s is None:
+            self._surplus_since_s = now_s
+        if self._surplus_since_s is not None:
+            return self._keep - there if now_s >= self._surplus_since_s + GRACE_S else 0
+        return max(0, self._start - there) if now_s >= self._not_before_s else 0
+
+    def wait_s(self, there: int, now_s: float) -> float | None:
+        """How long nothing changes, if nothing happens. None: for ever."""
+        if self._surplus_since_s is not None:
+            return max(0.0, self._surplus_since_s + GRACE_S - now_s)
+        return max(0.0, self._not_before_s - now_s) if there < self._start else None
