@@ -33,13 +33,15 @@ class KindEntry:
     """An installed kind: its name, and its class as `module:Class`.
 
     `environment` are the settings that the kind asks for, by variable (`tasks.kind.Kind`), `preparation` names its
-    `prepare` (`preparation_of`). They are known once the kind is loaded, and empty before.
+    `prepare` (`preparation_of`), `at_once` the setting that bounds it. They are known once the kind is loaded, and
+    empty before.
     """
 
     name: str
     target: str
     environment: Mapping[str, str] = field(default_factory=dict)
     preparation: str = ""
+    at_once: str = ""
 
 
 def installed(points: Iterable[EntryPoint] | None = None) -> dict[str, KindEntry]:
@@ -84,6 +86,11 @@ def environment_of(kind: type[Any]) -> dict[str, str]:
     return dict(getattr(kind, "environment", {}))
 
 
+def bound_of(kind: type[Any]) -> str:
+    """The setting that bounds how many attempts of a kind (as `load` gave it) run at once on a node; "": none."""
+    return str(getattr(kind, "at_once", ""))
+
+
 def preparation_of(kind: type[Any]) -> str:
     """What a worker of a kind (as `load` gave it) may do before there is an attempt, as `module:function`; "": nothing.
 
@@ -111,7 +118,7 @@ def settings_asked_for(entries: Iterable[KindEntry]) -> frozenset[str]:
             kind = load(entry.target)
         except KindError:
             continue  # a node that offers kinds logs why this one does not load
-        found.update(environment_of(kind).values())
+        found.update(environment_of(kind).values(), filter(None, (bound_of(kind),)))
     return frozenset(found)
 
 

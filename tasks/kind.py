@@ -121,6 +121,8 @@ class Kind(Protocol[P_contra]):
       attempt for it, so that `run` finds ready what takes long to start. `environment` are the worker's variables,
       `scratch` is a folder that lasts as long as the process. It knows nothing of a task, and must do nothing that is
       seen from outside. Kinds that have the same function share the processes. `run` must do without it, too.
+    - `at_once`: the name of a setting, such as `ROTA_ENGINES`: the most attempts of all kinds with this name that a
+      node runs at once, prepared processes among them. It is half of `ROTA_MAX_RUNS` if it is not set.
 
     `run` returns a small dict of figures and artifact URLs (JSON types), or None. Any exception fails the attempt;
     `Unretryable` and `MissingSecret` fail the run without retries.

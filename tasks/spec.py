@@ -183,7 +183,9 @@ class Spec(_Model):
     )
     weight: Weight = Field(default=1, description="The task's share of a member's capacity")
     standbys: Annotated[int, Field(ge=0, le=100)] = Field(
-        default=0, description="The number of members to name as standbys, in different zones if possible"
+        default=0,
+        description="The number of members to name as standbys, in different zones if possible. While a run works, "
+        "each has a process ready to take it over, where its kind prepares processes",
     )
     overlap: Overlap = Field(
         default="skip",

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ def install(folder: Path) -> str:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rota-kinds-for-tests\nVersion: 1\n")
     (info / "entry_points.txt").write_text(
         "[rota.kinds]\nprobe = testkit.cluster_kinds:Probe\nblocking = bench.loading.work:Blocking\n"
+        "engine = testkit.cluster_kinds:Engine\n"
     )
     return os.pathsep.join((str(folder), str(Path(__file__).parents[1])))
 
@@ -72,3 +74,27 @@ class Probe:
             note = {"what": what, "attempt": ctx.attempt, "token": ctx.token, "pid": os.getpid(), "step": step}
             with Path(ctx.params.notes).open("a") as file:
                 file.write(json.dumps({**note, "run": ctx.run_id, "at_us": time.time_ns() // 1000}) + "\n")
+
+
+_PREPARED: list[Path] = []
+
+
+class Engine:
+    """Says whether its process was prepared; waits until its gate is there."""
+
+    class Params(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+        gate: str | None = None
+
+    at_once = "ROTA_ENGINES"
+
+    @staticmethod
+    def prepare(environment: Mapping[str, str], scratch: Path) -> None:
+        (scratch / "ready").touch()
+        _PREPARED.append(scratch)
+
+    def run(self, ctx: Context[Params]) -> dict[str, Any]:
+        while ctx.params.gate is not None and not Path(ctx.params.gate).exists() and not ctx.cancelled:
+            time.sleep(0.01)
+        return {"prepared": bool(_PREPARED)}

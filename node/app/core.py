@@ -64,7 +64,7 @@ class Core:
         self.me = settings.me
         self._ports = ports
         self._proposer = Proposer(self.me, settings.session, ports.raft.propose)
-        self.controller = Controller(self.me, settings.max_runs, self, ports.runner, ability)
+        self.controller = Controller(self.me, settings.max_runs, self, ports.runner, ability, kinds=settings.kinds)
         self.placement = PlacementService(self._on_placed, ports.placement)
         self.membership = self._membership(settings, connect)
         self._waiters = AppliedWaiters(lambda: self.state().index)

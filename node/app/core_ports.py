@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from node.control.controller_port import RunnerPort
 from node.control.placement_service import PlacementWorker
 from node.duty.ownership import Ownership
+from node.duty.room import KindTerms
 from node.execution.order import Order
 from node.liveness.view import View
 from node.membership.addresses import Address, Agreed
@@ -136,7 +137,8 @@ class CorePorts:
 class CoreSettings:
     """What a core is told at its start. `session` numbers its process; `first_members` are those of a new cluster.
 
-    `configured` and `agreed` are the members' addresses by the configuration, and as last agreed on.
+    `configured` and `agreed` are the members' addresses by the configuration, and as last agreed on. `kinds` are the
+    terms of those kinds that have some.
     """
 
     me: str
@@ -145,3 +147,4 @@ class CoreSettings:
     first_members: tuple[Seed, ...]
     configured: Mapping[str, Address] = field(default_factory=dict)
     agreed: Mapping[str, Agreed] = field(default_factory=dict)
+    kinds: Mapping[str, KindTerms] = field(default_factory=dict)

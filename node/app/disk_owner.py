@@ -1,5 +1,6 @@
 """What the watch of the disk asks of a member, and tells it: `node.storage.disk_watch.DiskOwner`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from node.storage.disk_watch import Running
 
 @dataclass(frozen=True, slots=True)
 class MemberDiskOwner:
-    """folder: the member's data folder."""
+    """folder: the member's data folder; prepared: gives the folders of the process that was prepared for an attempt."""
 
     folder: Path
     core: Core
+    prepared: Callable[[str, int], tuple[Path, ...]]
 
     def running(self) -> Running:
         """The attempts that run here, and where they write."""
@@ -22,6 +24,7 @@ class MemberDiskOwner:
             (run_id, attempt.token): (
                 scratch_folder(self.folder, run_id, attempt.token),
                 log_path(self.folder, run_id, runs[run_id].attempts[-1].attempt),
+                *self.prepared(run_id, attempt.token),
             )
             for run_id, attempt in self.core.controller.held.items()
             if not attempt.ended and run_id in runs

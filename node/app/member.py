@@ -19,6 +19,7 @@ from node.app.core_ports import CorePorts, CoreSettings
 from node.app.data_dir import DataDir
 from node.app.disk_owner import MemberDiskOwner
 from node.app.heartbeat_owner import MemberHeartbeatOwner
+from node.app.kind_terms import preparations_of, terms_of
 from node.app.projections import join_of, order_of
 from node.app.raft_owner import MemberRaftOwner
 from node.app.updates import Updates
@@ -91,6 +92,7 @@ class LocalMember:
         cluster: ClusterId,
     ) -> None:
         self._config, self._folder, self._seed, self._offered = config, folder, seed, offered
+        self._terms = terms_of(offered, config.kind_settings, config.max_runs)
         self._on_loop = Services()
         self._stopping = False
         self.facts = config
@@ -110,7 +112,7 @@ class LocalMember:
         self._placement_thread = PlacementThread()
         self._launch_watch = LaunchWatch(config.node, self.state, lambda why: self._set_wrong("start", why))
         self._core = self._make_core(
-            CoreSettings(config.node, folder.session, config.max_runs, config.members, configured, agreed)
+            CoreSettings(config.node, folder.session, config.max_runs, config.members, configured, agreed, self._terms)
         )
         # The parts below ask the core, and watch.
         self.lateness = ThreadLag(Worst(), self._raft.lateness, self._heartbeat.lateness, self._heartbeat.answers)
@@ -157,6 +159,7 @@ class LocalMember:
             self._folder.path,
             lambda event: self._core.on_event(event),  # noqa: PLW0108
             AttemptLimits(log_bytes=log_bytes, umask=self._config.umask),
+            preparations_of(self._offered, self._config.kind_settings),
         )
 
     def _make_core(self, settings: CoreSettings) -> Core:
@@ -192,7 +195,7 @@ class LocalMember:
     def _make_disk_watch(self) -> DiskWatch:
         path = self._folder.path
         watched = WatchedFolder(self._config.node, path, logs_path(path), self._config.bounds)
-        return DiskWatch(watched, self._reserve, MemberDiskOwner(path, self._core))
+        return DiskWatch(watched, self._reserve, MemberDiskOwner(path, self._core, self._runner.prepared_folders))
 
     # -- start and end
 
@@ -337,10 +340,15 @@ class LocalMember:
 
     def waiting(self, task: str) -> str | None:
         """Why what is due has not begun."""
-        if task not in self._core.controller.waiting:
+        controller = self._core.controller
+        if (wait := controller.waiting.get(task)) is None:
             return None
         if why := self._core.standing_aside():
             return f"{self._config.node} takes on nothing new: {why}"
+        if wait.bound in controller.full:
+            most = next(terms.most for terms in self._terms.values() if terms.bound == wait.bound)
+            attempts = "1 attempt" if most == 1 else f"{most} attempts"
+            return f"{self._config.node} has room for {attempts} of such kinds at once ({wait.bound})"
         return f"{self._config.node} runs {self._config.max_runs} attempts already (ROTA_MAX_RUNS)"
 
     async def overdue(self) -> Overdue:

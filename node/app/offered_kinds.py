@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from node.app.settings import is_the_nodes
-from tasks.installed_kinds import KindEntry, KindError, environment_of, load
+from tasks.installed_kinds import KindEntry, KindError, bound_of, environment_of, load, preparation_of
 
 _log = logging.getLogger("rota.kinds")
 
@@ -30,10 +30,10 @@ def _usable(kind: KindEntry) -> KindEntry | None:
     if missing:
         _log.info("the kind %s is not offered: these packages are not installed: %s", kind.name, ", ".join(missing))
         return None
-    environment = environment_of(loaded)
-    for refused in sorted(filter(is_the_nodes, environment.values())):
+    environment, bound = environment_of(loaded), bound_of(loaded)
+    for refused in sorted(filter(is_the_nodes, (*environment.values(), bound))):
         _log.warning("the kind %s asks for %s, which is the node's own and not handed on", kind.name, refused)
-    return replace(kind, environment=environment)
+    return replace(kind, environment=environment, preparation=preparation_of(loaded), at_once=bound)
 
 
 def _importable(package: str) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from node.app.config import Config
+from node.app.kind_terms import environment_for
 from node.execution.order import Order
 from node.liveness.view import Peer, View
 from node.raft.ports import RaftRole
@@ -57,17 +58,12 @@ def order_of(run: Run, config: Config, kinds: Mapping[str, KindEntry], deadline_
         deadline_s,
         str(config.secrets_dir),
         config.env_allow,
-        _environment(kind, config.kind_settings),
+        environment_for(kind, config.kind_settings),
         config.node,
         config.access,
         config.own,
+        kind.preparation if kind else "",
     )
-
-
-def _environment(kind: KindEntry | None, settings: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a kind asks for, as far as their settings are set."""
-    asked = {} if kind is None else kind.environment
-    return {variable: settings[name] for variable, name in asked.items() if name in settings}
 
 
 def view_of(me: str, incarnation: int, state: State, role: RaftRole) -> View:

@@ -7,12 +7,14 @@ ends when the attempt's end is committed, or when its token is no longer the run
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from node.control.attempt_reporter import AttemptReporter
 from node.control.controller_port import ControllerPort, RunnerPort
 from node.duty.duty import Duty
 from node.duty.overdue import Overdue
+from node.duty.room import KindTerms
 from node.duty.step import CancelWork, HandOver, KillAttempt, Launch, LocalAttempt, Owners, WaitsForRoom
 from node.duty.step import Order as DutyOrder
 from node.execution.attempt_events import AttemptEnded, AttemptFrozen, AttemptStarted, AttemptThawed, Event, Progressed
@@ -49,7 +51,8 @@ AFTER_FAULT_S: Final = 1.0
 class Controller:
     """Does the duty of member `me`, at most `max_runs` attempts at a time. Everything here is called on the event loop.
 
-    `ability` is told whether attempts can be started on this machine.
+    `ability` is told whether attempts can be started on this machine. `kinds` are the terms of those kinds that have
+    some.
     """
 
     def __init__(
@@ -60,9 +63,11 @@ class Controller:
         runner: RunnerPort,
         ability: LaunchObserver | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        kinds: Mapping[str, KindTerms] | None = None,
     ) -> None:
         self._me = me
-        self._duty = Duty(me)
+        self._duty = Duty(me, kinds)
+        self._preparations = sorted({terms.preparation for terms in (kinds or {}).values() if terms.preparation})
         self._max_runs = max_runs
         self._member = member
         self._runner = runner
@@ -88,6 +93,8 @@ class Controller:
         """Since when attempts on this member are frozen, for want of a lease, by run id."""
         self.waiting: dict[str, WaitsForRoom] = {}
         """What is due and has no room on this member, by task."""
+        self.full: frozenset[str] = frozenset()
+        """The bounds of kinds that leave no room on this member."""
 
     @property
     def held(self) -> Mapping[str, LocalAttempt]:
@@ -144,6 +151,8 @@ class Controller:
         end is committed, or that time is over: whether nothing works here any more, so that others may take over.
         """
         self._resting = True
+        for name in self._preparations:
+            self._runner.prepare(name, 0, 0)
         for run_id, attempt in self._held.items():
             if not attempt.ended:
                 self._runner.hand_over(run_id, attempt.token)
@@ -243,16 +252,19 @@ class Controller:
         """One step. In how many seconds the next one is due; None: when something changes."""
         now = self._member.now_us()
         room = 0 if self._member.standing_aside() else self._max_runs - len(self._held)
-        step = self._duty.step(now, self._member.live_lease(), self._held, room)
+        leads_us = {name: round(self._runner.lead_s(name) * 1e6) for name in self._preparations}
+        step = self._duty.step(now, self._member.live_lease(), self._held, room, leads_us)
         self._log_unreadable()
         self._log_undecided(step.undecided)
-        self.waiting = {wait.task: wait for wait in step.waiting_for_room}
+        self.waiting, self.full = {wait.task: wait for wait in step.waiting_for_room}, step.full
         for entry in step.entries:
             task = self._spawn(self._propose_for_duty(entry))
             self._proposing.add(task)
             task.add_done_callback(self._proposing.discard)
         for order in step.orders:
             self._obey(order)
+        for name, wanted in step.wanted.items():
+            self._runner.prepare(name, wanted.start, wanted.keep)
         return None if step.wake_us is None else (step.wake_us - now) / 1e6
 
     def _log_unreadable(self) -> None:
@@ -282,7 +294,7 @@ class Controller:
     def _launch(self, run: Run) -> None:
         reporter = AttemptReporter(run.run_id, run.token, self._member, self._runner, self._sleep)
         self._reporters[run.run_id] = reporter
-        self._held[run.run_id] = LocalAttempt(run.token)
+        self._held[run.run_id] = LocalAttempt(run.token, kind=run.spec.kind)
         self._idle.clear()
         self._spawn(self._keep(reporter))
         try:
@@ -309,7 +321,7 @@ class Controller:
             self.wake()
 
     def _ended(self, reporter: AttemptReporter) -> None:
-        self._held[reporter.run_id] = LocalAttempt(reporter.token, ended=True)
+        self._held[reporter.run_id] = replace(self._held[reporter.run_id], ended=True)
         self.frozen_since_us.pop(reporter.run_id, None)
         self.wake()
 

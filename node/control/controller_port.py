@@ -45,6 +45,12 @@ class RunnerPort(Protocol):
     def expect(self) -> None:
         """Hear that something is due soon."""
 
+    def prepare(self, name: str, start: int, keep: int, /) -> None:
+        """Have `start` processes of this preparation, and end those there are beyond `keep`."""
+
+    def lead_s(self, name: str, /) -> float:
+        """How long preparing a process takes here, and a little more."""
+
     def launch(self, what: Order, /) -> None:
         """Make an attempt."""
 

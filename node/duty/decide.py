@@ -29,6 +29,11 @@ class Wish:
     failover: bool
     queue_us: int | None = None
 
+    @property
+    def rank(self) -> tuple[bool, int, str]:
+        """Failovers first, then what has been due the longest."""
+        return (not self.failover, self.due_us, self.claim.task)
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:

@@ -1,10 +1,10 @@
 """Decides what this member does now. Pure: state, time, lease and local attempts in; entries and orders out."""
 
-import heapq
 import sys
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
+from operator import attrgetter
 from typing import Final
 
 from node.duty.agenda import Agenda, first_look_us
@@ -14,7 +14,10 @@ from node.duty.flight import Flight, key_of
 from node.duty.handover import AT_A_TIME, hand_overs
 from node.duty.index import RunIndex
 from node.duty.overdue import Late, Overdue
-from node.duty.step import Held, LeaseView, Order, Owners, Step, WaitsForRoom
+from node.duty.preparing import Preparing
+from node.duty.room import FreePlaces, KindTerms, kind_of
+from node.duty.starved import Starved
+from node.duty.step import Held, LeaseView, Order, Owners, Step, Wanted
 from node.state.entries import Cancel, Enqueue, Entry, Finish
 from node.state.value import Member, Result, State
 from node.state.waiting import due_us
@@ -46,8 +49,9 @@ class Duty:
     - call `step` whenever something has changed (state, ownership, lease, held, room, an outcome), and at `wake_us`.
     """
 
-    def __init__(self, me: str) -> None:
+    def __init__(self, me: str, kinds: Mapping[str, KindTerms] | None = None) -> None:
         self._me = me
+        self._kinds = kinds or {}
         self._state = State()
         self._latest_us = 0
         self._owners: Owners | None = None
@@ -62,12 +66,13 @@ class Duty:
         """Tasks that have changed, and whose next due time is not computed yet."""
         self._others: dict[str, None] = {}
         """Tasks with something due that another member owns: decided on again when ownership changes."""
-        self._starved: dict[str, tuple[Wish, ...]] = {}
-        """Own tasks whose claims wait for room."""
+        self._starved = Starved(self._kinds)
         self._undecided: dict[str, Exception] = {}
         """Own tasks whose last decision failed."""
         self._late = Late()
-        self._waiting: tuple[WaitsForRoom, ...] | None = ()
+        self._preparing = Preparing(me, self._kinds)
+        self._places = FreePlaces(0, self._kinds, ())
+        self._wanted: Mapping[str, Wanted] = {}
         self._hand_overs: tuple[list[str], int] | None = None
         """The runs to hand over, and until when that holds if nothing changes."""
         self.unreadable: dict[str, str] = {}
@@ -84,6 +89,7 @@ class Duty:
             self._start_over()
         else:
             self._index.feed(state, touched)
+            self._preparing.feed(state, touched)
             for task in touched:
                 self._forget(task)
             self._unseen.append(iter(touched))
@@ -100,11 +106,12 @@ class Duty:
         """Compute everything again: any task may have changed."""
         self._index = RunIndex(self._me)
         self._index.feed(self._state, self._state.runs_of)
+        self._preparing.clear()
+        self._preparing.feed(self._state, self._state.runs_of)
         self._agenda = Agenda()
         for known in (self._ready, self._others, self._starved, self._undecided, self.unreadable):
             known.clear()
         self._late.clear()
-        self._waiting = None
         # The state is a value, so it can be gone through slowly. Tasks that change meanwhile are named again.
         self._unseen.clear()
         self._unseen.extend((iter(self._state.tasks), iter(self._state.runs_of)))
@@ -113,7 +120,7 @@ class Duty:
         self._ready.pop(task, None)
         self._others.pop(task, None)
         self._late.forget(task)
-        self._starve(task, ())
+        self._starved.remove(task)
 
     def _schedule_some(self) -> None:
         """Compute the next due time of `SCHEDULED_A_STEP` changed tasks at most, so that it takes milliseconds."""
@@ -133,6 +140,7 @@ class Duty:
                 why, look_us = None, 0
             # A task whose decision failed stays undecided until a decision succeeds.
             self._agenda.put(task, 0 if task in self._undecided else look_us)
+            self._preparing.put(self._state, task, look_us)
             if why is not None:
                 self.unreadable[task] = why
             else:
@@ -144,12 +152,23 @@ class Duty:
         if again is not None:
             self._agenda.hasten(*again)
 
-    def step(self, now_us: int, lease: LeaseView | None, held: Held, room: int) -> Step:
-        """What to do at `now_us`. `lease` is the live one, or None; `room`: how many more attempts may run here."""
+    def step(
+        self,
+        now_us: int,
+        lease: LeaseView | None,
+        held: Held,
+        room: int,
+        leads_us: Mapping[str, int] | None = None,
+    ) -> Step:
+        """What to do at `now_us`. `lease` is the live one, or None; `room`: how many more attempts may run here.
+
+        `leads_us`: by preparation, how long before something is due its process is started.
+        """
         if now_us < self._latest_us - PUT_BACK_US:
             self._clock_put_back()
             self._latest_us = now_us
         self._latest_us = max(self._latest_us, now_us)
+        self._wanted = {}
         if self._unseen:
             self._schedule_some()
         orders: list[Order] = [*self._attempts.local(self._state, held)]
@@ -165,14 +184,31 @@ class Duty:
         wake_us = None
         if me.status == "draining":
             for task in list(self._starved):
-                self._starve(task, ())
+                self._starved.remove(task)
                 self._ready[task] = None
             self._undecided.clear()
+            self._wanted = self._preparing.none()
         else:
-            absent = sum(run_id not in held for run_id in self._index.mine)
-            entries += self._claims(me, now_us, room - self._flight.claims - absent)
+            absent = [run_id for run_id in self._index.mine if run_id not in held]
+            free = room - self._flight.claims - len(absent)
+            self._places = FreePlaces(free, self._kinds, self._working(held, absent))
+            entries += self._claims(me, now_us)
             wake_us = now_us if self._ready else self._agenda.next_us()
+            wake_us = self._prepare(now_us, leads_us or {}, wake_us)
         return self._closing(orders, entries, lease, now_us, wake_us)
+
+    def _working(self, held: Held, absent: list[str]) -> Iterator[str]:
+        """The kinds of what has a place here: attempts, runs without one yet, and claims under way."""
+        if any(terms.bound for terms in self._kinds.values()):
+            yield from (attempt.kind for attempt in held.values())
+            yield from (self._state.runs[run_id].spec.kind for run_id in absent)
+            yield from (kind_of(self._state, claim) for claim in self._flight.claimed())
+
+    def _prepare(self, now_us: int, leads_us: Mapping[str, int], wake_us: int | None) -> int | None:
+        """Decide what is to be prepared. When to decide again."""
+        assert self._owners is not None
+        self._wanted, again_us = self._preparing.wanted(self._owners, now_us, leads_us, self._places)
+        return min((time for time in (wake_us, again_us) if time is not None), default=None)
 
     def _clock_put_back(self) -> None:
         """Forget the times set by a clock that was ahead: nothing waits until the clock is there again."""
@@ -194,7 +230,8 @@ class Duty:
         ]
         earliest_us = min((time for time in times if time is not None), default=None)
         undecided = tuple(self._undecided.items())
-        return Step(tuple(entries), tuple(orders), earliest_us, self._waiting_for_room(), undecided)
+        waiting, full = self._starved.shown(self._state), self._places.full
+        return Step(tuple(entries), tuple(orders), earliest_us, waiting, undecided, full, self._wanted)
 
     def _task_of(self, entry: Entry) -> str:
         if isinstance(entry, Finish | Cancel):
@@ -222,17 +259,15 @@ class Duty:
         self._ready.update((task, None) for _, task in due)
         return len(due)
 
-    def _claims(self, me: Member, now_us: int, free: int) -> list[Entry]:
-        """Decide on the tasks whose time has come: entries, and claims for the `free` places."""
+    def _claims(self, me: Member, now_us: int) -> list[Entry]:
+        """Decide on the tasks whose time has come: entries, and claims for the free places."""
         self.take_due(now_us)
-        if free > 0 and self._starved:
-            # The longest waiting, as many as could run now, compete with those that have just come due.
-            longest = heapq.nsmallest(free, self._starved, key=lambda task: _rank(self._starved[task][0]))
-            self._ready.update(dict.fromkeys(longest))
+        # The longest waiting, as many as could run now, compete with those that have just come due.
+        self._ready.update(dict.fromkeys(self._starved.longest(self._state, self._places)))
         entries: list[Entry] = []
         wishes: list[Wish] = []
         for task in self._mine(TASKS_A_STEP):
-            self._starve(task, ())
+            self._starved.remove(task)
             try:
                 found = needs(self._state, task, me, now_us)
             except Exception as error:  # noqa: BLE001 - one bug in Rota must not stop the other tasks
@@ -241,18 +276,21 @@ class Duty:
                 continue
             self._undecided.pop(task, None)
             self._agenda.put(task, found.look_us)
+            self._preparing.put(self._state, task, now_us if found.wishes else found.look_us)
             entries += [entry for entry in found.entries if self._may_propose(entry, task, now_us)]
             wishes += [wish for wish in found.wishes if self._may_propose(wish.claim, task, now_us)]
-        wishes.sort(key=_rank)
-        entries += [wish.claim for wish in wishes[: max(0, free)]]
-        for wish in wishes[max(0, free) :]:
+        wishes.sort(key=attrgetter("rank"))
+        for wish in wishes:
             task = wish.claim.task
+            if self._places.take(kind_of(self._state, wish.claim)):
+                entries.append(wish.claim)
+                continue
             if wish.queue_us is not None and wish.queue_us <= now_us:
                 entries.append(Enqueue(now_us, task, (wish.claim.fire_at_us,)))
                 continue
             if wish.queue_us is not None:
                 self._agenda.hasten(task, wish.queue_us)
-            self._starve(task, (*self._starved.get(task, ()), wish))
+            self._starved.add(wish)
         return entries
 
     def _mine(self, count: int) -> list[str]:
@@ -264,7 +302,7 @@ class Duty:
             if self._owners.owner(task) == self._me:
                 tasks.append(task)
             else:
-                self._starve(task, ())
+                self._starved.remove(task)
                 self._undecided.pop(task, None)
                 self._others[task] = None
         return tasks
@@ -276,24 +314,3 @@ class Duty:
         if until_us is not None:
             self._agenda.hasten(task, until_us)
         return False
-
-    def _starve(self, task: str, wishes: tuple[Wish, ...]) -> None:
-        if wishes:
-            self._starved[task] = wishes
-            self._waiting = None
-        elif self._starved.pop(task, None) is not None:
-            self._waiting = None
-
-    def _waiting_for_room(self) -> tuple[WaitsForRoom, ...]:
-        if self._waiting is None:
-            self._waiting = tuple(
-                WaitsForRoom(task, wish.claim.run_id, wish.claim.fire_at_us)
-                for task, wishes in self._starved.items()
-                for wish in wishes
-            )
-        return self._waiting
-
-
-def _rank(wish: Wish) -> tuple[bool, int, str]:
-    """Failovers first, then what has been due the longest."""
-    return (not wish.failover, wish.due_us, wish.claim.task)

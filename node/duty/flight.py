@@ -55,6 +55,10 @@ class Flight:
         """How many claims are under way: each may need room."""
         return self._claims
 
+    def claimed(self) -> list[Claim]:
+        """The claims under way."""
+        return [each.entry for each in self._under_way.values() if isinstance(each.entry, Claim)]
+
     def free(self, key: Key, now_us: int) -> bool:
         """Whether an entry may be proposed about `key` now."""
         if (rest := self._resting.get(key)) is not None:

@@ -1,7 +1,7 @@
 """The inputs and outputs of a duty's step: plain values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from node.state.entries import Entry
@@ -13,6 +13,9 @@ class Owners(Protocol):
 
     def owner(self, task: str, /) -> str | None:
         """The member that owns `task`; None if no member may run it, or if the task is not known."""
+
+    def standbys(self, task: str, /) -> list[str]:
+        """The members that stand by for the owner of `task`. Raises `KeyError` if the task is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class LocalAttempt:
 
     token: int
     ended: bool = False
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +75,23 @@ Order = Launch | CancelWork | HandOver | KillAttempt
 
 @dataclass(frozen=True, slots=True)
 class WaitsForRoom:
-    """Due, owned by this member, and without room to run. `run_id` None: an occurrence not yet claimed."""
+    """Due, owned by this member, and without room to run. `run_id` None: an occurrence not yet claimed.
+
+    `bound` is that of its kind (`KindTerms`).
+    """
 
     task: str
     run_id: str | None
     fire_at_us: int
+    bound: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How many processes of one preparation are needed now (`start`), and how many of those there are may stay."""
+
+    start: int = 0
+    keep: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +99,8 @@ class Step:
     """What to do now: entries to propose (each to be answered), orders to the runner, and when to step again.
 
     `wake_us` None: when something changes. `undecided`: own tasks whose decision failed, which is a bug in Rota, and
-    what was raised; their decisions are retried.
+    what was raised; their decisions are retried. `full` are the bounds of kinds that leave no room. `wanted` are the
+    processes to have prepared, by preparation; empty: as before.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -91,6 +108,8 @@ class Step:
     wake_us: int | None = None
     waiting_for_room: tuple[WaitsForRoom, ...] = ()
     undecided: tuple[tuple[str, Exception], ...] = ()
+    full: frozenset[str] = frozenset()
+    wanted: Mapping[str, Wanted] = field(default_factory=dict)
 
 
 Held = Mapping[str, LocalAttempt]

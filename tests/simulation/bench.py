@@ -83,6 +83,14 @@ class Runner:
     def expect(self) -> None:
         """Hear that something is due soon: here, an attempt takes no time to begin."""
 
+    def prepare(self, name: str, start: int, keep: int) -> None:
+        """No kind here has a preparation."""
+        raise NotImplementedError
+
+    def lead_s(self, name: str) -> float:
+        """No kind here has a preparation."""
+        raise NotImplementedError
+
     def launch(self, what: Order) -> None:
         """Make an attempt."""
         key = (self.me, what.run_id, what.token)

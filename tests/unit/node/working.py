@@ -1,10 +1,11 @@
 """A member's controller over the real `apply`, with attempts that do what a test says."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
 from node.control.controller import Controller
+from node.duty.room import KindTerms
 from node.duty.step import LeaseView
 from node.execution.attempt_events import AttemptEnded, AttemptStarted, CheckpointAsked
 from node.execution.order import Order
@@ -28,9 +29,16 @@ class Runner:
         self.answered: list[str] = []
         self.broken: Exception | None = None
         self.expected = 0
+        self.prepared: dict[str, tuple[int, int]] = {}
 
     def expect(self) -> None:
         self.expected += 1
+
+    def prepare(self, name: str, start: int, keep: int, /) -> None:
+        self.prepared[name] = (start, keep)
+
+    def lead_s(self, name: str, /) -> float:
+        return 10.0
 
     def launch(self, what: Order, /) -> None:
         if self.broken is not None:
@@ -74,7 +82,9 @@ class Work:
     While there is a `fault`, each step raises it.
     """
 
-    def __init__(self, max_runs: int = 4, naps: Naps | None = None) -> None:
+    def __init__(
+        self, max_runs: int = 4, naps: Naps | None = None, kinds: Mapping[str, KindTerms] | None = None
+    ) -> None:
         self.history: History = cluster("a", "b")
         self.runner = Runner()
         self.naps = naps or Naps()
@@ -92,7 +102,7 @@ class Work:
         self.too_large: Callable[[Entry], bool] = lambda _entry: False
         proposer = Proposer("a", 1, self._send, self.naps)
         self.propose, self.insist = proposer.propose, proposer.insist
-        self.controller = Controller("a", max_runs, self, self.runner, self.ability, self.naps)
+        self.controller = Controller("a", max_runs, self, self.runner, self.ability, self.naps, kinds)
         self.controller.observe(self.history.state, self.owners, None)
 
     # -- the member, as its controller sees it

@@ -8,6 +8,7 @@ import pytest
 
 from node.control.attempt_reporter import NOT_STARTED_S
 from node.control.controller import AFTER_FAULT_S
+from node.duty.room import KindTerms
 from node.duty.step import LeaseView
 from node.execution.attempt_events import AttemptFrozen, AttemptThawed, Progressed
 from node.liveness.wall_clock import now_us
@@ -382,5 +383,23 @@ def test_who_cannot_start_attempts_for_want_of_something_is_told_so_and_of_each_
         work.runner.broken = ValueError("of no matter to others")
         await work.launch("other")
         assert len(work.ability.heard) == 3
+
+    serving(scenario())
+
+
+def test_the_runner_is_told_what_to_prepare_for_what_is_due_soon() -> None:
+    async def scenario() -> None:
+        work = Work(kinds={"command": KindTerms("engines:start", "ROTA_ENGINES", 1)})
+        work.enter_task("later", now_us(), schedule={"every_s": 3600})
+        await until(lambda: work.runner.prepared == {"engines:start": (0, 0)})
+        work.enter_task("soon", now_us(), schedule={"every_s": 9})
+        await until(lambda: work.runner.prepared == {"engines:start": (1, 1)})
+        order = await work.launch("now")
+        await until(lambda: work.runner.prepared == {"engines:start": (0, 0)})
+        work.due("next")
+        await until(lambda: work.controller.waiting)
+        assert work.controller.waiting["next"].bound in work.controller.full
+        work.ends(order)
+        await until(lambda: len(work.runner.launched) == 2)
 
     serving(scenario())

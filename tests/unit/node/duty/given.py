@@ -8,6 +8,7 @@ from immutables import Map
 
 from hashing.view import Task
 from node.duty.duty import Duty
+from node.duty.room import KindTerms
 from node.duty.step import LeaseView, Step
 from node.state.value import Attempt, Member, Run, State, TaskRow
 from tasks.run import RunState
@@ -21,21 +22,36 @@ LEASE = LeaseView(incarnation=1, period=1)
 class Owners:
     """Ownership as a table; a task that is not in it is `me`'s."""
 
-    def __init__(self, other: Mapping[str, str | None] | None = None, me: str = "a") -> None:
+    def __init__(
+        self,
+        other: Mapping[str, str | None] | None = None,
+        me: str = "a",
+        standbys: Mapping[str, list[str]] | None = None,
+    ) -> None:
         self._table = dict(other or {})
         self._me = me
+        self._standbys = dict(standbys or {})
 
     def owner(self, task: str, /) -> str | None:
         return self._table.get(task, self._me)
 
+    def standbys(self, task: str, /) -> list[str]:
+        return self._standbys.get(task, [])
+
 
 def task(
-    name: str, *, since_us: int = NOW, through_us: int | None = None, paused: bool = False, **spec: Any
+    name: str,
+    *,
+    since_us: int = NOW,
+    through_us: int | None = None,
+    paused: bool = False,
+    kind: str = "command",
+    **spec: Any,
 ) -> TaskRow:
-    full = Spec(name=name, kind="command", **spec)
+    full = Spec(name=name, kind=kind, **spec)
     return TaskRow(
         spec_packed=full.pack(),
-        placing=Task(name, 0, "command"),
+        placing=Task(name, 0, kind, standbys=full.standbys),
         order=1,
         version=1,
         registered_at_us=since_us,
@@ -69,8 +85,10 @@ def world(*parts: TaskRow | Run, members: str = "abc") -> State:
     return state
 
 
-def duty(state: State, owners: Owners | None = None, me: str = "a") -> Duty:
-    made = Duty(me)
+def duty(
+    state: State, owners: Owners | None = None, me: str = "a", kinds: Mapping[str, KindTerms] | None = None
+) -> Duty:
+    made = Duty(me, kinds)
     made.observe(state, owners or Owners(), None)
     return made
 

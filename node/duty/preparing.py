@@ -1,0 +1,142 @@
+"""For which of its own tasks a member should have processes prepared: those that are due soon, and those of others that
+it would take over.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from node.duty.agenda import Agenda
+from node.duty.room import NO_TERMS, FreePlaces, KindTerms
+from node.duty.step import Owners, Wanted
+from node.state.value import Run, State
+from tasks.run import HELD
+
+KEEP_US: Final = 60_000_000
+"""A process that is there is kept for what is due within this time after the lead time, so that tasks that come due
+again and again do not wait for another one."""
+
+
+class Preparing:
+    """Remembers when tasks of kinds with a preparation are due. Tasks of other kinds cost nothing here."""
+
+    def __init__(self, me: str, kinds: Mapping[str, KindTerms]) -> None:
+        self._me = me
+        self._kinds = kinds
+        self._names = sorted({terms.preparation for terms in kinds.values() if terms.preparation})
+        self._agenda = Agenda()
+        self._kind_of: dict[str, str] = {}
+        self._near: dict[str, tuple[str, int]] = {}
+        """Tasks that are due soon, whoever owns them: the kind and the time."""
+        self._guarded: dict[str, str] = {}
+        """Tasks whose run works on another member and that have standbys, and the run's kind."""
+        self._guards: dict[str, bool] = {}
+        self._owners: Owners | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no kind here has a preparation."""
+        return not self._names
+
+    def clear(self) -> None:
+        """Forget all tasks."""
+        self._agenda = Agenda()
+        self._kind_of.clear()
+        self._near.clear()
+        self._guarded.clear()
+        self._guards.clear()
+
+    def put(self, state: State, task: str, due_us: int | None) -> None:
+        """Something of `task` is due at that time (0: now, or soon), or nothing is."""
+        if self.idle:
+            return
+        row = state.tasks.get(task)
+        self._near.pop(task, None)
+        if row is not None and due_us is not None and self._prepares(row.placing.kind):
+            self._kind_of[task] = row.placing.kind
+            self._agenda.put(task, due_us)
+        elif self._kind_of.pop(task, None) is not None:
+            self._agenda.put(task, None)
+
+    def feed(self, state: State, tasks: Iterable[str]) -> None:
+        """The runs of these tasks have changed."""
+        if self.idle:
+            return
+        for task in tasks:
+            self._guarded.pop(task, None)
+            self._guards.pop(task, None)
+            for run in (state.runs[one] for one in state.runs_of.get(task, ())):
+                if self._is_guarded(state, run):
+                    self._guarded[task] = run.spec.kind
+
+    def wanted(
+        self, owners: Owners, now_us: int, leads_us: Mapping[str, int], places: FreePlaces
+    ) -> tuple[dict[str, Wanted], int | None]:
+        """What is wanted of each preparation, and when that changes if nothing happens.
+
+        `leads_us`: how long before something is due its process is started. `places` are what attempts leave.
+        """
+        if self.idle:
+            return {}, None
+        horizon_us = now_us + KEEP_US + max((leads_us.get(name, 0) for name in self._names), default=0)
+        for due_us, task in self._agenda.due(horizon_us):
+            self._near[task] = (self._kind_of[task], due_us)
+        start, keep = dict.fromkeys(self._names, 0), dict.fromkeys(self._names, 0)
+        times: list[int] = []
+        for task, (kind, due_us) in self._near.items():
+            if owners.owner(task) != self._me:
+                continue
+            name = self._kinds[kind].preparation
+            soon_us = due_us - leads_us.get(name, 0)
+            keep[name] += 1
+            if soon_us <= now_us:
+                start[name] += 1
+            else:
+                times.append(soon_us)
+        for task, kind in self._guarded.items():
+            if self._guards_for(owners, task):
+                start[self._kinds[kind].preparation] += 1
+                keep[self._kinds[kind].preparation] += 1
+        next_us = self._agenda.next_us()
+        if next_us is not None:
+            times.append(next_us - (horizon_us - now_us))
+        return self._within(start, keep, places), min(times, default=None)
+
+    def none(self) -> dict[str, Wanted]:
+        """That nothing is wanted."""
+        return dict.fromkeys(self._names, Wanted())
+
+    def _within(self, start: Mapping[str, int], keep: Mapping[str, int], places: FreePlaces) -> dict[str, Wanted]:
+        """No more than there are places: those of a bound are shared in the order of the names."""
+        left: dict[str, int] = {}
+        found: dict[str, Wanted] = {}
+        for name in self._names:
+            kind = next(kind for kind, terms in self._kinds.items() if terms.preparation == name)
+            bound = self._kinds[kind].bound
+            most = left.get(bound, places.left(kind))
+            found[name] = Wanted(min(start[name], most, places.free), min(keep[name], most))
+            left[bound] = most - found[name].keep if bound else most
+        return found
+
+    def _prepares(self, kind: str) -> bool:
+        return bool(self._kinds.get(kind, NO_TERMS).preparation)
+
+    def _is_guarded(self, state: State, run: Run) -> bool:
+        row = state.tasks.get(run.task)
+        return (
+            row is not None
+            and row.placing.standbys > 0
+            and run.state in HELD
+            and run.node != self._me
+            and self._prepares(run.spec.kind)
+        )
+
+    def _guards_for(self, owners: Owners, task: str) -> bool:
+        """Whether this member would take over the run of `task` if the one on which it works died."""
+        if owners is not self._owners:
+            self._owners = owners
+            self._guards.clear()
+        if task not in self._guards:
+            owner = owners.owner(task)
+            # A task without an owner may be one that the placement does not know yet.
+            self._guards[task] = owner == self._me or (owner is not None and self._me in owners.standbys(task))
+        return self._guards[task]

@@ -1,0 +1,79 @@
+"""How many more attempts may begin here: in all, and of kinds that have a bound of their own."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from node.state.entries import Claim
+from node.state.value import State
+
+
+@dataclass(frozen=True, slots=True)
+class KindTerms:
+    """What this member knows of a kind.
+
+    `preparation` names what its processes may do before there is an attempt; "": nothing. `bound` names the bound of
+    how many attempts of the kind, and of all others with that name, this member runs at once, prepared processes among
+    them; "": none. `most` is its value.
+    """
+
+    preparation: str = ""
+    bound: str = ""
+    most: int = sys.maxsize
+
+
+NO_TERMS = KindTerms()
+
+
+def kind_of(state: State, claim: Claim) -> str:
+    """The kind of what a claim would begin; "" if its task is gone."""
+    run = None if claim.run_id is None else state.runs.get(claim.run_id)
+    if run is not None:
+        return run.spec.kind
+    row = state.tasks.get(claim.task)
+    return "" if row is None else row.placing.kind
+
+
+class FreePlaces:
+    """The places that are left: `free` in all; `working` are the kinds of the attempts that have one, or are claimed.
+
+    >>> spark = KindTerms(bound="ENGINES", most=2)
+    >>> places = FreePlaces(3, {"load": spark, "copy": spark}, ["load", "command"])
+    >>> places.open("copy"), places.take("copy"), places.open("load"), places.take("load"), places.take("command")
+    (True, True, False, False, True)
+    >>> places.full, places.left("load"), places.left("command") > 100
+    (frozenset({'ENGINES'}), 0, True)
+    """
+
+    def __init__(self, free: int, kinds: Mapping[str, KindTerms], working: Iterable[str]) -> None:
+        self.free = max(0, free)
+        self._kinds = kinds
+        self._left = {terms.bound: terms.most for terms in kinds.values() if terms.bound}
+        for kind in working if self._left else ():
+            self._use(kind)
+
+    def open(self, kind: str) -> bool:
+        """Whether one more of that kind may begin, as far as its bound goes."""
+        return self.left(kind) > 0
+
+    def left(self, kind: str) -> int:
+        """How many more of that kind may begin, as far as its bound goes."""
+        return max(0, self._left.get(self._kinds.get(kind, NO_TERMS).bound, sys.maxsize))
+
+    def take(self, kind: str) -> bool:
+        """Take a place for an attempt of that kind. False: there is none."""
+        if self.free <= 0 or not self.open(kind):
+            return False
+        self.free -= 1
+        self._use(kind)
+        return True
+
+    @property
+    def full(self) -> frozenset[str]:
+        """The bounds that leave no place."""
+        return frozenset(bound for bound, left in self._left.items() if left <= 0)
+
+    def _use(self, kind: str) -> None:
+        bound = self._kinds.get(kind, NO_TERMS).bound
+        if bound:
+            self._left[bound] -= 1
