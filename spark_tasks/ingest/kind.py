@@ -17,7 +17,7 @@ from typing import Any
 from spark_tasks.files.listing import fixed_folder, is_local, local_path
 from spark_tasks.ingest.attempt import IngestAttempt
 from spark_tasks.ingest.params import IngestParams
-from spark_tasks.spark.session import ENVIRONMENT
+from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
 from tasks.place import Place, resolved
@@ -71,6 +71,8 @@ class Ingest:
 
     requires = ("pyspark", "pyarrow", "deltalake")
     environment = ENVIRONMENT
+    prepare = staticmethod(prepare)
+    at_once = AT_ONCE
 
     def run(self, ctx: Context[IngestParams]) -> dict[str, Any]:
         """Ingest the new files. Result: rows, files, batches and skipped rows of this run, the files that keep skipped

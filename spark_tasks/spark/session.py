@@ -1,13 +1,16 @@
 """A Spark session for one attempt: small, on loopback, with few log lines and long timeouts.
 
 `RUN_SPARK_MASTER` in the worker's environment is the node's setting `ROTA_SPARK_MASTER` (see `ENVIRONMENT`); without it
-the master is `local[*]`. `RUN_SPARK_MEMORY` is the driver's heap, 512m by default.
+the master is `local[*]`. `RUN_SPARK_MEMORY`, from `ROTA_SPARK_MEMORY`, is the driver's heap, 512m by default.
+
+**Started before**: a worker may start the session before there is an attempt for it (`prepare`). It serves one attempt.
 
 **Long timeouts**: while its member's lease has lapsed, a worker is frozen with SIGSTOP together with its JVM. When it
 is thawed, every timer of Spark that became due in the meantime fires at once. So each timer that could mistake the
 pause for a dead peer is set far above any pause.
 """
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -26,8 +29,14 @@ MASTER = "RUN_SPARK_MASTER"
 MEMORY = "RUN_SPARK_MEMORY"
 """The environment variable that sets the driver's heap."""
 
-ENVIRONMENT: Final[Mapping[str, str]] = {MASTER: "ROTA_SPARK_MASTER"}
+ENVIRONMENT: Final[Mapping[str, str]] = {MASTER: "ROTA_SPARK_MASTER", MEMORY: "ROTA_SPARK_MEMORY"}
 """The node's settings that a kind on Spark needs (`tasks.kind.Kind`): workers do not inherit ROTA_* variables."""
+
+AT_ONCE: Final = "ROTA_SPARK_SESSIONS"
+"""The node's setting that bounds how many sessions it has at once (`tasks.kind.Kind`)."""
+
+_prepared: "Final[list[SparkSession]]" = []
+"""The session of this process's attempt, if it was started before."""
 
 _LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -99,28 +108,76 @@ def spark_session(app: str, scratch: Path, environ: Mapping[str, str] | None = N
 
     Changes the environment of this process, which is the worker. Raises `java.NoJava`, and what pyspark raises.
     """
-    given = os.environ if environ is None else environ
-    log4j = _write_log4j(scratch)
-    (scratch / "tmp").mkdir(parents=True, exist_ok=True)
-    import pyspark
+    session = _take_prepared(app)
+    if session is None:
+        session = _begin(app, scratch, os.environ if environ is None else environ)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def prepare(environment: Mapping[str, str], scratch: Path) -> None:
+    """Start the session of the next `spark_session`, before there is an attempt for it (`tasks.kind.Kind`).
+
+    One small job is run, since the first of a JVM takes a second longer than others. On a cluster of Spark's own, a
+    session would hold executors that others could use: only its JVM is started.
+    """
+    for module in ("deltalake", "pyarrow.parquet", "pyspark.sql.functions", "pyspark.sql.types"):
+        importlib.import_module(module)
+    if not is_local_master(environment):
+        from pyspark import SparkConf, SparkContext
+
+        SparkContext._ensure_initialized(conf=SparkConf().setAll(list(_configured(scratch, environment).items())))
+        return
+    session = _begin("rota", scratch, environment)
+    session.range(1).selectExpr("count(1)").collect()
+    _prepared.append(session)
+
+
+def _take_prepared(app: str) -> "SparkSession | None":
+    """The session that `prepare` has started, for the attempt `app`; None if there is none, or its JVM has ended."""
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    gateway = SparkContext._gateway
+    if gateway is not None and gateway.proc.poll() is not None:
+        # Have pyspark start another JVM.
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = None
+        _prepared.clear()
+    if not _prepared:
+        return None
+    session = _prepared.pop()
+    session.sparkContext.setJobGroup(app, app)
+    return session
+
+
+def _begin(app: str, scratch: Path, given: Mapping[str, str]) -> "SparkSession":
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app)
+    for name, value in _configured(scratch, given).items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    return session
+
+
+def _configured(scratch: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """The configuration of a session, for which this process's environment and the folder are made ready."""
+    import pyspark
+
+    log4j = _write_log4j(scratch)
+    (scratch / "tmp").mkdir(parents=True, exist_ok=True)
+    os.environ["JAVA_HOME"] = str(java_home(given, scratch))
     # Executors' Python, for rows that Python writes: this one, unless the cluster has its own somewhere else.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ["JAVA_HOME"] = str(java_home(given, scratch))
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = str(scratch / "tmp")
     chosen = settings(given, scratch, log4j)
     if "spark.driver.host" in chosen:
         os.environ["SPARK_LOCAL_IP"] = chosen["spark.driver.host"]
-    builder = SparkSession.builder.appName(app)
-    for name, value in chosen.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    try:
-        yield session
-    finally:
-        session.stop()
+    return chosen
 
 
 def _write_log4j(scratch: Path) -> Path:

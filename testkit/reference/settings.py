@@ -36,6 +36,19 @@ _OF_KINDS: Final = {
         default="local[*]",
         example="spark://spark.internal:7077",
     ),
+    "ROTA_SPARK_MEMORY": Setting(
+        "ROTA_SPARK_MEMORY",
+        "The heap of each Spark driver, as the JVM spells sizes.",
+        default="512m",
+        example="2g",
+    ),
+    "ROTA_SPARK_SESSIONS": Setting(
+        "ROTA_SPARK_SESSIONS",
+        "How many Spark sessions the node has at once: those of attempts, and those that are started beforehand for "
+        "what is due soon. Others wait and say so. 1 to 10000.",
+        computed="half of `ROTA_MAX_RUNS`",
+        example="2",
+    ),
 }
 
 

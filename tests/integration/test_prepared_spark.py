@@ -1,0 +1,78 @@
+"""A Spark session that was started before there was an attempt for it."""
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from node.execution import process_tree
+from node.execution.attempt_events import AttemptEnded, CheckpointAsked
+from node.execution.order import Order
+from node.runtime.boottime import boottime_s
+from tasks.access import EVERYTHING
+from tasks.installed_kinds import load, preparation_of
+from tests.integration.attempts import Attempts, play, states, until
+
+pytestmark = pytest.mark.integration
+
+INGEST = "spark_tasks.ingest.kind:Ingest"
+NAME = preparation_of(load(INGEST))
+ENV: Mapping[str, str] = {"RUN_SPARK_MASTER": "local[2]"}
+STARTS_S = 120.0
+"""A session takes a few seconds to start; on a busy machine, half a minute."""
+
+
+def jvms(made: Attempts) -> list[int]:
+    """The JVMs below the runner's nursery."""
+    assert made.runner.nursery_pid is not None
+    below = process_tree.descendants([made.runner.nursery_pid], process_tree.processes())
+    return [one.pid for one in below if Path(f"/proc/{one.pid}/comm").read_text().strip() == "java"]
+
+
+async def session(made: Attempts) -> int:
+    """Have a session started; its JVM."""
+    made.runner.renew(boottime_s() + 600)
+    made.runner.prepare(NAME, 1, 1)
+    await until(lambda: made.runner.prepared_ready(NAME) == 1, STARTS_S)
+    made.runner.prepare(NAME, 0, 1)
+    [jvm] = jvms(made)
+    return jvm
+
+
+async def ingested(made: Attempts, folder: Path) -> tuple[Order, AttemptEnded]:
+    """An attempt that ingests two files."""
+    (folder / "in").mkdir()
+    for number in range(2):
+        (folder / "in" / f"{number}.csv").write_text("n,text\n" + "".join(f"{row},x\n" for row in range(10)))
+    params = {"source": f"{folder}/in/*.csv", "table": f"{folder}/table", "format": "csv"}
+    order = made.launch(params, INGEST, preparation=NAME, access=EVERYTHING, env=ENV, lease_s=600)
+    while True:
+        event = await made.next_event(STARTS_S)
+        if isinstance(event, CheckpointAsked):
+            made.runner.checkpoint_done(order.run_id, order.token, event.sequence, "ok")
+        elif isinstance(event, AttemptEnded):
+            return order, event
+
+
+def test_an_ingest_runs_in_the_session_that_was_started_for_it(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        jvm = await session(made)
+        order, ended = await ingested(made, tmp_path)
+        assert (ended.end, (ended.result or {}).get("rows")) == ("succeeded", 20), ended
+        assert made.log(order).count("WARNING: Using incubator") <= 1, "one JVM was started"
+        await until(lambda: states([jvm]) == "" and not list((tmp_path / "scratch").glob("*")))
+
+    play(tmp_path, scene, preparations={NAME: ENV})
+
+
+def test_an_attempt_starts_a_session_of_its_own_where_the_prepared_jvm_was_killed(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        jvm = await session(made)
+        os.kill(jvm, signal.SIGKILL)
+        await until(lambda: states([jvm]) == "")
+        _, ended = await ingested(made, tmp_path)
+        assert (ended.end, (ended.result or {}).get("rows")) == ("succeeded", 20), ended
+
+    play(tmp_path, scene, preparations={NAME: ENV})
