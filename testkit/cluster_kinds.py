@@ -22,7 +22,7 @@ def install(folder: Path) -> str:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rota-kinds-for-tests\nVersion: 1\n")
     (info / "entry_points.txt").write_text(
         "[rota.kinds]\nprobe = testkit.cluster_kinds:Probe\nblocking = bench.loading.work:Blocking\n"
-        "engine = testkit.cluster_kinds:Engine\n"
+        "engine = testkit.cluster_kinds:Engine\nfirst_job = bench.first_job:FirstJob\n"
     )
     return os.pathsep.join((str(folder), str(Path(__file__).parents[1])))
 
