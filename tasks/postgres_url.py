@@ -6,7 +6,7 @@ Some of libpq's parameters name local files or other servers. Tasks may not set 
 import re
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 PREFIXES: Final = ("postgresql://", "postgres://")
 _REFUSAL: Final = "the URL must not contain a password: give a reference to a secret as `password`"
@@ -114,3 +114,17 @@ def _parameters(query: str) -> dict[str, str]:
             raise ValueError(f"{name!r} cannot be set in a task's URL (these can: {', '.join(sorted(ALLOWED))})")
         found[name] = unquote(value)
     return found
+
+
+def with_password(url: str, password: str | None) -> str:
+    """A valid URL with the password in it, for a library that takes nothing else. Never put it on a command line.
+
+    >>> with_password("postgresql://a@db/orders?sslmode=require", "p&w")
+    'postgresql://a@db/orders?sslmode=require&password=p%26w'
+    """
+    if password is None:
+        return url
+    rest = url.partition("://")[2]
+    user = _USER.match(rest)
+    asks = "?" in (rest if user is None else rest[user.end() :])
+    return f"{url}{'&' if asks else '?'}password={quote(password, safe='')}"
