@@ -8,6 +8,7 @@ is thawed, every timer of Spark that became due in the meantime fires at once. S
 pause for a dead peer is set far above any pause.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -103,8 +104,11 @@ def spark_session(app: str, scratch: Path, environ: Mapping[str, str] | None = N
     log4j = _write_log4j(scratch)
     (scratch / "tmp").mkdir(parents=True, exist_ok=True)
     import pyspark
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
+    # It prints the JVM's stack of each error, which is raised in Python and reported there, in one line.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     # Executors' Python, for rows that Python writes: this one, unless the cluster has its own somewhere else.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["JAVA_HOME"] = str(java_home(given, scratch))
