@@ -116,15 +116,19 @@ def _parameters(query: str) -> dict[str, str]:
     return found
 
 
-def with_password(url: str, password: str | None) -> str:
+def with_password(url: str, password: str | None, **defaults: str) -> str:
     """A valid URL with the password in it, for a library that takes nothing else. Never put it on a command line.
 
-    >>> with_password("postgresql://a@db/orders?sslmode=require", "p&w")
-    'postgresql://a@db/orders?sslmode=require&password=p%26w'
+    `defaults` are parameters that it gets unless it sets them itself.
+
+    >>> with_password("postgresql://a@db/orders?sslmode=require", "p&w", sslmode="prefer", connect_timeout="15")
+    'postgresql://a@db/orders?sslmode=require&connect_timeout=15&password=p%26w'
     """
-    if password is None:
-        return url
     rest = url.partition("://")[2]
     user = _USER.match(rest)
-    asks = "?" in (rest if user is None else rest[user.end() :])
-    return f"{url}{'&' if asks else '?'}password={quote(password, safe='')}"
+    query = (rest if user is None else rest[user.end() :]).partition("?")[2]
+    own = {part.partition("=")[0] for part in query.split("&")}
+    more = {name: value for name, value in defaults.items() if name not in own}
+    more |= {} if password is None else {"password": password}
+    added = "&".join(f"{name}={quote(value, safe='')}" for name, value in more.items())
+    return f"{url}{'&' if query else '?'}{added}" if added else url
