@@ -162,7 +162,7 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
     "What tasks may reach": (
         Setting(
             "ROTA_SOURCE_ROOTS",
-            "Folders that `backup` and `ingest` may read; `/` allows all.",
+            "Folders that `backup`, `ingest` and `etl` may read; `/` allows all.",
             computed="none; with `ROTA_ALLOW_COMMAND=1`: all",
             example="/srv,/var/lib/app",
         ),
@@ -181,8 +181,8 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             "ROTA_DESTINATION_HOSTS",
-            "Hosts and buckets to which backups may be written; for an S3 server of your own, the host of its "
-            "`endpoint_url`.",
+            "Hosts and buckets to which backups may be written, and PostgreSQL servers to which `etl` may write; for "
+            "an S3 server of your own, the host of its `endpoint_url`.",
             computed="none; with `ROTA_ALLOW_COMMAND=1`: all",
             example="s3://backups,*.corp",
         ),

@@ -11,6 +11,7 @@ pause for a dead peer is set far above any pause.
 """
 
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -166,7 +167,10 @@ def _begin(app: str, scratch: Path, given: Mapping[str, str]) -> "SparkSession":
 def _configured(scratch: Path, given: Mapping[str, str]) -> dict[str, str]:
     """The configuration of a session, for which this process's environment and the folder are made ready."""
     import pyspark
+    from pyspark.logger import PySparkLogger
 
+    # It prints the JVM's stack of each error, which is raised in Python and reported there, in one line.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     log4j = _write_log4j(scratch)
     (scratch / "tmp").mkdir(parents=True, exist_ok=True)
     os.environ["JAVA_HOME"] = str(java_home(given, scratch))

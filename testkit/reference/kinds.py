@@ -7,12 +7,22 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from spark_tasks.etl import errors as etl_errors
+from spark_tasks.etl import kind as etl
 from spark_tasks.files import listing, reading
 from spark_tasks.ingest import errors as ingest_errors
 from spark_tasks.ingest import kind as ingest
+from spark_tasks.postgres import session
+from spark_tasks.sinks import params as sinks
+from spark_tasks.sinks import port as sink_port
+from spark_tasks.sources import params as sources
+from spark_tasks.sources import port as source_port
+from spark_tasks.sources import sqlite as sqlite_source
 from spark_tasks.spark import java
 from spark_tasks.storage import errors as storage_errors
 from spark_tasks.table import delta, ledger
+from spark_tasks.transform import apply
+from spark_tasks.transform import params as transform
 from tasks import command, errors, place, source_identity
 from tasks.access import AccessRefused
 from tasks.backup import kind as backup
@@ -26,8 +36,20 @@ _HEADINGS: Final = {
     "FolderSource": "Source folder",
     "SqliteSource": "Source sqlite",
     "PostgresSource": "Source postgres",
+    "PostgresRows": "Rows of postgres",
+    "SqliteRows": "Rows of sqlite",
+    "Incremental": "Incremental",
+    "Transform": "Transform",
+    "PostgresTable": "Table in postgres",
 }
 _SOURCES: Final[tuple[type[BaseModel], ...]] = (folder.FolderSource, sqlite.SqliteSource, postgres.PostgresSource)
+_ETL_PARTS: Final[tuple[type[BaseModel], ...]] = (
+    sources.PostgresRows,
+    sources.SqliteRows,
+    sources.Incremental,
+    transform.Transform,
+    sinks.PostgresTable,
+)
 
 _COMMAND_ERRORS: Final = (command.CommandFailed, errors.MissingSecret)
 _BACKUP_ERRORS: Final = (
@@ -67,6 +89,24 @@ _INGEST_ERRORS: Final = (
     ingest_errors.IngestStopped,
     errors.Fenced,
 )
+_ETL_ERRORS: Final = (
+    AccessRefused,
+    session.ServerAway,
+    session.QueryFailed,
+    session.QueryUnfit,
+    sqlite_source.SourceBusy,
+    source_port.SourceUnfit,
+    source_port.SourceReplaced,
+    apply.TransformUnfit,
+    etl_errors.BatchFailed,
+    etl_errors.BatchUnfit,
+    sink_port.SinkUnfit,
+    etl_errors.SinkReplaced,
+    java.NoJava,
+    etl_errors.EtlStopped,
+    errors.MissingSecret,
+    errors.Fenced,
+)
 
 _INTRODUCTION: Final = """\
 # Kinds of task
@@ -90,6 +130,7 @@ def render() -> str:
             _kind("command", command.Command, command.RESULT, _COMMAND_ERRORS),
             _kind("backup", backup.Backup, backup.RESULT, _BACKUP_ERRORS, _SOURCES),
             _kind("ingest", ingest.Ingest, ingest.RESULT, _INGEST_ERRORS),
+            _kind("etl", etl.Etl, etl.RESULT, _ETL_ERRORS, _ETL_PARTS),
             _secrets(),
         ]
     )

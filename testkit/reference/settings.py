@@ -32,7 +32,7 @@ def render() -> str:
 _OF_KINDS: Final = {
     "ROTA_SPARK_MASTER": Setting(
         "ROTA_SPARK_MASTER",
-        "The Spark master on which `ingest` runs.",
+        "The Spark master on which `ingest` and `etl` run.",
         default="local[*]",
         example="spark://spark.internal:7077",
     ),
@@ -61,7 +61,7 @@ def _of_kinds() -> str:
 
 
 _OF_COMPOSE: Final = {
-    "ROTA_TARGET": "The image to build: `rota`, or `rota-spark` with Spark for tasks of kind `ingest`.",
+    "ROTA_TARGET": "The image to build: `rota`, or `rota-spark` with Spark for tasks of kind `ingest` and `etl`.",
     "ROTA_SECRETS": "The folder of the secret files, with `node/` and `tasks/` in it.",
     "ROTA_DATA_VOLUME": "What all nodes see as `/srv/data`: a volume, or the path of a folder of this machine.",
     "ROTA_POSTGRES_IMAGE": "The image of the PostgreSQL server.",

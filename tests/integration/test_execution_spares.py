@@ -60,7 +60,8 @@ def test_a_spare_that_was_killed_is_not_used(tmp_path: Path) -> None:
         there = await spare_ones(made)
         for pid in there:
             os.kill(pid, signal.SIGKILL)
-        await until(lambda: states(there) == "")
+        # Reaped: the nursery knows that they are gone.
+        await until(lambda: not any(process_tree.process(pid) for pid in there))
         assert (await made.ended(made.command("true"))).end == "succeeded"
 
     play(tmp_path, scene)

@@ -10,26 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any, Final, Literal
+from typing import IO, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from tasks.access import Access, check_address, is_within, postgres_address
 from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed
-from tasks.backup.sources.postgres_url import parse
-from tasks.file_guard import FileGuard
-from tasks.secret import Reference
+from tasks.postgres_connection import PostgresConnection
 
 FILE = "postgres.dump.zst"
-
-_CERTIFICATES: Final = (
-    "/etc/ssl/certs",
-    "/etc/pki/tls/certs",
-    "/usr/share/ca-certificates",
-    "/usr/local/share/ca-certificates",
-)
-"""Folders in which systems keep certificates, which are public."""
 
 _USER_RELATIONS = """SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp)'"""
@@ -39,25 +28,10 @@ _DATABASE = "SELECT datname || ' (oid ' || oid || ')' FROM pg_catalog.pg_databas
 _SYSTEM = "SELECT system_identifier FROM pg_catalog.pg_control_system()"
 
 
-def _postgres_url(url: str) -> str:
-    """Raise `ValueError` for a URL that contains a secret, or sets a parameter that tasks may not set."""
-    parse(url)
-    return url
-
-
-class PostgresSource(BaseModel):
+class PostgresSource(PostgresConnection):
     """A database on a PostgreSQL server that the member can reach."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     type: Literal["postgres"] = Field(description="The type of the source")
-    url: Annotated[str, Field(max_length=4096), AfterValidator(_postgres_url)] = Field(
-        description="The database's URL as libpq takes it, without a password",
-        examples=["postgresql://backup@db.internal:5432/orders"],
-    )
-    password: Reference | None = Field(
-        default=None, description="A reference to the password; null: libpq's own means (PGPASSFILE, peer, ...)"
-    )
 
     @model_validator(mode="before")
     @classmethod
@@ -70,18 +44,6 @@ class PostgresSource(BaseModel):
                 "ROTA_POSTGRES_BIN on the node to the folder of pg_dump, psql and pg_restore"
             )
         return {name: value for name, value in given.items() if name != "bin"}
-
-    def check(self, access: Access) -> None:
-        """Raise `AccessRefused` unless `access` allows the servers, and the file of root certificates."""
-        for address in self.addresses():
-            check_address(access, "source", address, self.url)
-        root = parse(self.url).root_certificate
-        if root is not None and not any(is_within(os.path.realpath(root), place) for place in _CERTIFICATES):
-            FileGuard(access, "source").resolve(root)
-
-    def addresses(self) -> tuple[str, ...]:
-        """The servers' addresses, as `tasks.access.check_address` takes them."""
-        return tuple(postgres_address(host, port) for host, port in parse(self.url).servers)
 
 
 @dataclass(frozen=True)

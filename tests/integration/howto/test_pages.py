@@ -18,6 +18,7 @@ FOLLOWED = {
     "add-a-node.md",
     "backup-a-folder.md",
     "backup-postgresql-to-s3.md",
+    "etl-between-postgresql-databases.md",
     "ingest-dirty-csv.md",
     "ingest-to-s3.md",
     "read-the-metrics.md",
@@ -111,6 +112,39 @@ def test_files_are_ingested_into_a_table_on_s3(reader: Reader, cluster: Cluster)
             (cluster.secrets_dir / f"s3_{name}").write_text(value)
         reader("how-to/ingest-to-s3.md", S3_ENDPOINT=store.endpoint, BUCKET=BUCKET, SECRETS=str(cluster.secrets_dir))
         assert any(name.endswith(".snappy.parquet") for name in store.names("sales"))
+
+
+@pytest.fixture
+def shop() -> Iterator[Server]:
+    with postgres_server("whisper") as running:
+        running.sql("postgres", "CREATE DATABASE shop; CREATE DATABASE warehouse;")
+        running.sql(
+            "shop",
+            "CREATE TABLE customers (id int PRIMARY KEY, country text);"
+            "CREATE TABLE orders (id int PRIMARY KEY, customer int, amount numeric(10,2), created_at timestamptz,"
+            "  updated_at timestamptz, deleted boolean);"
+            "INSERT INTO customers VALUES (1, 'FR'), (2, 'DE');"
+            "INSERT INTO orders SELECT n, 1 + n % 2, n * 1.5, '2026-01-05', now() - interval '1 minute', n = 4"
+            "  FROM generate_series(1, 4) n",
+        )
+        yield running
+
+
+@pytest.mark.more
+@pytest.mark.spark
+def test_rows_go_from_one_database_into_another(reader: Reader, cluster: Cluster, shop: Server) -> None:
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+    (cluster.secrets_dir / "etl_password").write_text(shop.password)
+    reader(
+        "how-to/etl-between-postgresql-databases.md",
+        SOURCE_URL=shop.url("shop"),
+        SINK_URL=shop.url("warehouse"),
+        SECRETS=str(cluster.secrets_dir),
+    )
+    assert (
+        shop.sql("warehouse", "SELECT * FROM order_totals ORDER BY 1") == "DE|2026-01-05|2|6.00\nFR|2026-01-05|1|3.00"
+    )
+    assert shop.sql("warehouse", "SELECT string_agg(id::text, ',' ORDER BY id) FROM orders_copy") == "1,2,3"
 
 
 def test_the_cluster_is_saved_and_a_folder_looked_at(reader: Reader, cluster: Cluster) -> None:

@@ -16,8 +16,8 @@ from tasks.access import (
     postgres_address,
     unpacked,
 )
-from tasks.backup.sources.postgres_url import parse
 from tasks.kind import Failed, Unretryable
+from tasks.postgres_url import parse
 
 NODE = Access("node-1", ("/srv", "/data"), ("/backups",), ("db",), ("s3://ours",), ("/data/rota", "/run/secrets"))
 

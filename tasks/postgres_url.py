@@ -6,7 +6,7 @@ Some of libpq's parameters name local files or other servers. Tasks may not set 
 import re
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 PREFIXES: Final = ("postgresql://", "postgres://")
 _REFUSAL: Final = "the URL must not contain a password: give a reference to a secret as `password`"
@@ -114,3 +114,21 @@ def _parameters(query: str) -> dict[str, str]:
             raise ValueError(f"{name!r} cannot be set in a task's URL (these can: {', '.join(sorted(ALLOWED))})")
         found[name] = unquote(value)
     return found
+
+
+def with_password(url: str, password: str | None, **defaults: str) -> str:
+    """A valid URL with the password in it, for a library that takes nothing else. Never put it on a command line.
+
+    `defaults` are parameters that it gets unless it sets them itself.
+
+    >>> with_password("postgresql://a@db/orders?sslmode=require", "p&w", sslmode="prefer", connect_timeout="15")
+    'postgresql://a@db/orders?sslmode=require&connect_timeout=15&password=p%26w'
+    """
+    rest = url.partition("://")[2]
+    user = _USER.match(rest)
+    query = (rest if user is None else rest[user.end() :]).partition("?")[2]
+    own = {part.partition("=")[0] for part in query.split("&")}
+    more = {name: value for name, value in defaults.items() if name not in own}
+    more |= {} if password is None else {"password": password}
+    added = "&".join(f"{name}={quote(value, safe='')}" for name, value in more.items())
+    return f"{url}{'&' if query else '?'}{added}" if added else url

@@ -1,0 +1,154 @@
+"""One attempt at an ETL run: batch by batch, until what was new is in the sink (`kind` has the order of steps)."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spark_tasks.etl.errors import BatchFailed, EtlStopped, SinkReplaced
+from spark_tasks.etl.failures import failure
+from spark_tasks.etl.params import EtlParams
+from spark_tasks.sinks.port import About, Sink, SinkOvertaken, Visible
+from spark_tasks.sources.port import Plan, RowSource
+from spark_tasks.table.ledger import Mark
+from spark_tasks.transform.apply import transformed
+from tasks.kind import Context
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass
+class EtlFigures:
+    """What this attempt has committed."""
+
+    rows: int = 0
+    deleted: int = 0
+    batches: int = 0
+
+
+class EtlAttempt:
+    """One attempt."""
+
+    def __init__(
+        self, ctx: Context[EtlParams], source: RowSource, lookups: Mapping[str, RowSource], sink: Sink
+    ) -> None:
+        self.ctx = ctx
+        self.source = source
+        self.lookups = lookups
+        self.sink = sink
+        self.figures = EtlFigures()
+        self.last: Visible | None = None
+
+    def run(self, start_spark: "Callable[[], AbstractContextManager[SparkSession]]") -> None:
+        """Commit what is new. Spark is started if there is anything. Raises what `kind` says."""
+        try:
+            self._see()
+            self._check_promised()
+            if self._plan() is None:
+                self.ctx.log.info("nothing is new; the last batch in the sink is %d", self._number())
+                return
+            self._claim()
+            with start_spark() as spark:
+                self._run(spark)
+            self._sweep()
+        finally:
+            self._release()
+
+    def _run(self, spark: "SparkSession") -> None:
+        plan = self._plan()
+        while plan is not None:
+            more = plan.more
+            try:
+                self._batch(spark, plan)
+            except SinkOvertaken as error:
+                self.ctx.log.warning("%s: reading the sink again", error)
+                self._claim()
+                more = True
+            finally:
+                self._release()
+            plan = self._plan() if more else None
+
+    def _see(self) -> None:
+        self.last = self.sink.last()
+
+    def _check_promised(self) -> None:
+        """Raise `SinkReplaced` if the sink lacks a batch that the run's last checkpoint says is in it."""
+        promised, there = self._promised(), self._number()
+        if promised > there:
+            raise SinkReplaced(
+                f"this run has committed batch {promised}, but the last batch in the sink is {there}: it was restored "
+                "or replaced. To go on with what is there, start a new run"
+            )
+
+    def _promised(self) -> int:
+        return int(self.ctx.checkpoint.get("batch", 0)) if isinstance(self.ctx.checkpoint, dict) else 0
+
+    def _plan(self) -> Plan | None:
+        """The next batch; None if all is in the sink."""
+        if self.ctx.cancelled:
+            raise EtlStopped(f"asked to stop; {self.figures.batches} batches were committed")
+        if self.ctx.params.incremental is None:
+            # A run that reads its source whole is one batch, of this attempt or of one that did not live to say so.
+            return None if self.sink.has_run(self.ctx.run_id) else self.source.plan(None)
+        return self.source.plan(None if self.last is None else self.last.cursor)
+
+    def _claim(self) -> None:
+        """Become the sink's holder, and see which batch is its last. Raises `Fenced` if the run was taken over.
+
+        A greater token in the sink is from an abandoned cluster if this attempt's own is current, which the checkpoint
+        makes sure of: a new cluster counts from 1 again.
+        """
+        while (holder := self.sink.holder()) != self.ctx.token:
+            self._save(None)
+            if self.sink.claim(self.ctx.token, instead_of=holder):
+                break
+        self._sweep()
+        self._release()  # what was planned before another attempt could commit no more
+        self._see()
+
+    def _number(self) -> int:
+        return 0 if self.last is None else self.last.mark.batch
+
+    def _save(self, plan: dict[str, Any] | None) -> None:
+        """Commit a checkpoint: which batch is visible, and which is planned. Raises `Fenced`."""
+        self.ctx.save_checkpoint({"batch": max(self._promised(), self._number()), "plan": plan})
+
+    def _batch(self, spark: "SparkSession", plan: Plan) -> None:
+        mark = Mark(self._number() + 1, self.ctx.token)
+        others = {name: source.plan(None) for name, source in self.lookups.items()}
+        self._save({"batch": mark.batch, "reaches": plan.reaches, **plan.about})
+        self.ctx.log.info("batch %d is planned: %s", mark.batch, plan.about)
+        try:
+            views = {name: self.lookups[name].load(spark, one) for name, one in others.items() if one is not None}
+            rows = transformed(self.ctx.params.transform, self.source.load(spark, plan), views)
+            written = self.sink.write(rows, mark)
+        except Exception as error:
+            if self.ctx.cancelled:
+                raise EtlStopped("asked to stop") from error
+            if not type(error).__module__.startswith(("pyspark", "py4j")):
+                raise
+            raise _of_batch(failure(error), mark) from None
+        self.ctx.log.info("batch %d: %d rows are staged", mark.batch, written.rows)
+        if self.ctx.cancelled:
+            raise EtlStopped("asked to stop")
+        done = self.sink.commit(mark, written, About(self.ctx.run_id, plan.reaches))
+        self.ctx.log.info("batch %d is committed: %d rows, %d deleted", mark.batch, done.rows, done.deleted)
+        self.last = Visible(mark, self.ctx.run_id, plan.reaches)
+        self.figures.rows += done.rows
+        self.figures.deleted += done.deleted
+        self.figures.batches += 1
+        self._save(None)
+        self.ctx.progress(self.figures.rows, None, "rows")
+
+    def _sweep(self) -> None:
+        for name in self.sink.sweep():
+            self.ctx.log.info("removed %s, which an attempt had written and not committed", name)
+
+    def _release(self) -> None:
+        for source in (self.source, *self.lookups.values()):
+            source.release()
+
+
+def _of_batch(error: BatchFailed, mark: Mark) -> BatchFailed:
+    return type(error)(f"batch {mark.batch}: {error}")

@@ -1,0 +1,19 @@
+"""How an ETL task fails, beside what its source, its sink and its transform raise."""
+
+from tasks.kind import Unretryable
+
+
+class EtlStopped(Exception):
+    """The attempt was asked to stop. The batches that it has committed stay in the sink."""
+
+
+class SinkReplaced(Unretryable):
+    """The sink lacks a batch that this run has committed to it: it is another one, or an older copy."""
+
+
+class BatchFailed(Exception):
+    """Spark could not carry out a batch. Nothing of the batch is visible."""
+
+
+class BatchUnfit(Unretryable, BatchFailed):
+    """As `BatchFailed`, and another attempt would meet the same row or value again."""

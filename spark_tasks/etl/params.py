@@ -1,0 +1,34 @@
+"""The params of the kind `etl`."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from spark_tasks.sinks.params import PostgresTable
+from spark_tasks.sources.params import Incremental, PostgresRows, SqliteRows
+from spark_tasks.transform.params import Transform, ViewName
+
+SourceParams = PostgresRows | SqliteRows
+Source = Annotated[SourceParams, Field(discriminator="type")]
+
+
+class EtlParams(BaseModel):
+    """Where rows come from, what is made of them, and where they go."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    source: Source = Field(description="Where the rows come from")
+    incremental: Incremental | None = Field(
+        default=None, description="Read only what is new since the last batch; null: each run reads the source whole"
+    )
+    lookups: dict[ViewName, Source] = Field(
+        default={}, max_length=32, description="More sources, which are read whole for each batch, as views by name"
+    )
+    transform: Transform | None = Field(default=None, description="What is made of the rows; null: they stay the same")
+    sink: PostgresTable = Field(description="Where the rows go")
+
+    @model_validator(mode="after")
+    def _whole_for_whole(self) -> "EtlParams":
+        if self.incremental is not None and self.sink.mode == "replace":
+            raise ValueError("`mode: replace` is for a source that is read whole: leave `incremental` out")
+        return self

@@ -1,0 +1,113 @@
+"""A session on a PostgreSQL server by ADBC, with one transaction at a time. Errors are one sentence each."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from tasks.kind import Unretryable
+
+_UNFIT: Final = ("0A", "22", "23", "42", "21", "3F")
+"""The classes of SQLSTATE that another attempt would meet again: of data and of statements, not of the server."""
+
+_AWAY: Final = ("08", "28", "57P")
+"""Those of connections that are lost or refused, and of servers that shut down."""
+
+_SAID: Final = re.compile(
+    r"ERROR: (.+?)(?: DETAIL: (.+?))?(?: (?:HINT|CONTEXT|LINE \d+|QUERY): .*)?\s*\.? SQLSTATE: \w+$"
+)
+
+
+class ServerAway(Exception):
+    """A PostgreSQL server cannot be reached, refused the connection, or closed it."""
+
+
+class QueryFailed(Exception):
+    """A PostgreSQL server could not carry out a statement now. `sqlstate` is its code."""
+
+    def __init__(self, message: str, sqlstate: str = "") -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+
+
+class QueryUnfit(Unretryable, QueryFailed):
+    """A PostgreSQL server refused a statement or a row, and would refuse it again."""
+
+
+class Session:
+    """A session with a transaction that begins at the first statement, and anew after `commit` and `rollback`.
+
+    All methods raise `ServerAway`, `QueryFailed` and `QueryUnfit`.
+    """
+
+    def __init__(self, uri: str) -> None:
+        from adbc_driver_postgresql import dbapi
+
+        with explained():
+            self.connection = dbapi.connect(uri)
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        with explained(), self.connection.cursor() as cursor:
+            cursor.execute(sql, tuple(values) or None)
+            return list(cursor.fetchall())
+
+    def run(self, *statements: str) -> int:
+        """Carry out statements without values; the number of rows that the last one wrote, -1 if it says none."""
+        count = -1
+        for sql in statements:
+            with explained(), self.connection.cursor() as cursor:
+                cursor.execute(sql)
+                count = int(cursor.rowcount)
+        return count
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+        with explained():
+            self.connection.commit()
+
+    def rollback(self) -> None:
+        """Roll the transaction back."""
+        with explained():
+            self.connection.rollback()
+
+    def close(self) -> None:
+        """End the session; what is not committed is rolled back."""
+        with explained():
+            self.connection.close()
+
+
+@contextmanager
+def session(uri: str) -> Iterator[Session]:
+    """A session that lasts as long as the block. What is not committed is rolled back."""
+    opened = Session(uri)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Raise `ServerAway`, `QueryFailed` or `QueryUnfit` instead of ADBC's errors."""
+    from adbc_driver_manager import Error
+
+    try:
+        yield
+    except Error as error:
+        raise _better(error) from None
+
+
+def _better(error: Any) -> Exception:
+    sqlstate = error.sqlstate or ""
+    facts = {key: value.decode(errors="replace") for key, value in error.details or ()}
+    said = " ".join(str(error).split())
+    message, detail = facts.get("PG_DIAG_MESSAGE_PRIMARY"), facts.get("PG_DIAG_MESSAGE_DETAIL")
+    if message is None and (found := _SAID.search(said)):  # a statement without values comes without these facts
+        message, detail = found.groups()
+    if message is None:
+        message = said.partition("[libpq] ")[2] or said
+    message += f": {detail}" if detail else ""
+    if not sqlstate or sqlstate.startswith(_AWAY):
+        return ServerAway(message)
+    return (QueryUnfit if sqlstate.startswith(_UNFIT) else QueryFailed)(f"{message} ({sqlstate})", sqlstate)

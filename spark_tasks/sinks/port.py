@@ -1,0 +1,76 @@
+"""What every sink offers to a kind."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from spark_tasks.table.ledger import Mark
+from tasks.kind import Unretryable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class SinkOvertaken(Exception):
+    """Another attempt has committed this batch, or holds the sink now. Nothing of this attempt's batch is in it."""
+
+
+class SinkUnfit(Unretryable):
+    """The sink cannot take these rows as the task says."""
+
+
+@dataclass(frozen=True)
+class Visible:
+    """The last batch in a sink: its mark, the run that committed it, and the cursor that it reaches (JSON)."""
+
+    mark: Mark
+    run_id: str
+    cursor: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class About:
+    """What a batch's commit says beside its mark."""
+
+    run_id: str
+    cursor: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Rows that were written where nobody sees them. `parts` are the writers whose rows count."""
+
+    rows: int
+    parts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The number of rows that a batch put into the sink, and of rows that it deleted there by their tombstones."""
+
+    rows: int
+    deleted: int
+
+
+class Sink(Protocol):
+    """Takes batches, each visible at once and once. Batches are numbered from 1."""
+
+    def last(self) -> Visible | None:
+        """The last batch that is visible."""
+
+    def has_run(self, run_id: str) -> bool:
+        """Whether a batch of that run is visible."""
+
+    def holder(self) -> int | None:
+        """The token of the attempt that holds the sink for this task."""
+
+    def claim(self, token: int, instead_of: int | None) -> bool:
+        """Make the attempt with `token` the holder; False if the present one is not `instead_of`."""
+
+    def write(self, rows: "DataFrame", mark: Mark) -> Staged:
+        """Write the batch's rows where they are not visible."""
+
+    def commit(self, mark: Mark, written: Staged, about: About) -> Committed:
+        """Make the batch visible in one transaction. Raises `SinkOvertaken`, and then nothing is visible of it."""
+
+    def sweep(self) -> list[str]:
+        """Remove what was written and can never be committed; the names of it."""

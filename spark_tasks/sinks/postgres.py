@@ -1,0 +1,166 @@
+"""A table in a PostgreSQL database: a batch's rows and the sentence that the batch is in are one transaction."""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_tasks.postgres.quoting import literal, name
+from spark_tasks.postgres.session import QueryFailed, ServerAway, Session, session
+from spark_tasks.sinks import postgres_staging as staging
+from spark_tasks.sinks.params import PostgresTable
+from spark_tasks.sinks.port import About, Committed, SinkUnfit, Staged, Visible
+from spark_tasks.sinks.postgres_ledger import BatchLedger
+from spark_tasks.sinks.postgres_merge import Merge, explain_rows, target_columns
+from spark_tasks.table.ledger import Mark, named
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+_PREFIX: Final = "rota_stage_"
+
+SWEEP_LOCK: Final = "2s"
+"""How long a sweep waits for a staging table to which an overtaken attempt still writes."""
+
+
+class PostgresSink:
+    """The table of `params` as the task `task` writes it. `uri` is the database's URL with its password.
+
+    Methods are as `port.Sink` says, and raise what a `Session` raises as well.
+    """
+
+    def __init__(self, params: PostgresTable, uri: str, task: str, scratch: Path) -> None:
+        self.params = params
+        self.uri = uri
+        self.scratch = scratch
+        self.schemas: dict[Mark, StructType] = {}
+        schema, _, table = params.table.rpartition(".")
+        with session(uri) as opened:
+            self.schema = schema or str(opened.rows("SELECT current_schema()")[0][0])
+            self.table = f"{name(self.schema)}.{name(table)}"
+            target = f"{self.schema}.{table}"
+            self.ledger = BatchLedger(self.schema, task, target)
+            self.ledger.create(opened)
+        self.prefix = f"{_PREFIX}{sha256(json.dumps([task, target]).encode()).hexdigest()[:12]}_"
+
+    def last(self) -> Visible | None:
+        """The last batch that is visible."""
+        with session(self.uri) as opened:
+            return self.ledger.last(opened)
+
+    def has_run(self, run_id: str) -> bool:
+        """Whether a batch of that run is visible."""
+        with session(self.uri) as opened:
+            return self.ledger.has_run(opened, run_id)
+
+    def holder(self) -> int | None:
+        """The token of the attempt that holds the table for this task."""
+        with session(self.uri) as opened:
+            return self.ledger.holder(opened)
+
+    def claim(self, token: int, instead_of: int | None) -> bool:
+        """Make the attempt with `token` the holder."""
+        with session(self.uri) as opened:
+            return self.ledger.claim(opened, token, instead_of)
+
+    def _staging(self, mark: Mark) -> str:
+        return f"{self.prefix}{mark.name.replace('-', '_')}"
+
+    def write(self, rows: "DataFrame", mark: Mark) -> Staged:
+        """Write the rows into a staging table of this attempt."""
+        self._check_columns(rows.schema)
+        ready = _flattened(rows)
+        table = self._staging(mark)
+        with session(self.uri) as opened:
+            opened.run(
+                f"DROP TABLE IF EXISTS {name(self.schema)}.{name(table)}",
+                staging.create(f"{name(self.schema)}.{name(table)}", ready.schema),
+            )
+            opened.commit()
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        receipt = self.scratch / f"{mark.name}.receipt.json"
+        format_ = staging.staging_format(self.uri, self.schema, table, receipt)
+        rows.sparkSession.dataSource.register(format_)
+        ready.write.format(format_.name()).mode("append").save()
+        parts = json.loads(receipt.read_text(encoding="utf-8"))
+        self.schemas[mark] = ready.schema
+        return Staged(sum(count for _, count in parts), tuple(number for number, _ in parts))
+
+    def _check_columns(self, schema: "StructType") -> None:
+        wanted = [*self.params.keys, *([self.params.tombstone] if self.params.tombstone else [])]
+        if missing := [column for column in wanted if column not in schema.fieldNames()]:
+            raise SinkUnfit(f"the rows lack {', '.join(missing)}; they have {', '.join(schema.fieldNames())}")
+
+    def commit(self, mark: Mark, written: Staged, about: About) -> Committed:
+        """Put the staged rows into the table, and say so in `rota_batches`, in one transaction."""
+        stage = f"{name(self.schema)}.{name(self._staging(mark))}"
+        merge = Merge(self.params, self.schemas[mark], self.table, stage, written.parts)
+        try:
+            with session(self.uri) as opened:
+                if self.ledger.check(opened, mark):
+                    return Committed(written.rows, 0)
+                done = self._apply(opened, merge)
+                self.ledger.add(opened, mark, about, done.rows, done.deleted)
+                opened.run(f"DROP TABLE {merge.stage}")
+                opened.commit()
+                return done
+        except ServerAway:
+            # The connection ended, perhaps after the commit: the ledger has the answer.
+            last = self.last()
+            if last is None or last.mark != mark:
+                raise
+            return Committed(written.rows, 0)
+
+    def _apply(self, opened: Session, merge: Merge) -> Committed:
+        columns = target_columns(opened, self.table)
+        if not columns:
+            opened.run(merge.create())
+            columns = target_columns(opened, self.table)
+        merge.check(columns)
+        if self.params.keys and (nameless := opened.rows(merge.without_keys())[0][0]):
+            raise SinkUnfit(f"{self.table}: {nameless} rows of a batch have a null in their keys")
+        try:
+            deleted = opened.run(merge.delete(columns)) if self.params.mode == "replace" or self.params.tombstone else 0
+            return Committed(opened.run(merge.put(columns)), deleted if self.params.tombstone else 0)
+        except QueryFailed as error:
+            opened.rollback()
+            raise explain_rows(error, opened, merge) from None
+
+    def sweep(self) -> list[str]:
+        """Drop the staging tables of batches that are in already, or whose attempt was overtaken."""
+        gone = []
+        with session(self.uri) as opened:
+            last, holder = self.ledger.last(opened), self.ledger.holder(opened)
+            found = opened.rows(
+                f"SELECT tablename FROM pg_tables WHERE schemaname = {literal(self.schema)} "
+                f"AND starts_with(tablename, {literal(self.prefix)}) ORDER BY 1"
+            )
+            opened.rollback()
+            for (table,) in found:
+                mark = named(table.removeprefix(self.prefix).replace("_", "-"))
+                if mark is None or (mark.token == holder and (last is None or mark.batch > last.mark.batch)):
+                    continue
+                try:
+                    opened.run(f"SET LOCAL lock_timeout = '{SWEEP_LOCK}'")
+                    opened.run(f"DROP TABLE {name(self.schema)}.{name(table)}")
+                    opened.commit()
+                    gone.append(table)
+                except QueryFailed:
+                    opened.rollback()  # its writer is still there: a later sweep finds it
+        return gone
+
+
+def _flattened(rows: "DataFrame") -> "DataFrame":
+    """The rows, with columns that PostgreSQL has no type for (arrays, maps, structs) as JSON."""
+    from pyspark.sql import functions as f
+
+    def ready(column: Any) -> Any:
+        quoted = f.col(f"`{column.name.replace('`', '``')}`")
+        if staging.postgres_type(column.dataType) is not None:
+            return quoted
+        if column.dataType.typeName() not in ("array", "map", "struct"):
+            return quoted.cast("string").alias(column.name)
+        return f.to_json(quoted).alias(column.name)
+
+    return rows.select(*[ready(column) for column in rows.schema.fields])

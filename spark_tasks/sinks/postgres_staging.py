@@ -1,0 +1,125 @@
+"""Writes a batch into a staging table by COPY, in parallel, from the executors.
+
+Each writer's rows are one transaction and bear the writer's number. Spark may run a part twice; the receipt that the
+driver gets names the writers that count, and the rows of others are ignored.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_tasks.postgres.quoting import name
+from spark_tasks.postgres.session import Session, explained
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSource
+    from pyspark.sql.types import DataType, StructType
+
+PART: Final = "_rota_part"
+"""The column with the writer's number."""
+
+_TYPES: Final = {
+    "boolean": "boolean",
+    "tinyint": "smallint",
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+    "string": "text",
+}
+"""PostgreSQL's types for Spark's."""
+
+
+def postgres_type(kind: "DataType") -> str | None:
+    """The type of a staging table's column for a column of Spark's; None if the column has to be made JSON first."""
+    simple = kind.simpleString()
+    if simple.startswith(("varchar", "char")):
+        return "text"
+    return simple.replace("decimal", "numeric") if simple.startswith("decimal") else _TYPES.get(simple)
+
+
+def create(table: str, schema: "StructType") -> str:
+    """The statement that makes a staging table. `table` is quoted. Unlogged: after a crash nobody needs it."""
+    columns = [f"{name(PART)} bigint"]
+    columns += [f"{name(field.name)} {postgres_type(field.dataType)}" for field in schema.fields]
+    return f"CREATE UNLOGGED TABLE {table} ({', '.join(columns)})"
+
+
+def copy(uri: str, schema: str, table: str, part: int, batches: "Iterable[pa.RecordBatch]") -> int:
+    """Copy the batches into `schema.table` as the rows of writer `part`, in one transaction; how many there were."""
+    import pyarrow as pa
+
+    given = iter(batches)
+    first = next(given, None)
+    if first is None:
+        return 0
+    counted = 0
+
+    def marked() -> "Iterator[pa.RecordBatch]":
+        nonlocal counted
+        for batch in _chain(first, given):
+            counted += batch.num_rows
+            numbers = pa.array([part], pa.int64()).take(pa.array([0] * batch.num_rows, pa.int32()))
+            yield pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=wider)
+
+    wider = pa.schema([pa.field(PART, pa.int64()), *first.schema])
+    opened = Session(uri)
+    try:
+        with explained(), opened.connection.cursor() as cursor:
+            cursor.adbc_ingest(
+                table, pa.RecordBatchReader.from_batches(wider, marked()), mode="append", db_schema_name=schema
+            )
+        opened.commit()
+    finally:
+        opened.close()
+    return counted
+
+
+def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from rest
+
+
+def staging_format(uri: str, schema: str, table: str, receipt: Path) -> "type[DataSource]":
+    """A Python data source of Spark that writes into the staging table.
+
+    When all parts are written, `receipt` on the driver's machine has `[[writer, rows], ...]` as JSON. The class is made
+    here so that it is pickled with what it holds: the password is in no option, and in no plan.
+    """
+    from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+    @dataclass
+    class Part(WriterCommitMessage):
+        number: int
+        rows: int
+
+    class Writer(DataSourceArrowWriter):
+        def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            assert context is not None
+            number = context.taskAttemptId()
+            return Part(number, copy(uri, schema, table, number, iterator))
+
+        def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+            parts = [[part.number, part.rows] for part in messages if isinstance(part, Part)]
+            receipt.write_text(json.dumps(parts), encoding="utf-8")
+
+    class StagingDataSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "rota_staging"
+
+        def writer(self, schema: "StructType", overwrite: bool) -> DataSourceArrowWriter:
+            return Writer()
+
+    return StagingDataSource

@@ -1,0 +1,83 @@
+"""The params of sources."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from spark_tasks.postgres.names import ColumnName, TableName
+from tasks.postgres_connection import PostgresConnection
+
+
+class PostgresRows(PostgresConnection):
+    """A table, or the result of a query, in a PostgreSQL database, read in parallel under one snapshot."""
+
+    type: Literal["postgres"] = Field(description="The type of the source")
+    table: TableName | None = Field(default=None, description="The table or view to read, as TABLE or SCHEMA.TABLE")
+    query: str | None = Field(
+        default=None, min_length=1, max_length=20_000, description="A SELECT to read instead of a table"
+    )
+    partition_by: ColumnName | None = Field(
+        default=None,
+        description="The integer column by whose ranges the rows are read in parallel; null: a table's primary key, if "
+        "it is one integer column, else the rows are read by one reader",
+    )
+    partitions: int = Field(default=4, ge=1, le=256, description="The number of parallel readers")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "PostgresRows":
+        if (self.table is None) == (self.query is None):
+            raise ValueError("give either `table` or `query`")
+        return self
+
+
+class SqliteRows(BaseModel):
+    """A table or view in an SQLite file on the member that runs the task."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: Literal["sqlite"] = Field(description="The type of the source")
+    path: Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$")] = Field(
+        description="The database file's absolute path", examples=["/srv/app/app.db"]
+    )
+    table: str = Field(min_length=1, max_length=200, description="The table or view to read")
+    shared: bool = Field(default=False, description="All members that may run the task see the same file at this path")
+
+
+class Incremental(BaseModel):
+    """What is new since the last batch. Give `cursor` or `xmin`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cursor: ColumnName | None = Field(
+        default=None,
+        description="The column that grows with each insert and update, such as updated_at. Rows where it is null are "
+        "not read",
+    )
+    lag_s: float = Field(
+        default=60,
+        ge=0,
+        le=864_000,
+        description="Rows whose cursor is younger than this wait for a later batch, in seconds. A row is lost only if "
+        "its transaction commits more than `lag_s` after the time in its cursor. 0 for a cursor that is no time, which "
+        "trusts that rows are committed in the order of the cursor",
+    )
+    xmin: bool = Field(
+        default=False,
+        description="Find new and updated rows by the transactions that wrote them, as PostgreSQL's xmin says: no row "
+        "is lost, however late it is committed, and none comes twice. Reads the whole table for each batch, and waits "
+        "for the oldest open transaction that writes",
+    )
+    batch_rows: int | None = Field(
+        default=None,
+        ge=1,
+        description="About how many rows a batch has, by the cursor; null: all that is new. A run goes on until it has "
+        "read what was new. The cursor needs an index",
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "Incremental":
+        if (self.cursor is not None) == self.xmin:
+            raise ValueError("give either `cursor` or `xmin: true`")
+        if self.xmin and self.batch_rows is not None:
+            raise ValueError("`batch_rows` needs a `cursor`")
+        return self

@@ -1,0 +1,190 @@
+"""Rows of a table in an SQLite file on this machine, read in one read transaction.
+
+The driver copies the rows of a batch into Parquet files in its scratch folder, and ends the transaction: in SQLite's
+older journal modes writers wait for it. Spark reads the copy.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_tasks.postgres.quoting import name
+from spark_tasks.sources.params import Incremental, SqliteRows
+from spark_tasks.sources.port import Cursor, Plan, SourceReplaced, SourceUnfit
+from spark_tasks.spark.session import is_local_master
+from tasks.file_guard import FileGuard, regular_files_open
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+BUSY_S: Final = 60
+"""How long to wait for a writer, in seconds."""
+
+ROWS_A_STEP: Final = 50_000
+
+
+class SourceBusy(Exception):
+    """An SQLite file could not be read now: another program keeps it locked, or it cannot be opened."""
+
+
+class SqliteReader:
+    """The rows of a table, for the view `view`. `guard` checks every file that SQLite opens, once it is open."""
+
+    def __init__(
+        self, view: str, params: SqliteRows, guard: FileGuard, scratch: Path, incremental: Incremental | None = None
+    ) -> None:
+        self.view = view
+        self.params = params
+        self.guard = guard
+        self.scratch = scratch
+        self.incremental = incremental
+        self.database: sqlite3.Connection | None = None
+
+    def plan(self, after: Cursor | None) -> Plan | None:
+        """The next batch (`port.RowSource`). Raises `AccessRefused`, `SourceBusy`, `SourceReplaced`, `SourceUnfit`."""
+        database = self._opened()
+        columns = self._columns(database)
+        if self.incremental is None:
+            return Plan(None, {"file": self.params.path})
+        column = self.incremental.cursor
+        if column is None or self.incremental.lag_s:
+            raise SourceUnfit(
+                "an SQLite file is read by `incremental: {cursor: COLUMN, lag_s: 0}`: it has one writer at a time, so "
+                "rows are committed in the order of the cursor"
+            )
+        if column not in columns:
+            raise SourceUnfit(f"{self.params.table} has no column {column}; it has {', '.join(columns)}")
+        if after is not None and after.get("cursor") != column:
+            raise SourceReplaced(f"the sink's last batch was read by {after}, and the task now says {column}")
+        low = None if after is None else after["value"]
+        found = f"SELECT {name(column)} FROM {name(self.params.table)} WHERE {name(column)} IS NOT NULL"
+        found += "" if low is None else f" AND {name(column)} > ?"
+        if self.incremental.batch_rows is not None:
+            found += f" ORDER BY {name(column)} LIMIT {self.incremental.batch_rows}"
+        values = () if low is None else (low,)
+        high, count = self._asked(database, f"SELECT max({name(column)}), count(*) FROM ({found})", values)[0]
+        if high is None:
+            return None
+        if not isinstance(high, int | float | str):
+            raise SourceUnfit(f"the cursor {column} has a value that is neither a number nor text")
+        about = {"file": self.params.path, "above": low, "to": high}
+        return Plan({"cursor": column, "value": high}, about, more=count == self.incremental.batch_rows)
+
+    def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
+        """The rows of the plan (`port.RowSource`), which are copied now."""
+        if not is_local_master(os.environ):
+            raise SourceUnfit("an SQLite file is read on this machine, and Spark's executors are on others")
+        from pyarrow import parquet
+
+        database = self._opened()
+        columns = self._columns(database)
+        shown = ", ".join(
+            name(column) if kind != "text" else f"CAST({name(column)} AS TEXT)" for column, kind in columns.items()
+        )
+        query = f"SELECT {shown} FROM {name(self.params.table)}"
+        values: tuple[Any, ...] = ()
+        if plan.reaches is not None:
+            key, low = name(plan.reaches["cursor"]), plan.about["above"]
+            query += f" WHERE {key} <= ?" + ("" if low is None else f" AND {key} > ?")
+            values = (plan.reaches["value"],) if low is None else (plan.reaches["value"], low)
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        path = self.scratch / f"{self.view}.parquet"
+        schema = _schema(columns)
+        with parquet.ParquetWriter(path, schema) as writer:
+            for rows in self._steps(database, query, values):
+                writer.write_table(_table(rows, schema, self.params))
+        self.release()
+        return spark.read.parquet(str(path))
+
+    def _opened(self) -> sqlite3.Connection:
+        if self.database is None:
+            path = self.guard.resolve(self.params.path)
+            before = regular_files_open()
+            try:
+                database = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_S, isolation_level=None)
+            except sqlite3.Error as error:
+                raise SourceBusy(f"{self.params.path}: {error}") from error
+            self.database = database
+            self._asked(database, "BEGIN")
+            self._asked(database, "SELECT count(*) FROM sqlite_schema")
+            for descriptor in regular_files_open().keys() - before.keys():
+                self.guard.check_opened(descriptor, self.params.path)
+        return self.database
+
+    def _asked(self, database: sqlite3.Connection, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return database.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise SourceBusy(f"{self.params.path}: {error}") from error
+
+    def _steps(self, database: sqlite3.Connection, query: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
+        try:
+            found = database.execute(query, values)
+            while rows := found.fetchmany(ROWS_A_STEP):
+                yield rows
+        except sqlite3.Error as error:
+            raise SourceBusy(f"{self.params.path}: {error}") from error
+
+    def _columns(self, database: sqlite3.Connection) -> dict[str, str]:
+        """The table's columns: `integer`, `real` or `blob` as they are declared, all others `text`."""
+        found = self._asked(database, f"PRAGMA table_info({name(self.params.table)})")
+        if not found:
+            raise SourceUnfit(f"{self.params.path} has no table {self.params.table}")
+        return {row[1]: affinity(row[2]) for row in found}
+
+    def release(self) -> None:
+        """End the transaction (`port.RowSource`)."""
+        if self.database is not None:
+            self.database.close()
+            self.database = None
+
+
+def affinity(declared: str) -> str:
+    """How values of a column with that declared type are read, after SQLite's rules for type affinity.
+
+    >>> affinity("BIGINT"), affinity("double precision"), affinity("BLOB"), affinity("varchar(3)"), affinity("DATE")
+    ('integer', 'real', 'blob', 'text', 'text')
+    """
+    upper = declared.upper()
+    if "INT" in upper:
+        return "integer"
+    if any(part in upper for part in ("CHAR", "CLOB", "TEXT")):
+        return "text"
+    if "BLOB" in upper:
+        return "blob"
+    return "real" if any(part in upper for part in ("REAL", "FLOA", "DOUB")) else "text"
+
+
+def _schema(columns: dict[str, str]) -> "pa.Schema":
+    import pyarrow as pa
+
+    types = {"integer": pa.int64(), "real": pa.float64(), "blob": pa.binary(), "text": pa.string()}
+    return pa.schema([(column, types[kind]) for column, kind in columns.items()])
+
+
+def _table(rows: list[Any], schema: "pa.Schema", params: SqliteRows) -> "pa.Table":
+    import pyarrow as pa
+
+    arrays = []
+    for field, values in zip(schema, zip(*rows, strict=True), strict=True):
+        try:
+            arrays.append(pa.array(values, field.type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            wrong = next(value for value in values if not _fits(value, field.type))
+            raise SourceUnfit(
+                f"{params.path}, {params.table}.{field.name}: the value {wrong!r:.100} is no {field.type}"
+            ) from None
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _fits(value: Any, kind: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    try:
+        pa.array([value], kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return False
+    return True

@@ -1,0 +1,83 @@
+"""The params of a task of kind `etl`, and what it reaches. Without Spark and without a database."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from spark_tasks.etl.kind import Etl
+from spark_tasks.etl.params import EtlParams
+from spark_tasks.sources.params import PostgresRows
+from tasks.access import Access
+from tasks.reach import refusals
+
+URL = "postgresql://rota@db.internal/orders"
+SOURCE = {"type": "postgres", "url": URL, "table": "public.orders"}
+SINK = {"type": "postgres", "url": "postgresql://rota@dwh.internal:5433/dwh", "table": "orders", "mode": "append"}
+GOOD: dict[str, Any] = {"source": SOURCE, "sink": SINK}
+
+
+def test_params_need_a_source_and_a_sink() -> None:
+    params = EtlParams.model_validate(GOOD)
+    assert isinstance(params.source, PostgresRows)
+    assert (params.source.partitions, params.incremental, params.transform, params.lookups) == (4, None, None, {})
+    assert Etl.local_data(params) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"source": SOURCE | {"query": "SELECT 1"}}, "either `table` or `query`"),
+        ({"source": {"type": "postgres", "url": URL}}, "either `table` or `query`"),
+        ({"source": SOURCE | {"table": "a.b.c"}}, "TABLE or SCHEMA.TABLE"),
+        ({"source": SOURCE | {"url": "postgresql://rota:hush@db/orders"}}, "must not contain a password"),
+        ({"source": SOURCE | {"url": "mysql://db/orders"}}, "begins with postgresql://"),
+        ({"incremental": {}}, "either `cursor` or `xmin: true`"),
+        ({"incremental": {"cursor": "at", "xmin": True}}, "either `cursor` or `xmin: true`"),
+        ({"incremental": {"xmin": True, "batch_rows": 10}}, "needs a `cursor`"),
+        ({"incremental": {"cursor": "at", "lag_s": -1}}, "greater than or equal to 0"),
+        ({"sink": SINK | {"mode": "upsert"}}, "`keys` are needed"),
+        ({"sink": SINK | {"keys": ["id"]}}, "`keys` are needed"),
+        ({"sink": SINK | {"tombstone": "gone"}}, "`tombstone` needs"),
+        ({"sink": SINK | {"mode": "replace"}, "incremental": {"xmin": True}}, "read whole"),
+        ({"transform": {}}, "either `sql` or `function`"),
+        ({"transform": {"sql": "SELECT 1", "args": {"a": 1}}}, "`args` are for a `function`"),
+        ({"lookups": {"source": SOURCE}}, "cannot name a view"),
+        ({"lookups": {"a b": SOURCE}}, "cannot name a view"),
+        ({"sinks": SINK}, "not permitted"),
+    ],
+)
+def test_wrong_params_are_refused_with_a_reason(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        EtlParams.model_validate(GOOD | wrong)
+
+
+def test_an_sqlite_file_is_on_the_member_s_own_disk_unless_it_is_shared() -> None:
+    file = {"type": "sqlite", "path": "/srv/app.db", "table": "planes"}
+    params = EtlParams.model_validate(GOOD | {"lookups": {"planes": file, "others": file | {"shared": True}}})
+    assert Etl.local_data(params) == ["lookups"]
+    assert Etl.local_data(EtlParams.model_validate(GOOD | {"source": file})) == ["source"]
+    access = Access("node-1", ("/srv",), source_hosts=("*",), destination_hosts=("*",))
+    assert refusals(access, Etl.reaches(params, "orders")) == []
+    assert len(refusals(Access("node-1", source_hosts=("*",)), Etl.reaches(params, "orders"))) == 3
+
+
+def test_servers_that_a_node_does_not_allow_are_named_with_their_field() -> None:
+    params = EtlParams.model_validate(
+        GOOD | {"lookups": {"planes": SOURCE | {"url": "postgresql://planes.internal/p"}}}
+    )
+    access = Access("node-1", source_hosts=("db.internal:5432",), destination_hosts=("dwh.internal:5433",))
+    [refused] = refusals(access, Etl.reaches(params, "orders"))
+    assert refused.startswith("params.lookups.planes: ")
+    assert len(refusals(Access("node-1"), Etl.reaches(params, "orders"))) == 3
+
+
+def test_the_kind_is_known_without_importing_spark_or_adbc() -> None:
+    code = (
+        "import sys, spark_tasks.etl.kind as e; e.Etl.Params.model_json_schema(); "
+        "print([name for name in ('pyspark', 'deltalake', 'pyarrow', 'adbc_driver_manager') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
