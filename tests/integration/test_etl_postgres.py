@@ -144,6 +144,7 @@ INSERT INTO item (id) VALUES (-7);
 """
 
 
+@pytest.mark.more
 def test_a_whole_table_of_all_types_arrives_as_it_is(house: House) -> None:
     house.sql(ALL_TYPES + "CREATE TABLE copy (LIKE item INCLUDING ALL)")
     params = {
@@ -176,6 +177,7 @@ GROUP BY f.carrier, make_date(f.year, f.month, f.day)
 """
 
 
+@pytest.mark.more
 def test_flights_joined_with_planes_and_weather_equal_plain_sql_row_by_row(house: House) -> None:
     load_typed_flights(house.sql)
     params = {
@@ -229,6 +231,7 @@ def test_batches_follow_a_cursor_and_a_key_is_updated_or_deleted(house: House) -
         Etl().run(house.attempt(params | {"incremental": {"xmin": True}}, token=5, run=5))
 
 
+@pytest.mark.more
 def test_a_day_that_is_not_over_waits(house: House) -> None:
     """A cursor that is a date has more rows to come until the day is over."""
     house.sql("CREATE TABLE src (id int, day date); INSERT INTO src VALUES (1, current_date - 2), (2, current_date)")
@@ -242,6 +245,7 @@ def test_a_day_that_is_not_over_waits(house: House) -> None:
     assert house.sql("SELECT id FROM dst") == "1"
 
 
+@pytest.mark.more
 def test_xmin_finds_a_row_that_is_committed_late_with_an_earlier_cursor(house: House) -> None:
     house.sql(
         "CREATE TABLE src (id int PRIMARY KEY, v text); INSERT INTO src SELECT n, 'a' FROM generate_series(1, 5) n"
@@ -288,6 +292,7 @@ def when_logged(context: FakeContext[EtlParams], text: str, then: Callable[[], N
     context.log.removeHandler(handler)
 
 
+@pytest.mark.more
 def test_of_two_attempts_at_once_the_one_that_was_overtaken_commits_nothing(house: House) -> None:
     house.sql("CREATE TABLE src AS SELECT n AS id FROM generate_series(1, 100) n")
     params = {"source": house.end(table="src"), "sink": house.end(table="dst", mode="append")}
@@ -313,6 +318,7 @@ def test_of_two_attempts_at_once_the_one_that_was_overtaken_commits_nothing(hous
     assert not sink.claim(1, instead_of=1)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("die_at", ["is planned", "rows are staged", "is committed"])
 def test_an_attempt_that_is_killed_leaves_all_of_a_batch_or_nothing(house: House, die_at: str) -> None:
     house.sql("CREATE TABLE src AS SELECT n AS id, md5(n::text) AS v FROM generate_series(1, 1000) n")
@@ -387,7 +393,7 @@ WAYS: dict[str, dict[str, Any]] = {"cursor": {"cursor": "at", "lag_s": LAG_S}, "
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("batches", [4, pytest.param(50, marks=pytest.mark.more)])
+@pytest.mark.parametrize("batches", [pytest.param(4, marks=pytest.mark.more), pytest.param(50, marks=pytest.mark.soak)])
 def test_nothing_is_missing_and_nothing_twice_of_rows_that_change_while_they_are_read(
     house: House, way: str, batches: int
 ) -> None:
@@ -395,7 +401,7 @@ def test_nothing_is_missing_and_nothing_twice_of_rows_that_change_while_they_are
     assert wrong_versions(_last_versions(house), _read_versions(house)) == []
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.parametrize("way", WAYS)
 def test_a_copy_of_changing_rows_ends_equal_to_its_source(house: House, way: str) -> None:
     sink = house.end(table="dst", mode="upsert", keys=["id"], tombstone="gone")
@@ -403,6 +409,7 @@ def test_a_copy_of_changing_rows_ends_equal_to_its_source(house: House, way: str
     assert house.differ("SELECT id, version, at FROM src WHERE NOT gone", "SELECT * FROM dst") == ""
 
 
+@pytest.mark.more
 def test_errors_name_what_is_wrong_in_a_sentence(house: House) -> None:
     house.sql("CREATE TABLE src (id int, n numeric, t varchar); INSERT INTO src VALUES (1, 2), (1, 3), (null, 4)")
     twice = {
@@ -455,7 +462,7 @@ def test_what_cannot_work_fails_before_spark_is_started(house: House) -> None:
     assert not any(house.folder.glob("scratch-*/log4j2.properties"))
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_attempts_that_are_killed_at_any_moment_neither_lose_nor_double_a_row(house: House) -> None:
     """20 kills; after them the copy has each row once, and nothing is left behind."""
     house.sql(

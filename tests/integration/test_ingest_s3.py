@@ -150,6 +150,7 @@ def _statistics(entries: Iterable[bytes]) -> list[dict[str, Any]]:
     return sorted((json.loads(line["add"]["stats"]) for line in lines if "add" in line), key=str)
 
 
+@pytest.mark.more
 def test_later_files_come_later_and_no_secret_is_anywhere(lake: Lake) -> None:
     lake.put_csv(0)
     first = lake.attempt()
@@ -168,9 +169,10 @@ def test_later_files_come_later_and_no_secret_is_anywhere(lake: Lake) -> None:
         assert SECRET.encode() not in lake.store.files.cat_file(f"{BUCKET}/table/{name}")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "kill_at",
-    [pytest.param("written 2", marks=pytest.mark.more), "intent 2", pytest.param("done 2", marks=pytest.mark.more)],
+    ["written 2", "intent 2", "done 2"],
 )
 def test_after_kill_9_the_next_attempt_goes_on_where_the_log_stands(lake: Lake, kill_at: str) -> None:
     for number in range(5):
@@ -194,6 +196,7 @@ def test_after_kill_9_the_next_attempt_goes_on_where_the_log_stands(lake: Lake, 
     assert lake.leftovers() == set()
 
 
+@pytest.mark.more
 def test_of_two_attempts_that_race_for_a_batch_one_puts_it_in(lake: Lake) -> None:
     """The old one is past its last question to the cluster when the new one does the whole work."""
     for number in range(4):
@@ -217,6 +220,7 @@ def test_of_two_attempts_that_race_for_a_batch_one_puts_it_in(lake: Lake) -> Non
     assert lake.leftovers() == set(), "the new one swept after the old one had written"
 
 
+@pytest.mark.more
 def test_a_bad_row_is_named_or_kept_beside_the_table(lake: Lake) -> None:
     lake.put_csv(0)
     bad = lake.folder / "in" / "01.csv"
@@ -234,6 +238,7 @@ def test_a_bad_row_is_named_or_kept_beside_the_table(lake: Lake) -> None:
     assert lake.leftovers() == left, "what the first try of the good file left is swept"
 
 
+@pytest.mark.more
 def test_a_store_that_goes_away_is_one_sentence_and_the_next_attempt_goes_on(lake: Lake) -> None:
     for number in range(4):
         lake.put_csv(number)

@@ -47,6 +47,7 @@ def test_a_scheduled_run_finds_what_its_owner_has_prepared_and_a_run_by_hand_doe
     assert cluster.wait_for_run(cluster.run("by-hand"))["result"] == {"prepared": False}
 
 
+@pytest.mark.more
 def test_a_task_that_is_not_due_after_all_has_its_process_given_up(cluster: Cluster) -> None:
     cluster.register("later", "engine", schedule={"every_s": 12})
     wait_for("one is prepared", lambda: prepared(cluster))
@@ -55,6 +56,7 @@ def test_a_task_that_is_not_due_after_all_has_its_process_given_up(cluster: Clus
     cluster.ask("DELETE", "/v1/tasks/later")
 
 
+@pytest.mark.more
 def test_a_standby_goes_on_in_a_process_that_it_had_prepared(cluster: Cluster, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     cluster.register("stays", "engine", params={"gate": str(gate)}, standbys=1)
@@ -68,6 +70,7 @@ def test_a_standby_goes_on_in_a_process_that_it_had_prepared(cluster: Cluster, t
     assert (taken["attempt"], taken["result"]) == (2, {"prepared": True})
 
 
+@pytest.mark.more
 def test_what_is_beyond_the_bound_waits_and_says_so(cluster: Cluster, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     for name in ("one", "two"):
