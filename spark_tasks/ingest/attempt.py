@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_tasks.files import malformed
+from spark_tasks.files.batching import batches
 from spark_tasks.files.disks import check_same, disks_of
 from spark_tasks.files.listing import (
     Source,
     SourceChanged,
-    batches,
     canonical,
     check_allowed,
     check_globs,
@@ -78,7 +78,7 @@ class IngestAttempt:
         _handle_changed(ctx, [source.path for source in fresh.changed])
         standing = self.last.batch if self.last else 0
         ctx.log.info("%d files, %d of them new; last batch in the table: %d", len(found), len(fresh.new), standing)
-        return batches(fresh.new, ctx.params.batch_files)
+        return batches(fresh.new, ctx.params.batch_files, ctx.params.batch_bytes)
 
     def _check_disks(self, before: Any, whence: str) -> None:
         check_same(before, self.disks, self.ctx.params.accept_source, self.ctx.node, whence)

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from spark_tasks.files.batching import BATCH_BYTES, BATCH_FILES
 from spark_tasks.files.listing import is_local, local_path
 from spark_tasks.files.reading import Form
 from tasks.access import check_protocol
@@ -49,7 +50,12 @@ class IngestParams(Form):
         "its id. One id, or a list",
     )
     batch_files: int = Field(
-        default=8, ge=1, le=10_000, description="The number of files in a batch; each batch is one commit"
+        default=BATCH_FILES, ge=1, le=10_000, description="The most files in a batch; each batch is one commit"
+    )
+    batch_bytes: int = Field(
+        default=BATCH_BYTES,
+        ge=1,
+        description="The most bytes of files in a batch, as they are stored; a greater file is a batch of its own",
     )
     changed: Literal["fail", "ignore"] = Field(
         default="fail", description="Whether an ingested file whose size has changed since fails the run or is ignored"

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_tasks.files.batching import BATCH_BYTES, batches
 from spark_tasks.files.listing import (
     NoSourceFiles,
     Source,
     SourceChanged,
-    batches,
     canonical,
     fixed_folder,
     listing,
@@ -122,15 +122,34 @@ names = st.text("abc", min_size=1, max_size=3)
 
 
 @settings(max_examples=50)
-@given(st.dictionaries(names, st.integers(0, 3)), st.dictionaries(names, st.integers(0, 3)), st.integers(1, 4))
+@given(
+    st.dictionaries(names, st.integers(0, 9)),
+    st.dictionaries(names, st.integers(0, 9)),
+    st.integers(1, 4),
+    st.integers(1, 12),
+)
 def test_every_new_file_is_in_one_batch_and_no_taken_one(
-    there: dict[str, int], taken: dict[str, int], batch_files: int
+    there: dict[str, int], taken: dict[str, int], files_max: int, bytes_max: int
 ) -> None:
     found = sorted(Source(path, size) for path, size in there.items())
     fresh = new_and_changed(found, taken)
-    cut = batches(fresh.new, batch_files)
+    cut = batches(fresh.new, files_max, bytes_max)
     assert [source for batch in cut for source in batch] == [source for source in found if source.path not in taken]
-    assert all(0 < len(batch) <= batch_files for batch in cut)
+    assert all(0 < len(batch) <= files_max for batch in cut)
+    assert all(len(batch) == 1 or sum(source.size_bytes for source in batch) <= bytes_max for batch in cut)
+    for done in range(len(cut)):
+        rest = [source for batch in cut[done:] for source in batch]
+        assert batches(rest, files_max, bytes_max) == cut[done:], "the next attempt cuts what is left alike"
     assert {source.path for source in fresh.changed} == {
         path for path in there.keys() & taken.keys() if there[path] != taken[path]
     }
+
+
+def test_the_number_of_batches_suits_the_size_of_the_input() -> None:
+    small = [Source(f"{number:02d}.csv", 3_000_000) for number in range(72)]
+    assert len(batches(small)) == 1
+    large = [Source(f"{number:04d}.csv", 100_000_000) for number in range(2000)]
+    cut = batches(large)
+    assert len(cut) == 200, "200 GB"
+    assert max(sum(source.size_bytes for source in batch) for batch in cut) <= BATCH_BYTES
+    assert [len(batch) for batch in batches([Source("a", 3 * BATCH_BYTES), Source("b", 1)])] == [1, 1]
