@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from spark_tasks.files import layouts
+from spark_tasks.files.faults import BadFile, SchemaDrift, first_line
 from spark_tasks.files.listing import Source
 from spark_tasks.files.staging import for_spark
-from tasks.errors import Unretryable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,34 +26,14 @@ CORRUPT = "_rota_malformed"
 _BAD_NAME = re.compile(r"[ ,;{}()\n\t=]")
 
 
-class MalformedRows(Unretryable):
-    """A row does not fit the columns."""
-
-
-class SchemaDrift(Unretryable):
-    """The columns of the files, the table and the task differ."""
-
-
-class ReadFailed(Exception):
-    """Spark could not read a file."""
-
-
-class BadFile(Exception):
-    """The file at `path` cannot be ingested; `why` is one of the exceptions above, and names the file."""
-
-    def __init__(self, path: str, why: Exception) -> None:
-        super().__init__(str(why))
-        self.path = path
-        self.why = why
-
-
 class Form(BaseModel):
     """The format of the files."""
 
     model_config = ConfigDict(extra="forbid")
 
-    format: Literal["csv", "json"] = Field(
-        description="The files' format; json: one object in each line, unless `multiline`"
+    format: Literal["csv", "json", "parquet", "avro"] = Field(
+        description="The files' format; json: one object in each line, unless `multiline`. CSV and JSON may be "
+        "compressed, by gzip (`.gz`) or zstd (`.zst`)"
     )
     header: bool = Field(default=True, description="CSV: the first line of each file names the columns")
     delimiter: str = Field(default=",", min_length=1, max_length=8, description="CSV: the text between two fields")
@@ -86,15 +66,16 @@ def options(form: Form) -> dict[str, Any]:
 
 
 def infer(spark: "SparkSession", form: Form, places: Sequence[Path]) -> "StructType":
-    """The columns that Spark infers from the files, in one pass over them."""
+    """The columns that Spark infers from CSV or JSON files, in one pass over them."""
     reader = spark.read.options(**options(form), mode="DROPMALFORMED", inferSchema=True)
     return reader.format(form.format).load([for_spark(place) for place in places]).schema
 
 
-def settle(spark: "SparkSession", form: Form, table_json: str | None, places: Sequence[Path]) -> "StructType":
-    """The columns to read and write: the table's, else those the task names, else those inferred from the first batch.
+def settle(spark: "SparkSession", form: Form, table_json: str | None, places: Mapping[Path, Source]) -> "StructType":
+    """The columns to read and write: the table's, else those the task names, else those of the first batch.
 
-    Raises `SchemaDrift` if table and task disagree, or if the columns cannot be inferred or are not valid in Delta.
+    Raises `SchemaDrift` if table and task disagree, or if the columns cannot be inferred or are not valid in Delta;
+    `BadFile` for a Parquet or Avro file whose columns cannot be read.
     """
     from pyspark.sql.types import StructType
 
@@ -107,13 +88,19 @@ def settle(spark: "SparkSession", form: Form, table_json: str | None, places: Se
                 "change the task's `columns`, or ingest into a new table"
             )
         return standing
-    schema = named if named is not None else infer(spark, form, places)
+    schema = named if named is not None else _found(spark, form, places)
     if not schema.fields:
         raise SchemaDrift("the first files have no rows from which to infer the columns: name them in `columns`")
     for name in schema.fieldNames():
         if _BAD_NAME.search(name):
             raise SchemaDrift(f"a Delta table cannot have a column named {name!r}: rename it in the files")
     return schema
+
+
+def _found(spark: "SparkSession", form: Form, places: Mapping[Path, Source]) -> "StructType":
+    if form.format in layouts.KINDS:
+        return layouts.as_columns(layouts.layouts(spark, form.format, places)[0].columns)
+    return infer(spark, form, list(places))
 
 
 def _named(columns: str | None) -> "StructType | None":
@@ -125,7 +112,7 @@ def _named(columns: str | None) -> "StructType | None":
     try:
         named = StructType.fromDDL(columns)
     except PySparkException as error:
-        raise SchemaDrift(f"`columns` is not a list of columns as in SQL: {_first_line(str(error))}") from None
+        raise SchemaDrift(f"`columns` is not a list of columns as in SQL: {first_line(str(error))}") from None
     if not isinstance(named, StructType):
         raise SchemaDrift("`columns` is one type, not a list of columns as in SQL")
     return named
@@ -142,19 +129,27 @@ def _loads(text: str) -> dict[str, Any]:
     return value
 
 
-def frame(spark: "SparkSession", form: Form, schema: "StructType", places: Sequence[Path]) -> "DataFrame":
-    """The rows of the files. With `malformed: skip` they have the additional column `CORRUPT`."""
+def frame(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> "DataFrame":
+    """The rows of the files. If `finds_malformed(form)`, they have the additional column `CORRUPT`."""
+    if form.format in layouts.KINDS:
+        found = layouts.layouts(spark, form.format, places)
+        return layouts.frame(spark, form.format, schema, found, places)
     from pyspark.sql.types import StringType, StructType
 
     reader = spark.read.options(**options(form))
     if form.format == "csv":
         reader = reader.option("enforceSchema", False)
-    if form.malformed == "skip":
+    if finds_malformed(form):
         wider = StructType([*schema.fields]).add(CORRUPT, StringType())
         reader = reader.schema(wider).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
     else:
         reader = reader.schema(schema).option("mode", "FAILFAST")
     return reader.format(form.format).load([for_spark(place) for place in places])
+
+
+def finds_malformed(form: Form) -> bool:
+    """Whether rows that do not fit are marked. Parquet and Avro have none: their types are those of whole files."""
+    return form.malformed == "skip" and form.format in ("csv", "json")
 
 
 def check_fields(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> None:
@@ -184,43 +179,3 @@ def field_paths(schema: Any, within: str = "") -> Iterator[str]:
         yield from field_paths(field["type"], f"{within}{field['name']}.")
     for inner in ("elementType", "valueType"):
         yield from field_paths(schema.get(inner), within)
-
-
-def explained(error: Exception, places: Mapping[Path, Source]) -> BadFile | None:
-    """The file of a batch that an error of Spark is about, and the reason; None if it is not about a file."""
-    messages = list(_messages(error))
-    said = "\n".join(messages)
-    match = re.search(r"reading file (file:\S+?)\.?(?:\s|$)", said)
-    if match is None:
-        return None
-    path = Path(unquote(urlsplit(match[1]).path))
-    name = places[path].path if path in places else str(path)
-    return BadFile(name, _fault(name, said, messages))
-
-
-def _fault(name: str, said: str, messages: Sequence[str]) -> Exception:
-    if "header does not conform" in said:
-        header = re.search(r"Header: (.*)\n\s*Schema: (.*)", said)
-        if header is None:
-            return SchemaDrift(f"{name}: {said}")
-        return SchemaDrift(f"{name}: the header is ({header[1].strip()}), the columns are ({header[2].strip()})")
-    reason = _first_line(messages[-1])
-    if "MALFORMED_RECORD" in said:
-        record = next(_first_line(message) for message in messages if "MALFORMED_RECORD" in message)
-        return MalformedRows(f"{name}: {record} {reason}"[:2000])
-    return ReadFailed(f"{name}: {reason}")
-
-
-def _messages(error: Exception) -> Iterator[str]:
-    """The messages of a Java exception and its causes, outermost first."""
-    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    if cause is None:
-        yield str(error)
-    while cause is not None:
-        yield str(cause.getMessage())
-        cause = cause.getCause()
-
-
-def _first_line(message: str) -> str:
-    first = message.strip().partition("\n")[0]
-    return re.sub(r"^\[[A-Z_.]+\] | SQLSTATE: \w+$", "", first).strip()

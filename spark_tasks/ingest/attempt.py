@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from spark_tasks.files import malformed
 from spark_tasks.files.batching import batches
 from spark_tasks.files.disks import check_same, disks_of
+from spark_tasks.files.faults import BadFile, explained
 from spark_tasks.files.listing import (
     Source,
     SourceChanged,
@@ -17,7 +18,7 @@ from spark_tasks.files.listing import (
     listing,
     new_and_changed,
 )
-from spark_tasks.files.reading import CORRUPT, BadFile, check_fields, explained, frame, settle
+from spark_tasks.files.reading import CORRUPT, check_fields, finds_malformed, frame, settle
 from spark_tasks.files.staging import check_unchanged, staged
 from spark_tasks.ingest.errors import FilesRefused, FilesUnfit, IngestStopped
 from spark_tasks.ingest.figures import Figures
@@ -150,9 +151,11 @@ class IngestAttempt:
         with staged(batch, self.ctx.scratch / "fetched" / mark.name, pins) as places:
             try:
                 if schema is None:
-                    schema = settle(spark, self.ctx.params, self.table.schema_json(), list(places))
+                    schema = settle(spark, self.ctx.params, self.table.schema_json(), places)
                 check_fields(spark, self.ctx.params, schema, places)
                 skipped = self._write(spark, schema, places, mark)
+            except BadFile:
+                raise
             except Exception as error:
                 if self.ctx.cancelled:
                     raise IngestStopped("asked to stop") from error
@@ -195,9 +198,9 @@ class IngestAttempt:
 
     def _write(self, spark: "SparkSession", schema: "StructType", places: Mapping[Path, Source], mark: Mark) -> int:
         """Write the rows as Parquet; the number of malformed rows that were skipped, and kept in a separate file."""
-        rows = frame(spark, self.ctx.params, schema, list(places))
+        rows = frame(spark, self.ctx.params, schema, places)
         folder = self.table.parquet_folder(mark)
-        if self.ctx.params.malformed == "fail":
+        if not finds_malformed(self.ctx.params):
             rows.write.mode("overwrite").parquet(str(folder))
             return 0
         from pyspark.sql import Observation

@@ -39,7 +39,10 @@ MALFORMED_LISTED = 20
 
 
 class Ingest:
-    """Ingests new CSV or JSON files into a Delta table, every row exactly once, in batches that survive a crash."""
+    """Ingests new CSV, JSON, Parquet or Avro files into a Delta table, every row exactly once.
+
+    It does so in batches, which survive a crash.
+    """
 
     Params = IngestParams
 

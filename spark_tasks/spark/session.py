@@ -9,6 +9,7 @@ pause for a dead peer is set far above any pause.
 """
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,6 +106,8 @@ def spark_session(app: str, scratch: Path, environ: Mapping[str, str] | None = N
     from pyspark.sql import SparkSession
 
     os.environ["JAVA_HOME"] = str(java_home(given, scratch))
+    # The executors' Python is this one, with what it can import, and not the first `python3` in PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = str(scratch / "tmp")
     chosen = settings(given, scratch, log4j)

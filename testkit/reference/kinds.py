@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from spark_tasks.files import listing, reading
+from spark_tasks.files import faults, listing
 from spark_tasks.ingest import errors as ingest_errors
 from spark_tasks.ingest import kind as ingest
 from spark_tasks.spark import java
@@ -52,9 +52,9 @@ _INGEST_ERRORS: Final = (
     source_identity.OtherSource,
     ingest_errors.FilesRefused,
     ingest_errors.FilesUnfit,
-    reading.MalformedRows,
-    reading.SchemaDrift,
-    reading.ReadFailed,
+    faults.MalformedRows,
+    faults.SchemaDrift,
+    faults.ReadFailed,
     ingest_errors.TableReplaced,
     delta.TableUnfit,
     ledger.LedgerDamaged,

@@ -1,9 +1,8 @@
 """Ingests into a Delta table with real Spark: every row exactly once, also after faults."""
 
-import csv
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
 from deltalake import DeltaTable
 
+from spark_tasks.files.faults import SchemaDrift
 from spark_tasks.files.listing import SourceChanged
-from spark_tasks.files.reading import SchemaDrift
 from spark_tasks.ingest.errors import FilesUnfit, IngestStopped, TableReplaced
 from spark_tasks.ingest.kind import RESULT, Ingest
 from spark_tasks.ingest.params import IngestParams
@@ -25,10 +24,10 @@ from spark_tasks.table.delta import Overtaken, Table
 from spark_tasks.table.ledger import Ledger, Mark
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
+from tests.integration.ingests import House, house, one_jvm
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
-
-ROWS_A_FILE = 10
+__all__ = ["house", "one_jvm"]
 
 NUMBERS_AND_TEXT = json.dumps(
     {
@@ -39,63 +38,6 @@ NUMBERS_AND_TEXT = json.dumps(
         ],
     }
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_jvm() -> Iterator[None]:
-    """All sessions of this module run in one JVM, which ends with it."""
-    yield
-    from pyspark import SparkContext
-
-    gateway: Any = SparkContext._gateway
-    if gateway is not None:
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(timeout=60)
-        SparkContext._gateway = None
-        SparkContext._jvm = None
-
-
-class House:
-    """A folder of source files, and a table."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.table = folder / "table"
-        self.attempts = 0
-        (folder / "in").mkdir()
-
-    def put_csv(self, number: int) -> None:
-        with (self.folder / "in" / f"{number:02d}.csv").open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["n", "text"])
-            for row in range(ROWS_A_FILE):
-                writer.writerow([number * ROWS_A_FILE + row, f'a "{row}", quoted' if row else ""])
-
-    def put_json(self, number: int, **more: Any) -> None:
-        rows = [{"n": number * ROWS_A_FILE + row, "inner": {"x": row}} | more for row in range(ROWS_A_FILE)]
-        (self.folder / "in" / f"{number:02d}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def attempt(self, token: int = 1, **params: Any) -> FakeContext[IngestParams]:
-        """A context for the next attempt, CSV files two by two unless told otherwise."""
-        self.attempts += 1
-        kind = params.setdefault("format", "csv")
-        given: dict[str, Any] = {
-            "source": f"{self.folder}/in/*.{kind}",
-            "table": str(self.table),
-            "batch_files": 2,
-        } | params
-        scratch = self.folder / f"scratch-{self.attempts}"
-        return FakeContext(IngestParams(**given | params), scratch, task="flights", run_id="flights~1", token=token)
-
-    def numbers(self) -> list[int]:
-        rows = DeltaTable(self.table).to_pyarrow_table(columns=["n"]).column("n").to_pylist()
-        return sorted(rows)
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
 
 
 def test_csv_files_come_in_batches_and_later_ones_come_later(house: House) -> None:

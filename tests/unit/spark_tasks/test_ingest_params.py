@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from spark_tasks.files.reading import Form, MalformedRows, ReadFailed, SchemaDrift, explained, field_paths, options
+from spark_tasks.files.faults import MalformedRows, ReadFailed, SchemaDrift, explained
+from spark_tasks.files.reading import Form, field_paths, options
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.spark.session import settings
 
@@ -25,7 +26,7 @@ def test_params_take_one_glob_or_several() -> None:
         ({"source": "in/*.csv"}, "must begin with '/'"),
         ({"table": "out"}, "must begin with '/'"),
         ({"table": "s3://bucket/out"}, "no jars"),
-        ({"format": "xml"}, "'csv' or 'json'"),
+        ({"format": "xml"}, "'csv', 'json', 'parquet' or 'avro'"),
         ({"batch_files": 0}, "greater than or equal to 1"),
         ({"batch_bytes": 0}, "greater than or equal to 1"),
         ({"headers": True}, "not permitted"),
