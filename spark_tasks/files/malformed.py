@@ -1,62 +1,138 @@
-"""The rows that `malformed: skip` leaves out of a table: kept next to the batch's page, with file, line and text.
+"""The rows of a batch that do not fit the columns: which they are, where they stand, and why they do not fit.
 
-One JSON object in each line: `{"file": ..., "line": 17, "text": ...}`. Spark does not say at which line of a file a row
-is, so the file is read again to find it; `line` is null if the line is not found. The line of a record of several lines
-is its first.
+Spark does not say at which line of a file a row is, so the file is read again to find it. The line of a record of
+several lines is its first; it is None if it is not found.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from spark_tasks.files.faults import BadFile, MalformedRows
+from spark_tasks.files.form import Form
 from spark_tasks.files.listing import Source
-from spark_tasks.files.reading import CORRUPT
+from spark_tasks.files.opening import opened_text
+from spark_tasks.files.reading import CORRUPT, marked
+from spark_tasks.files.reasons import reason
 from tasks.fsync import sync, sync_names
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-
-def texts(rows: "DataFrame") -> dict[Path, list[str]]:
-    """The raw text of each malformed row, by file."""
-    from pyspark.sql import functions as f
-
-    found: dict[Path, list[str]] = defaultdict(list)
-    bad = rows.filter(f.col(CORRUPT).isNotNull())
-    # Spark refuses to read only this column from CSV, so all others are read with it.
-    for row in bad.withColumn(_FILE, f.input_file_name()).toLocalIterator():
-        found[Path(unquote(urlsplit(row[_FILE]).path))].append(row[CORRUPT])
-    return found
-
+MALFORMED_MAX: Final = 100_000
+"""The most rows of a batch that are kept. More of them are no stray rows: the columns are other ones."""
 
 _FILE = "_rota_file"
 
+T = TypeVar("T")
 
-def keep(path: Path, found: Mapping[Path, Sequence[str]], places: Mapping[Path, Source], within: Path) -> None:
-    """Write the rows to `path`, and sync it. `places` maps the paths that Spark reads to their sources."""
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that does not fit: its file, its line from 1, its text and the reason."""
+
+    file: str
+    line: int | None
+    text: str
+    reason: str
+
+
+def keep(path: Path, rows: Iterable[BadRow], within: Path) -> int:
+    """Write the rows to `path`, one JSON object in each line, and sync it; their number."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    kept = 0
     with path.open("w", encoding="utf-8") as out:
-        for place, rows in sorted(found.items()):
-            name = places[place].path if place in places else str(place)
-            with place.open(encoding="utf-8", errors="replace", newline=None) as lines:
-                for line, text in numbered(rows, lines):
-                    out.write(json.dumps({"file": name, "line": line, "text": text}, ensure_ascii=False) + "\n")
+        for row in rows:
+            out.write(json.dumps(asdict(row)) + "\n")
+            kept += 1
     sync(path)
     sync_names(path.parent, within=within)
+    return kept
 
 
-def numbered(rows: Sequence[str], lines: Iterable[str]) -> Iterator[tuple[int | None, str]]:
+def check_few(rows: "DataFrame", bad: int, places: Mapping[Path, Source]) -> None:
+    """Raise `BadFile` if there are `bad` malformed rows, and these are too many: for the file with the most of them."""
+    if bad <= MALFORMED_MAX:
+        return
+    from pyspark.sql import functions as f
+
+    by_file = _bad(rows).groupBy(_FILE).count().orderBy(f.col("count").desc(), f.col(_FILE))
+    worst = by_file.first()
+    assert worst is not None
+    name = _source_name(_place(worst[_FILE]), places)
+    raise BadFile(
+        name,
+        MalformedRows(
+            f"{name}: {worst['count']} rows do not fit the columns, which is too many to keep (a batch may have "
+            f"{MALFORMED_MAX}): correct `columns`, `delimiter` or the file"
+        ),
+    )
+
+
+def bad_rows(
+    rows: "DataFrame",
+    form: Form,
+    schema: "StructType",
+    places: Mapping[Path, Source],
+    rows_max: int | None = None,
+) -> Iterator[BadRow]:
+    """The malformed rows of the marked frame `rows`, file by file, in the order of their lines."""
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    found: dict[Path, list[tuple[str, str]]] = defaultdict(list)
+    bad = _bad(rows) if rows_max is None else _bad(rows).limit(rows_max)
+    # Spark refuses to read only the column of malformed rows from CSV, so all others are read with it.
+    for row in bad.toLocalIterator():
+        values = {name: row[name] for name in types}
+        found[_place(row[_FILE])].append((row[CORRUPT], reason(form, types, row[CORRUPT], values)))
+    for place, some in sorted(found.items()):
+        name = _source_name(place, places)
+        with opened_text(place, "utf-8") as lines:
+            for line, (text, why) in numbered(some, lines):
+                yield BadRow(name, line, text, why)
+
+
+def first_bad(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> BadFile | None:
+    """The first file of `places` with a malformed row, and the first of these rows in it; None if all rows fit."""
+    row = next(bad_rows(marked(spark, form, schema, places), form, schema, places, rows_max=1), None)
+    if row is None:
+        return None
+    where = f"{row.file}, line {row.line}" if row.line is not None else row.file
+    return BadFile(row.file, MalformedRows(f"{where}: {row.reason} in {row.text[:_TEXT_SHOWN]!r}"))
+
+
+_TEXT_SHOWN: Final = 300
+
+
+def _bad(rows: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as f
+
+    return rows.filter(f.col(CORRUPT).isNotNull()).withColumn(_FILE, f.input_file_name())
+
+
+def _place(url: str) -> Path:
+    return Path(unquote(urlsplit(url).path))
+
+
+def _source_name(place: Path, places: Mapping[Path, Source]) -> str:
+    return places[place].path if place in places else str(place)
+
+
+def numbered(rows: Sequence[tuple[str, T]], lines: Iterable[str]) -> Iterator[tuple[int | None, tuple[str, T]]]:
     """Each row with its line number, from 1, in the order of the lines; rows that are not found come last.
 
-    >>> list(numbered(["x,y,z", "x,y,z", "gone"], ["a,b", "x,y,z", "1,2", "x,y,z"]))
-    [(2, 'x,y,z'), (4, 'x,y,z'), (None, 'gone')]
+    A row is its text, and whatever goes with it.
+
+    >>> list(numbered([("x,y", 0), ("x,y", 1), ("gone", 2)], ["a,b", "x,y", "1,2", "x,y"]))
+    [(2, ('x,y', 0)), (4, ('x,y', 1)), (None, ('gone', 2))]
     """
-    waiting: dict[str, list[str]] = defaultdict(list)
+    waiting: dict[str, list[tuple[str, T]]] = defaultdict(list)
     for row in rows:
-        waiting[_first_line(row)].append(row)
+        waiting[_first_line(row[0])].append(row)
     for number, line in enumerate(lines, 1):
         known = waiting.get(_first_line(line))
         if known:

@@ -1,68 +1,28 @@
 """Reads a batch of files with Spark: with one schema, and without losing a row silently.
 
 A column that a file has and the table does not, or a header in another order, raises `SchemaDrift`. A row that does not
-fit the columns raises `MalformedRows`, unless the task says to skip such rows. Both name the file.
+fit the columns raises `MalformedRows`, or is marked with its text. Both name the file.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import TYPE_CHECKING, Any
 
 from spark_tasks.files import layouts
 from spark_tasks.files.faults import BadFile, SchemaDrift, first_line
+from spark_tasks.files.form import Form, options
 from spark_tasks.files.listing import Source
 from spark_tasks.files.staging import for_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
 CORRUPT = "_rota_malformed"
 """The column into which Spark puts the text of a row that it cannot read."""
 
 _BAD_NAME = re.compile(r"[ ,;{}()\n\t=]")
-
-
-class Form(BaseModel):
-    """The format of the files."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    format: Literal["csv", "json", "parquet", "avro"] = Field(
-        description="The files' format; json: one object in each line, unless `multiline`. CSV and JSON may be "
-        "compressed, by gzip (`.gz`) or zstd (`.zst`)"
-    )
-    header: bool = Field(default=True, description="CSV: the first line of each file names the columns")
-    delimiter: str = Field(default=",", min_length=1, max_length=8, description="CSV: the text between two fields")
-    null_value: str = Field(default="", max_length=100, description="CSV: the text that stands for a missing value")
-    multiline: bool = Field(default=False, description="CSV: fields may contain line breaks; JSON: a file is one array")
-    timestamp_format: str | None = Field(
-        default=None, max_length=100, description="The format of timestamps, in Spark's notation; null: ISO 8601"
-    )
-    columns: str | None = Field(
-        default=None,
-        max_length=20_000,
-        description="The columns and their types as in SQL; null: those of the table, or inferred from the first batch",
-        examples=["flight INT, tailnum STRING, time_hour TIMESTAMP"],
-    )
-    malformed: Literal["fail", "skip"] = Field(
-        default="fail",
-        description="Whether a row that does not fit the columns fails the run, or is skipped, counted and kept in a "
-        "separate file",
-    )
-
-
-def options(form: Form) -> dict[str, Any]:
-    """Spark's options for reading files of that format. Quotes in CSV fields are doubled (RFC 4180)."""
-    chosen: dict[str, Any] = {"multiLine": form.multiline}
-    if form.timestamp_format is not None:
-        chosen["timestampFormat"] = form.timestamp_format
-    if form.format == "csv":
-        chosen |= {"header": form.header, "sep": form.delimiter, "nullValue": form.null_value, "escape": '"'}
-    return chosen
 
 
 def infer(spark: "SparkSession", form: Form, places: Sequence[Path]) -> "StructType":
@@ -130,26 +90,61 @@ def _loads(text: str) -> dict[str, Any]:
 
 
 def frame(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> "DataFrame":
-    """The rows of the files. If `finds_malformed(form)`, they have the additional column `CORRUPT`."""
+    """The rows of the files. If `marks(form)`, they are `marked`; else reading a row that does not fit is an error."""
     if form.format in layouts.KINDS:
         found = layouts.layouts(spark, form.format, places)
         return layouts.frame(spark, form.format, schema, found, places)
+    if marks(form):
+        return marked(spark, form, schema, places)
+    return _reader(spark, form).schema(schema).option("mode", "FAILFAST").load(_paths(places))
+
+
+def marks(form: Form) -> bool:
+    """Whether rows that do not fit are marked.
+
+    Spark reads TBL as lines, of which it says nothing. It is faster at CSV and JSON if it need not mark rows.
+    """
+    return form.format == "tbl" or (form.is_text and form.malformed == "quarantine")
+
+
+def marked(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> "DataFrame":
+    """The rows of text files, with the additional column `CORRUPT`: the text of a row that does not fit, else null."""
     from pyspark.sql.types import StringType, StructType
 
-    reader = spark.read.options(**options(form))
-    if form.format == "csv":
-        reader = reader.option("enforceSchema", False)
-    if finds_malformed(form):
-        wider = StructType([*schema.fields]).add(CORRUPT, StringType())
-        reader = reader.schema(wider).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
-    else:
-        reader = reader.schema(schema).option("mode", "FAILFAST")
-    return reader.format(form.format).load([for_spark(place) for place in places])
+    wider = StructType([*schema.fields]).add(CORRUPT, StringType())
+    if form.format == "tbl":
+        return _tbl(spark, form, wider, places)
+    reader = _reader(spark, form).schema(wider).option("mode", "PERMISSIVE")
+    return reader.option("columnNameOfCorruptRecord", CORRUPT).load(_paths(places))
 
 
-def finds_malformed(form: Form) -> bool:
-    """Whether rows that do not fit are marked. Parquet and Avro have none: their types are those of whole files."""
-    return form.malformed == "skip" and form.format in ("csv", "json")
+def _reader(spark: "SparkSession", form: Form) -> "DataFrameReader":
+    reader = spark.read.format(form.format).options(**options(form))
+    return reader.option("enforceSchema", False) if form.format == "csv" else reader
+
+
+def _paths(places: Iterable[Path]) -> list[str]:
+    return [for_spark(place) for place in places]
+
+
+def _tbl(spark: "SparkSession", form: Form, wider: "StructType", places: Mapping[Path, Source]) -> "DataFrame":
+    """The rows of files in which the delimiter also ends each line: Spark's CSV reader has no word for that."""
+    from pyspark.sql import functions as f
+
+    # This rule would parse each line once for each column.
+    spark.conf.set("spark.sql.optimizer.enableCsvExpressionOptimization", "false")
+    line, end = f.col("value"), f.lit(form.between)
+    fields = line.substr(f.lit(1), f.length(line) - len(form.between))
+    ddl = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in wider.fields)
+    chosen = {name: str(value) for name, value in options(form).items()}
+    chosen |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    rows = spark.read.text(_paths(places)).filter(f.length(f.trim(line)) > 0)
+    rows = rows.select(line, f.endswith(line, end).alias("ended"), f.from_csv(fields, ddl, chosen).alias("row"))
+    fits = f.col("ended") & f.col(f"row.{CORRUPT}").isNull()
+    return rows.select(
+        *(f.col(f"row.`{field.name}`").alias(field.name) for field in wider.fields[:-1]),
+        f.when(~fits, line).alias(CORRUPT),
+    )
 
 
 def check_fields(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> None:

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_tasks.files import malformed
 from spark_tasks.files.batching import batches
 from spark_tasks.files.disks import check_same, disks_of
-from spark_tasks.files.faults import BadFile, explained
+from spark_tasks.files.faults import BadFile, MalformedRows, explained
 from spark_tasks.files.listing import (
     Source,
     SourceChanged,
@@ -18,12 +17,14 @@ from spark_tasks.files.listing import (
     listing,
     new_and_changed,
 )
-from spark_tasks.files.reading import CORRUPT, check_fields, finds_malformed, frame, settle
+from spark_tasks.files.malformed import first_bad
+from spark_tasks.files.reading import check_fields, settle
 from spark_tasks.files.staging import check_unchanged, staged
 from spark_tasks.ingest.errors import FilesRefused, FilesUnfit, IngestStopped
 from spark_tasks.ingest.figures import Figures
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.ingest.standing import check_hint
+from spark_tasks.ingest.writing import BatchWriter, Counts, check_counts
 from spark_tasks.spark.session import is_local_master, spark_session
 from spark_tasks.spark.stopping import stopping
 from spark_tasks.table.ledger import Mark, Page
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_tasks.table.delta import Table
+    from spark_tasks.table.quarantine import Quarantine
 
 REFUSED_LISTED = 5
 """The most refused files that a run's error describes. Its log describes all of them."""
@@ -44,9 +46,10 @@ REFUSED_LISTED = 5
 class IngestAttempt:
     """One attempt, batch by batch."""
 
-    def __init__(self, ctx: Context[IngestParams], table: "Table") -> None:
+    def __init__(self, ctx: Context[IngestParams], table: "Table", quarantine: "Quarantine") -> None:
         self.ctx = ctx
         self.table = table
+        self.quarantine = quarantine
         self.figures = Figures()
         self.last: Mark | None = None
         self.version: int | None = None
@@ -66,11 +69,14 @@ class IngestAttempt:
         newest = next(self.table.ledger.pages(self.last), None)
         if newest is not None:
             self._check_disks(newest.disks, f"batch {newest.mark.batch} of the table")
-        for page in self.table.ledger.pages(self.last):
+        pages = list(self.table.ledger.pages(self.last))
+        for page in reversed(pages):
+            self._quarantine(page)  # an attempt may have been killed between its commit and this
+        for page in pages:
             # Earlier versions wrote a path as its glob spelled it.
             taken.update((canonical(path), size_bytes) for path, size_bytes in page.files)
             if page.run_id == ctx.run_id:
-                self.figures.add(page, self.table.ledger.malformed(page.mark))
+                self.figures.add(page)
         check_hint(ctx.checkpoint, self.table, self.last, self.version)
         found = listing(globs, ctx.access)
         if not found:
@@ -153,13 +159,13 @@ class IngestAttempt:
                 if schema is None:
                     schema = settle(spark, self.ctx.params, self.table.schema_json(), places)
                 check_fields(spark, self.ctx.params, schema, places)
-                skipped = self._write(spark, schema, places, mark)
+                counts = self._write(spark, schema, places, mark)
             except BadFile:
                 raise
             except Exception as error:
                 if self.ctx.cancelled:
                     raise IngestStopped("asked to stop") from error
-                better = explained(error, places)
+                better = self._explained(spark, schema, error, places)
                 if better is None:
                     raise
                 raise better from None
@@ -171,22 +177,25 @@ class IngestAttempt:
             previous=self.last,
             run_id=self.ctx.run_id,
             rows=self.table.rows_in(mark),
-            skipped=skipped,
+            quarantined=counts.quarantined,
             files=tuple((source.path, source.size_bytes) for source in batch),
             disks=self.disks,
         )
+        check_counts(counts, page.rows)
         self.table.ledger.write(page)
         self._save(intent=mark.batch)
         self.version = self.table.commit(mark, schema.json())
         self.last = mark
-        self.figures.add(page, self.table.ledger.malformed(page.mark))
+        self.figures.add(page)
+        self._quarantine(page)
         self._save()
         self.ctx.log.info(
             "batch %d: %d rows from %d files, version %d", mark.batch, page.rows, len(batch), self.version
         )
-        if skipped:
-            kept = self.table.ledger.malformed(mark)
-            self.ctx.log.warning("batch %d: %d malformed rows were skipped, and kept in %s", mark.batch, skipped, kept)
+        if counts.quarantined:
+            self.ctx.log.warning(
+                "batch %d: %d malformed rows are in %s", mark.batch, counts.quarantined, self.quarantine.folder
+            )
         return schema
 
     def _save(self, intent: int | None = None) -> None:
@@ -196,25 +205,26 @@ class IngestAttempt:
             standing | {"rows": self.figures.rows, "files": self.figures.files, "disks": self.disks}
         )
 
-    def _write(self, spark: "SparkSession", schema: "StructType", places: Mapping[Path, Source], mark: Mark) -> int:
-        """Write the rows as Parquet; the number of malformed rows that were skipped, and kept in a separate file."""
-        rows = frame(spark, self.ctx.params, schema, places)
-        folder = self.table.parquet_folder(mark)
-        if not finds_malformed(self.ctx.params):
-            rows.write.mode("overwrite").parquet(str(folder))
-            return 0
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
+    def _write(self, spark: "SparkSession", schema: "StructType", places: Mapping[Path, Source], mark: Mark) -> Counts:
+        folder, kept = self.table.parquet_folder(mark), self.table.ledger.malformed(mark)
+        return BatchWriter(spark, self.ctx.params, schema).write(places, folder, kept, within=self.table.folder.parent)
 
-        seen = Observation()
-        bad = f.coalesce(f.sum(f.col(CORRUPT).isNotNull().cast("long")), f.lit(0)).alias("bad")
-        good = rows.observe(seen, bad).filter(f.col(CORRUPT).isNull()).drop(CORRUPT)
-        good.write.mode("overwrite").parquet(str(folder))
-        if skipped := int(seen.get["bad"]):
-            malformed.keep(
-                self.table.ledger.malformed(mark), malformed.texts(rows), places, within=self.table.folder.parent
-            )
-        return skipped
+    def _explained(
+        self, spark: "SparkSession", schema: "StructType | None", error: Exception, places: Mapping[Path, Source]
+    ) -> BadFile | None:
+        """The file that an error of Spark is about; for a row that does not fit, also its line and the reason."""
+        found = explained(error, places)
+        if found is None or schema is None or not isinstance(found.why, MalformedRows):
+            return found
+        its = {place: source for place, source in places.items() if source.path == found.path}
+        return (first_bad(spark, self.ctx.params, schema, its) if its else None) or found
+
+    def _quarantine(self, page: Page) -> None:
+        """Put the malformed rows of a committed batch into the quarantine, if they are not there yet."""
+        kept = self.table.ledger.malformed(page.mark)
+        if page.quarantined and kept.exists():
+            FileGuard(self.ctx.access, "destination").resolve(self.quarantine.folder)
+            self.quarantine.put(page, kept)
 
 
 def _handle_changed(ctx: Context[IngestParams], changed: list[str]) -> None:

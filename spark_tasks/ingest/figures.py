@@ -1,7 +1,6 @@
 """What a run has committed so far."""
 
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 from spark_tasks.table.ledger import Page
 
@@ -13,15 +12,11 @@ class Figures:
     rows: int = 0
     files: int = 0
     batches: int = 0
-    skipped: int = 0
+    quarantined: int = 0
 
-    malformed: list[str] = field(default_factory=list)
-    """The files that keep the rows that were skipped."""
-
-    def add(self, page: Page, malformed: Path) -> None:
-        """Add a batch; `malformed` is where its skipped rows are kept, if there are any."""
+    def add(self, page: Page) -> None:
+        """Add a batch."""
         self.rows += page.rows
         self.files += len(page.files)
         self.batches += 1
-        self.skipped += page.skipped
-        self.malformed += [str(malformed)] if page.skipped else []
+        self.quarantined += page.quarantined

@@ -18,6 +18,7 @@ from spark_tasks.files.listing import fixed_folder, is_local, local_path
 from spark_tasks.ingest.attempt import IngestAttempt
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.spark.session import ENVIRONMENT
+from spark_tasks.table.ledger import quarantine_folder
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
 from tasks.reach import Reach, remote
@@ -26,16 +27,13 @@ RESULT = {
     "rows": "the number of rows that this run has committed",
     "files": "the number of files that this run has committed",
     "batches": "the number of batches that this run has committed",
-    "skipped": "the number of malformed rows that were skipped",
-    "malformed": "the files that keep the skipped rows, 20 at most; absent if there are none",
+    "quarantined": "the number of malformed rows that are in the quarantine instead of the table",
+    "quarantine": "the folder of the quarantine; absent if this run has put nothing there",
     "version": "the version of the table",
     "table": "the folder of the table",
     "seconds": "how long the attempt took",
 }
 """The fields of a run's result, for the reference."""
-
-MALFORMED_LISTED = 20
-"""The most files with skipped rows that the result names. All of them are in the table's `_rota` folder."""
 
 
 class Ingest:
@@ -65,26 +63,27 @@ class Ingest:
                 else remote("source", "source", url, {})
                 for url in globs
             ),
-            Reach("table", "destination", params.table, local_path(params.table)),
+            *(Reach("table", "destination", params.table, folder) for folder in _folders(params)),
         ]
 
     requires = ("pyspark", "pyarrow", "deltalake")
     environment = ENVIRONMENT
 
     def run(self, ctx: Context[IngestParams]) -> dict[str, Any]:
-        """Ingest the new files. Result: rows, files, batches and skipped rows of this run, the files that keep skipped
-        rows, the table and its version.
+        """Ingest the new files. Result: what this run has committed, the table and its version.
 
         A file that cannot be read as the task says is left out, and the rest of its batch is ingested. Raises
         `FilesRefused` or `FilesUnfit` for such files at the end; `AccessRefused`, `Fenced`, `IngestStopped`,
-        `OtherSource`, `SourceChanged`, `TableReplaced`, and what `files`, `reading`, `delta`, `ledger` and `java` name.
+        `OtherSource`, `SourceChanged`, `TableReplaced`, `CountsDiffer`, and what `files`, `table` and `java` name.
         """
         from spark_tasks.table.delta import Table
+        from spark_tasks.table.quarantine import Quarantine
 
         began_s = time.monotonic()
-        _check_table(ctx)
+        _check_tables(ctx)
         table = Table(Path(local_path(ctx.params.table)), ctx.task)
-        attempt = IngestAttempt(ctx, table)
+        quarantine = Quarantine(table.folder, ctx.task)
+        attempt = IngestAttempt(ctx, table, quarantine)
         if work := attempt.plan():
             attempt.run(work)
         figures = attempt.figures
@@ -94,16 +93,23 @@ class Ingest:
             "rows": figures.rows,
             "files": figures.files,
             "batches": figures.batches,
-            "skipped": figures.skipped,
-            **({"malformed": figures.malformed[:MALFORMED_LISTED]} if figures.malformed else {}),
+            "quarantined": figures.quarantined,
+            **({"quarantine": str(quarantine.folder)} if figures.quarantined else {}),
             "version": table.version(),
             "table": ctx.params.table,
             "seconds": round(time.monotonic() - began_s, 3),
         }
 
 
-def _check_table(ctx: Context[IngestParams]) -> None:
-    """Raise `AccessRefused` unless this attempt may write to the table's folder, and to the targets of links in it."""
-    table, guard = Path(local_path(ctx.params.table)), FileGuard(ctx.access, "destination")
-    for folder in (table, table / "_delta_log", table / "_rota" / ctx.task, table / ctx.task):
-        guard.resolve(folder)
+def _folders(params: IngestParams) -> list[str]:
+    """The folders of the tables that an ingest writes: its own, and the quarantine's."""
+    table = local_path(params.table)
+    return [table, str(quarantine_folder(Path(table)))] if params.malformed == "quarantine" else [table]
+
+
+def _check_tables(ctx: Context[IngestParams]) -> None:
+    """Raise `AccessRefused` unless this attempt may write to the tables' folders, and to the targets of links there."""
+    guard = FileGuard(ctx.access, "destination")
+    for table in map(Path, _folders(ctx.params)):
+        for folder in (table, table / "_delta_log", table / "_rota" / ctx.task, table / ctx.task):
+            guard.resolve(folder)

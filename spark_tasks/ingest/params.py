@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from spark_tasks.files.batching import BATCH_BYTES, BATCH_FILES
+from spark_tasks.files.form import Form
 from spark_tasks.files.listing import is_local, local_path
-from spark_tasks.files.reading import Form
 from tasks.access import check_protocol
 from tasks.source_identity import AcceptedSources
 

@@ -36,6 +36,15 @@ def named(name: str) -> Mark | None:
     return Mark(int(batch), int(token)) if batch.isdecimal() and token.isdecimal() else None
 
 
+def quarantine_folder(table: Path) -> Path:
+    """The folder of the quarantine of a table.
+
+    >>> quarantine_folder(Path("/data/flights"))
+    PosixPath('/data/flights_quarantine')
+    """
+    return table.with_name(f"{table.name}_quarantine")
+
+
 @dataclass(frozen=True)
 class Page:
     """A page of the ledger. `files` are `(path, size in bytes)`; `disks` are the identity facts of local folders."""
@@ -44,7 +53,7 @@ class Page:
     previous: Mark | None
     run_id: str
     rows: int
-    skipped: int
+    quarantined: int
     files: tuple[tuple[str, int], ...]
     disks: Mapping[str, Facts] = field(default_factory=dict)
 
@@ -62,7 +71,7 @@ class Ledger:
         return self.folder / f"{mark.name}.json"
 
     def malformed(self, mark: Mark) -> Path:
-        """The path of the file that keeps the rows that were skipped in that batch."""
+        """The path of the file that keeps the malformed rows of that batch until they are in the quarantine."""
         return self.folder / f"{mark.name}.malformed.jsonl"
 
     def pages(self, last: Mark | None) -> Iterator[Page]:
@@ -102,7 +111,7 @@ def _read(kept: bytes) -> Page:
         previous=None if previous is None else Mark(**previous),
         run_id=value["run_id"],
         rows=value["rows"],
-        skipped=value["skipped"],
+        quarantined=value.get("quarantined", value.get("skipped", 0)),  # older pages call them skipped
         files=tuple((path, size) for path, size in value["files"]),
         disks=value.get("disks", {}),  # older pages have none
     )

@@ -55,6 +55,7 @@ _INGEST_ERRORS: Final = (
     faults.MalformedRows,
     faults.SchemaDrift,
     faults.ReadFailed,
+    ingest_errors.CountsDiffer,
     ingest_errors.TableReplaced,
     delta.TableUnfit,
     ledger.LedgerDamaged,

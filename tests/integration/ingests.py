@@ -30,6 +30,10 @@ def one_jvm() -> Iterator[None]:
         SparkContext._jvm = None
 
 
+class Crash(BaseException):
+    """The worker is gone: nothing of the kind's own may catch this."""
+
+
 class House:
     """A folder of source files, and a table."""
 

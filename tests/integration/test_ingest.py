@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -18,13 +17,13 @@ from deltalake import DeltaTable
 from spark_tasks.files.faults import SchemaDrift
 from spark_tasks.files.listing import SourceChanged
 from spark_tasks.ingest.errors import FilesUnfit, IngestStopped, TableReplaced
-from spark_tasks.ingest.kind import RESULT, Ingest
+from spark_tasks.ingest.kind import Ingest
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.table.delta import Overtaken, Table
 from spark_tasks.table.ledger import Ledger, Mark
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
-from tests.integration.ingests import House, house, one_jvm
+from tests.integration.ingests import Crash, House, house, one_jvm
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 __all__ = ["house", "one_jvm"]
@@ -45,11 +44,11 @@ def test_csv_files_come_in_batches_and_later_ones_come_later(house: House) -> No
         house.put_csv(number)
     first = house.attempt()
     result = Ingest().run(first)
-    assert {name: result[name] for name in ("rows", "files", "batches", "skipped", "version")} == {
+    assert {name: result[name] for name in ("rows", "files", "batches", "quarantined", "version")} == {
         "rows": 30,
         "files": 3,
         "batches": 2,
-        "skipped": 0,
+        "quarantined": 0,
         "version": 2,
     }
     assert house.numbers() == list(range(30))
@@ -82,10 +81,6 @@ def test_json_files_keep_their_nested_fields_and_a_new_field_is_an_error(house: 
     with pytest.raises(FilesUnfit, match=r"03\.json has fields that the table does not have: surprise"):
         Ingest().run(house.attempt(token=2, format="json"))
     assert house.numbers() == list(range(30))
-
-
-class Crash(BaseException):
-    """The worker is gone: nothing of the kind's own may catch this."""
 
 
 def _crash_before_commit(context: FakeContext[IngestParams], patch: pytest.MonkeyPatch) -> None:
@@ -220,25 +215,6 @@ def test_an_attempt_that_is_asked_to_stop_stops_between_two_batches(house: House
     with pytest.raises(IngestStopped, match="2 of 4 files"):
         Ingest().run(context)
     assert house.numbers() == list(range(20))
-
-
-def test_a_malformed_row_fails_the_run_or_is_left_out_and_counted(house: House) -> None:
-    house.put_csv(0)
-    house.put_csv(1)
-    bad = house.folder / "in" / "02.csv"
-    bad.write_text("n,text\n20,fine\nnot a number,x\n21\n22,fine\n")
-    with pytest.raises(FilesUnfit, match=r"1 of 3 files were not ingested.*02\.csv: .*(not a number|21)"):
-        Ingest().run(house.attempt(token=1))
-    assert house.numbers() == list(range(20))
-    result = Ingest().run(house.attempt(token=2, malformed="skip"))
-    assert (result["rows"], result["skipped"]) == (22, 2), "of this run, by both attempts"
-    assert result.keys() == RESULT.keys()
-    assert house.numbers() == [*range(21), 22]
-    [kept] = result["malformed"]
-    assert [json.loads(line) for line in Path(kept).read_text().splitlines()] == [
-        {"file": str(bad), "line": 3, "text": "not a number,x"},
-        {"file": str(bad), "line": 4, "text": "21"},
-    ]
 
 
 def test_a_bad_file_fails_itself_and_not_the_good_ones_of_its_batch(house: House) -> None:

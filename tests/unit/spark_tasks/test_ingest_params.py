@@ -9,7 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from spark_tasks.files.faults import MalformedRows, ReadFailed, SchemaDrift, explained
-from spark_tasks.files.reading import Form, field_paths, options
+from spark_tasks.files.form import Form, options
+from spark_tasks.files.reading import field_paths
+from spark_tasks.files.reasons import OTHER, reason
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.spark.session import settings
 
@@ -26,7 +28,9 @@ def test_params_take_one_glob_or_several() -> None:
         ({"source": "in/*.csv"}, "must begin with '/'"),
         ({"table": "out"}, "must begin with '/'"),
         ({"table": "s3://bucket/out"}, "no jars"),
-        ({"format": "xml"}, "'csv', 'json', 'parquet' or 'avro'"),
+        ({"format": "xml"}, "'csv', 'json', 'tbl', 'parquet' or 'avro'"),
+        ({"format": "tbl"}, "`columns` is required for format tbl"),
+        ({"malformed": "skip"}, "'fail' or 'quarantine'"),
         ({"batch_files": 0}, "greater than or equal to 1"),
         ({"batch_bytes": 0}, "greater than or equal to 1"),
         ({"headers": True}, "not permitted"),
@@ -120,3 +124,29 @@ def test_spark_s_errors_name_the_file_and_the_row() -> None:
     assert unread is not None
     assert isinstance(unread.why, ReadFailed)
     assert explained(ValueError("something else"), {}) is None
+
+
+TWO = {"n": "int", "text": "string"}
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "values", "said"),
+    [
+        ({}, "x,y", {"text": "y"}, "column n: 'x' is not int"),
+        ({}, "1,y,z", {"n": 1, "text": "y"}, "3 fields where there are 2 columns"),
+        ({}, "1", {"n": 1}, "1 fields where there are 2 columns"),
+        ({}, '1,"y', {"n": 1}, OTHER),
+        ({"delimiter": "::"}, "x::y", {"text": "y"}, "column n: 'x' is not int"),
+        ({"null_value": "NA"}, "NA,y,z", {"text": "y"}, "3 fields where there are 2 columns"),
+        ({"format": "tbl", "columns": "n INT, text STRING"}, "1|y", {}, "it does not end with '|'"),
+        ({"format": "tbl", "columns": "n INT, text STRING"}, "x|y|", {"text": "y"}, "column n: 'x' is not int"),
+        ({"format": "json"}, '{"n": "x"}', {}, "column n: 'x' is not int"),
+        ({"format": "json"}, "[1]", {}, "not a JSON object"),
+        ({"format": "json"}, '{"n": ', {}, "not JSON: Expecting value: line 1 column 7 (char 6)"),
+        ({}, f"{'x' * 500},y", {}, f"column n: '{'x' * 99}... is not int"),
+    ],
+)
+def test_a_malformed_row_s_reason_names_the_column_and_the_value(
+    form: dict[str, Any], text: str, values: dict[str, Any], said: str
+) -> None:
+    assert reason(Form(**{"format": "csv"} | form), TWO, text, values) == said

@@ -1,0 +1,80 @@
+"""The format of the files of an ingest, as a task says it."""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+class Form(BaseModel):
+    """The format of the files."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: Literal["csv", "json", "tbl", "parquet", "avro"] = Field(
+        description="The files' format; json: one object in each line, unless `multiline`; tbl: no header, no quotes, "
+        "and each field ends with the delimiter, the last one too. CSV, JSON and TBL may be compressed, by gzip "
+        "(`.gz`) or zstd (`.zst`)"
+    )
+    header: bool = Field(default=True, description="CSV: the first line of each file names the columns")
+    delimiter: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=8,
+        description="CSV, TBL: the text between two fields; null: `,` in CSV, `|` in TBL",
+    )
+    null_value: str = Field(
+        default="", max_length=100, description="CSV, TBL: the text that stands for a missing value"
+    )
+    multiline: bool = Field(default=False, description="CSV: fields may contain line breaks; JSON: a file is one array")
+    timestamp_format: str | None = Field(
+        default=None, max_length=100, description="The format of timestamps, in Spark's notation; null: ISO 8601"
+    )
+    columns: str | None = Field(
+        default=None,
+        max_length=20_000,
+        description="The columns and their types as in SQL; null: those of the table, or of the first batch, where "
+        "they are inferred from CSV and JSON. Required for TBL",
+        examples=["flight INT, tailnum STRING, time_hour TIMESTAMP"],
+    )
+    malformed: Literal["fail", "quarantine"] = Field(
+        default="fail",
+        description="Whether a row that does not fit the columns fails its file, or goes to the table "
+        "`TABLE_quarantine` with its file, line, text and the reason",
+    )
+
+    @model_validator(mode="after")
+    def _check_tbl(self) -> "Self":
+        if self.format == "tbl" and self.columns is None:
+            raise ValueError("`columns` is required for format tbl, whose files do not name their columns")
+        return self
+
+    @property
+    def between(self) -> str:
+        """The text between two fields.
+
+        >>> Form(format="csv").between, Form(format="tbl", columns="n INT").between
+        (',', '|')
+        """
+        return self.delimiter or ("|" if self.format == "tbl" else ",")
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the files are text, of which a row may be malformed; in others all rows have the file's types."""
+        return self.format in ("csv", "json", "tbl")
+
+
+def options(form: Form) -> dict[str, Any]:
+    """Spark's options for reading files of that format. Quotes in CSV fields are doubled (RFC 4180)."""
+    chosen: dict[str, Any] = {"multiLine": form.multiline}
+    if form.timestamp_format is not None:
+        chosen["timestampFormat"] = form.timestamp_format
+    if form.format == "csv":
+        chosen |= {"header": form.header, "sep": form.between, "nullValue": form.null_value, "escape": '"'}
+    if form.format == "tbl":
+        # The NUL as quote is Spark's way to have none.
+        chosen = {name: value for name, value in chosen.items() if name != "multiLine"}
+        chosen |= {"sep": form.between, "nullValue": form.null_value, "quote": "\0"}
+    return chosen

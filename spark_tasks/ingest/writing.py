@@ -1,0 +1,88 @@
+"""Writes the rows of one batch, and counts them: what is read is written, or is kept as malformed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_tasks.files import malformed
+from spark_tasks.files.form import Form
+from spark_tasks.files.listing import Source
+from spark_tasks.files.reading import CORRUPT, frame, marks
+from spark_tasks.ingest.errors import CountsDiffer
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The rows of a batch that were read, and those of them that were kept as malformed."""
+
+    read: int
+    quarantined: int = 0
+
+
+class BatchWriter:
+    """Writes batches with the columns `schema`."""
+
+    def __init__(self, spark: "SparkSession", form: Form, schema: "StructType") -> None:
+        self.spark = spark
+        self.form = form
+        self.schema = schema
+
+    def write(self, places: Mapping[Path, Source], folder: Path, kept: Path, within: Path) -> Counts:
+        """Write the rows as Parquet into `folder`, and malformed ones into the file `kept`; their numbers.
+
+        Raises `BadFile` for a file with a malformed row if these are not kept, or with too many of them.
+        """
+        from pyspark.sql import Observation
+
+        kept.unlink(missing_ok=True)  # of a try with a file that was then left out
+        rows, seen = frame(self.spark, self.form, self.schema, places), Observation()
+        good = rows.observe(seen, *self._figures())
+        if marks(self.form):
+            good = _good(good)
+        good.write.mode("overwrite").parquet(str(folder))
+        figures = {name: int(value) for name, value in seen.get.items()}
+        quarantined = self._keep(rows, figures["bad"], places, kept, within) if figures["bad"] else 0
+        return Counts(figures["read"], quarantined)
+
+    def _figures(self) -> "list[Column]":
+        from pyspark.sql import functions as f
+
+        bad = f.col(CORRUPT).isNotNull() if marks(self.form) else f.lit(False)
+        return [f.count(f.lit(1)).alias("read"), _number_of(bad).alias("bad")]
+
+    def _keep(self, rows: "DataFrame", bad: int, places: Mapping[Path, Source], kept: Path, within: Path) -> int:
+        if self.form.malformed == "fail":
+            found = malformed.first_bad(self.spark, self.form, self.schema, places)
+            assert found is not None
+            raise found
+        malformed.check_few(rows, bad, places)
+        return malformed.keep(kept, malformed.bad_rows(rows, self.form, self.schema, places), within)
+
+
+def _number_of(condition: "Column") -> "Column":
+    from pyspark.sql import functions as f
+
+    return f.coalesce(f.sum(condition.cast("long")), f.lit(0))
+
+
+def _good(rows: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as f
+
+    return rows.filter(f.col(CORRUPT).isNull()).drop(CORRUPT)
+
+
+def check_counts(counts: Counts, written: int) -> None:
+    """Raise `CountsDiffer` unless each row that was read was written or kept.
+
+    >>> check_counts(Counts(read=10, quarantined=2), written=8)
+    """
+    if counts.read != written + counts.quarantined:
+        raise CountsDiffer(
+            f"the batch has {counts.read} rows, of which {written} were written and {counts.quarantined} kept as "
+            "malformed: a file has changed while it was read, and nothing of the batch was committed"
+        )
