@@ -28,6 +28,9 @@ class Form(BaseModel):
     null_value: str = Field(
         default="", max_length=100, description="CSV, TBL: the text that stands for a missing value"
     )
+    encoding: Literal["utf-8", "iso-8859-1", "windows-1252"] = Field(
+        default="utf-8", description="CSV: the encoding of the files. A file that is not text in UTF-8 fails"
+    )
     multiline: bool = Field(default=False, description="CSV: fields may contain line breaks; JSON: a file is one array")
     timestamp_format: str | None = Field(
         default=None, max_length=100, description="The format of timestamps, in Spark's notation; null: ISO 8601"
@@ -46,9 +49,11 @@ class Form(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _check_tbl(self) -> "Self":
+    def _check_format(self) -> "Self":
         if self.format == "tbl" and self.columns is None:
             raise ValueError("`columns` is required for format tbl, whose files do not name their columns")
+        if self.format != "csv" and self.encoding != "utf-8":
+            raise ValueError("`encoding` is for format csv: files of other formats are UTF-8, or are not text")
         return self
 
     @property
@@ -73,6 +78,7 @@ def options(form: Form) -> dict[str, Any]:
         chosen["timestampFormat"] = form.timestamp_format
     if form.format == "csv":
         chosen |= {"header": form.header, "sep": form.between, "nullValue": form.null_value, "escape": '"'}
+        chosen["encoding"] = form.encoding
     if form.format == "tbl":
         # The NUL as quote is Spark's way to have none.
         chosen = {name: value for name, value in chosen.items() if name != "multiLine"}

@@ -91,7 +91,7 @@ def bad_rows(
         found[_place(row[_FILE])].append((row[CORRUPT], reason(form, types, row[CORRUPT], values)))
     for place, some in sorted(found.items()):
         name = _source_name(place, places)
-        with opened_text(place, "utf-8") as lines:
+        with opened_text(place, form.encoding) as lines:
             for line, (text, why) in numbered(some, lines):
                 yield BadRow(name, line, text, why)
 

@@ -13,7 +13,7 @@ GZIP: Final = (".gz",)
 
 @contextmanager
 def opened(place: Path) -> Iterator[BinaryIO]:
-    """The bytes of the file, decompressed. Reading raises `OSError`, `EOFError` or `ValueError` for a damaged file."""
+    """The bytes of the file, decompressed. Reading a damaged one raises one of `damages()`."""
     with ExitStack() as closing:
         file: BinaryIO = closing.enter_context(place.open("rb"))
         if place.suffix in GZIP:
@@ -31,3 +31,12 @@ def opened_text(place: Path, encoding: str) -> Iterator[TextIOWrapper]:
     """The lines of the file, with any line ends. Bytes that are not text in `encoding` are replaced."""
     with opened(place) as file, TextIOWrapper(file, encoding=encoding, errors="replace", newline=None) as text:
         yield text
+
+
+def damages() -> tuple[type[Exception], ...]:
+    """What reading a damaged file raises."""
+    import zlib
+
+    from zstandard import ZstdError
+
+    return OSError, EOFError, ValueError, zlib.error, ZstdError

@@ -27,8 +27,8 @@ _BAD_NAME = re.compile(r"[ ,;{}()\n\t=]")
 
 def infer(spark: "SparkSession", form: Form, places: Sequence[Path]) -> "StructType":
     """The columns that Spark infers from CSV or JSON files, in one pass over them."""
-    reader = spark.read.options(**options(form), mode="DROPMALFORMED", inferSchema=True)
-    return reader.format(form.format).load([for_spark(place) for place in places]).schema
+    reader = _reader(spark, form).options(mode="DROPMALFORMED", inferSchema=True)
+    return reader.load([for_spark(place) for place in places]).schema
 
 
 def settle(spark: "SparkSession", form: Form, table_json: str | None, places: Mapping[Path, Source]) -> "StructType":
@@ -119,6 +119,9 @@ def marked(spark: "SparkSession", form: Form, schema: "StructType", places: Mapp
 
 
 def _reader(spark: "SparkSession", form: Form) -> "DataFrameReader":
+    if form.encoding == "windows-1252":
+        # Spark 4 reads six encodings unless it is told that any of Java's will do.
+        spark.conf.set("spark.sql.legacy.javaCharsets", "true")
     reader = spark.read.format(form.format).options(**options(form))
     return reader.option("enforceSchema", False) if form.format == "csv" else reader
 

@@ -20,6 +20,7 @@ from spark_tasks.files.listing import (
 from spark_tasks.files.malformed import first_bad
 from spark_tasks.files.reading import check_fields, settle
 from spark_tasks.files.staging import check_unchanged, staged
+from spark_tasks.files.text_checks import check_text
 from spark_tasks.ingest.errors import FilesRefused, FilesUnfit, IngestStopped
 from spark_tasks.ingest.figures import Figures
 from spark_tasks.ingest.params import IngestParams
@@ -156,6 +157,7 @@ class IngestAttempt:
         pins = FileGuard(self.ctx.access, "source") if is_local_master(os.environ) else None
         with staged(batch, self.ctx.scratch / "fetched" / mark.name, pins) as places:
             try:
+                check_text(self.ctx.params, places)
                 if schema is None:
                     schema = settle(spark, self.ctx.params, self.table.schema_json(), places)
                 check_fields(spark, self.ctx.params, schema, places)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from spark_tasks.files import malformed
 from spark_tasks.files.form import Form
 from spark_tasks.files.listing import Source
 from spark_tasks.files.reading import CORRUPT, frame, marks
+from spark_tasks.files.text_checks import check_encoding
 from spark_tasks.ingest.errors import CountsDiffer
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ class BatchWriter:
     def write(self, places: Mapping[Path, Source], folder: Path, kept: Path, within: Path) -> Counts:
         """Write the rows as Parquet into `folder`, and malformed ones into the file `kept`; their numbers.
 
-        Raises `BadFile` for a file with a malformed row if these are not kept, or with too many of them.
+        Raises `BadFile` for a file with a malformed row if these are not kept, or with too many of them, and for one
+        with bytes that are not text.
         """
         from pyspark.sql import Observation
 
@@ -46,6 +49,8 @@ class BatchWriter:
             good = _good(good)
         good.write.mode("overwrite").parquet(str(folder))
         figures = {name: int(value) for name, value in seen.get.items()}
+        if figures["replaced"]:
+            check_encoding(self.form, places)
         quarantined = self._keep(rows, figures["bad"], places, kept, within) if figures["bad"] else 0
         return Counts(figures["read"], quarantined)
 
@@ -53,7 +58,18 @@ class BatchWriter:
         from pyspark.sql import functions as f
 
         bad = f.col(CORRUPT).isNotNull() if marks(self.form) else f.lit(False)
-        return [f.count(f.lit(1)).alias("read"), _number_of(bad).alias("bad")]
+        figures = {"read": f.count(f.lit(1)), "bad": _number_of(bad), "replaced": _number_of(self._replaced())}
+        return [figure.alias(name) for name, figure in figures.items()]
+
+    def _replaced(self) -> "Column":
+        """Whether a row has the character that Spark puts in the place of bytes that it cannot decode."""
+        from pyspark.sql import functions as f
+
+        texts = [field.name for field in self.schema.fields if field.dataType.typeName() == "string"]
+        if not self.form.is_text or self.form.encoding != "utf-8":
+            return f.lit(False)
+        found = (f.coalesce(f.contains(f.col(f"`{name}`"), f.lit("\ufffd")), f.lit(False)) for name in texts)
+        return reduce(lambda one, other: one | other, found, f.lit(False))
 
     def _keep(self, rows: "DataFrame", bad: int, places: Mapping[Path, Source], kept: Path, within: Path) -> int:
         if self.form.malformed == "fail":

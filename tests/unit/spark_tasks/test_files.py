@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tasks.files.batching import BATCH_BYTES, batches
+from spark_tasks.files.faults import BadFile
 from spark_tasks.files.listing import (
     NoSourceFiles,
     Source,
-    SourceChanged,
     canonical,
     fixed_folder,
     listing,
@@ -94,7 +94,7 @@ def test_urls_are_listed_and_fetched_through_fsspec(tmp_path: Path) -> None:
             check_unchanged(places)
         assert not (tmp_path / "fetched").exists(), "each batch of a long ingest would stay on the node's disk"
         memory.rm("/news/b.csv")
-        with pytest.raises(SourceChanged, match=r"b\.csv was there"), staged(found, tmp_path / "again"):
+        with pytest.raises(BadFile, match=r"b\.csv was there"), staged(found, tmp_path / "again"):
             pass
         assert not (tmp_path / "again").exists()
     finally:
@@ -106,10 +106,10 @@ def test_a_file_that_is_still_being_written_is_found_out(tmp_path: Path) -> None
     with staged(listing([f"{tmp_path}/*.csv"]), tmp_path / "fetched") as places:
         check_unchanged(places)
         (tmp_path / "a.csv").write_text("longer than it was")
-        with pytest.raises(SourceChanged, match=r"a\.csv had 5 bytes"):
+        with pytest.raises(BadFile, match=r"a\.csv had 5 bytes"):
             check_unchanged(places)
         (tmp_path / "a.csv").unlink()
-        with pytest.raises(SourceChanged):
+        with pytest.raises(BadFile):
             check_unchanged(places)
 
 
