@@ -1,6 +1,7 @@
 """One attempt at an ingest: plans the batches, and ingests them one after another (`kind` has the order of steps)."""
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from spark_tasks.files.listing import (
 )
 from spark_tasks.files.malformed import first_bad
 from spark_tasks.files.reading import check_fields, settle
+from spark_tasks.files.ready import complete
 from spark_tasks.files.staging import check_unchanged, staged
 from spark_tasks.files.text_checks import check_text
 from spark_tasks.ingest.errors import FilesRefused, FilesUnfit, IngestStopped
@@ -55,6 +57,7 @@ class IngestAttempt:
         self.last: Mark | None = None
         self.version: int | None = None
         self.refused: dict[str, Exception] = {}
+        self.waiting = 0
         self.disks: dict[str, Facts] = {}
 
     def plan(self) -> list[tuple[Source, ...]]:
@@ -84,9 +87,13 @@ class IngestAttempt:
             ctx.log.warning("no file matches %s", ", ".join(globs))
         fresh = new_and_changed(found, taken)
         _handle_changed(ctx, [source.path for source in fresh.changed])
+        ready = complete(fresh.new, ctx.params.ready, time.time())
+        self.waiting = len(fresh.new) - len(ready)
         standing = self.last.batch if self.last else 0
         ctx.log.info("%d files, %d of them new; last batch in the table: %d", len(found), len(fresh.new), standing)
-        return batches(fresh.new, ctx.params.batch_files, ctx.params.batch_bytes)
+        if self.waiting:
+            ctx.log.info("%d new files are not complete yet, and wait", self.waiting)
+        return batches(ready, ctx.params.batch_files, ctx.params.batch_bytes)
 
     def _check_disks(self, before: Any, whence: str) -> None:
         check_same(before, self.disks, self.ctx.params.accept_source, self.ctx.node, whence)

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field
 from spark_tasks.files.batching import BATCH_BYTES, BATCH_FILES
 from spark_tasks.files.form import Form
 from spark_tasks.files.listing import is_local, local_path
+from spark_tasks.files.ready import Ready
 from tasks.access import check_protocol
 from tasks.source_identity import AcceptedSources
 
@@ -56,6 +57,11 @@ class IngestParams(Form):
         default=BATCH_BYTES,
         ge=1,
         description="The most bytes of files in a batch, as they are stored; a greater file is a batch of its own",
+    )
+    ready: Ready | None = Field(
+        default=None,
+        description="When a file is complete; one that is not waits for a later run. null: when it has its name, which "
+        "does not begin with `.` or `_`",
     )
     changed: Literal["fail", "ignore"] = Field(
         default="fail", description="Whether an ingested file whose size has changed since fails the run or is ignored"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from spark_tasks.files import faults, listing
+from spark_tasks.files import faults, listing, ready
 from spark_tasks.ingest import errors as ingest_errors
 from spark_tasks.ingest import kind as ingest
 from spark_tasks.spark import java
@@ -26,8 +26,11 @@ _HEADINGS: Final = {
     "FolderSource": "Source folder",
     "SqliteSource": "Source sqlite",
     "PostgresSource": "Source postgres",
+    "Ready": "Complete files",
 }
 _SOURCES: Final[tuple[type[BaseModel], ...]] = (folder.FolderSource, sqlite.SqliteSource, postgres.PostgresSource)
+
+_INGEST_PARTS: Final[tuple[type[BaseModel], ...]] = (ready.Ready,)
 
 _COMMAND_ERRORS: Final = (command.CommandFailed, errors.MissingSecret)
 _BACKUP_ERRORS: Final = (
@@ -85,7 +88,7 @@ def render() -> str:
             _INTRODUCTION,
             _kind("command", command.Command, command.RESULT, _COMMAND_ERRORS),
             _kind("backup", backup.Backup, backup.RESULT, _BACKUP_ERRORS, _SOURCES),
-            _kind("ingest", ingest.Ingest, ingest.RESULT, _INGEST_ERRORS),
+            _kind("ingest", ingest.Ingest, ingest.RESULT, _INGEST_ERRORS, _INGEST_PARTS),
             _secrets(),
         ]
     )

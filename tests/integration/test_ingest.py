@@ -284,3 +284,17 @@ def test_files_of_a_remote_source_are_on_this_disk_for_their_batch_only(house: H
         memory.rm("/remote", recursive=True)
     assert house.numbers() == list(range(40))
     assert left == [0, 0, 0, 0]
+
+
+def test_a_file_that_is_not_complete_waits_for_a_later_run(house: House) -> None:
+    house.put_csv(0)
+    house.put_csv(1)
+    (house.folder / "in" / "00.csv.done").touch()
+    ready = {"marker": "{name}.done"}
+    result = Ingest().run(house.attempt(ready=ready))
+    assert (result["files"], result["waiting"]) == (1, 1)
+    assert house.numbers() == list(range(10))
+    (house.folder / "in" / "01.csv.done").touch()
+    result = Ingest().run(house.attempt(token=2, ready=ready))
+    assert (result["files"], result["waiting"]) == (2, 0)
+    assert house.numbers() == list(range(20))

@@ -1,5 +1,6 @@
 """Which files are new, and in which order they are read."""
 
+import os
 from pathlib import Path
 
 import fsspec
@@ -17,6 +18,7 @@ from spark_tasks.files.listing import (
     listing,
     new_and_changed,
 )
+from spark_tasks.files.ready import Ready, complete
 from spark_tasks.files.staging import check_unchanged, staged
 
 
@@ -153,3 +155,31 @@ def test_the_number_of_batches_suits_the_size_of_the_input() -> None:
     assert len(cut) == 200, "200 GB"
     assert max(sum(source.size_bytes for source in batch) for batch in cut) <= BATCH_BYTES
     assert [len(batch) for batch in batches([Source("a", 3 * BATCH_BYTES), Source("b", 1)])] == [1, 1]
+
+
+def test_a_file_is_complete_when_it_is_old_enough(tmp_path: Path) -> None:
+    _fill(tmp_path, "old.csv", "new.csv")
+    os.utime(tmp_path / "old.csv", (1000, 1000))
+    os.utime(tmp_path / "new.csv", (1050, 1050))
+    found = listing([f"{tmp_path}/*.csv"])
+    assert [Path(source.path).name for source in complete(found, Ready(age_s=60), now_s=1060)] == ["old.csv"]
+    assert len(complete(found, Ready(age_s=60), now_s=1110)) == 2
+    (tmp_path / "old.csv").unlink()
+    assert complete(found, Ready(age_s=60), now_s=1100) == (), "one that is gone waits, and is gone the next time"
+
+
+def test_a_file_is_complete_when_its_marker_is_there(tmp_path: Path) -> None:
+    _fill(tmp_path, "one/a.csv", "one/b.csv", "two/c.csv", "one/a.csv.done", "two/_SUCCESS")
+    found = listing([f"{tmp_path}/*/*"])
+    each = complete(found, Ready(marker="{name}.done"), now_s=0)
+    assert [Path(source.path).name for source in each] == ["a.csv"], "and no marker is a source"
+    folder = complete(listing([f"{tmp_path}/*/*.csv"]), Ready(marker="_SUCCESS"), now_s=0)
+    assert [Path(source.path).name for source in folder] == ["c.csv"]
+    memory = fsspec.filesystem("memory")
+    memory.pipe({"/marked/a.csv": b"1", "/marked/b.csv": b"1", "/marked/b.csv.done": b""})
+    try:
+        there = complete(listing(["memory://marked/*.csv"]), Ready(marker="{name}.done"), now_s=0)
+        assert [source.path for source in there] == ["memory:///marked/b.csv"]
+        assert len(complete(listing(["memory://marked/*.csv"]), Ready(age_s=60), now_s=0)) == 0
+    finally:
+        memory.rm("/marked", recursive=True)
