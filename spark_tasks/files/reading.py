@@ -31,7 +31,13 @@ def infer(spark: "SparkSession", form: Form, places: Sequence[Path]) -> "StructT
     return reader.load([for_spark(place) for place in places]).schema
 
 
-def settle(spark: "SparkSession", form: Form, table_json: str | None, places: Mapping[Path, Source]) -> "StructType":
+def settle(
+    spark: "SparkSession",
+    form: Form,
+    table_json: str | None,
+    places: Mapping[Path, Source],
+    partition_by: Sequence[str] = (),
+) -> "StructType":
     """The columns to read and write: the table's, else those the task names, else those of the first batch.
 
     Raises `SchemaDrift` if table and task disagree, or if the columns cannot be inferred or are not valid in Delta;
@@ -51,6 +57,8 @@ def settle(spark: "SparkSession", form: Form, table_json: str | None, places: Ma
     schema = named if named is not None else _found(spark, form, places)
     if not schema.fields:
         raise SchemaDrift("the first files have no rows from which to infer the columns: name them in `columns`")
+    if missing := [name for name in partition_by if name not in schema.fieldNames()]:
+        raise SchemaDrift(f"`partition_by` names {', '.join(missing)}, and the columns are ({_shape(schema)})")
     for name in schema.fieldNames():
         if _BAD_NAME.search(name):
             raise SchemaDrift(f"a Delta table cannot have a column named {name!r}: rename it in the files")

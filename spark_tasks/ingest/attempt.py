@@ -166,7 +166,8 @@ class IngestAttempt:
             try:
                 check_text(self.ctx.params, places)
                 if schema is None:
-                    schema = settle(spark, self.ctx.params, self.table.schema_json(), places)
+                    by = self.table.partitioned_by()
+                    schema = settle(spark, self.ctx.params, self.table.schema_json(), places, by)
                 check_fields(spark, self.ctx.params, schema, places)
                 counts = self._write(spark, schema, places, mark)
             except BadFile:
@@ -216,7 +217,8 @@ class IngestAttempt:
 
     def _write(self, spark: "SparkSession", schema: "StructType", places: Mapping[Path, Source], mark: Mark) -> Counts:
         folder, kept = self.table.parquet_folder(mark), self.table.ledger.malformed(mark)
-        return BatchWriter(spark, self.ctx.params, schema).write(places, folder, kept, within=self.table.folder.parent)
+        writer = BatchWriter(spark, self.ctx.params, schema, self.table.partitioned_by())
+        return writer.write(places, folder, kept, within=self.table.folder.parent)
 
     def _explained(
         self, spark: "SparkSession", schema: "StructType | None", error: Exception, places: Mapping[Path, Source]

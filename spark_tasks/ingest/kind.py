@@ -82,7 +82,7 @@ class Ingest:
 
         began_s = time.monotonic()
         _check_tables(ctx)
-        table = Table(Path(local_path(ctx.params.table)), ctx.task)
+        table = Table(Path(local_path(ctx.params.table)), ctx.task, ctx.params.partition_by)
         quarantine = Quarantine(table.folder, ctx.task)
         attempt = IngestAttempt(ctx, table, quarantine)
         if work := attempt.plan():

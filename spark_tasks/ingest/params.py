@@ -58,6 +58,13 @@ class IngestParams(Form):
         ge=1,
         description="The most bytes of files in a batch, as they are stored; a greater file is a batch of its own",
     )
+    partition_by: list[str] = Field(
+        default=[],
+        max_length=8,
+        description="The columns by which a new table is partitioned, from the outermost; those of a table that is "
+        "there are taken as they are. Each task of Spark writes a file for each of its values: few values are best",
+        examples=[["year", "month"]],
+    )
     ready: Ready | None = Field(
         default=None,
         description="When a file is complete; one that is not waits for a later run. null: when it has its name, which "

@@ -1,6 +1,6 @@
 """Writes the rows of one batch, and counts them: what is read is written, or is kept as malformed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -29,10 +29,13 @@ class Counts:
 class BatchWriter:
     """Writes batches with the columns `schema`."""
 
-    def __init__(self, spark: "SparkSession", form: Form, schema: "StructType") -> None:
+    def __init__(
+        self, spark: "SparkSession", form: Form, schema: "StructType", partition_by: Sequence[str] = ()
+    ) -> None:
         self.spark = spark
         self.form = form
         self.schema = schema
+        self.partition_by = partition_by
 
     def write(self, places: Mapping[Path, Source], folder: Path, kept: Path, within: Path) -> Counts:
         """Write the rows as Parquet into `folder`, and malformed ones into the file `kept`; their numbers.
@@ -47,7 +50,7 @@ class BatchWriter:
         good = rows.observe(seen, *self._figures())
         if marks(self.form):
             good = _good(good)
-        good.write.mode("overwrite").parquet(str(folder))
+        good.write.mode("overwrite").partitionBy(*self.partition_by).parquet(str(folder))
         figures = {name: int(value) for name, value in seen.get.items()}
         if figures["replaced"]:
             check_encoding(self.form, places)

@@ -24,8 +24,9 @@ the log is synced before the batch is reported as committed.
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import unquote
 
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -55,11 +56,15 @@ def app_id(task: str) -> str:
 
 
 class Table:
-    """A Delta table in a local folder, with the ledger of the task `task`."""
+    """A Delta table in a local folder, with the ledger of the task `task`.
 
-    def __init__(self, folder: Path, task: str) -> None:
+    `partition_by` are the columns by which a table that is made here is partitioned.
+    """
+
+    def __init__(self, folder: Path, task: str, partition_by: Sequence[str] = ()) -> None:
         self.folder = folder
         self.task = task
+        self.partition_by = list(partition_by)
         self.ledger = Ledger(folder, task)
 
     def _open(self) -> DeltaTable | None:
@@ -69,16 +74,26 @@ class Table:
             return None
 
     def schema_json(self) -> str | None:
-        """The schema as JSON, in the form that Spark and Delta share; None if there is no table yet.
+        """The schema as JSON, in the form that Spark and Delta share; None if there is no table yet."""
+        table = self._open()
+        return None if table is None else str(table.schema().to_json())
 
-        Raises `TableUnfit` for a partitioned table.
+    def partitioned_by(self) -> list[str]:
+        """The columns by which the table is, or will be, partitioned.
+
+        Raises `TableUnfit` if the table is there, and partitioned by others than `partition_by` names.
         """
         table = self._open()
         if table is None:
-            return None
-        if table.metadata().partition_columns:
-            raise TableUnfit(f"{self.folder} is a partitioned table, which an ingest cannot write")
-        return str(table.schema().to_json())
+            return self.partition_by
+        found = list(table.metadata().partition_columns)
+        if self.partition_by and self.partition_by != found:
+            by = f"by {', '.join(found)}" if found else "not at all"
+            raise TableUnfit(
+                f"{self.folder} is partitioned {by}, and the task's `partition_by` is {', '.join(self.partition_by)}: "
+                "change the task, or ingest into a new table"
+            )
+        return found
 
     def last(self) -> Mark | None:
         """The last batch of this task in the table; None if there is none."""
@@ -135,7 +150,7 @@ class Table:
         return sum(_rows(path) for path in self._parts(mark))
 
     def _parts(self, mark: Mark) -> list[Path]:
-        return sorted(self.parquet_folder(mark).glob("part-*.parquet"))
+        return sorted(self.parquet_folder(mark).rglob("part-*.parquet"))
 
     def commit(self, mark: Mark, schema_json: str) -> int:
         """Commit the batch's files to the table in one transaction; the table's version after it.
@@ -146,13 +161,15 @@ class Table:
         table = self._open() or self._create(mark, schema_json)
         if not self._is_in(table, mark):
             self._check_follows(mark, self._last(table))
-            for part in self._parts(mark):
+            parts = self._parts(mark)
+            for part in parts:
                 sync(part)
-            sync_names(self.parquet_folder(mark), within=self.folder.parent)
+            for folder in sorted({self.parquet_folder(mark), *(part.parent for part in parts)}):
+                sync_names(folder, within=self.folder.parent)
             try:
                 self._append(
                     table,
-                    [self._add(path) for path in self._parts(mark)],
+                    [self._add(path) for path in parts],
                     [
                         Transaction(app_id(self.task), mark.batch),
                         Transaction(f"{app_id(self.task)}/token", mark.token),
@@ -176,7 +193,8 @@ class Table:
     ) -> None:
         """Commit against the version of `table`: Delta refuses if one of these app transactions has changed since."""
         said = CommitProperties(custom_metadata=about, app_transactions=transactions)
-        table.create_write_transaction(files, "append", table.schema(), commit_properties=said)
+        by = list(table.metadata().partition_columns)
+        table.create_write_transaction(files, "append", table.schema(), partition_by=by, commit_properties=said)
 
     def sync_log(self) -> None:
         """Sync the newest entries of the log: an attempt may have been killed between its commit and its sync."""
@@ -204,7 +222,7 @@ class Table:
         aside = self.ledger.path(mark).with_suffix(".new")
         aside.mkdir(parents=True, exist_ok=True)
         try:
-            DeltaTable.create(str(aside), schema, mode="overwrite")
+            DeltaTable.create(str(aside), schema, mode="overwrite", partition_by=self.partition_by)
             (aside / LOG).rename(self.folder / LOG)
         except OSError:
             if not DeltaTable.is_deltatable(str(self.folder)):
@@ -236,9 +254,11 @@ class Table:
 
     def _add(self, path: Path) -> AddAction:
         about = path.stat()
-        relative = quote(path.relative_to(self.folder).as_posix())
+        relative = path.relative_to(self.folder)
+        values = partition_values(relative.parent)
         stats = json.dumps({"numRecords": _rows(path)})
-        return AddAction(relative, about.st_size, {}, about.st_mtime_ns // 1_000_000, data_change=True, stats=stats)
+        modified_ms = about.st_mtime_ns // 1_000_000
+        return AddAction(relative.as_posix(), about.st_size, values, modified_ms, data_change=True, stats=stats)
 
     def clean(self) -> list[str]:
         """Remove files of earlier attempts that can never be committed; their names.
@@ -257,6 +277,19 @@ class Table:
                     _remove(path)
                     gone.append(path.relative_to(self.folder).as_posix())
         return sorted(gone)
+
+
+def partition_values(folder: Path) -> dict[str, str | None]:
+    """The values of the partition columns of the files in a folder, by the names that Spark gives to such folders.
+
+    >>> partition_values(Path("TASK/00000001-1/year=2013/at=05%3A00/by=__HIVE_DEFAULT_PARTITION__"))
+    {'year': '2013', 'at': '05:00', 'by': None}
+    """
+    pairs = (part.partition("=") for part in folder.parts if "=" in part)
+    return {unquote(name): None if value == _NULL else unquote(value) for name, _, value in pairs}
+
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def _remove(path: Path) -> None:

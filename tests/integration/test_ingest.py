@@ -19,7 +19,7 @@ from spark_tasks.files.listing import SourceChanged
 from spark_tasks.ingest.errors import FilesUnfit, IngestStopped, TableReplaced
 from spark_tasks.ingest.kind import Ingest
 from spark_tasks.ingest.params import IngestParams
-from spark_tasks.table.delta import Overtaken, Table
+from spark_tasks.table.delta import Overtaken, Table, TableUnfit
 from spark_tasks.table.ledger import Ledger, Mark
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
@@ -298,3 +298,26 @@ def test_a_file_that_is_not_complete_waits_for_a_later_run(house: House) -> None
     result = Ingest().run(house.attempt(token=2, ready=ready))
     assert (result["files"], result["waiting"]) == (2, 0)
     assert house.numbers() == list(range(20))
+
+
+def test_a_table_may_be_partitioned(house: House) -> None:
+    (house.folder / "in" / "a.csv").write_text("n,day,place\n1,2013-01-01,a b/c:ü%=\n2,2013-01-01,\n3,2013-01-02,x\n")
+    params: dict[str, Any] = {"columns": "n INT, day DATE, place STRING"}
+    with pytest.raises(SchemaDrift, match="`partition_by` names month"):
+        Ingest().run(house.attempt(partition_by=["month"], **params))
+    assert Ingest().run(house.attempt(partition_by=["day", "place"], **params))["rows"] == 3
+    (house.folder / "in" / "b.csv").write_text("n,day,place\n4,2013-01-02,x\n")
+    assert Ingest().run(house.attempt(token=2))["rows"] == 4
+    table = DeltaTable(house.table)
+    assert table.metadata().partition_columns == ["day", "place"]
+    rows = table.to_pyarrow_table().sort_by("n").to_pylist()
+    assert [(row["n"], row["day"].day, row["place"]) for row in rows] == [
+        (1, 1, "a b/c:ü%="),
+        (2, 1, None),
+        (3, 2, "x"),
+        (4, 2, "x"),
+    ]
+    assert sum("/place=x/" in file for file in table.file_uris()) == 2
+    (house.folder / "in" / "c.csv").write_text("n,day,place\n5,2013-01-02,x\n")
+    with pytest.raises(TableUnfit, match="is partitioned by day, place"):
+        Ingest().run(house.attempt(token=3, partition_by=["day"]))
