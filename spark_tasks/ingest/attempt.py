@@ -190,6 +190,8 @@ class IngestAttempt:
             quarantined=counts.quarantined,
             files=tuple((source.path, source.size_bytes) for source in batch),
             disks=self.disks,
+            dropped=counts.dropped,
+            failed=counts.failed,
         )
         check_counts(counts, page.rows)
         self.table.ledger.write(page)

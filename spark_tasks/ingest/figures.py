@@ -1,6 +1,7 @@
 """What a run has committed so far."""
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from spark_tasks.table.ledger import Page
 
@@ -13,6 +14,10 @@ class Figures:
     files: int = 0
     batches: int = 0
     quarantined: int = 0
+    dropped: int = 0
+
+    failed: Counter[str] = field(default_factory=Counter)
+    """The rows of which an expectation is not true, by its name."""
 
     def add(self, page: Page) -> None:
         """Add a batch."""
@@ -20,3 +25,5 @@ class Figures:
         self.files += len(page.files)
         self.batches += 1
         self.quarantined += page.quarantined
+        self.dropped += page.dropped
+        self.failed.update(page.failed)

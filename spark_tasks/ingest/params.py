@@ -8,6 +8,7 @@ from spark_tasks.files.batching import BATCH_BYTES, BATCH_FILES
 from spark_tasks.files.form import Form
 from spark_tasks.files.listing import is_local, local_path
 from spark_tasks.files.ready import Ready
+from spark_tasks.ingest.expectations import Expectations
 from tasks.access import check_protocol
 from tasks.source_identity import AcceptedSources
 
@@ -64,6 +65,12 @@ class IngestParams(Form):
         description="The columns by which a new table is partitioned, from the outermost; those of a table that is "
         "there are taken as they are. Each task of Spark writes a file for each of its values: few values are best",
         examples=[["year", "month"]],
+    )
+    expect: Expectations = Field(
+        default={},
+        max_length=50,
+        description="What is true of each row, by a name of your own. The rows of which it is not are counted in the "
+        "result, by this name",
     )
     ready: Ready | None = Field(
         default=None,

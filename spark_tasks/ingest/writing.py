@@ -1,10 +1,10 @@
-"""Writes the rows of one batch, and counts them: what is read is written, or is kept as malformed."""
+"""Writes the rows of one batch, and counts them: what is read is written, kept as malformed, or dropped."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from spark_tasks.files import malformed
 from spark_tasks.files.form import Form
@@ -12,6 +12,8 @@ from spark_tasks.files.listing import Source
 from spark_tasks.files.reading import CORRUPT, frame, marks
 from spark_tasks.files.text_checks import check_encoding
 from spark_tasks.ingest.errors import CountsDiffer
+from spark_tasks.ingest.expectations import check_failed, dropped, failed, flagged, without_flags
+from spark_tasks.ingest.params import IngestParams
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,20 +22,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counts:
-    """The rows of a batch that were read, and those of them that were kept as malformed."""
+    """The rows of a batch that were read, those of them that were kept as malformed, and those that were dropped.
+
+    `failed` counts the rows of which an expectation is not true, by its name.
+    """
 
     read: int
     quarantined: int = 0
+    dropped: int = 0
+    failed: Mapping[str, int] = field(default_factory=dict)
 
 
 class BatchWriter:
     """Writes batches with the columns `schema`."""
 
     def __init__(
-        self, spark: "SparkSession", form: Form, schema: "StructType", partition_by: Sequence[str] = ()
+        self, spark: "SparkSession", params: IngestParams, schema: "StructType", partition_by: Sequence[str] = ()
     ) -> None:
         self.spark = spark
-        self.form = form
+        self.form: Form = params
+        self.expected = params.expect
         self.schema = schema
         self.partition_by = partition_by
 
@@ -41,28 +49,46 @@ class BatchWriter:
         """Write the rows as Parquet into `folder`, and malformed ones into the file `kept`; their numbers.
 
         Raises `BadFile` for a file with a malformed row if these are not kept, or with too many of them, and for one
-        with bytes that are not text.
+        with bytes that are not text; `ExpectationFailed`.
         """
         from pyspark.sql import Observation
 
         kept.unlink(missing_ok=True)  # of a try with a file that was then left out
+        if self.expected:
+            # An expectation is about a row. Without this it could read any file, as a table.
+            self.spark.conf.set("spark.sql.runSQLOnFiles", "false")
         rows, seen = frame(self.spark, self.form, self.schema, places), Observation()
-        good = rows.observe(seen, *self._figures())
-        if marks(self.form):
-            good = _good(good)
-        good.write.mode("overwrite").partitionBy(*self.partition_by).parquet(str(folder))
+        written = self._written(flagged(rows, self.expected).observe(seen, *self._figures()))
+        written.write.mode("overwrite").partitionBy(*self.partition_by).parquet(str(folder))
         figures = {name: int(value) for name, value in seen.get.items()}
         if figures["replaced"]:
             check_encoding(self.form, places)
         quarantined = self._keep(rows, figures["bad"], places, kept, within) if figures["bad"] else 0
-        return Counts(figures["read"], quarantined)
+        broken = {name: figures[_FAILED + name] for name in self.expected}
+        check_failed(broken, self.expected)
+        return Counts(figures["read"], quarantined, figures["dropped"], broken)
+
+    def _bad(self) -> "Column":
+        from pyspark.sql import functions as f
+
+        return f.col(CORRUPT).isNotNull() if marks(self.form) else f.lit(False)
 
     def _figures(self) -> "list[Column]":
         from pyspark.sql import functions as f
 
-        bad = f.col(CORRUPT).isNotNull() if marks(self.form) else f.lit(False)
+        bad = self._bad()
         figures = {"read": f.count(f.lit(1)), "bad": _number_of(bad), "replaced": _number_of(self._replaced())}
+        figures["dropped"] = _number_of(~bad & dropped(self.expected))
+        figures |= {_FAILED + name: _number_of(~bad & failed(name)) for name in self.expected}
         return [figure.alias(name) for name, figure in figures.items()]
+
+    def _written(self, rows: "DataFrame") -> "DataFrame":
+        """Those of the flagged rows that go into the table."""
+        if marks(self.form):
+            rows = rows.filter(~self._bad()).drop(CORRUPT)
+        if any(each.on_fail == "drop" for each in self.expected.values()):
+            rows = rows.filter(~dropped(self.expected))
+        return without_flags(rows, self.expected)
 
     def _replaced(self) -> "Column":
         """Whether a row has the character that Spark puts in the place of bytes that it cannot decode."""
@@ -89,19 +115,16 @@ def _number_of(condition: "Column") -> "Column":
     return f.coalesce(f.sum(condition.cast("long")), f.lit(0))
 
 
-def _good(rows: "DataFrame") -> "DataFrame":
-    from pyspark.sql import functions as f
-
-    return rows.filter(f.col(CORRUPT).isNull()).drop(CORRUPT)
+_FAILED: Final = "failed_"
 
 
 def check_counts(counts: Counts, written: int) -> None:
-    """Raise `CountsDiffer` unless each row that was read was written or kept.
+    """Raise `CountsDiffer` unless each row that was read was written, kept or dropped.
 
     >>> check_counts(Counts(read=10, quarantined=2), written=8)
     """
-    if counts.read != written + counts.quarantined:
+    if counts.read != written + counts.quarantined + counts.dropped:
         raise CountsDiffer(
-            f"the batch has {counts.read} rows, of which {written} were written and {counts.quarantined} kept as "
-            "malformed: a file has changed while it was read, and nothing of the batch was committed"
+            f"the batch has {counts.read} rows, of which {written} were written, {counts.quarantined} kept as "
+            f"malformed and {counts.dropped} dropped: a file has changed while it was read, and nothing was committed"
         )

@@ -47,7 +47,10 @@ def quarantine_folder(table: Path) -> Path:
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the ledger. `files` are `(path, size in bytes)`; `disks` are the identity facts of local folders."""
+    """A page of the ledger. `files` are `(path, size in bytes)`; `disks` are the identity facts of local folders.
+
+    `failed` has the number of rows of which an expectation is not true, by its name.
+    """
 
     mark: Mark
     previous: Mark | None
@@ -56,6 +59,8 @@ class Page:
     quarantined: int
     files: tuple[tuple[str, int], ...]
     disks: Mapping[str, Facts] = field(default_factory=dict)
+    dropped: int = 0
+    failed: Mapping[str, int] = field(default_factory=dict)
 
 
 class Ledger:
@@ -113,5 +118,7 @@ def _read(kept: bytes) -> Page:
         rows=value["rows"],
         quarantined=value.get("quarantined", value.get("skipped", 0)),  # older pages call them skipped
         files=tuple((path, size) for path, size in value["files"]),
-        disks=value.get("disks", {}),  # older pages have none
+        disks=value.get("disks", {}),  # older pages have none of these three
+        dropped=value.get("dropped", 0),
+        failed=value.get("failed", {}),
     )

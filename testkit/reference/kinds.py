@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from spark_tasks.files import faults, listing, ready
 from spark_tasks.ingest import errors as ingest_errors
+from spark_tasks.ingest import expectations
 from spark_tasks.ingest import kind as ingest
 from spark_tasks.spark import java
 from spark_tasks.table import delta, ledger
@@ -27,10 +28,11 @@ _HEADINGS: Final = {
     "SqliteSource": "Source sqlite",
     "PostgresSource": "Source postgres",
     "Ready": "Complete files",
+    "Expectation": "Expectation",
 }
 _SOURCES: Final[tuple[type[BaseModel], ...]] = (folder.FolderSource, sqlite.SqliteSource, postgres.PostgresSource)
 
-_INGEST_PARTS: Final[tuple[type[BaseModel], ...]] = (ready.Ready,)
+_INGEST_PARTS: Final[tuple[type[BaseModel], ...]] = (expectations.Expectation, ready.Ready)
 
 _COMMAND_ERRORS: Final = (command.CommandFailed, errors.MissingSecret)
 _BACKUP_ERRORS: Final = (
@@ -59,6 +61,7 @@ _INGEST_ERRORS: Final = (
     faults.SchemaDrift,
     faults.ReadFailed,
     ingest_errors.CountsDiffer,
+    expectations.ExpectationFailed,
     ingest_errors.TableReplaced,
     delta.TableUnfit,
     ledger.LedgerDamaged,
