@@ -49,6 +49,8 @@ def _fault(name: str, said: str, messages: Sequence[str]) -> Exception:
         if header is None:
             return SchemaDrift(f"{name}: {said}")
         return SchemaDrift(f"{name}: the header is ({header[1].strip()}), the columns are ({header[2].strip()})")
+    if (lengths := re.search(r"Header length: (\d+), schema size: (\d+)", said)) is not None:
+        return SchemaDrift(f"{name}: the header has {lengths[1]} columns, and {lengths[2]} are wanted")
     reason = first_line(messages[-1])
     if (unread := re.search(r"AvroUnreadable: Encountered error while reading file \S+ (.*)", said)) is not None:
         return ReadFailed(f"{name}: {unread[1]}")

@@ -48,13 +48,33 @@ class Form(BaseModel):
         "`TABLE_quarantine` with its file, line, text and the reason",
     )
 
+    schema_evolution: Literal["fail", "add", "widen"] = Field(
+        default="fail",
+        description="What a file with other columns does. fail: it fails. add: its new columns are added to the table. "
+        "widen: and types are widened (int to bigint to decimal, int and float to double, date to timestamp), for "
+        "which the whole table is written again. Any other change fails the file. With add and widen, columns are "
+        "matched by name, a file may lack some, and `columns` is for a new table only",
+    )
+    rescue: bool = Field(
+        default=False,
+        description="Whether fields that the table has no column for are kept as JSON in its column `_rescued`. Then "
+        "columns are matched by name, and a file may lack some",
+    )
+
     @model_validator(mode="after")
     def _check_format(self) -> "Self":
         if self.format == "tbl" and self.columns is None:
             raise ValueError("`columns` is required for format tbl, whose files do not name their columns")
         if self.format != "csv" and self.encoding != "utf-8":
             raise ValueError("`encoding` is for format csv: files of other formats are UTF-8, or are not text")
+        if self.by_name and (self.format == "tbl" or (self.format == "csv" and not self.header)):
+            raise ValueError("`schema_evolution` and `rescue` are for files that name their columns")
         return self
+
+    @property
+    def by_name(self) -> bool:
+        """Whether the columns of each file are matched with the table's by their names."""
+        return self.rescue or self.schema_evolution != "fail"
 
     @property
     def between(self) -> str:

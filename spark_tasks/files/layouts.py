@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
+RESCUED: Final = "_rescued"
+"""The column that keeps the fields for which the table has no column."""
+
 KINDS: Final = ("parquet", "avro")
 """The formats of such files."""
 
@@ -124,18 +127,32 @@ def fits(found: "DataType", into: "DataType") -> bool:
     return name == into.simpleString() or into.simpleString() in _WIDER.get(name, ())
 
 
-def frame(
-    spark: "SparkSession", kind: str, schema: "StructType", found: Sequence[Layout], places: Mapping[Path, Source]
-) -> "DataFrame":
-    """The rows of all files, with the columns `schema`. Raises `BadFile`."""
+def frame(spark: "SparkSession", kind: str, schema: "StructType", found: Sequence[Layout]) -> "DataFrame":
+    """The rows of all files, with the columns `schema`."""
+    return united([fitted(_rows(spark, kind, layout), layout.columns, schema) for layout in found])
+
+
+def united(parts: "Sequence[DataFrame]") -> "DataFrame":
+    """The rows of frames with the same columns."""
+    return reduce(lambda one, other: one.unionByName(other), parts)
+
+
+def fitted(rows: "DataFrame", columns: "StructType", schema: "StructType", *others: str) -> "DataFrame":
+    """The rows, which have `columns`, with the columns `schema`; also with their columns named `others`.
+
+    A column that the rows lack is null. If there is a column `RESCUED`, it has those of `columns` that `schema` lacks.
+    """
     from pyspark.sql import functions as f
 
-    parts = []
-    for layout in found:
-        check_fits(layout.columns, schema, places[layout.places[0]])
-        rows = _rows(spark, kind, layout)
-        parts.append(rows.select(*(f.col(f"`{each.name}`").cast(each.dataType).alias(each.name) for each in schema)))
-    return reduce(lambda one, other: one.unionByName(other), parts)
+    theirs, ours = set(columns.fieldNames()), set(schema.fieldNames())
+    rest = [f.col(f"`{name}`") for name in columns.fieldNames() if name not in ours]
+    # A field that is null is not there.
+    kept = f.nullif(f.to_json(f.struct(*rest)), f.lit("{}")) if rest else f.lit(None)
+    chosen = []
+    for each in schema.fields:
+        value = f.col(f"`{each.name}`") if each.name in theirs else kept if each.name == RESCUED else f.lit(None)
+        chosen.append(value.cast(each.dataType).alias(each.name))
+    return rows.select(*chosen, *others)
 
 
 def _rows(spark: "SparkSession", kind: str, layout: Layout) -> "DataFrame":

@@ -14,9 +14,10 @@ from urllib.parse import unquote, urlsplit
 
 from spark_tasks.files.faults import BadFile, MalformedRows
 from spark_tasks.files.form import Form
+from spark_tasks.files.layouts import Layout
 from spark_tasks.files.listing import Source
 from spark_tasks.files.opening import opened_text
-from spark_tasks.files.reading import CORRUPT, marked
+from spark_tasks.files.reading import CORRUPT, layouts_of, marked, text_columns
 from spark_tasks.files.reasons import reason
 from tasks.fsync import sync, sync_names
 
@@ -79,16 +80,21 @@ def bad_rows(
     form: Form,
     schema: "StructType",
     places: Mapping[Path, Source],
+    layouts: Sequence[Layout] | None,
     rows_max: int | None = None,
 ) -> Iterator[BadRow]:
     """The malformed rows of the marked frame `rows`, file by file, in the order of their lines."""
-    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    own = {place: text_columns(layout, schema) for layout in layouts or () for place in layout.places}
     found: dict[Path, list[tuple[str, str]]] = defaultdict(list)
     bad = _bad(rows) if rows_max is None else _bad(rows).limit(rows_max)
     # Spark refuses to read only the column of malformed rows from CSV, so all others are read with it.
     for row in bad.toLocalIterator():
-        values = {name: row[name] for name in types}
-        found[_place(row[_FILE])].append((row[CORRUPT], reason(form, types, row[CORRUPT], values)))
+        place = _place(row[_FILE])
+        types = {field.name: field.dataType.simpleString() for field in own.get(place, schema).fields}
+        # A field without a column is text, of any kind.
+        known = row.asDict()
+        values = {name: known.get(name, "") for name in types}
+        found[place].append((row[CORRUPT], reason(form, types, row[CORRUPT], values)))
     for place, some in sorted(found.items()):
         name = _source_name(place, places)
         with opened_text(place, form.encoding) as lines:
@@ -98,7 +104,9 @@ def bad_rows(
 
 def first_bad(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> BadFile | None:
     """The first file of `places` with a malformed row, and the first of these rows in it; None if all rows fit."""
-    row = next(bad_rows(marked(spark, form, schema, places), form, schema, places, rows_max=1), None)
+    layouts = layouts_of(spark, form, places)
+    rows = marked(spark, form, schema, places, layouts)
+    row = next(bad_rows(rows, form, schema, places, layouts, rows_max=1), None)
     if row is None:
         return None
     where = f"{row.file}, line {row.line}" if row.line is not None else row.file

@@ -4,14 +4,16 @@ A column that a file has and the table does not, or a header in another order, r
 fit the columns raises `MalformedRows`, or is marked with its text. Both name the file.
 """
 
-import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_tasks.files import layouts
-from spark_tasks.files.faults import BadFile, SchemaDrift, first_line
+from spark_tasks.files.faults import BadFile, SchemaDrift
 from spark_tasks.files.form import Form, options
+from spark_tasks.files.header import header_of
+from spark_tasks.files.layouts import Layout, fitted
 from spark_tasks.files.listing import Source
 from spark_tasks.files.staging import for_spark
 
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
 CORRUPT = "_rota_malformed"
 """The column into which Spark puts the text of a row that it cannot read."""
 
-_BAD_NAME = re.compile(r"[ ,;{}()\n\t=]")
-
 
 def infer(spark: "SparkSession", form: Form, places: Sequence[Path]) -> "StructType":
     """The columns that Spark infers from CSV or JSON files, in one pass over them."""
@@ -31,80 +31,66 @@ def infer(spark: "SparkSession", form: Form, places: Sequence[Path]) -> "StructT
     return reader.load([for_spark(place) for place in places]).schema
 
 
-def settle(
+def layouts_of(spark: "SparkSession", form: Form, places: Mapping[Path, Source]) -> list[Layout] | None:
+    """The files by the columns that they have; None if they are all read with the table's columns.
+
+    The types of CSV columns are inferred if the table may take them, and are text otherwise. Raises `BadFile`.
+    """
+    if form.format in layouts.KINDS:
+        return layouts.layouts(spark, form.format, places)
+    if not form.by_name:
+        return None
+    if form.format == "json":
+        return [Layout(infer(spark, form, list(places)), tuple(places))]
+    alike: dict[tuple[str, ...], list[Path]] = defaultdict(list)
+    for place, source in places.items():
+        alike[header_of(form, place, source)].append(place)
+    return [Layout(_csv_columns(spark, form, names, some), tuple(some)) for names, some in alike.items()]
+
+
+def _csv_columns(spark: "SparkSession", form: Form, names: Sequence[str], places: Sequence[Path]) -> "StructType":
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    if form.schema_evolution == "fail" or not names:
+        return StructType([StructField(name, StringType()) for name in names])
+    found = infer(spark, form, places).fields
+    return StructType([StructField(name, field.dataType) for name, field in zip(names, found, strict=True)])
+
+
+def frame(
     spark: "SparkSession",
     form: Form,
-    table_json: str | None,
+    schema: "StructType",
     places: Mapping[Path, Source],
-    partition_by: Sequence[str] = (),
-) -> "StructType":
-    """The columns to read and write: the table's, else those the task names, else those of the first batch.
+    found: Sequence[Layout] | None,
+) -> "DataFrame":
+    """The rows of the files, which have the layouts `found`, with the columns `schema`.
 
-    Raises `SchemaDrift` if table and task disagree, or if the columns cannot be inferred or are not valid in Delta;
-    `BadFile` for a Parquet or Avro file whose columns cannot be read.
+    If `marks(form)`, they are `marked`; else reading a row that does not fit is an error.
     """
-    from pyspark.sql.types import StructType
-
-    named = _named(form.columns)
-    if table_json is not None:
-        standing = StructType.fromJson(_loads(table_json))
-        if named is not None and _shape(named) != _shape(standing):
-            raise SchemaDrift(
-                f"the table's columns are ({_shape(standing)}), the task's ({_shape(named)}): "
-                "change the task's `columns`, or ingest into a new table"
-            )
-        return standing
-    schema = named if named is not None else _found(spark, form, places)
-    if not schema.fields:
-        raise SchemaDrift("the first files have no rows from which to infer the columns: name them in `columns`")
-    if missing := [name for name in partition_by if name not in schema.fieldNames()]:
-        raise SchemaDrift(f"`partition_by` names {', '.join(missing)}, and the columns are ({_shape(schema)})")
-    for name in schema.fieldNames():
-        if _BAD_NAME.search(name):
-            raise SchemaDrift(f"a Delta table cannot have a column named {name!r}: rename it in the files")
-    return schema
-
-
-def _found(spark: "SparkSession", form: Form, places: Mapping[Path, Source]) -> "StructType":
     if form.format in layouts.KINDS:
-        return layouts.as_columns(layouts.layouts(spark, form.format, places)[0].columns)
-    return infer(spark, form, list(places))
-
-
-def _named(columns: str | None) -> "StructType | None":
-    if columns is None:
-        return None
-    from pyspark.errors import PySparkException
-    from pyspark.sql.types import StructType
-
-    try:
-        named = StructType.fromDDL(columns)
-    except PySparkException as error:
-        raise SchemaDrift(f"`columns` is not a list of columns as in SQL: {first_line(str(error))}") from None
-    if not isinstance(named, StructType):
-        raise SchemaDrift("`columns` is one type, not a list of columns as in SQL")
-    return named
-
-
-def _shape(schema: "StructType") -> str:
-    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
-
-
-def _loads(text: str) -> dict[str, Any]:
-    import json
-
-    value: dict[str, Any] = json.loads(text)
-    return value
-
-
-def frame(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> "DataFrame":
-    """The rows of the files. If `marks(form)`, they are `marked`; else reading a row that does not fit is an error."""
-    if form.format in layouts.KINDS:
-        found = layouts.layouts(spark, form.format, places)
-        return layouts.frame(spark, form.format, schema, found, places)
+        assert found is not None
+        return layouts.frame(spark, form.format, schema, found)
     if marks(form):
-        return marked(spark, form, schema, places)
-    return _reader(spark, form).schema(schema).option("mode", "FAILFAST").load(_paths(places))
+        return marked(spark, form, schema, places, found)
+
+    def rows(columns: "StructType", some: Iterable[Path]) -> "DataFrame":
+        return _reader(spark, form).schema(columns).option("mode", "FAILFAST").load(_paths(some))
+
+    if found is None:
+        return rows(schema, places)
+    parts = [(one, text_columns(one, schema)) for one in found]
+    return layouts.united([fitted(rows(columns, one.places), columns, schema) for one, columns in parts])
+
+
+def text_columns(layout: Layout, schema: "StructType") -> "StructType":
+    """The columns by which text files of a layout are read: their own, with the types that the table has."""
+    from pyspark.sql.types import StructType
+
+    if not layout.columns.fields:  # of an empty file
+        return schema
+    ours = {field.name: field for field in schema.fields}
+    return StructType([ours.get(field.name, field) for field in layout.columns.fields])
 
 
 def marks(form: Form) -> bool:
@@ -115,15 +101,27 @@ def marks(form: Form) -> bool:
     return form.format == "tbl" or (form.is_text and form.malformed == "quarantine")
 
 
-def marked(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> "DataFrame":
+def marked(
+    spark: "SparkSession",
+    form: Form,
+    schema: "StructType",
+    places: Mapping[Path, Source],
+    found: Sequence[Layout] | None,
+) -> "DataFrame":
     """The rows of text files, with the additional column `CORRUPT`: the text of a row that does not fit, else null."""
     from pyspark.sql.types import StringType, StructType
 
-    wider = StructType([*schema.fields]).add(CORRUPT, StringType())
-    if form.format == "tbl":
-        return _tbl(spark, form, wider, places)
-    reader = _reader(spark, form).schema(wider).option("mode", "PERMISSIVE")
-    return reader.option("columnNameOfCorruptRecord", CORRUPT).load(_paths(places))
+    def rows(columns: "StructType", some: Iterable[Path]) -> "DataFrame":
+        wider = StructType([*columns.fields]).add(CORRUPT, StringType())
+        if form.format == "tbl":
+            return _tbl(spark, form, wider, some)
+        reader = _reader(spark, form).schema(wider).option("mode", "PERMISSIVE")
+        return reader.option("columnNameOfCorruptRecord", CORRUPT).load(_paths(some))
+
+    if found is None:
+        return rows(schema, places)
+    parts = [(one, text_columns(one, schema)) for one in found]
+    return layouts.united([fitted(rows(columns, one.places), columns, schema, CORRUPT) for one, columns in parts])
 
 
 def _reader(spark: "SparkSession", form: Form) -> "DataFrameReader":
@@ -138,7 +136,7 @@ def _paths(places: Iterable[Path]) -> list[str]:
     return [for_spark(place) for place in places]
 
 
-def _tbl(spark: "SparkSession", form: Form, wider: "StructType", places: Mapping[Path, Source]) -> "DataFrame":
+def _tbl(spark: "SparkSession", form: Form, wider: "StructType", places: Iterable[Path]) -> "DataFrame":
     """The rows of files in which the delimiter also ends each line: Spark's CSV reader has no word for that."""
     from pyspark.sql import functions as f
 
@@ -158,17 +156,30 @@ def _tbl(spark: "SparkSession", form: Form, wider: "StructType", places: Mapping
     )
 
 
-def check_fields(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> None:
-    """Raise `BadFile` if a JSON file has a field that the table does not have: Spark would silently drop it."""
+def check_fields(
+    spark: "SparkSession",
+    form: Form,
+    schema: "StructType",
+    places: Mapping[Path, Source],
+    found: Sequence[Layout] | None,
+) -> None:
+    """Raise `BadFile` if a JSON file has a field that the table does not have: Spark would silently drop it.
+
+    With `rescue`, only fields within columns of the table count: others are kept.
+    """
     if form.format != "json":
         return
-    known = set(field_paths(schema.jsonValue()))
-    if set(field_paths(infer(spark, form, list(places)).jsonValue())) <= known:
+    known, columns = set(field_paths(schema.jsonValue())), set(schema.fieldNames())
+
+    def extra(inferred: "StructType") -> list[str]:
+        more = set(field_paths(inferred.jsonValue())) - known
+        return sorted(path for path in more if not form.rescue or path.partition(".")[0] in columns)
+
+    if not extra(found[0].columns if found else infer(spark, form, list(places))):
         return
     for place, source in places.items():
-        extra = sorted(set(field_paths(infer(spark, form, [place]).jsonValue())) - known)
-        if extra:
-            why = SchemaDrift(f"{source.path} has fields that the table does not have: {', '.join(extra)}")
+        if names := extra(infer(spark, form, [place])):
+            why = SchemaDrift(f"{source.path} has fields that the table does not have: {', '.join(names)}")
             raise BadFile(source.path, why)
 
 

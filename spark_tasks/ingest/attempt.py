@@ -2,13 +2,16 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_tasks.files.batching import batches
+from spark_tasks.files.columns import evolve, loads_columns, settle
 from spark_tasks.files.disks import check_same, disks_of
+from spark_tasks.files.evolving import widened
 from spark_tasks.files.faults import BadFile, MalformedRows, explained
+from spark_tasks.files.layouts import Layout
 from spark_tasks.files.listing import (
     Source,
     SourceChanged,
@@ -19,7 +22,7 @@ from spark_tasks.files.listing import (
     new_and_changed,
 )
 from spark_tasks.files.malformed import first_bad
-from spark_tasks.files.reading import check_fields, settle
+from spark_tasks.files.reading import check_fields, layouts_of
 from spark_tasks.files.ready import complete
 from spark_tasks.files.staging import check_unchanged, staged
 from spark_tasks.files.text_checks import check_text
@@ -27,6 +30,7 @@ from spark_tasks.ingest.errors import FilesRefused, FilesUnfit, IngestStopped
 from spark_tasks.ingest.figures import Figures
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.ingest.standing import check_hint
+from spark_tasks.ingest.widening import rewritten
 from spark_tasks.ingest.writing import BatchWriter, Counts, check_counts
 from spark_tasks.spark.session import is_local_master, spark_session
 from spark_tasks.spark.stopping import stopping
@@ -165,11 +169,11 @@ class IngestAttempt:
         with staged(batch, self.ctx.scratch / "fetched" / mark.name, pins) as places:
             try:
                 check_text(self.ctx.params, places)
-                if schema is None:
-                    by = self.table.partitioned_by()
-                    schema = settle(spark, self.ctx.params, self.table.schema_json(), places, by)
-                check_fields(spark, self.ctx.params, schema, places)
-                counts = self._write(spark, schema, places, mark)
+                found = layouts_of(spark, self.ctx.params, places)
+                schema = self._columns(spark, schema, places, found)
+                check_fields(spark, self.ctx.params, schema, places, found)
+                counts = self._write(spark, schema, places, found, mark)
+                replaced = self._widened(spark, schema, mark)
             except BadFile:
                 raise
             except Exception as error:
@@ -196,7 +200,7 @@ class IngestAttempt:
         check_counts(counts, page.rows)
         self.table.ledger.write(page)
         self._save(intent=mark.batch)
-        self.version = self.table.commit(mark, schema.json())
+        self.version = self.table.commit(mark, schema.json(), replaced)
         self.last = mark
         self.figures.add(page)
         self._quarantine(page)
@@ -217,10 +221,39 @@ class IngestAttempt:
             standing | {"rows": self.figures.rows, "files": self.figures.files, "disks": self.disks}
         )
 
-    def _write(self, spark: "SparkSession", schema: "StructType", places: Mapping[Path, Source], mark: Mark) -> Counts:
+    def _columns(
+        self,
+        spark: "SparkSession",
+        schema: "StructType | None",
+        places: Mapping[Path, Source],
+        found: Sequence[Layout] | None,
+    ) -> "StructType":
+        """The columns of the table with this batch in it; `schema` has those that it has before, if they are known."""
+        if schema is None:
+            standing, by = self.table.schema_json(), self.table.partitioned_by()
+            schema = settle(spark, self.ctx.params, standing, places, by, found)
+        return evolve(schema, self.ctx.params, places, found)
+
+    def _widened(self, spark: "SparkSession", schema: "StructType", mark: Mark) -> frozenset[str] | None:
+        """The files of the table that were written again, with wider columns; None if none had to be."""
+        standing = self.table.schema_json() if self.ctx.params.schema_evolution == "widen" else None
+        names = [] if standing is None else widened(loads_columns(standing), schema)
+        if not names:
+            return None
+        self.ctx.log.info("batch %d: writing the table again with wider columns: %s", mark.batch, ", ".join(names))
+        return rewritten(spark, self.table, schema, mark)
+
+    def _write(
+        self,
+        spark: "SparkSession",
+        schema: "StructType",
+        places: Mapping[Path, Source],
+        found: Sequence[Layout] | None,
+        mark: Mark,
+    ) -> Counts:
         folder, kept = self.table.parquet_folder(mark), self.table.ledger.malformed(mark)
         writer = BatchWriter(spark, self.ctx.params, schema, self.table.partitioned_by())
-        return writer.write(places, folder, kept, within=self.table.folder.parent)
+        return writer.write(places, found, folder, kept, within=self.table.folder.parent)
 
     def _explained(
         self, spark: "SparkSession", schema: "StructType | None", error: Exception, places: Mapping[Path, Source]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_tasks.files import malformed
 from spark_tasks.files.form import Form
+from spark_tasks.files.layouts import Layout
 from spark_tasks.files.listing import Source
 from spark_tasks.files.reading import CORRUPT, frame, marks
 from spark_tasks.files.text_checks import check_encoding
@@ -45,7 +46,14 @@ class BatchWriter:
         self.schema = schema
         self.partition_by = partition_by
 
-    def write(self, places: Mapping[Path, Source], folder: Path, kept: Path, within: Path) -> Counts:
+    def write(
+        self,
+        places: Mapping[Path, Source],
+        layouts: Sequence[Layout] | None,
+        folder: Path,
+        kept: Path,
+        within: Path,
+    ) -> Counts:
         """Write the rows as Parquet into `folder`, and malformed ones into the file `kept`; their numbers.
 
         Raises `BadFile` for a file with a malformed row if these are not kept, or with too many of them, and for one
@@ -57,13 +65,17 @@ class BatchWriter:
         if self.expected:
             # An expectation is about a row. Without this it could read any file, as a table.
             self.spark.conf.set("spark.sql.runSQLOnFiles", "false")
-        rows, seen = frame(self.spark, self.form, self.schema, places), Observation()
+        rows, seen = frame(self.spark, self.form, self.schema, places, layouts), Observation()
         written = self._written(flagged(rows, self.expected).observe(seen, *self._figures()))
         written.write.mode("overwrite").partitionBy(*self.partition_by).parquet(str(folder))
         figures = {name: int(value) for name, value in seen.get.items()}
         if figures["replaced"]:
             check_encoding(self.form, places)
-        quarantined = self._keep(rows, figures["bad"], places, kept, within) if figures["bad"] else 0
+        quarantined = 0
+        if figures["bad"]:
+            self._check_bad(rows, figures["bad"], places)
+            found = malformed.bad_rows(rows, self.form, self.schema, places, layouts)
+            quarantined = malformed.keep(kept, found, within)
         broken = {name: figures[_FAILED + name] for name in self.expected}
         check_failed(broken, self.expected)
         return Counts(figures["read"], quarantined, figures["dropped"], broken)
@@ -100,13 +112,12 @@ class BatchWriter:
         found = (f.coalesce(f.contains(f.col(f"`{name}`"), f.lit("\ufffd")), f.lit(False)) for name in texts)
         return reduce(lambda one, other: one | other, found, f.lit(False))
 
-    def _keep(self, rows: "DataFrame", bad: int, places: Mapping[Path, Source], kept: Path, within: Path) -> int:
+    def _check_bad(self, rows: "DataFrame", bad: int, places: Mapping[Path, Source]) -> None:
         if self.form.malformed == "fail":
             found = malformed.first_bad(self.spark, self.form, self.schema, places)
             assert found is not None
             raise found
         malformed.check_few(rows, bad, places)
-        return malformed.keep(kept, malformed.bad_rows(rows, self.form, self.schema, places), within)
 
 
 def _number_of(condition: "Column") -> "Column":

@@ -24,7 +24,7 @@ the log is synced before the batch is reported as committed.
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -152,8 +152,31 @@ class Table:
     def _parts(self, mark: Mark) -> list[Path]:
         return sorted(self.parquet_folder(mark).rglob("part-*.parquet"))
 
-    def commit(self, mark: Mark, schema_json: str) -> int:
+    def files(self) -> list[str]:
+        """The paths of the files that hold the table's rows."""
+        table = self._open()
+        return [] if table is None else sorted(table.file_uris())
+
+    def widened_folder(self, mark: Mark) -> Path:
+        """The folder for the rows of earlier batches, if that batch widens the table's columns."""
+        return self.folder / self.task / f"{mark.name}.widened"
+
+    def rows_of(self, files: Iterable[str]) -> int:
+        """The number of rows in those files of the table, from their footers."""
+        return sum(_rows(Path(file)) for file in files)
+
+    def rows_widened(self, mark: Mark) -> int:
+        """The number of rows in `widened_folder`, from the footers of its files."""
+        return sum(map(_rows, self._widened(mark)))
+
+    def _widened(self, mark: Mark) -> list[Path]:
+        return sorted(self.widened_folder(mark).glob("part-*.parquet"))
+
+    def commit(self, mark: Mark, schema_json: str, replaced: frozenset[str] | None = None) -> int:
         """Commit the batch's files to the table in one transaction; the table's version after it.
+
+        Columns that the table lacks are added, before. With `replaced`, the files in `widened_folder` take the place of
+        these files in the same transaction, and the columns become those of `schema_json`.
 
         Raises `Overtaken` if another attempt has committed the batch, or if one with a greater token holds the table;
         `TableUnfit` if Delta cannot take the schema, or if an earlier batch is missing. The same attempt may repeat it.
@@ -161,12 +184,16 @@ class Table:
         table = self._open() or self._create(mark, schema_json)
         if not self._is_in(table, mark):
             self._check_follows(mark, self._last(table))
-            parts = self._parts(mark)
+            parts = self._parts(mark) + ([] if replaced is None else self._widened(mark))
             for part in parts:
                 sync(part)
             for folder in sorted({self.parquet_folder(mark), *(part.parent for part in parts)}):
                 sync_names(folder, within=self.folder.parent)
+            if replaced is not None and replaced != set(table.file_uris()):
+                raise TableUnfit(f"{self.folder} was written by another program while its columns were widened")
             try:
+                if replaced is None:
+                    self._add_columns(table, mark, schema_json)
                 self._append(
                     table,
                     [self._add(path) for path in parts],
@@ -176,6 +203,7 @@ class Table:
                         self._holds(mark.token),
                     ],
                     {"rota.task": self.task, "rota.batch": str(mark.batch)},
+                    wider=None if replaced is None else Schema.from_json(schema_json),
                 )
             except DeltaError:
                 # The commit was refused, or its outcome is unknown: the log has the answer.
@@ -190,11 +218,26 @@ class Table:
         files: list[AddAction | RemoveAction],
         transactions: list[Transaction],
         about: dict[str, str] | None = None,
+        wider: Schema | None = None,
     ) -> None:
-        """Commit against the version of `table`: Delta refuses if one of these app transactions has changed since."""
-        said = CommitProperties(custom_metadata=about, app_transactions=transactions)
+        """Commit against the version of `table`: Delta refuses if one of these app transactions has changed since.
+
+        With `wider`, the files take the place of all others, and the table has these columns. Delta would let a commit
+        in between pass, whose files have the columns of before: then this one may not be tried again.
+        """
+        retries = None if wider is None else 0
+        said = CommitProperties(about, max_commit_retries=retries, app_transactions=transactions)
         by = list(table.metadata().partition_columns)
-        table.create_write_transaction(files, "append", table.schema(), partition_by=by, commit_properties=said)
+        mode, schema = ("append", table.schema()) if wider is None else ("overwrite", wider)
+        table.create_write_transaction(files, mode, schema, partition_by=by, commit_properties=said)
+
+    def _add_columns(self, table: DeltaTable, mark: Mark, schema_json: str) -> None:
+        """Add the columns of `schema_json` that `table` lacks. An attempt that was overtaken cannot."""
+        known = {field.name for field in table.schema().fields}
+        new = [field for field in Schema.from_json(schema_json).fields if field.name not in known]
+        if new:
+            said = CommitProperties(app_transactions=[self._holds(mark.token)])
+            table.alter.add_columns(new, commit_properties=said)
 
     def sync_log(self) -> None:
         """Sync the newest entries of the log: an attempt may have been killed between its commit and its sync."""

@@ -35,6 +35,8 @@ def test_params_take_one_glob_or_several() -> None:
         ({"expect": {"a": {"sql": "n > 0", "on_fail": "skip"}}}, "'warn', 'drop' or 'fail'"),
         ({"expect": {"a": {"sql": "exists(SELECT 1 FROM text.`/etc/passwd`)", "on_fail": "warn"}}}, "word 'SELECT'"),
         ({"expect": {"a": {"sql": "reflect('java.lang.System', 'exit')", "on_fail": "warn"}}}, "word 'reflect'"),
+        ({"header": False, "rescue": True}, "are for files that name their columns"),
+        ({"format": "tbl", "columns": "n INT", "schema_evolution": "add"}, "are for files that name their columns"),
         ({"ready": {}}, "give `age_s` or `marker`"),
         ({"ready": {"age_s": 1, "marker": "x"}}, "give `age_s` or `marker`"),
         ({"ready": {"marker": "../x"}}, "pattern"),
