@@ -156,6 +156,8 @@ class IngestAttempt:
                     schema = self._ingest(spark, schema, rest)
                     break
                 except BadFile as bad:
+                    if bad.path not in {source.path for source in rest}:
+                        raise bad.why from None  # leaving it out would change nothing
                     self.ctx.log.error("left out: %s", bad.why)  # noqa: TRY400 - the message names the file
                     self.refused[bad.path] = bad.why
                     rest = tuple(source for source in rest if source.path != bad.path)
