@@ -75,9 +75,9 @@ def patterns(node: str, struck: Mapping[tuple[str, str], int], *, stalled: bool 
     victim, how many lines there were when it was first struck so. `stalled`: the machine's disk has stood still.
     """
     said = dict.fromkeys((*EXPECTED, *(_BLOCKED if stalled else ())), 0)
-    for (kind, victim), lines in sorted(struck.items(), key=lambda item: -item[1]):
+    for (kind, victim), lines in struck.items():
         if victim == node:
-            said.update(dict.fromkeys(SAID_OF.get(kind, ()), lines))
+            said |= {pattern: min(lines, said.get(pattern, lines)) for pattern in SAID_OF.get(kind, ())}
     return said
 
 

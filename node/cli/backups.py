@@ -16,13 +16,13 @@ from node.cli.api import Api, ago, api_command
 from node.cli.text import say
 from node.client import ApiProblem, Unreachable, path
 from tasks.backup.archive import Damaged, TargetExists
-from tasks.backup.destination import BadDestination, local_path
 from tasks.backup.location import backup_location
 from tasks.backup.manifest import Manifest, NoBackup, survey_url
 from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
 from tasks.backup.verify import verify
 from tasks.errors import MissingSecret
+from tasks.place import BadDestination, local_path
 from tasks.secret import resolve
 
 _REFUSALS: Final = (NoBackup, BadTarget, BadDestination, TargetExists, Damaged, NoTool, PostgresFailed, MissingSecret)

@@ -1,12 +1,12 @@
 """Why a file cannot be ingested, in a sentence that names the file: Spark's own errors have forty lines."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from spark_tasks.files.listing import Source
+from spark_tasks.spark import causes
 from tasks.errors import Unretryable
 
 
@@ -33,7 +33,7 @@ class BadFile(Exception):
 
 def explained(error: Exception, places: Mapping[Path, Source]) -> BadFile | None:
     """The file of a batch that an error of Spark is about, and the reason; None if it is not about a file."""
-    messages = list(_messages(error))
+    messages = list(causes.messages(error))
     said = "\n".join(messages)
     match = re.search(r"reading file (file:\S+?)\.?(?:\s|$)", said)
     if match is None:
@@ -58,16 +58,6 @@ def _fault(name: str, said: str, messages: Sequence[str]) -> Exception:
         record = next(first_line(message) for message in messages if "MALFORMED_RECORD" in message)
         return MalformedRows(f"{name}: {record} {reason}"[:2000])
     return ReadFailed(f"{name}: {reason}")
-
-
-def _messages(error: Exception) -> Iterator[str]:
-    """The messages of a Java exception and its causes, outermost first."""
-    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    if cause is None:
-        yield str(error)
-    while cause is not None:
-        yield str(cause.getMessage())
-        cause = cause.getCause()
 
 
 def first_line(message: str) -> str:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import IO, TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from spark_tasks.files.faults import BadFile, MalformedRows
@@ -19,7 +19,6 @@ from spark_tasks.files.listing import Source
 from spark_tasks.files.opening import opened_text
 from spark_tasks.files.reading import CORRUPT, layouts_of, marked, text_columns
 from spark_tasks.files.reasons import reason
-from tasks.fsync import sync, sync_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,16 +42,12 @@ class BadRow:
     reason: str
 
 
-def keep(path: Path, rows: Iterable[BadRow], within: Path) -> int:
-    """Write the rows to `path`, one JSON object in each line, and sync it; their number."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def keep(out: IO[bytes], rows: Iterable[BadRow]) -> int:
+    """Write the rows to `out`, one JSON object in each line; their number."""
     kept = 0
-    with path.open("w", encoding="utf-8") as out:
-        for row in rows:
-            out.write(json.dumps(asdict(row)) + "\n")
-            kept += 1
-    sync(path)
-    sync_names(path.parent, within=within)
+    for row in rows:
+        out.write(json.dumps(asdict(row)).encode() + b"\n")
+        kept += 1
     return kept
 
 

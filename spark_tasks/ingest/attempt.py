@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,8 @@ from spark_tasks.ingest.widening import rewritten
 from spark_tasks.ingest.writing import BatchWriter, Counts, check_counts
 from spark_tasks.spark.session import is_local_master, spark_session
 from spark_tasks.spark.stopping import stopping
-from spark_tasks.table.ledger import Mark, Page
+from spark_tasks.storage.errors import store_errors
+from spark_tasks.table.ledger import Mark, Page, quarantine_of
 from tasks.file_guard import FileGuard
 from tasks.kind import Context, Fenced, Unretryable
 from tasks.source_identity import Facts
@@ -44,25 +45,29 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_tasks.table.delta import Table
+    from spark_tasks.table.part import Part
     from spark_tasks.table.quarantine import Quarantine
+    from spark_tasks.table.writing import Write
 
 REFUSED_LISTED = 5
 """The most refused files that a run's error describes. Its log describes all of them."""
 
 
 class IngestAttempt:
-    """One attempt, batch by batch."""
+    """One attempt, batch by batch. `open_quarantine` is called once there are rows for it."""
 
-    def __init__(self, ctx: Context[IngestParams], table: "Table", quarantine: "Quarantine") -> None:
+    def __init__(self, ctx: Context[IngestParams], table: "Table", open_quarantine: "Callable[[], Quarantine]") -> None:
         self.ctx = ctx
         self.table = table
-        self.quarantine = quarantine
+        self.open_quarantine = open_quarantine
+        self.quarantine: Quarantine | None = None
         self.figures = Figures()
         self.last: Mark | None = None
         self.version: int | None = None
         self.refused: dict[str, Exception] = {}
         self.waiting = 0
         self.disks: dict[str, Facts] = {}
+        self.write: Write | None = None
 
     def plan(self) -> list[tuple[Source, ...]]:
         """Read the table's log and list the sources; the new files, in batches."""
@@ -139,7 +144,7 @@ class IngestAttempt:
         while self.version is not None and (holder := self.table.holder()) != token:
             self._save()
             if holder is not None and holder > token and not first:
-                raise Fenced(f"another run of {self.ctx.task}, with token {holder}, holds {self.table.folder}")
+                raise Fenced(f"another run of {self.ctx.task}, with token {holder}, holds {self.table.shown}")
             self.table.claim(token, instead_of=holder)
             self.version = self.table.version()
 
@@ -174,8 +179,8 @@ class IngestAttempt:
                 found = layouts_of(spark, self.ctx.params, places)
                 schema = self._columns(spark, schema, places, found)
                 check_fields(spark, self.ctx.params, schema, places, found)
-                counts = self._write(spark, schema, places, found, mark)
-                replaced = self._widened(spark, schema, mark)
+                parts, counts = self._write(spark, schema, places, found, mark)
+                replaced, widened_parts = self._widened(spark, schema, mark)
             except BadFile:
                 raise
             except Exception as error:
@@ -192,17 +197,18 @@ class IngestAttempt:
             mark=mark,
             previous=self.last,
             run_id=self.ctx.run_id,
-            rows=self.table.rows_in(mark),
+            rows=sum(part.rows for part in parts),
             quarantined=counts.quarantined,
             files=tuple((source.path, source.size_bytes) for source in batch),
             disks=self.disks,
             dropped=counts.dropped,
             failed=counts.failed,
+            parts=tuple(part.path for part in parts),
         )
         check_counts(counts, page.rows)
         self.table.ledger.write(page)
         self._save(intent=mark.batch)
-        self.version = self.table.commit(mark, schema.json(), replaced)
+        self.version = self.table.commit(mark, schema.json(), parts + widened_parts, replaced)
         self.last = mark
         self.figures.add(page)
         self._quarantine(page)
@@ -211,9 +217,8 @@ class IngestAttempt:
             "batch %d: %d rows from %d files, version %d", mark.batch, page.rows, len(batch), self.version
         )
         if counts.quarantined:
-            self.ctx.log.warning(
-                "batch %d: %d malformed rows are in %s", mark.batch, counts.quarantined, self.quarantine.folder
-            )
+            where = quarantine_of(self.table.shown)
+            self.ctx.log.warning("batch %d: %d malformed rows are in %s", mark.batch, counts.quarantined, where)
         return schema
 
     def _save(self, intent: int | None = None) -> None:
@@ -236,12 +241,14 @@ class IngestAttempt:
             schema = settle(spark, self.ctx.params, standing, places, by, found)
         return evolve(schema, self.ctx.params, places, found)
 
-    def _widened(self, spark: "SparkSession", schema: "StructType", mark: Mark) -> frozenset[str] | None:
-        """The files of the table that were written again, with wider columns; None if none had to be."""
+    def _widened(
+        self, spark: "SparkSession", schema: "StructType", mark: Mark
+    ) -> "tuple[frozenset[str] | None, tuple[Part, ...]]":
+        """The files of the table whose rows were written again with wider columns, and into which; None if none."""
         standing = self.table.schema_json() if self.ctx.params.schema_evolution == "widen" else None
         names = [] if standing is None else widened(loads_columns(standing), schema)
         if not names:
-            return None
+            return None, ()
         self.ctx.log.info("batch %d: writing the table again with wider columns: %s", mark.batch, ", ".join(names))
         return rewritten(spark, self.table, schema, mark)
 
@@ -252,10 +259,12 @@ class IngestAttempt:
         places: Mapping[Path, Source],
         found: Sequence[Layout] | None,
         mark: Mark,
-    ) -> Counts:
-        folder, kept = self.table.parquet_folder(mark), self.table.ledger.malformed(mark)
-        writer = BatchWriter(spark, self.ctx.params, schema, self.table.partitioned_by())
-        return writer.write(places, found, folder, kept, within=self.table.folder.parent)
+    ) -> "tuple[tuple[Part, ...], Counts]":
+        from spark_tasks.table.writing import writer
+
+        if self.write is None:
+            self.write = writer(spark, self.table, self.ctx.scratch)
+        return BatchWriter(spark, self.ctx.params, schema, self.table, self.write).write(places, found, mark)
 
     def _explained(
         self, spark: "SparkSession", schema: "StructType | None", error: Exception, places: Mapping[Path, Source]
@@ -269,10 +278,14 @@ class IngestAttempt:
 
     def _quarantine(self, page: Page) -> None:
         """Put the malformed rows of a committed batch into the quarantine, if they are not there yet."""
-        kept = self.table.ledger.malformed(page.mark)
-        if page.quarantined and kept.exists():
-            FileGuard(self.ctx.access, "destination").resolve(self.quarantine.folder)
-            self.quarantine.put(page, kept)
+        if not page.quarantined:
+            return
+        with store_errors(self.table.place):
+            if self.table.place.read(self.table.ledger.malformed(page.mark)) is None:
+                return
+        if self.quarantine is None:
+            self.quarantine = self.open_quarantine()
+        self.quarantine.put(page)
 
 
 def _handle_changed(ctx: Context[IngestParams], changed: list[str]) -> None:

@@ -18,9 +18,10 @@ from spark_tasks.files.listing import fixed_folder, is_local, local_path
 from spark_tasks.ingest.attempt import IngestAttempt
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.spark.session import ENVIRONMENT
-from spark_tasks.table.ledger import quarantine_folder
+from spark_tasks.table.ledger import quarantine_of
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
+from tasks.place import Place, resolved
 from tasks.reach import Reach, remote
 
 RESULT = {
@@ -28,12 +29,12 @@ RESULT = {
     "files": "the number of files that this run has committed",
     "batches": "the number of batches that this run has committed",
     "quarantined": "the number of malformed rows that are in the quarantine instead of the table",
-    "quarantine": "the folder of the quarantine; absent if this run has put nothing there",
+    "quarantine": "the folder or the URL of the quarantine; absent if this run has put nothing there",
     "dropped": "the number of rows that `expect` left out",
     "expect": "the number of rows of which an expectation is not true, by its name; absent if nothing is expected",
     "waiting": "the number of new files that were not complete yet, by `ready`",
     "version": "the version of the table",
-    "table": "the folder of the table",
+    "table": "the folder or the URL of the table",
     "seconds": "how long the attempt took",
 }
 """The fields of a run's result, for the reference."""
@@ -49,11 +50,12 @@ class Ingest:
 
     @staticmethod
     def local_data(params: IngestParams) -> list[str]:
-        """The params that name data on the member's own disk (`tasks.kind.Kind`). A table is always a folder."""
+        """The params that name data on the member's own disk (`tasks.kind.Kind`)."""
         if params.shared:
             return []
         globs = [params.source] if isinstance(params.source, str) else params.source
-        return ["source", "table"] if any(map(is_local, globs)) else ["table"]
+        named = {"source": any(map(is_local, globs)), "table": is_local(params.table)}
+        return [field for field, local in named.items() if local]
 
     @staticmethod
     def reaches(params: IngestParams, task: str) -> list[Reach]:
@@ -66,7 +68,7 @@ class Ingest:
                 else remote("source", "source", url, {})
                 for url in globs
             ),
-            *(Reach("table", "destination", params.table, folder) for folder in _folders(params)),
+            *(_reach(params, table) for table in _tables(params)),
         ]
 
     requires = ("pyspark", "pyarrow", "deltalake")
@@ -77,27 +79,29 @@ class Ingest:
 
         A file that cannot be read as the task says is left out, and the rest of its batch is ingested. Raises
         `FilesRefused` or `FilesUnfit` for such files at the end; `AccessRefused`, `Fenced`, `IngestStopped`,
-        `OtherSource`, `SourceChanged`, `TableReplaced`, `CountsDiffer`, and what `files`, `table` and `java` name.
+        `OtherSource`, `SourceChanged`, `TableReplaced`, `CountsDiffer`, and what `files`, `table`, `java` and the
+        storage's `errors` name.
         """
         from spark_tasks.table.delta import Table
         from spark_tasks.table.quarantine import Quarantine
 
         began_s = time.monotonic()
-        _check_tables(ctx)
-        table = Table(Path(local_path(ctx.params.table)), ctx.task, ctx.params.partition_by)
-        quarantine = Quarantine(table.folder, ctx.task)
-        attempt = IngestAttempt(ctx, table, quarantine)
+        quarantine = quarantine_of(_table(ctx.params))
+        table = Table(_place(ctx, _table(ctx.params)), ctx.task, ctx.params.partition_by)
+        for each in _tables(ctx.params):
+            _check_links(ctx, each)
+        attempt = IngestAttempt(ctx, table, lambda: Quarantine(_place(ctx, quarantine), table))
         if work := attempt.plan():
             attempt.run(work)
         figures = attempt.figures
-        for name in table.clean():
+        for name in table.clean(ctx.run_id):
             ctx.log.info("removed %s, which an attempt had written and not committed", name)
         return {
             "rows": figures.rows,
             "files": figures.files,
             "batches": figures.batches,
             "quarantined": figures.quarantined,
-            **({"quarantine": str(quarantine.folder)} if figures.quarantined else {}),
+            **({"quarantine": quarantine} if figures.quarantined else {}),
             "dropped": figures.dropped,
             **({"expect": {name: figures.failed[name] for name in ctx.params.expect}} if ctx.params.expect else {}),
             "waiting": attempt.waiting,
@@ -107,15 +111,34 @@ class Ingest:
         }
 
 
-def _folders(params: IngestParams) -> list[str]:
-    """The folders of the tables that an ingest writes: its own, and the quarantine's."""
-    table = local_path(params.table)
-    return [table, str(quarantine_folder(Path(table)))] if params.malformed == "quarantine" else [table]
+def _table(params: IngestParams) -> str:
+    """The path of the table's folder, or its URL."""
+    return local_path(params.table) if is_local(params.table) else params.table
 
 
-def _check_tables(ctx: Context[IngestParams]) -> None:
-    """Raise `AccessRefused` unless this attempt may write to the tables' folders, and to the targets of links there."""
-    guard = FileGuard(ctx.access, "destination")
-    for table in map(Path, _folders(ctx.params)):
-        for folder in (table, table / "_delta_log", table / "_rota" / ctx.task, table / ctx.task):
-            guard.resolve(folder)
+def _tables(params: IngestParams) -> list[str]:
+    """The tables that an ingest writes, as paths or URLs: its own, and the quarantine."""
+    table = _table(params)
+    return [table, quarantine_of(table)] if params.malformed == "quarantine" else [table]
+
+
+def _reach(params: IngestParams, table: str) -> Reach:
+    if is_local(table):
+        return Reach("table", "destination", params.table, table)
+    return remote("table", "destination", table, params.options)
+
+
+def _check_links(ctx: Context[IngestParams], table: str) -> None:
+    """Raise `AccessRefused` unless this attempt may write to a table's folder, and to the targets of links in it."""
+    if is_local(table):
+        folder, guard = Path(table), FileGuard(ctx.access, "destination")
+        for inner in (folder, folder / "_delta_log", folder / "_rota" / ctx.task, folder / ctx.task):
+            guard.resolve(inner)
+
+
+def _place(ctx: Context[IngestParams], table: str) -> Place:
+    """The place of a table of this ingest. Raises `AccessRefused`, `MissingSecret` and `BadDestination`."""
+    _check_links(ctx, table)
+    if is_local(table):
+        return Place(table, {}, ctx.access)
+    return Place(table, resolved(ctx.params.options, ctx.secret), ctx.access)

@@ -2,14 +2,16 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from spark_tasks.files.batching import BATCH_BYTES, BATCH_FILES
 from spark_tasks.files.form import Form
 from spark_tasks.files.listing import is_local, local_path
 from spark_tasks.files.ready import Ready
 from spark_tasks.ingest.expectations import Expectations
-from tasks.access import check_protocol
+from spark_tasks.storage.url import table_url
+from tasks.access import check_options, check_protocol
+from tasks.secret import Reference
 from tasks.source_identity import AcceptedSources
 
 
@@ -19,14 +21,6 @@ def _absolute(url: str) -> str:
     if is_local(url) and not local_path(url).startswith("/"):
         raise ValueError("a local path must begin with '/': a worker's current folder is its scratch folder")
     return url
-
-
-def _local_table(url: str) -> str:
-    if "://" in url and not is_local(url):
-        raise ValueError(
-            "a table must be a local folder (/PATH or file:///PATH): Spark has no jars for object stores here"
-        )
-    return _absolute(url)
 
 
 _Url = Annotated[str, Field(min_length=1, max_length=4096)]
@@ -39,8 +33,15 @@ class IngestParams(Form):
         description="The files, as one glob or a list: local paths, or fsspec URLs, which are fetched batch by batch",
         examples=["/data/flights/*.csv"],
     )
-    table: Annotated[_Url, AfterValidator(_local_table)] = Field(
-        description="The folder of the Delta table, on storage that every member that may run the task has at this path"
+    table: Annotated[_Url, AfterValidator(table_url)] = Field(
+        description="The Delta table: a folder, on storage that every member that may run the task has at this path, "
+        "or s3://BUCKET/PREFIX",
+        examples=["/data/tables/flights", "s3://lake/flights"],
+    )
+    options: dict[str, Reference | str | int | bool | None] = Field(
+        default={},
+        description="fsspec's options for the table; secrets are given as references",
+        examples=[{"key": {"env": "S3_KEY"}, "secret": {"secret": "s3_secret"}, "endpoint_url": "https://s3.internal"}],
     )
     shared: bool = Field(
         default=False,
@@ -63,7 +64,8 @@ class IngestParams(Form):
         default=[],
         max_length=8,
         description="The columns by which a new table is partitioned, from the outermost; those of a table that is "
-        "there are taken as they are. Each task of Spark writes a file for each of its values: few values are best",
+        "there are taken as they are. Each task of Spark writes a file for each of its values: few values are best. "
+        "Not for a table at s3://",
         examples=[["year", "month"]],
     )
     expect: Expectations = Field(
@@ -80,3 +82,24 @@ class IngestParams(Form):
     changed: Literal["fail", "ignore"] = Field(
         default="fail", description="Whether an ingested file whose size has changed since fails the run or is ignored"
     )
+
+    @model_validator(mode="after")
+    def _known_options(self) -> "IngestParams":
+        check_options(self.table, self.options)
+        return self
+
+    @model_validator(mode="after")
+    def _fit_for_the_place(self) -> "IngestParams":
+        if is_local(self.table):
+            return self
+        if self.schema_evolution == "widen":
+            raise ValueError(
+                "only a table in a folder can be widened: set `schema_evolution` to `add` or `fail` for a table at "
+                "s3://, or ingest into a folder"
+            )
+        if self.partition_by:
+            raise ValueError(
+                "only a table in a folder can be partitioned: leave out `partition_by` for a table at s3://, or ingest "
+                "into a folder"
+            )
+        return self

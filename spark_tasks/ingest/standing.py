@@ -31,5 +31,5 @@ def check_hint(hint: Any, table: "Table", last: Mark | None, version: int | None
     intent = hint.get("intent")
     if intent is not None and intent > standing and not table.ledger.has(intent):
         raise TableReplaced(
-            f"this run has written batch {intent} to {table.folder}, but its files are not here: {OTHER}"
+            f"this run has written batch {intent} to {table.shown}, but its files are not here: {OTHER}"
         )

@@ -15,10 +15,16 @@ from spark_tasks.files.text_checks import check_encoding
 from spark_tasks.ingest.errors import CountsDiffer
 from spark_tasks.ingest.expectations import check_failed, dropped, failed, flagged, without_flags
 from spark_tasks.ingest.params import IngestParams
+from spark_tasks.storage.errors import store_errors
+from spark_tasks.table.ledger import Mark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from spark_tasks.table.delta import Table
+    from spark_tasks.table.part import Part
+    from spark_tasks.table.writing import Write
 
 
 @dataclass(frozen=True)
@@ -38,36 +44,35 @@ class BatchWriter:
     """Writes batches with the columns `schema`."""
 
     def __init__(
-        self, spark: "SparkSession", params: IngestParams, schema: "StructType", partition_by: Sequence[str] = ()
+        self, spark: "SparkSession", params: IngestParams, schema: "StructType", table: "Table", write_rows: "Write"
     ) -> None:
         self.spark = spark
         self.form: Form = params
         self.expected = params.expect
         self.schema = schema
-        self.partition_by = partition_by
+        self.table = table
+        self.write_rows = write_rows
 
     def write(
-        self,
-        places: Mapping[Path, Source],
-        layouts: Sequence[Layout] | None,
-        folder: Path,
-        kept: Path,
-        within: Path,
-    ) -> Counts:
-        """Write the rows as Parquet into `folder`, and malformed ones into the file `kept`; their numbers.
+        self, places: Mapping[Path, Source], layouts: Sequence[Layout] | None, mark: Mark
+    ) -> "tuple[tuple[Part, ...], Counts]":
+        """Write the rows as Parquet, and malformed ones into a file beside the batch's page; the files, and the counts.
 
         Raises `BadFile` for a file with a malformed row if these are not kept, or with too many of them, and for one
         with bytes that are not text; `ExpectationFailed`.
         """
         from pyspark.sql import Observation
 
-        kept.unlink(missing_ok=True)  # of a try with a file that was then left out
+        place, kept = self.table.place, self.table.ledger.malformed(mark)
+        if self.form.malformed == "quarantine":
+            with store_errors(place):
+                place.remove(kept)  # of a try with a file that was then left out
         if self.expected:
             # An expectation is about a row. Without this it could read any file, as a table.
             self.spark.conf.set("spark.sql.runSQLOnFiles", "false")
         rows, seen = frame(self.spark, self.form, self.schema, places, layouts), Observation()
         written = self._written(flagged(rows, self.expected).observe(seen, *self._figures()))
-        written.write.mode("overwrite").partitionBy(*self.partition_by).parquet(str(folder))
+        parts = self.write_rows(written, mark)
         figures = {name: int(value) for name, value in seen.get.items()}
         if figures["replaced"]:
             check_encoding(self.form, places)
@@ -75,10 +80,11 @@ class BatchWriter:
         if figures["bad"]:
             self._check_bad(rows, figures["bad"], places)
             found = malformed.bad_rows(rows, self.form, self.schema, places, layouts)
-            quarantined = malformed.keep(kept, found, within)
+            with store_errors(place), place.writing(kept) as out:
+                quarantined = malformed.keep(out, found)
         broken = {name: figures[_FAILED + name] for name in self.expected}
         check_failed(broken, self.expected)
-        return Counts(figures["read"], quarantined, figures["dropped"], broken)
+        return parts, Counts(figures["read"], quarantined, figures["dropped"], broken)
 
     def _bad(self) -> "Column":
         from pyspark.sql import functions as f

@@ -105,6 +105,8 @@ def spark_session(app: str, scratch: Path, environ: Mapping[str, str] | None = N
     import pyspark
     from pyspark.sql import SparkSession
 
+    # Executors' Python, for rows that Python writes: this one, unless the cluster has its own somewhere else.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["JAVA_HOME"] = str(java_home(given, scratch))
     # The executors' Python is this one, with what it can import, and not the first `python3` in PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -1,6 +1,6 @@
 r"""Commits the Parquet files that Spark wrote for a batch to a Delta table, exactly once.
 
-A table's folder after an ingest:
+A table is a local folder, or a prefix in an object store that knows conditional writes. What it holds after an ingest:
 
     _delta_log/                              Delta's own log
     TASK/00000007-42/part-*.parquet          the rows of batch 7, written by the attempt with token 42
@@ -13,30 +13,38 @@ read.
 
 **A batch is committed once**, whichever attempt tries: the attempt reads the table, compares the batch number, and
 commits against the version that it has read. If another attempt commits the same batch in between, Delta refuses the
-second commit, because both carry the same app transaction.
+second commit, because both carry the same app transaction. Two writers of one version of the log are kept apart by
+hard links in a folder, and by conditional writes in an object store.
 
 **An attempt with an old token commits nothing** after a later attempt has begun: the later attempt first writes its
 token to the log as `rota/TASK/holder`. Every batch's commit carries and checks this transaction as well.
 
 **A power cut loses nothing that was committed**: a batch's files and its page are synced before the log names them, and
-the log is synced before the batch is reported as committed.
+the log is synced before the batch is reported as committed. An object store keeps what it has acknowledged.
 """
 
-import json
-import shutil
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import unquote
 
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
-from pyarrow import parquet
 
+from spark_tasks.storage.delta_options import open_store
+from spark_tasks.storage.errors import StoreAway, store_errors
 from spark_tasks.table.ledger import Ledger, Mark, named
+from spark_tasks.table.part import Part
 from tasks.fsync import sync, sync_names
+from tasks.place import Place
 
 LOG = "_delta_log"
+
+FIRST = f"{LOG}/{0:020d}.json"
+"""The first entry of a table's log."""
+
+PROBE = "_rota/.conditional-writes"
+"""An empty object, by which a store is tried: writing it again on condition that it is not there has to fail."""
 
 RECENT = 8
 """The number of newest log entries that may not be on the disk yet: one of each recent writer."""
@@ -56,20 +64,33 @@ def app_id(task: str) -> str:
 
 
 class Table:
-    """A Delta table in a local folder, with the ledger of the task `task`.
+    """A Delta table at `place`, with the ledger of the task `task`.
 
     `partition_by` are the columns by which a table that is made here is partitioned.
+
+    All methods raise `NoBucket`, `NoPermission` and `StoreAway` for an object store that fails.
     """
 
-    def __init__(self, folder: Path, task: str, partition_by: Sequence[str] = ()) -> None:
-        self.folder = folder
+    def __init__(self, place: Place, task: str, partition_by: Sequence[str] = ()) -> None:
+        self.place = place
         self.task = task
         self.partition_by = list(partition_by)
-        self.ledger = Ledger(folder, task)
+        self.ledger = Ledger(place, task)
+        self._store = open_store(place)
+        self._knows_conditions = place.is_local
+
+    @property
+    def shown(self) -> str:
+        """The table's path, or its URL, for people."""
+        return self.place.path if self.place.is_local else self.place.url
+
+    def _load(self) -> DeltaTable:
+        with store_errors(self.place):
+            return DeltaTable(self.shown, storage_options=self._store)
 
     def _open(self) -> DeltaTable | None:
         try:
-            return DeltaTable(self.folder)
+            return self._load()
         except TableNotFoundError:
             return None
 
@@ -78,19 +99,26 @@ class Table:
         table = self._open()
         return None if table is None else str(table.schema().to_json())
 
+    def table_id(self) -> str:
+        """The id that Delta gave to the table when it was made. Raises `TableNotFoundError`."""
+        return str(self._load().metadata().id)
+
     def partitioned_by(self) -> list[str]:
         """The columns by which the table is, or will be, partitioned.
 
-        Raises `TableUnfit` if the table is there, and partitioned by others than `partition_by` names.
+        Raises `TableUnfit` if the table is there, and partitioned by others than `partition_by` names, or if it is
+        partitioned and in an object store.
         """
         table = self._open()
         if table is None:
             return self.partition_by
         found = list(table.metadata().partition_columns)
+        if found and not self.place.is_local:
+            raise TableUnfit(f"{self.shown} is a partitioned table, which an ingest can write only in a folder")
         if self.partition_by and self.partition_by != found:
             by = f"by {', '.join(found)}" if found else "not at all"
             raise TableUnfit(
-                f"{self.folder} is partitioned {by}, and the task's `partition_by` is {', '.join(self.partition_by)}: "
+                f"{self.shown} is partitioned {by}, and the task's `partition_by` is {', '.join(self.partition_by)}: "
                 "change the task, or ingest into a new table"
             )
         return found
@@ -125,10 +153,11 @@ class Table:
         table = self._open()
         if table is None or self._holder(table) != instead_of:
             return False
+        self._check_conditions()
         try:
             self._append(table, [], [self._holds(token)])
         except DeltaError:
-            if self._holder(DeltaTable(self.folder)) == instead_of:
+            if self._holder(self._load()) == instead_of:
                 raise
             return False
         return True
@@ -141,62 +170,43 @@ class Table:
         table = self._open()
         return None if table is None else table.version()
 
-    def parquet_folder(self, mark: Mark) -> Path:
-        """The folder for the Parquet files of that batch, as the attempt with that token writes it."""
-        return self.folder / self.task / mark.name
+    def parquet_folder(self, mark: Mark) -> str:
+        """The folder in the table for the Parquet files of that batch, as the attempt with that token writes it."""
+        return f"{self.task}/{mark.name}"
 
-    def rows_in(self, mark: Mark) -> int:
-        """The number of rows in the batch's Parquet files, from their footers."""
-        return sum(_rows(path) for path in self._parts(mark))
-
-    def _parts(self, mark: Mark) -> list[Path]:
-        return sorted(self.parquet_folder(mark).rglob("part-*.parquet"))
-
-    def files(self) -> list[str]:
-        """The paths of the files that hold the table's rows."""
+    def files(self) -> frozenset[str]:
+        """The paths or URLs of the files that hold the table's rows."""
         table = self._open()
-        return [] if table is None else sorted(table.file_uris())
+        return frozenset() if table is None else frozenset(table.file_uris())
 
-    def widened_folder(self, mark: Mark) -> Path:
-        """The folder for the rows of earlier batches, if that batch widens the table's columns."""
-        return self.folder / self.task / f"{mark.name}.widened"
+    def widened_folder(self, mark: Mark) -> str:
+        """The folder in the table for the rows of earlier batches, if that batch widens the table's columns."""
+        return f"{self.task}/{mark.name}.widened"
 
-    def rows_of(self, files: Iterable[str]) -> int:
-        """The number of rows in those files of the table, from their footers."""
-        return sum(_rows(Path(file)) for file in files)
-
-    def rows_widened(self, mark: Mark) -> int:
-        """The number of rows in `widened_folder`, from the footers of its files."""
-        return sum(map(_rows, self._widened(mark)))
-
-    def _widened(self, mark: Mark) -> list[Path]:
-        return sorted(self.widened_folder(mark).glob("part-*.parquet"))
-
-    def commit(self, mark: Mark, schema_json: str, replaced: frozenset[str] | None = None) -> int:
+    def commit(
+        self, mark: Mark, schema_json: str, parts: Sequence[Part], replaced: frozenset[str] | None = None
+    ) -> int:
         """Commit the batch's files to the table in one transaction; the table's version after it.
 
-        Columns that the table lacks are added, before. With `replaced`, the files in `widened_folder` take the place of
-        these files in the same transaction, and the columns become those of `schema_json`.
+        Columns that the table lacks are added, before. With `replaced`, `parts` take the place of these files in the
+        same transaction, so they hold the rows of these too, and the columns become those of `schema_json`.
 
         Raises `Overtaken` if another attempt has committed the batch, or if one with a greater token holds the table;
         `TableUnfit` if Delta cannot take the schema, or if an earlier batch is missing. The same attempt may repeat it.
         """
-        table = self._open() or self._create(mark, schema_json)
+        self._check_conditions()
+        table = self._open() or self._create(schema_json)
         if not self._is_in(table, mark):
             self._check_follows(mark, self._last(table))
-            parts = self._parts(mark) + ([] if replaced is None else self._widened(mark))
-            for part in parts:
-                sync(part)
-            for folder in sorted({self.parquet_folder(mark), *(part.parent for part in parts)}):
-                sync_names(folder, within=self.folder.parent)
-            if replaced is not None and replaced != set(table.file_uris()):
-                raise TableUnfit(f"{self.folder} was written by another program while its columns were widened")
+            self._sync_parts(mark, parts)
+            if replaced is not None and replaced != frozenset(table.file_uris()):
+                raise TableUnfit(f"{self.shown} was written by another program while its columns were widened")
             try:
                 if replaced is None:
                     self._add_columns(table, mark, schema_json)
                 self._append(
                     table,
-                    [self._add(path) for path in parts],
+                    [add_action(part) for part in parts],
                     [
                         Transaction(app_id(self.task), mark.batch),
                         Transaction(f"{app_id(self.task)}/token", mark.token),
@@ -205,12 +215,23 @@ class Table:
                     {"rota.task": self.task, "rota.batch": str(mark.batch)},
                     wider=None if replaced is None else Schema.from_json(schema_json),
                 )
-            except DeltaError:
+            except (DeltaError, StoreAway):
                 # The commit was refused, or its outcome is unknown: the log has the answer.
-                if not self._is_in(DeltaTable(self.folder), mark):
+                if not self._is_in(self._load(), mark):
                     raise
         self.sync_log()
-        return int(DeltaTable(self.folder).version())
+        return int(self._load().version())
+
+    def _sync_parts(self, mark: Mark, parts: Sequence[Part]) -> None:
+        if not self.place.is_local:
+            return
+        folder = Path(self.place.path)
+        for part in parts:
+            sync(folder / part.path)
+        own = folder / self.parquet_folder(mark)
+        for each in sorted({own, *((folder / part.path).parent for part in parts)}):
+            if each.is_dir():
+                sync_names(each, within=folder.parent)
 
     def _append(
         self,
@@ -229,7 +250,8 @@ class Table:
         said = CommitProperties(about, max_commit_retries=retries, app_transactions=transactions)
         by = list(table.metadata().partition_columns)
         mode, schema = ("append", table.schema()) if wider is None else ("overwrite", wider)
-        table.create_write_transaction(files, mode, schema, partition_by=by, commit_properties=said)
+        with store_errors(self.place):
+            table.create_write_transaction(files, mode, schema, partition_by=by, commit_properties=said)
 
     def _add_columns(self, table: DeltaTable, mark: Mark, schema_json: str) -> None:
         """Add the columns of `schema_json` that `table` lacks. An attempt that was overtaken cannot."""
@@ -237,42 +259,51 @@ class Table:
         new = [field for field in Schema.from_json(schema_json).fields if field.name not in known]
         if new:
             said = CommitProperties(app_transactions=[self._holds(mark.token)])
-            table.alter.add_columns(new, commit_properties=said)
+            with store_errors(self.place):
+                table.alter.add_columns(new, commit_properties=said)
 
     def sync_log(self) -> None:
         """Sync the newest entries of the log: an attempt may have been killed between its commit and its sync."""
-        version = self.version()
+        version = self.version() if self.place.is_local else None
         if version is None:
             return
-        log = self.folder / LOG
+        folder = Path(self.place.path)
+        log = folder / LOG
         for each in range(max(0, version + 1 - RECENT), version + 1):
             for path in log.glob(f"{each:020d}.*"):
                 sync(path)
         if (log / "_last_checkpoint").exists():
             sync(log / "_last_checkpoint")
-        sync_names(log, within=self.folder.parent)
+        sync_names(log, within=folder.parent)
 
-    def _create(self, mark: Mark, schema_json: str) -> DeltaTable:
+    def _create(self, schema_json: str) -> DeltaTable:
         """Make an empty table: Delta checks a commit for conflicts only if there is a table to read.
 
-        If two attempts create a table at the same time, deltalake lets both succeed, and one overwrites the other. So
-        the log is made in another folder and renamed into place, which fails for the second attempt.
+        If two attempts create a table at the same time, deltalake lets both succeed, and one replaces what the other
+        has made. So the first entry of the log is made elsewhere, and written where nothing is: of two, one does.
         """
         try:
             schema = Schema.from_json(schema_json)
         except ValueError as error:
             raise TableUnfit(f"Delta has no type for one of the columns in {schema_json}: {error}") from error
-        aside = self.ledger.path(mark).with_suffix(".new")
-        aside.mkdir(parents=True, exist_ok=True)
-        try:
-            DeltaTable.create(str(aside), schema, mode="overwrite", partition_by=self.partition_by)
-            (aside / LOG).rename(self.folder / LOG)
-        except OSError:
-            if not DeltaTable.is_deltatable(str(self.folder)):
-                raise
-        finally:
-            shutil.rmtree(aside)
-        return DeltaTable(self.folder)
+        with tempfile.TemporaryDirectory() as folder:
+            DeltaTable.create(folder, schema, partition_by=self.partition_by)
+            entry = (Path(folder) / FIRST).read_bytes()
+        with store_errors(self.place):
+            self.place.write_new(FIRST, entry)
+        return self._load()
+
+    def _check_conditions(self) -> None:
+        """Raise `TableUnfit` if the store ignores the condition of a write: what is there is then written again."""
+        if self._knows_conditions:
+            return
+        with store_errors(self.place):
+            if self.place.write_new(PROBE, b"") and self.place.write_new(PROBE, b""):
+                raise TableUnfit(
+                    f"{self.shown}: the store ignores conditional writes (If-None-Match: *), without which two "
+                    "attempts could overwrite each other's commits: use a store or a version of it that knows them"
+                )
+        self._knows_conditions = True
 
     def _is_in(self, table: DeltaTable, mark: Mark) -> bool:
         last = self._last(table)
@@ -281,66 +312,55 @@ class Table:
         if last is not None and last.batch >= mark.batch:
             raise Overtaken(
                 f"the attempt with token {last.token}, not {mark.token}, has committed batch {mark.batch} to "
-                f"{self.folder}"
+                f"{self.shown}"
             )
         holder = self._holder(table)
         if holder is not None and holder > mark.token:
-            raise Overtaken(f"the attempt with token {holder}, not {mark.token}, holds {self.folder}")
+            raise Overtaken(f"the attempt with token {holder}, not {mark.token}, holds {self.shown}")
         return False
 
     def _check_follows(self, mark: Mark, last: Mark | None) -> None:
         due = 1 if last is None else last.batch + 1
         if mark.batch != due:
             raise TableUnfit(
-                f"{self.folder} lacks batches {due} to {mark.batch - 1} of {self.task}: it was restored or replaced"
+                f"{self.shown} lacks batches {due} to {mark.batch - 1} of {self.task}: it was restored or replaced"
             )
 
-    def _add(self, path: Path) -> AddAction:
-        about = path.stat()
-        relative = path.relative_to(self.folder)
-        values = partition_values(relative.parent)
-        stats = json.dumps({"numRecords": _rows(path)})
-        modified_ms = about.st_mtime_ns // 1_000_000
-        return AddAction(relative.as_posix(), about.st_size, values, modified_ms, data_change=True, stats=stats)
+    def clean(self, run_id: str) -> list[str]:
+        """Remove files of earlier attempts that can never be committed; their paths in the table.
 
-    def clean(self) -> list[str]:
-        """Remove files of earlier attempts that can never be committed; their names.
-
-        Only files of batches that another attempt has committed: a later batch may belong to a running attempt.
+        Only files of batches that another attempt has committed: a later batch may belong to a running attempt. And,
+        in an object store, files beside those that batches of the run `run_id` brought: Spark may do a part twice.
         """
         last = self.last()
         if last is None:
             return []
-        kept = {page.mark for page in self.ledger.pages(last)}
+        pages = list(self.ledger.pages(last))
+        kept = {page.mark for page in pages}
         gone = []
-        for folder in (self.folder / self.task, self.ledger.folder):
-            for path in folder.iterdir() if folder.is_dir() else ():
-                mark = named(path.name.partition(".")[0])
-                if mark is not None and mark.batch <= last.batch and mark not in kept:
-                    _remove(path)
-                    gone.append(path.relative_to(self.folder).as_posix())
+        with store_errors(self.place):
+            for folder in (self.task, self.ledger.folder):
+                for name in self.place.names(folder):
+                    mark = named(name.partition(".")[0])
+                    if mark is not None and mark.batch <= last.batch and mark not in kept:
+                        gone.append(f"{folder}/{name}")
+            if not self.place.is_local:
+                for page in pages:
+                    if page.run_id == run_id:
+                        folder = self.parquet_folder(page.mark)
+                        gone += {f"{folder}/{name}" for name in self.place.names(folder)} - set(page.parts)
+            for path in gone:
+                self.place.inside(path).remove_folder()
         return sorted(gone)
 
 
-def partition_values(folder: Path) -> dict[str, str | None]:
-    """The values of the partition columns of the files in a folder, by the names that Spark gives to such folders.
-
-    >>> partition_values(Path("TASK/00000001-1/year=2013/at=05%3A00/by=__HIVE_DEFAULT_PARTITION__"))
-    {'year': '2013', 'at': '05:00', 'by': None}
-    """
-    pairs = (part.partition("=") for part in folder.parts if "=" in part)
-    return {unquote(name): None if value == _NULL else unquote(value) for name, _, value in pairs}
-
-
-_NULL = "__HIVE_DEFAULT_PARTITION__"
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _rows(path: Path) -> int:
-    return int(parquet.read_metadata(path).num_rows)
+def add_action(part: Part) -> AddAction:
+    """What the log says of a file. deltalake itself encodes the path as the log wants it."""
+    return AddAction(
+        part.path,
+        part.size_bytes,
+        dict(part.partition_values),
+        part.modified_ms,
+        data_change=True,
+        stats=part.stats,
+    )

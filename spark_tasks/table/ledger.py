@@ -3,10 +3,14 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from typing import Final
 
-from tasks.fsync import sync, sync_names
+from spark_tasks.storage.errors import store_errors
+from tasks.place import Place
 from tasks.source_identity import Facts
+
+AHEAD: Final = 200
+"""The number of pages that are read at once from an object store, where each request takes its time."""
 
 
 class LedgerDamaged(Exception):
@@ -36,20 +40,22 @@ def named(name: str) -> Mark | None:
     return Mark(int(batch), int(token)) if batch.isdecimal() and token.isdecimal() else None
 
 
-def quarantine_folder(table: Path) -> Path:
-    """The folder of the quarantine of a table.
+def quarantine_of(table: str) -> str:
+    """The path or the URL of the quarantine of the table at that path or URL.
 
-    >>> quarantine_folder(Path("/data/flights"))
-    PosixPath('/data/flights_quarantine')
+    >>> quarantine_of("/data/flights"), quarantine_of("s3://lake/flights")
+    ('/data/flights_quarantine', 's3://lake/flights_quarantine')
     """
-    return table.with_name(f"{table.name}_quarantine")
+    return f"{table.rstrip('/')}_quarantine"
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the ledger. `files` are `(path, size in bytes)`; `disks` are the identity facts of local folders.
+    """A page of the ledger.
 
-    `failed` has the number of rows of which an expectation is not true, by its name.
+    `files` are the sources as `(path, size in bytes)`; `disks` are the identity facts of local folders; `parts` are the
+    paths of the batch's Parquet files in the table. `failed` has the number of rows of which an expectation is not
+    true, by its name.
     """
 
     mark: Mark
@@ -61,51 +67,64 @@ class Page:
     disks: Mapping[str, Facts] = field(default_factory=dict)
     dropped: int = 0
     failed: Mapping[str, int] = field(default_factory=dict)
+    parts: tuple[str, ...] = ()
 
 
 class Ledger:
-    """The pages of `task` in the table at `table`."""
+    """The pages of `task` in the table at `place`. All paths are relative to the table."""
 
-    def __init__(self, table: Path, task: str) -> None:
-        self.table = table
+    def __init__(self, place: Place, task: str) -> None:
+        self.place = place
         self.task = task
-        self.folder = table / "_rota" / task
+        self.folder = f"_rota/{task}"
 
-    def path(self, mark: Mark) -> Path:
+    def path(self, mark: Mark) -> str:
         """The path of the page of that batch, as the attempt with that token writes it."""
-        return self.folder / f"{mark.name}.json"
+        return f"{self.folder}/{mark.name}.json"
 
-    def malformed(self, mark: Mark) -> Path:
+    def malformed(self, mark: Mark) -> str:
         """The path of the file that keeps the malformed rows of that batch until they are in the quarantine."""
-        return self.folder / f"{mark.name}.malformed.jsonl"
+        return f"{self.folder}/{mark.name}.malformed.jsonl"
 
     def pages(self, last: Mark | None) -> Iterator[Page]:
-        """The pages from `last` backwards. Raises `LedgerDamaged`."""
+        """The pages from `last` backwards. Raises `LedgerDamaged`, and what `store_errors` names."""
+        paths: list[str] | None = None
+        ahead: dict[str, bytes] = {}
+        first = True
         while last is not None:
             path = self.path(last)
             try:
-                page = _read(path.read_bytes())
+                with store_errors(self.place):
+                    if path not in ahead and not first and not self.place.is_local:
+                        paths = self._paths() if paths is None else paths
+                        ahead = self.place.read_many([one for one in paths if one <= path][-AHEAD:])
+                    content = ahead.get(path) or self.place.read(path)
+                if content is None:
+                    raise FileNotFoundError("it does not exist")
+                page = _read(content)
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise LedgerDamaged(
-                    f"the table contains batch {last.batch} of {self.task}, but {path} cannot be read ({error}), so "
-                    "the files that are in the table are not known. Restore this file, or ingest into a new table"
+                    f"the table contains batch {last.batch} of {self.task}, but {self.place.shown(path)} cannot be "
+                    f"read ({error}), so the files that are in the table are not known. Restore this file, or ingest "
+                    "into a new table"
                 ) from None
             yield page
-            last = page.previous
+            first, last = False, page.previous
+
+    def _paths(self) -> list[str]:
+        """The paths of all pages, committed or not, sorted by their batches."""
+        names = self.place.names(self.folder)
+        return [f"{self.folder}/{name}" for name in names if named(name.removesuffix(".json"))]
 
     def has(self, batch: int) -> bool:
         """Whether any attempt has written a page of that batch, committed or not."""
-        return next(self.folder.glob(f"{batch:08d}-*.json"), None) is not None
+        with store_errors(self.place):
+            return any(path.startswith(f"{self.folder}/{batch:08d}-") for path in self._paths())
 
     def write(self, page: Page) -> None:
-        """Write and sync the batch's page, which becomes valid when the batch is committed."""
-        path = self.path(page.mark)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(".partial")
-        aside.write_text(json.dumps(asdict(page)), encoding="utf-8")
-        sync(aside)
-        aside.rename(path)
-        sync_names(path.parent, within=self.table.parent)
+        """Write the batch's page durably; it becomes valid when the batch is committed."""
+        with store_errors(self.place):
+            self.place.write_whole(self.path(page.mark), json.dumps(asdict(page)).encode())
 
 
 def _read(kept: bytes) -> Page:
@@ -118,7 +137,8 @@ def _read(kept: bytes) -> Page:
         rows=value["rows"],
         quarantined=value.get("quarantined", value.get("skipped", 0)),  # older pages call them skipped
         files=tuple((path, size) for path, size in value["files"]),
-        disks=value.get("disks", {}),  # older pages have none of these three
+        disks=value.get("disks", {}),  # older pages have none of these four
         dropped=value.get("dropped", 0),
         failed=value.get("failed", {}),
+        parts=tuple(value.get("parts", ())),
     )

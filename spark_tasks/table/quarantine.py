@@ -1,22 +1,26 @@
 """The Delta table beside a table that keeps the rows which did not fit: `<table>_quarantine`.
 
-A batch's rows are written and synced into a file beside the batch's page, before the batch is committed to its table.
+A batch's rows are written durably into a file beside the batch's page, before the batch is committed to its table.
 That commit decides that they count, and only then are they put into the quarantine, once: its log carries the batch as
 an app transaction. After a crash in between, the next attempt puts them there, from the same file.
 """
 
+import io
 import json
-from pathlib import Path
+import time
 from typing import Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, Transaction
+from deltalake import Transaction
 from deltalake.exceptions import DeltaError
 from pyarrow import parquet
 
-from spark_tasks.table.delta import Table, app_id
-from spark_tasks.table.ledger import LedgerDamaged, Page, quarantine_folder
-from tasks.fsync import sync, sync_names
+from spark_tasks.storage.errors import StoreAway, store_errors
+from spark_tasks.table.delta import Table, add_action, app_id
+from spark_tasks.table.ledger import LedgerDamaged, Page
+from spark_tasks.table.part import Part
+from spark_tasks.table.statistics import statistics
+from tasks.place import Place
 
 _TYPES: Final = {
     "file": "string",
@@ -36,45 +40,51 @@ _ARROW: Final = pa.schema([(name, pa.int64() if kind == "long" else pa.string())
 
 
 class Quarantine(Table):
-    """The quarantine of the table at `table`, and what the task `task` has put there."""
+    """The quarantine at `place` of the table `of`, and what the task of that table has put there."""
 
-    def __init__(self, table: Path, task: str) -> None:
-        super().__init__(quarantine_folder(table), task)
-        self.of = table
+    def __init__(self, place: Place, of: Table) -> None:
+        super().__init__(place, of.task)
+        self.of = of
 
-    def put(self, page: Page, kept: Path) -> None:
-        """Put the rows in the file `kept` into the quarantine, if they are not there yet, and remove the file.
+    def put(self, page: Page) -> None:
+        """Put the malformed rows of a batch into the quarantine, if they are not there yet.
 
-        `page` is that of a committed batch; batches come in their order. Raises `LedgerDamaged` if rows are missing.
+        `page` is that of a committed batch; batches come in their order. Raises `LedgerDamaged` if rows are missing,
+        and `TableUnfit`.
         """
-        if not kept.exists():
+        kept = self.of.ledger.malformed(page.mark)
+        with store_errors(self.place):
+            content = self.of.place.read(kept)
+        if content is None:
             return  # they are there: the file is removed last
-        app = f"{app_id(self.task)}/{DeltaTable(self.of).metadata().id}"  # a new table counts its batches anew
-        handle = self._open() or self._create(page.mark, _COLUMNS)
+        self._check_conditions()
+        app = f"{app_id(self.task)}/{self.of.table_id()}"  # a new table counts its batches anew
+        handle = self._open() or self._create(_COLUMNS)
         if (handle.transaction_version(app) or 0) < page.mark.batch:
-            file = self._write(page, kept)
+            part = self._write(page, content)
             try:
-                self._append(handle, [self._add(file)], [Transaction(app, page.mark.batch)])
-            except DeltaError:
+                self._append(handle, [add_action(part)], [Transaction(app, page.mark.batch)])
+            except (DeltaError, StoreAway):
                 # The commit was refused, or its outcome is unknown: the log has the answer.
-                if (DeltaTable(self.folder).transaction_version(app) or 0) < page.mark.batch:
+                if (self._load().transaction_version(app) or 0) < page.mark.batch:
                     raise
         self.sync_log()
-        kept.unlink(missing_ok=True)
+        with store_errors(self.place):
+            self.of.place.remove(kept)
 
-    def _write(self, page: Page, kept: Path) -> Path:
+    def _write(self, page: Page, content: bytes) -> Part:
         rows = [
             {name: row.get(name) for name in ("file", "line", "text", "reason")}
             | {"batch": page.mark.batch, "run": page.run_id}
-            for row in map(json.loads, kept.read_text(encoding="utf-8").split("\n")[:-1])
+            for row in map(json.loads, content.decode().split("\n")[:-1])
         ]
         if len(rows) != page.quarantined:
+            kept = self.of.place.shown(self.of.ledger.malformed(page.mark))
             raise LedgerDamaged(f"{kept} has {len(rows)} rows, and batch {page.mark.batch} left out {page.quarantined}")
-        file = self.folder / self.task / f"{page.mark.name}.parquet"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        aside = file.with_suffix(".partial")
-        parquet.write_table(pa.Table.from_pylist(rows, schema=_ARROW), aside)
-        sync(aside)
-        aside.rename(file)
-        sync_names(file.parent, within=self.folder.parent)
-        return file
+        out = io.BytesIO()
+        parquet.write_table(pa.Table.from_pylist(rows, schema=_ARROW), out)
+        path, file = f"{self.task}/{page.mark.name}.parquet", out.getvalue()
+        with store_errors(self.place):
+            self.place.write_whole(path, file)
+        stats = statistics(parquet.read_metadata(io.BytesIO(file)))
+        return Part(path, len(file), time.time_ns() // 1_000_000, len(rows), stats)

@@ -12,8 +12,8 @@ from typing import IO
 import zstandard
 from typing_extensions import Buffer
 
-from tasks.backup.destination import Place
 from tasks.backup.manifest import FileEntry
+from tasks.place import Place
 
 CHUNK_BYTES = 1 << 20
 

@@ -1,21 +1,9 @@
-"""The destination of backups: a folder at any fsspec URL.
+"""Which URLs can be the destination of backups."""
 
-An object store shows an object only once it is complete. A local file system does not: there every file is synced to
-disk, and the manifest, which makes a backup valid, is written under a temporary name and renamed.
-"""
+from typing import Final
 
-import posixpath
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
-from typing import IO, Any, Final
-from urllib.parse import urlsplit
-
-from tasks.access import Access, addresses, check_address, check_options, check_protocol
-from tasks.errors import Failed, Unretryable
-from tasks.file_guard import FileGuard
-from tasks.fsync import sync
+from tasks.access import check_protocol
+from tasks.place import check_url
 
 KEEPS_NOTHING: Final = {
     "memory": "its content is lost when the run ends",
@@ -24,179 +12,11 @@ KEEPS_NOTHING: Final = {
 """The file systems that a task may name as a source but not as the destination of a backup, and why."""
 
 
-class BadDestination(Failed):
-    """A URL that no installed file system takes, or a folder that cannot be this backup's destination."""
-
-
-class NoBucket(Unretryable):
-    """The bucket or container of a destination does not exist."""
-
-
-def local_path(url: str) -> PurePosixPath | None:
-    """The path of a local folder, from its URL alone; None for a remote one.
-
-    >>> local_path("file:///mnt/a/../backups"), local_path("s3://backups")
-    (PurePosixPath('/mnt/backups'), None)
-    """
-    protocol, _, path = url.rpartition("://")
-    return PurePosixPath(posixpath.normpath("/" + path.lstrip("/"))) if protocol in {"", "file", "local"} else None
-
-
 def checked(url: str) -> str:
     """`url`, if its text allows it as a destination. Raises `ValueError`. Touches no file."""
-    if "\0" in url:
-        raise ValueError("contains a NUL character, which no path and no URL may have")
-    protocol = check_protocol(url)
-    separator, path = url.partition("://")[1:] if "://" in url else ("", url)
-    if protocol in KEEPS_NOTHING:
+    if (protocol := check_protocol(url)) in KEEPS_NOTHING:
         raise ValueError(
             f"{protocol}:// cannot keep a backup ({KEEPS_NOTHING[protocol]}): give a folder or an s3:// URL"
         )
-    if protocol == "" and not path.startswith("/"):
-        raise ValueError("a local path must begin with '/': a worker's current folder is its scratch folder")
-    if separator and urlsplit(url).password is not None:
-        raise ValueError(
-            "the URL must not contain a password, because it is replicated and shown: remove it, and give a reference "
-            'to a secret in `options`, as {"password": {"secret": NAME}} ("secret" for s3://)'
-        )
+    check_url(url)
     return url
-
-
-class Place:
-    """A folder at `url`. `options` are fsspec's, secrets resolved.
-
-    `access` is what a node's tasks may reach; None: no limit but the rights of this process. Raises `AccessRefused` and
-    `BadDestination`.
-    """
-
-    def __init__(self, url: str, options: dict[str, Any] | None = None, access: Access | None = None) -> None:
-        import fsspec  # not at the top of the module: a node imports this module, and does not need fsspec
-
-        self.url = url.rstrip("/")
-        self._options = options or {}
-        self._access = access
-        try:
-            self._check_remote()
-            self._files, self._path = fsspec.core.url_to_fs(self.url, **self._options)
-        except (ImportError, ValueError) as error:
-            raise BadDestination(f"{self.url}: {error}. For s3:// install rota[s3]") from None
-        if self.is_local and access is not None:
-            # Use the resolved path from here on, so that a link that is changed later has no effect.
-            self._path = str(FileGuard(access, "destination").resolve(self._path))
-        self._files.invalidate_cache()
-
-    def _check_remote(self) -> None:
-        """Raise `AccessRefused` for a host that is not allowed, and `ValueError`. Does not connect to the host."""
-        if self._access is None:
-            return
-        check_options(self.url, self._options)
-        if check_protocol(self.url) != "":
-            for address in addresses(self.url, self._options):
-                check_address(self._access, "destination", address, self.url)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the folder is on this machine's file system."""
-        from fsspec.implementations.local import LocalFileSystem
-
-        return isinstance(self._files, LocalFileSystem)
-
-    def is_within(self, folder: Path) -> bool:
-        """Whether this folder is local and is `folder` or in it, with links followed."""
-        return self.is_local and Path(self._path).resolve().is_relative_to(folder.resolve())
-
-    def inside(self, name: str) -> "Place":
-        """The folder `name` in this one."""
-        return Place(f"{self.url}/{name}", self._options, self._access)
-
-    def folders(self) -> list[str]:
-        """The sorted names of the folders in this one; an empty list if this folder does not exist."""
-        try:
-            found = self._files.ls(self._path, detail=True)
-        except FileNotFoundError:
-            return []
-        return sorted(entry["name"].rstrip("/").rpartition("/")[2] for entry in found if entry["type"] == "directory")
-
-    def size_bytes(self, name: str) -> int | None:
-        """The present size of a file; None if the storage does not say. Raises `FileNotFoundError`."""
-        self._files.invalidate_cache()
-        found = self._files.info(f"{self._path}/{name}")["size"]
-        return None if found is None else int(found)
-
-    def last_written(self) -> datetime | None:
-        """When the newest file in this folder was written; None if it has no files or the storage does not say."""
-        times: list[datetime] = []
-        try:
-            for path in self._files.ls(self._path, detail=False):
-                with suppress(FileNotFoundError):  # it was removed or renamed in the meantime
-                    times.append(self._files.modified(path))
-        except (FileNotFoundError, NotImplementedError):
-            return None
-        return max((time if time.tzinfo else time.replace(tzinfo=UTC) for time in times), default=None)
-
-    def read(self, name: str) -> bytes | None:
-        """The content of a small file; None if it does not exist."""
-        try:
-            content: bytes = self._files.cat_file(f"{self._path}/{name}")
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return content
-
-    @contextmanager
-    def reading(self, name: str) -> Iterator[IO[bytes]]:
-        """A file, opened for reading as a stream. Raises `FileNotFoundError`."""
-        with self._files.open(f"{self._path}/{name}", "rb") as file:
-            yield file
-
-    @contextmanager
-    def writing(self, name: str) -> Iterator[IO[bytes]]:
-        """A file, opened for writing as a stream. When the block ends, it is on the disk or uploaded."""
-        path = f"{self._path}/{name}"
-        if self.is_local:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with self._missing_bucket_named(), self._files.open(path, "wb") as file:
-            yield file
-        if self.is_local:
-            sync(Path(path))
-
-    @contextmanager
-    def _missing_bucket_named(self) -> Iterator[None]:
-        """Turn `FileNotFoundError` of an object store into `NoBucket`: it has no folders, so the bucket is missing."""
-        try:
-            yield
-        except FileNotFoundError as error:
-            if self.is_local or error.filename is not None:  # a local file, so one of the source's
-                raise
-            bucket = self._path.partition("/")[0]
-            raise NoBucket(
-                f"{self.url}: the bucket {bucket!r} does not exist ({error}): make it, or correct the `destination`"
-            ) from error
-
-    def write_whole(self, name: str, content: bytes) -> None:
-        """Write a small file so that no reader sees only a part of it."""
-        path = f"{self._path}/{name}"
-        if not self.is_local:
-            with self._missing_bucket_named():
-                self._files.pipe_file(path, content)
-            return
-        aside = Path(f"{path}.partial")
-        aside.write_bytes(content)
-        sync(aside)
-        aside.replace(path)
-        for folder in (Path(self._path), Path(self._path).parent):
-            sync(folder)
-
-    def remove(self, name: str) -> None:
-        """Remove a file, if it exists."""
-        path = f"{self._path}/{name}"
-        try:
-            self._files.rm_file(path)
-        except FileNotFoundError:
-            return
-
-    def remove_folder(self) -> None:
-        """Remove this folder and everything in it, if it exists."""
-        try:
-            self._files.rm(self._path, recursive=True)
-        except FileNotFoundError:
-            return

@@ -1,7 +1,7 @@
 """The kind `backup`: a PostgreSQL database, an SQLite file or a folder, compressed, to any fsspec URL."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,14 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from tasks.access import Access, check_options
 from tasks.backup import archive, lineage, manifest, retention
-from tasks.backup.destination import BadDestination, Place, checked, local_path
+from tasks.backup.destination import checked
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.sources import folder, postgres, sqlite
 from tasks.backup.sources.in_place import closed_to_others
 from tasks.file_guard import FileGuard
 from tasks.kind import Context, Failed, Fenced, Unretryable
+from tasks.place import BadDestination, Place, local_path, resolved
 from tasks.reach import Reach, remote
-from tasks.secret import Reference, SecretEnv, SecretFile
+from tasks.secret import Reference
 from tasks.source_identity import AcceptedSources, identity_id
 
 INSIDE: Final = "the destination is inside the folder to back up"
@@ -107,13 +108,6 @@ def place_url(destination: str, task: str) -> str:
     's3://backups/rota/orders'
     """
     return f"{destination.rstrip('/')}/{task}"
-
-
-def resolved(options: Mapping[str, Any], secret: Callable[[Any], str]) -> dict[str, Any]:
-    """fsspec's options, each reference replaced by what `secret` gives for it. Raises what `secret` raises."""
-    return {
-        name: secret(value) if isinstance(value, SecretFile | SecretEnv) else value for name, value in options.items()
-    }
 
 
 class Backup:

@@ -9,8 +9,8 @@ accept the source.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from tasks.backup.destination import Place
 from tasks.backup.manifest import Manifest, NoBackup, begun, read
+from tasks.place import Place
 from tasks.source_identity import Facts, OtherSource, describe, differing, identity_id
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tasks.backup.kind import place_url, resolved
+from tasks.backup.kind import place_url
+from tasks.place import resolved
 from tasks.secret import Reference
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from tasks.backup.destination import Place
+from tasks.place import Place
 
 NAME = "manifest.json"
 

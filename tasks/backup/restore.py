@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tasks.backup import archive
-from tasks.backup.destination import Place
 from tasks.backup.manifest import Manifest, newest
 from tasks.backup.sources import folder, postgres, sqlite
+from tasks.place import Place
 
 
 class BadTarget(Exception):

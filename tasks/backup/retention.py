@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from tasks.backup.destination import Place
 from tasks.backup.lineage import Lineage
 from tasks.backup.manifest import NAME, Manifest, begun, survey
+from tasks.place import Place
 
 ABANDONED_AFTER: Final = timedelta(days=1)
 """A folder without a manifest that was neither begun nor written to for this long is a leftover.

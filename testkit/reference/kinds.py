@@ -12,10 +12,10 @@ from spark_tasks.ingest import errors as ingest_errors
 from spark_tasks.ingest import expectations
 from spark_tasks.ingest import kind as ingest
 from spark_tasks.spark import java
+from spark_tasks.storage import errors as storage_errors
 from spark_tasks.table import delta, ledger
-from tasks import command, errors, source_identity
+from tasks import command, errors, place, source_identity
 from tasks.access import AccessRefused
-from tasks.backup import destination
 from tasks.backup import kind as backup
 from tasks.backup.sources import folder, postgres, postgres_tools, sqlite
 from tasks.secret import SecretEnv, SecretFile
@@ -39,8 +39,8 @@ _BACKUP_ERRORS: Final = (
     AccessRefused,
     backup.NoBackupSource,
     source_identity.OtherSource,
-    destination.BadDestination,
-    destination.NoBucket,
+    place.BadDestination,
+    place.NoBucket,
     folder.FolderFailed,
     sqlite.SqliteFailed,
     postgres_tools.NoTool,
@@ -64,8 +64,13 @@ _INGEST_ERRORS: Final = (
     expectations.ExpectationFailed,
     ingest_errors.TableReplaced,
     delta.TableUnfit,
+    place.BadDestination,
+    place.NoBucket,
+    storage_errors.NoPermission,
+    storage_errors.StoreAway,
     ledger.LedgerDamaged,
     java.NoJava,
+    errors.MissingSecret,
     ingest_errors.IngestStopped,
     errors.Fenced,
 )

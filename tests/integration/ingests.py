@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from spark_tasks.ingest.params import IngestParams
 from testkit.fake_context import FakeContext
+from testkit.one_jvm import one_jvm as one_jvm_until_the_end
 
 ROWS_A_FILE = 10
 
@@ -18,16 +19,8 @@ ROWS_A_FILE = 10
 @pytest.fixture(scope="module", autouse=True)
 def one_jvm() -> Iterator[None]:
     """All sessions of this module run in one JVM, which ends with it."""
-    yield
-    from pyspark import SparkContext
-
-    gateway: Any = SparkContext._gateway
-    if gateway is not None:
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(timeout=60)
-        SparkContext._gateway = None
-        SparkContext._jvm = None
+    with one_jvm_until_the_end():
+        yield
 
 
 class Crash(BaseException):

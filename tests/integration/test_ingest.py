@@ -19,11 +19,12 @@ from spark_tasks.files.listing import SourceChanged
 from spark_tasks.ingest.errors import FilesUnfit, IngestStopped, TableReplaced
 from spark_tasks.ingest.kind import Ingest
 from spark_tasks.ingest.params import IngestParams
-from spark_tasks.table.delta import Overtaken, Table, TableUnfit
+from spark_tasks.table.delta import Overtaken, TableUnfit
 from spark_tasks.table.ledger import Ledger, Mark
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
 from tests.integration.ingests import Crash, House, house, one_jvm
+from tests.integration.tables import commit, local_table
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 __all__ = ["house", "one_jvm"]
@@ -132,7 +133,7 @@ def test_after_a_crash_the_next_attempt_goes_on_where_the_log_stands(
     assert house.numbers() == list(range(50))
     written = {path.name for path in (house.table / "flights").iterdir()}
     pages = {path.stem for path in (house.table / "_rota" / "flights").iterdir()}
-    assert written == pages == {page.mark.name for page in Table(house.table, "flights").ledger.pages(Mark(3, 2))}
+    assert written == pages == {page.mark.name for page in local_table(house.table, "flights").ledger.pages(Mark(3, 2))}
 
 
 def test_an_attempt_that_was_taken_over_commits_nothing(house: House) -> None:
@@ -169,7 +170,7 @@ def test_of_two_attempts_that_race_for_a_batch_one_puts_it_in(house: House) -> N
         Ingest().run(old)
     assert isinstance(refused.value.__context__, Overtaken)
     assert house.numbers() == list(range(40))
-    assert Table(house.table, "flights").last() == Mark(2, 2)
+    assert local_table(house.table, "flights").last() == Mark(2, 2)
 
 
 def test_the_attempt_whose_token_is_good_goes_on_where_an_old_one_came_in_between(house: House) -> None:
@@ -177,14 +178,15 @@ def test_the_attempt_whose_token_is_good_goes_on_where_an_old_one_came_in_betwee
     for number in range(4):
         house.put_csv(number)
     new = house.attempt(token=2)
-    table = Table(house.table, "flights")
+    table = local_table(house.table, "flights")
 
     def late(value: Any) -> None:
         if value["intent"] == 1 and table.last() is None:
-            shutil.copytree(table.parquet_folder(Mark(1, 2)), table.parquet_folder(Mark(1, 1)))
+            mine, theirs = (house.table / table.parquet_folder(Mark(1, token)) for token in (2, 1))
+            shutil.copytree(mine, theirs)
             [page] = table.ledger.pages(Mark(1, 2))
             table.ledger.write(replace(page, mark=Mark(1, 1)))
-            table.commit(Mark(1, 1), NUMBERS_AND_TEXT)
+            commit(table, Mark(1, 1), NUMBERS_AND_TEXT)
 
     new.before_checkpoint = late
     result = Ingest().run(new)
@@ -200,7 +202,7 @@ def test_a_new_cluster_counts_its_tokens_anew_and_goes_on_with_the_table(house: 
     house.put_csv(1)
     assert Ingest().run(house.attempt(token=3))["rows"] == 20
     assert house.numbers() == list(range(20))
-    assert Table(house.table, "flights").holder() == 3
+    assert local_table(house.table, "flights").holder() == 3
 
 
 def test_an_attempt_that_is_asked_to_stop_stops_between_two_batches(house: House) -> None:

@@ -15,7 +15,7 @@ from spark_tasks.ingest.kind import Ingest
 from spark_tasks.ingest.writing import BatchWriter
 from tests.integration.ingests import House, house, one_jvm
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
 __all__ = ["house", "one_jvm"]
 
 COLUMNS: dict[str, Any] = {"columns": "n INT, text STRING", "batch_files": 20}

@@ -60,6 +60,7 @@ def test_new_columns_of_csv_files_are_added_and_others_are_null(house: House) ->
     ]
 
 
+@pytest.mark.more
 def test_a_value_that_needs_a_wider_column_is_malformed_until_columns_may_be_widened(house: House) -> None:
     house.put_csv(0)
     Ingest().run(house.attempt(**COLUMNS))
@@ -77,6 +78,7 @@ def test_a_value_that_needs_a_wider_column_is_malformed_until_columns_may_be_wid
     assert house.numbers() == [-1, *range(10), 3_000_000_000]
 
 
+@pytest.mark.more
 def test_parquet_columns_are_widened_by_rule_and_others_refused_by_name(house: House) -> None:
     def put(name: str, **columns: Any) -> None:
         parquet.write_table(pa.table(columns), house.folder / "in" / f"{name}.parquet")
@@ -100,6 +102,7 @@ def test_parquet_columns_are_widened_by_rule_and_others_refused_by_name(house: H
     ]
 
 
+@pytest.mark.more
 def test_new_fields_of_json_files_are_added_and_those_within_columns_refused(house: House) -> None:
     house.put_json(0)
     Ingest().run(house.attempt(format="json"))
@@ -111,6 +114,7 @@ def test_new_fields_of_json_files_are_added_and_those_within_columns_refused(hou
     assert (rows[0]["more"], rows[10]["more"]) == (None, {"deep": [1]})
 
 
+@pytest.mark.more
 def test_fields_without_a_column_are_rescued_as_json(house: House) -> None:
     _put(house, "a.csv", "n,text\n1,a\n")
     Ingest().run(house.attempt(**COLUMNS))
@@ -141,6 +145,7 @@ def _wider(house: House) -> None:
 
 
 @pytest.mark.parametrize("intent", [2, None])
+@pytest.mark.more
 def test_a_crash_while_columns_are_widened_loses_and_doubles_nothing(house: House, intent: int | None) -> None:
     _wider(house)
     lost = house.attempt(token=2, **WIDEN)
@@ -158,6 +163,7 @@ def test_a_crash_while_columns_are_widened_loses_and_doubles_nothing(house: Hous
     assert house.numbers() == [*range(10), 3_000_000_000]
 
 
+@pytest.mark.more
 def test_rows_of_another_program_are_not_lost_while_columns_are_widened(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from spark_tasks.ingest.expectations import ExpectationFailed
 from spark_tasks.ingest.kind import RESULT, Ingest
 from tests.integration.ingests import House, house, one_jvm
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
 __all__ = ["house", "one_jvm"]
 
 EXPECT: dict[str, Any] = {

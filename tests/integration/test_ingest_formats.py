@@ -20,7 +20,7 @@ from spark_tasks.ingest.errors import FilesRefused, FilesUnfit
 from spark_tasks.ingest.kind import Ingest
 from tests.integration.ingests import House, house, one_jvm
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
 __all__ = ["house", "one_jvm"]
 
 

@@ -15,6 +15,7 @@ from spark_tasks.ingest.errors import CountsDiffer, FilesUnfit
 from spark_tasks.ingest.kind import RESULT, Ingest
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.ingest.writing import BatchWriter, Counts
+from spark_tasks.table.part import Part
 from spark_tasks.table.quarantine import Quarantine
 from testkit.fake_context import FakeContext
 from tests.integration.ingests import Crash, House, house, one_jvm
@@ -56,6 +57,7 @@ def test_a_malformed_row_fails_its_file_or_is_in_the_quarantine(house: House) ->
     assert not list(house.table.rglob("*.malformed.jsonl")), "they are in one place"
 
 
+@pytest.mark.more
 def test_json_lines_and_compressed_files_are_searched_for_their_lines(house: House) -> None:
     _put(house, "a.json", '{"n":1}\nrubbish\n{"n":"x"}\n{"n":2}\n')
     (house.folder / "in" / "b.json.gz").write_bytes(gzip.compress(b'{"n":3}\n\n[]\n7\n'))
@@ -75,6 +77,7 @@ def test_json_lines_and_compressed_files_are_searched_for_their_lines(house: Hou
 TBL: dict[str, Any] = {"format": "tbl", "columns": "n INT, text STRING"}
 
 
+@pytest.mark.more
 def test_tbl_files_end_each_field_with_the_delimiter(house: House) -> None:
     _put(house, "a.tbl", '1|say "hi"|\n2||\n3|a,b|\n')
     assert Ingest().run(house.attempt(**TBL))["rows"] == 3
@@ -102,7 +105,7 @@ def _crash_before_the_commit(context: FakeContext[IngestParams], patch: pytest.M
 
 
 def _crash_before_the_quarantine(context: FakeContext[IngestParams], patch: pytest.MonkeyPatch) -> None:
-    def die(self: Quarantine, page: Any, kept: Path) -> None:
+    def die(self: Quarantine, page: Any) -> None:
         raise Crash
 
     patch.setattr(Quarantine, "put", die)
@@ -110,14 +113,19 @@ def _crash_before_the_quarantine(context: FakeContext[IngestParams], patch: pyte
 
 def _crash_before_the_file_is_removed(context: FakeContext[IngestParams], patch: pytest.MonkeyPatch) -> None:
     def die(self: Quarantine) -> None:
-        if (self.folder / "_delta_log" / f"{1:020d}.json").exists():
+        if (Path(self.place.path) / "_delta_log" / f"{1:020d}.json").exists():
             raise Crash
 
     patch.setattr(Quarantine, "sync_log", die)
 
 
 @pytest.mark.parametrize(
-    "crash", [_crash_before_the_commit, _crash_before_the_quarantine, _crash_before_the_file_is_removed]
+    "crash",
+    [
+        pytest.param(_crash_before_the_commit, marks=pytest.mark.more),
+        _crash_before_the_quarantine,
+        pytest.param(_crash_before_the_file_is_removed, marks=pytest.mark.more),
+    ],
 )
 def test_a_malformed_row_is_in_the_quarantine_once_after_a_crash(house: House, crash: Any) -> None:
     house.put_csv(0)
@@ -137,13 +145,14 @@ def test_a_malformed_row_is_in_the_quarantine_once_after_a_crash(house: House, c
     assert not list(house.table.rglob("*.malformed.jsonl"))
 
 
+@pytest.mark.more
 def test_rows_that_do_not_add_up_are_not_committed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     house.put_csv(0)
     write = BatchWriter.write
 
-    def one_more(self: BatchWriter, *args: Any, **kwargs: Any) -> Counts:
-        counts = write(self, *args, **kwargs)
-        return Counts(counts.read + 1, counts.quarantined)
+    def one_more(self: BatchWriter, *args: Any, **kwargs: Any) -> tuple[tuple[Part, ...], Counts]:
+        parts, counts = write(self, *args, **kwargs)
+        return parts, Counts(counts.read + 1, counts.quarantined)
 
     monkeypatch.setattr(BatchWriter, "write", one_more)
     with pytest.raises(CountsDiffer, match="11 rows, of which 10 were written, 0 kept as malformed and 0 dropped"):

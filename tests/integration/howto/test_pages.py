@@ -8,6 +8,7 @@ import pytest
 from examples.demo.postgres import Server, postgres_server
 from node.cli.ports import free_ports
 from testkit.cluster import Cluster
+from testkit.object_store import BUCKET, object_store
 from tests.integration.howto.conftest import ROOT
 
 pytestmark = pytest.mark.integration
@@ -18,6 +19,7 @@ FOLLOWED = {
     "backup-a-folder.md",
     "backup-postgresql-to-s3.md",
     "ingest-dirty-csv.md",
+    "ingest-to-s3.md",
     "read-the-metrics.md",
     "recover.md",
     "remove-a-node.md",
@@ -97,6 +99,18 @@ def test_postgresql_is_backed_up_to_s3(reader: Reader, cluster: Cluster, server:
 def test_dirty_files_are_ingested(reader: Reader) -> None:
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
     reader("how-to/ingest-dirty-csv.md")
+
+
+@pytest.mark.more
+@pytest.mark.spark
+def test_files_are_ingested_into_a_table_on_s3(reader: Reader, cluster: Cluster) -> None:
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+    pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    with object_store() as store:
+        for name, value in store.secrets.items():
+            (cluster.secrets_dir / f"s3_{name}").write_text(value)
+        reader("how-to/ingest-to-s3.md", S3_ENDPOINT=store.endpoint, BUCKET=BUCKET, SECRETS=str(cluster.secrets_dir))
+        assert any(name.endswith(".snappy.parquet") for name in store.names("sales"))
 
 
 def test_the_cluster_is_saved_and_a_folder_looked_at(reader: Reader, cluster: Cluster) -> None:

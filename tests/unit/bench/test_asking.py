@@ -78,3 +78,5 @@ def test_a_hung_shared_disk_explains_a_blocked_raft_thread_on_any_node() -> None
     line = ["2026-11-21 10:47:35,000 WARNING rota.raft_watchdog: Raft thread resumed after 2.2 s"]
     assert members.alarms("node-1.log", line, patterns("node-1", {}))[1]
     assert not members.alarms("node-1.log", line, patterns("node-1", {}, stalled=True))[1]
+    later = {(HUNG, "node-1"): 100}
+    assert not members.alarms("node-1.log", line, patterns("node-1", later, stalled=True))[1], "before that fault, too"

@@ -15,6 +15,7 @@ from spark_tasks.ingest.kind import Ingest
 from spark_tasks.ingest.params import IngestParams
 from tasks.access import Access, AccessRefused
 from tasks.file_guard import FileGuard
+from tasks.reach import refusals
 from testkit.fake_context import FakeContext
 
 
@@ -88,6 +89,20 @@ def test_no_table_is_written_but_where_the_node_allows_it(tmp_path: Path, access
         Ingest().run(FakeContext(params, tmp_path, access=access))
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["own.csv"]
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_table_in_a_bucket_is_at_a_host_that_the_node_must_allow() -> None:
+    given: dict[str, Any] = {"source": "/in/*.csv", "format": "csv", "table": "s3a://lake/flights/"}
+    there = IngestParams(**given)
+    assert there.table == "s3://lake/flights"
+    assert Ingest.reaches(there, "t")[1].addresses == ("s3://lake",)
+    assert Ingest.local_data(there) == ["source"], "nothing of it is on a member's own disk"
+    assert Ingest.local_data(IngestParams(**given | {"source": "s3://landing/*.csv"})) == []
+    options = {"endpoint_url": "http://box:9000", "secret": {"secret": "s3"}}
+    boxed = IngestParams(**given | {"options": options})
+    access = Access("node-1", source_roots=("/",), destination_hosts=("s3://lake",))
+    [refused] = refusals(access, Ingest.reaches(boxed, "t"))
+    assert "params.table: s3://lake/flights, at box:9000: node-1 allows no such destination" in refused
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from pydantic import ValidationError
 
 from tasks.backup import archive, destination
 from tasks.backup.archive import Damaged, TargetExists
-from tasks.backup.destination import BadDestination, Place
 from tasks.backup.kind import RESULT, Backup, BackupParams, BackupStopped, NoBackupSource, place_url
 from tasks.backup.manifest import NoBackup, list_backups, newest
 from tasks.backup.restore import BadTarget, restore
@@ -24,6 +23,7 @@ from tasks.backup.sources.tar import tarfile
 from tasks.backup.verify import verify
 from tasks.file_guard import open_within
 from tasks.kind import Fenced, MissingSecret
+from tasks.place import BadDestination, Place
 from tasks.source_identity import identity_id
 from testkit.fake_context import FakeContext
 

@@ -318,8 +318,8 @@ def test_unpacking_stops_at_the_size_in_the_manifest(site: Site) -> None:
 
     from tasks.backup import archive
     from tasks.backup.archive import Damaged
-    from tasks.backup.destination import Place
     from tasks.backup.manifest import FileEntry
+    from tasks.place import Place
 
     place = Place(str(site.backups))
 

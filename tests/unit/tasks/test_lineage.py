@@ -15,9 +15,9 @@ from pydantic import ValidationError
 
 from tasks import disk_identity
 from tasks.backup import lineage, manifest
-from tasks.backup.destination import Place
 from tasks.backup.kind import Backup, BackupParams
 from tasks.backup.manifest import list_backups
+from tasks.place import Place
 from tasks.source_identity import OtherSource, identity_id
 from testkit.fake_context import FakeContext
 

@@ -14,12 +14,12 @@ from click.testing import CliRunner
 
 from node.cli.main import rota
 from tasks.backup import destination, manifest, retention
-from tasks.backup.destination import Place
 from tasks.backup.kind import Backup, BackupParams, Vanished
 from tasks.backup.manifest import NoBackup, folder_name, list_backups, newest
 from tasks.backup.sources import folder
 from tasks.backup.verify import verify
 from tasks.kind import Fenced
+from tasks.place import Place
 from testkit.fake_context import FakeContext
 
 NIGHTLY = "nightly"

@@ -1,0 +1,38 @@
+"""Which URLs can be a table's (pure)."""
+
+import re
+from typing import Final
+
+from tasks.access import check_protocol
+from tasks.place import check_url
+
+_SEGMENT: Final = re.compile(r"[A-Za-z0-9._=-]+")
+
+
+def table_url(url: str) -> str:
+    """`url` as all libraries read it: without a slash at its end, and with the common name of its protocol.
+
+    Raises `ValueError` for anything but a local folder or a prefix in an S3 bucket. Names in a bucket are limited to
+    characters that fsspec and deltalake, which decodes URLs, read the same way.
+
+    >>> table_url("s3a://lake/flights/"), table_url("/data/flights"), table_url("file:///data/flights")
+    ('s3://lake/flights', '/data/flights', 'file:///data/flights')
+    """
+    protocol = check_protocol(url)
+    check_url(url)
+    if protocol == "":
+        return url
+    if protocol != "s3":
+        raise ValueError(
+            f"a table cannot be at {protocol}://: give a folder (/PATH or file:///PATH) or s3://BUCKET/PREFIX"
+        )
+    path = url.partition("://")[2].rstrip("/")
+    segments = path.split("/")
+    if len(segments) < 2:
+        raise ValueError("a table must be at s3://BUCKET/PREFIX: it cannot be a whole bucket")
+    if not all(_SEGMENT.fullmatch(segment) and segment.strip(".") for segment in segments):
+        raise ValueError(
+            "s3://BUCKET/PREFIX of a table consists of ASCII letters, digits, '.', '_', '=' and '-', in parts that one "
+            "'/' separates"
+        )
+    return f"s3://{path}"

@@ -1,0 +1,184 @@
+"""Executors write Parquet files into an object store, by pyarrow and fsspec.
+
+It stands on Spark's Python Data Source API. Each task of Spark writes a file whose name bears the task's own attempt,
+and returns the file's path, size, rows and statistics. Spark hands those of the tasks that count to `commit`, in a
+process of its own on the driver's machine, which leaves them in the attempt's scratch folder for the driver. So what a
+task left that was lost or done twice is not among them, and is swept later.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+from spark_tasks.spark import causes
+from spark_tasks.storage.errors import quoted_error, store_errors_at
+from spark_tasks.table.part import Part, part_from
+from spark_tasks.table.statistics import statistics
+from tasks.place import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from spark_tasks.table.delta import Table
+    from spark_tasks.table.ledger import Mark
+
+GROUP_BYTES: Final = 64 << 20
+"""The size in memory of a row group: a task holds one of them."""
+
+UPLOAD_BYTES: Final = 16 << 20
+"""The size of one part of an upload. A store takes 10,000 parts, so a file may have 160 GB."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task of Spark wrote: no file if it had no rows; several if it wrote for several partitions."""
+
+    parts: tuple[Part, ...]
+
+
+class ObjectWriter(DataSourceArrowWriter):
+    """Writes a task's rows as one file in `folder` of the table at `url`. `options` are fsspec's, secrets resolved.
+
+    `messages` is the file on the driver's machine that `commit` writes.
+    """
+
+    def __init__(self, url: str, options: dict[str, Any], folder: str, messages: str) -> None:
+        self.url = url
+        self.options = options
+        self.folder = folder
+        self.messages = messages
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
+        """Write the rows; runs on an executor. Raises `NoBucket`, `NoPermission` and `StoreAway`."""
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        number, attempt = (task.partitionId(), task.taskAttemptId()) if task else (0, 0)
+        name = f"{self.folder}/part-{number:05d}-{attempt}-{uuid.uuid4().hex}.snappy.parquet"
+        groups = row_groups(iterator, GROUP_BYTES)
+        first = next(groups, None)
+        if first is None:
+            return Written(())
+        with store_errors_at(self.url):
+            place = Place(self.url, self.options)
+            file = place.files.open(f"{place.path}/{name}", "wb", block_size=UPLOAD_BYTES)
+            try:
+                part = write_parquet(file, name, first, groups)
+                file.close()
+            except BaseException:
+                # Closing would complete the upload of half a file.
+                file.closed = True
+                with suppress(Exception):  # the store may be away
+                    file.discard()
+                raise
+        return Written((part,))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Leave the messages of the tasks that count for the driver; runs on the driver's machine."""
+        parts = [asdict(part) for one in messages if isinstance(one, Written) for part in one.parts]
+        aside = Path(f"{self.messages}.partial")
+        aside.write_text(json.dumps(parts), encoding="utf-8")
+        aside.rename(self.messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Do nothing: what was written is swept with what lost tasks left, of which Spark knows nothing here."""
+
+
+def row_groups(batches: "Iterator[pa.RecordBatch]", group_bytes: int) -> "Iterator[pa.Table]":
+    """The rows in tables of about `group_bytes`: Spark gives 10,000 at a time, and a row group of these is small."""
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        held.append(batch)
+        size_bytes += batch.nbytes
+        if size_bytes >= group_bytes:
+            yield pa.Table.from_batches(held)
+            held, size_bytes = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def write_parquet(file: IO[bytes], name: str, first: "pa.Table", groups: "Iterator[pa.Table]") -> Part:
+    """Write the row groups `first` and `groups` to `file`; the part with the path `name`."""
+    from pyarrow import parquet
+
+    footers: list[Any] = []
+    with_nan: set[tuple[str, ...]] = set()
+    with parquet.ParquetWriter(file, first.schema, compression="snappy", metadata_collector=footers) as out:
+        group: pa.Table | None = first
+        while group is not None:
+            with_nan |= nan_columns(group)
+            out.write_table(group, row_group_size=group.num_rows)
+            group = next(groups, None)
+    [footer] = footers
+    stats = statistics(footer, with_nan)
+    return Part(name, file.tell(), time.time_ns() // 1_000_000, footer.num_rows, stats)
+
+
+def nan_columns(table: "pa.Table") -> set[tuple[str, ...]]:
+    """The columns, also in structs, that hold NaN."""
+    from pyarrow import compute, types
+
+    found = set()
+
+    def look(path: tuple[str, ...], column: Any) -> None:
+        if types.is_floating(column.type):
+            if compute.any(compute.is_nan(column)).as_py():
+                found.add(path)
+        elif types.is_struct(column.type):
+            for field in column.type:
+                look((*path, field.name), compute.struct_field(column, field.name))
+
+    for name in table.column_names:
+        look((name,), table.column(name))
+    return found
+
+
+def writer(spark: "SparkSession", table: "Table", scratch: Path) -> "Callable[[DataFrame, Mark], tuple[Part, ...]]":
+    """A function that writes the rows of a batch of `table`, which is in an object store."""
+    url, options = table.place.url, table.place.options
+
+    # Made here, so that Spark's processes get the options with the class. As options of a write they would be shown.
+    class RotaParquet(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "rota_parquet"
+
+        def writer(self, schema: "StructType", overwrite: bool) -> ObjectWriter:
+            return ObjectWriter(url, options, self.options["folder"], self.options["messages"])
+
+    spark.dataSource.register(RotaParquet)
+
+    def write(rows: "DataFrame", mark: "Mark") -> tuple[Part, ...]:
+        messages = scratch / f"written-{mark.name}-{uuid.uuid4().hex}.json"
+        try:
+            (
+                rows.write.format("rota_parquet")
+                .mode("append")
+                .option("folder", table.parquet_folder(mark))
+                .option("messages", str(messages))
+                .save()
+            )
+        except Exception as error:
+            named = quoted_error("\n".join(causes.messages(error)))
+            if named is None:
+                raise
+            raise named from None
+        parts = tuple(part_from(value) for value in json.loads(messages.read_text(encoding="utf-8")))
+        messages.unlink()
+        return parts
+
+    return write

@@ -1,0 +1,71 @@
+"""An S3 API on loopback: moto's server, in this process, in memory."""
+
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+BUCKET: Final = "lake"
+KEY: Final = "somebody"
+SECRET: Final = "whisper-to-the-store"
+
+
+@dataclass
+class ObjectStore:
+    """A running store with the bucket `BUCKET`. It takes any credentials."""
+
+    endpoint: str
+    server: Any
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """fsspec's options for it."""
+        return {"key": KEY, "secret": SECRET, "endpoint_url": self.endpoint}
+
+    @property
+    def references(self) -> dict[str, Any]:
+        """The options as a task gives them, and `secrets` has the values."""
+        return self.options | {name: {"secret": name} for name in self.secrets}
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        return {"key": KEY, "secret": SECRET}
+
+    @property
+    def files(self) -> Any:
+        """fsspec's file system, with nothing remembered of earlier listings."""
+        import s3fs
+
+        files = s3fs.S3FileSystem(**self.options)
+        files.invalidate_cache()
+        return files
+
+    def url(self, name: str) -> str:
+        return f"s3://{BUCKET}/{name}"
+
+    def names(self, name: str) -> list[str]:
+        """The paths of all objects below `name`, relative to it."""
+        folder = f"{BUCKET}/{name}/"
+        return sorted(path.removeprefix(folder) for path in self.files.find(folder))
+
+    def stop(self) -> None:
+        """From now on nothing answers."""
+        self.server.stop()
+
+
+@contextmanager
+def object_store() -> Iterator[ObjectStore]:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        store = ObjectStore(f"http://{host}:{port}", server)
+        # What a store holds belongs to this process: it outlives the server.
+        urllib.request.urlopen(urllib.request.Request(f"{store.endpoint}/moto-api/reset", method="POST")).close()
+        store.files.mkdir(BUCKET)
+        yield store
+    finally:
+        server.stop()

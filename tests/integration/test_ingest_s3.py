@@ -1,0 +1,292 @@
+"""Ingests into a Delta table in an object store with real Spark: every row exactly once, also after faults."""
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("moto.server", reason="moto[server] is not installed")
+pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
+
+from deltalake import DeltaTable
+from pyarrow import dataset, parquet
+
+from spark_tasks.ingest.errors import FilesUnfit
+from spark_tasks.ingest.kind import Ingest
+from spark_tasks.ingest.params import IngestParams
+from spark_tasks.storage.delta_options import delta_options
+from spark_tasks.storage.errors import StoreAway
+from spark_tasks.table.delta import PROBE, Overtaken
+from spark_tasks.table.ledger import Mark, Page
+from spark_tasks.table.quarantine import Quarantine
+from tasks.access import Access, AccessRefused
+from tasks.kind import Fenced
+from tasks.place import NoBucket
+from testkit.fake_context import FakeContext
+from testkit.object_store import BUCKET, SECRET, ObjectStore, object_store
+from testkit.one_jvm import one_jvm
+from tests.integration.ingests import Crash
+from tests.integration.tables import object_table
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+ROOT = Path(__file__).parents[2]
+ROWS_A_FILE = 10
+COLUMNS = "n INT, text STRING, at TIMESTAMP, amount DOUBLE"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_jvm() -> Iterator[None]:
+    with one_jvm():
+        yield
+
+
+class Lake:
+    """A folder of source files, and a table in an object store."""
+
+    def __init__(self, folder: Path, store: ObjectStore) -> None:
+        self.folder = folder
+        self.store = store
+        self.attempts = 0
+        (folder / "in").mkdir()
+
+    def put_csv(self, number: int, first_amount: str | None = None) -> None:
+        with (self.folder / "in" / f"{number:02d}.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["n", "text", "at", "amount"])
+            for row in range(ROWS_A_FILE):
+                n = number * ROWS_A_FILE + row
+                amount = first_amount if first_amount is not None and row == 0 else n / 4
+                writer.writerow([n, f"row {n}" if row else "", f"2026-01-05T09:00:{row:02d}.123456Z", amount])
+
+    def params(self, **params: Any) -> dict[str, Any]:
+        return {
+            "source": f"{self.folder}/in/*.csv",
+            "format": "csv",
+            "columns": COLUMNS,
+            "table": self.store.url("table"),
+            "options": self.store.references,
+            "batch_files": 2,
+        } | params
+
+    def attempt(self, token: int = 1, **params: Any) -> FakeContext[IngestParams]:
+        self.attempts += 1
+        return FakeContext(
+            IngestParams(**self.params(**params)),
+            self.folder / f"scratch-{self.attempts}",
+            task="flights",
+            run_id="flights~1",
+            token=token,
+            secrets=self.store.secrets,
+        )
+
+    def delta(self, name: str = "table") -> DeltaTable:
+        return DeltaTable(self.store.url(name), storage_options=delta_options(self.store.options, "us-east-1"))
+
+    def numbers(self) -> list[int]:
+        return sorted(self.delta().to_pyarrow_table(columns=["n"]).column("n").to_pylist())
+
+    def leftovers(self) -> set[str]:
+        """The objects that are not of the log, of a committed batch's page, or of the table."""
+        table = object_table(self.store, task="flights")
+        pages = list(table.ledger.pages(table.last()))
+        parts = {part for page in pages for part in page.parts}
+        root = f"{self.store.url('table')}/"
+        assert {uri.removeprefix(root) for uri in self.delta().file_uris()} == parts
+        known = parts | {PROBE} | {table.ledger.path(page.mark) for page in pages}
+        return {name for name in self.store.names("table") if not name.startswith("_delta_log/")} - known
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    with object_store() as store:
+        yield Lake(tmp_path, store)
+
+
+def test_what_comes_is_what_a_local_table_holds_with_the_same_statistics(lake: Lake) -> None:
+    for number, amount in enumerate((None, None, "NaN")):
+        lake.put_csv(number, amount)
+    result = Ingest().run(lake.attempt())
+    assert {name: result[name] for name in ("rows", "files", "batches", "quarantined", "version", "table")} == {
+        "rows": 30,
+        "files": 3,
+        "batches": 2,
+        "quarantined": 0,
+        "version": 2,
+        "table": lake.store.url("table"),
+    }
+    local = lake.folder / "local"
+    Ingest().run(lake.attempt(table=str(local), options={}))
+    assert _rows(lake.delta()) == _rows(DeltaTable(local))
+    with (lake.folder / "in" / "00.csv").open(newline="") as file:
+        assert [row["n"] for row in csv.DictReader(file)] == [str(n) for n in lake.numbers()[:ROWS_A_FILE]]
+    logs = f"{BUCKET}/table/_delta_log"
+    in_store = _statistics(lake.store.files.cat_file(path) for path in lake.store.files.find(logs))
+    assert in_store == _statistics(path.read_bytes() for path in (local / "_delta_log").glob("*.json"))
+    bounded = [frozenset(stats["minValues"]) for stats in in_store]
+    all_but_nan = frozenset({"n", "text", "at"})
+    assert sorted(bounded, key=len) == [all_but_nan] + [all_but_nan | {"amount"}] * (len(bounded) - 1)
+    fragments = lake.delta().to_pyarrow_dataset().get_fragments(filter=dataset.field("n") >= 20)
+    assert len(list(fragments)) == 1, "the others' statistics say that they hold no such row"
+    paths = [uri.removeprefix("s3://") for uri in lake.delta().file_uris()]
+    plain = [parquet.read_table(lake.store.files.open(path)).column("n").to_pylist() for path in paths]
+    assert sorted(n for part in plain for n in part) == list(range(30))
+    assert lake.leftovers() == set()
+
+
+def _rows(table: DeltaTable) -> str:
+    """All rows in order, as text: NaN equals nothing."""
+    return repr(table.to_pyarrow_table().sort_by("n").to_pylist())
+
+
+def _statistics(entries: Iterable[bytes]) -> list[dict[str, Any]]:
+    """The statistics of each file that a table's log names."""
+    lines = [json.loads(line) for entry in entries for line in entry.splitlines()]
+    return sorted((json.loads(line["add"]["stats"]) for line in lines if "add" in line), key=str)
+
+
+def test_later_files_come_later_and_no_secret_is_anywhere(lake: Lake) -> None:
+    lake.put_csv(0)
+    first = lake.attempt()
+    Ingest().run(first)
+    again = lake.attempt(token=2)
+    again.run_id = "flights~2"
+    assert Ingest().run(again)["rows"] == 0
+    assert again.saved == [], "there was nothing to do, and no session was started"
+    lake.put_csv(1)
+    later = lake.attempt(token=3)
+    later.run_id = "flights~3"
+    assert Ingest().run(later)["rows"] == ROWS_A_FILE
+    assert lake.numbers() == list(range(20))
+    assert SECRET not in repr([first.saved, later.saved])
+    for name in lake.store.names("table"):
+        assert SECRET.encode() not in lake.store.files.cat_file(f"{BUCKET}/table/{name}")
+
+
+@pytest.mark.parametrize(
+    "kill_at",
+    [pytest.param("written 2", marks=pytest.mark.more), "intent 2", pytest.param("done 2", marks=pytest.mark.more)],
+)
+def test_after_kill_9_the_next_attempt_goes_on_where_the_log_stands(lake: Lake, kill_at: str) -> None:
+    for number in range(5):
+        lake.put_csv(number)
+    told = {
+        "params": lake.params(),
+        "task": "flights",
+        "run_id": "flights~1",
+        "token": 1,
+        "secrets": lake.store.secrets,
+        "kill_at": kill_at,
+    }
+    command = [sys.executable, "-m", "tests.integration.ingest_process", str(lake.folder), json.dumps(told)]
+    lost = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
+    assert lost.returncode == -9, lost.stderr
+    assert lake.numbers() == list(range(40 if kill_at == "done 2" else 20))
+    heir = lake.attempt(token=2)
+    result = Ingest().run(heir)
+    assert (result["rows"], result["files"], result["batches"]) == (50, 5, 3)
+    assert lake.numbers() == list(range(50))
+    assert lake.leftovers() == set()
+
+
+def test_of_two_attempts_that_race_for_a_batch_one_puts_it_in(lake: Lake) -> None:
+    """The old one is past its last question to the cluster when the new one does the whole work."""
+    for number in range(4):
+        lake.put_csv(number)
+    old, new = lake.attempt(token=1), lake.attempt(token=2)
+
+    def fence(value: Any) -> None:
+        raise Fenced
+
+    def overtake(value: Any) -> None:
+        if value["intent"] == 2:
+            assert Ingest().run(new)["rows"] == 40
+            old.before_checkpoint = fence
+
+    old.before_checkpoint = overtake
+    with pytest.raises(Fenced) as refused:
+        Ingest().run(old)
+    assert isinstance(refused.value.__context__, Overtaken)
+    assert lake.numbers() == list(range(40))
+    assert object_table(lake.store, task="flights").last() == Mark(2, 2)
+    assert lake.leftovers() == set(), "the new one swept after the old one had written"
+
+
+def test_a_bad_row_is_named_or_kept_beside_the_table(lake: Lake) -> None:
+    lake.put_csv(0)
+    bad = lake.folder / "in" / "01.csv"
+    bad.write_text("n,text,at,amount\n10,fine,,1\nnot a number,x,,1\n")
+    with pytest.raises(FilesUnfit, match=r"1 of 2 files were not ingested.*01\.csv, line 3: .*not a number") as told:
+        Ingest().run(lake.attempt(token=1))
+    assert len(str(told.value).splitlines()) == 1
+    assert lake.numbers() == list(range(10))
+    result = Ingest().run(lake.attempt(token=2, malformed="quarantine"))
+    assert (result["rows"], result["quarantined"]) == (11, 1)
+    assert result["quarantine"] == lake.store.url("table_quarantine")
+    [row] = lake.delta("table_quarantine").to_pyarrow_table().to_pylist()
+    assert (row["file"], row["line"], row["text"]) == (str(bad), 3, "not a number,x,,1")
+    assert row["reason"] == "column n: 'not a number' is not int"
+    assert lake.numbers() == list(range(11))
+    assert lake.leftovers() == set(), "what the first try of the good file left is swept"
+
+
+@pytest.mark.more
+def test_malformed_rows_are_in_the_quarantine_once_also_after_a_failover(lake: Lake) -> None:
+    (lake.folder / "in" / "01.csv").write_text("n,text,at,amount\n10,fine,,1\nnot a number,x,,1\n")
+    lost = lake.attempt(token=1, malformed="quarantine")
+    table, put = object_table(lake.store, task="flights"), Quarantine.put
+
+    def end_before(self: Quarantine, page: Page) -> None:
+        raise Crash
+
+    def end_after(self: Quarantine, page: Page) -> None:
+        put(self, page)
+        raise Crash
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Quarantine, "put", end_before)
+        with pytest.raises(Crash):
+            Ingest().run(lost)
+    assert table.last() == Mark(1, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Quarantine, "put", end_after)
+        with pytest.raises(Crash):
+            Ingest().run(lake.attempt(token=2, malformed="quarantine"))
+    for token in (3, 4):
+        result = Ingest().run(lake.attempt(token=token, malformed="quarantine"))
+        assert (result["rows"], result["quarantined"]) == (1, 1)
+    assert lake.delta("table_quarantine").to_pyarrow_table().num_rows == 1
+
+
+def test_a_store_that_goes_away_is_one_sentence_and_the_next_attempt_goes_on(lake: Lake) -> None:
+    for number in range(4):
+        lake.put_csv(number)
+    context = lake.attempt()
+
+    def away(value: Any) -> None:
+        if value["batch"] == 1:
+            lake.store.stop()
+
+    context.before_checkpoint = away
+    with pytest.raises(StoreAway, match="does not answer") as told:
+        Ingest().run(context)
+    assert len(str(told.value).splitlines()) == 1
+    assert SECRET not in str(told.value)
+
+
+def test_no_bucket_and_a_store_that_the_node_does_not_allow_are_said_before_anything_else(lake: Lake) -> None:
+    lake.put_csv(0)
+    with pytest.raises(NoBucket, match="the bucket 'absent' does not exist"):
+        Ingest().run(lake.attempt(table="s3://absent/flights"))
+    refused = lake.attempt()
+    refused.access = Access("node-1", source_roots=("/",), destination_hosts=("s3://lake",))
+    with pytest.raises(AccessRefused, match=r"127\.0\.0\.1:.*ROTA_DESTINATION_HOSTS"):
+        Ingest().run(refused)
+    assert lake.store.names("table") == []
