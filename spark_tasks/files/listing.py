@@ -182,8 +182,3 @@ def new_and_changed(found: Sequence[Source], taken: Mapping[str, int]) -> NewAnd
     new = tuple(source for source in found if source.path not in taken)
     changed = tuple(source for source in found if taken.get(source.path, source.size_bytes) != source.size_bytes)
     return NewAndChanged(new, changed)
-
-
-def batches(sources: Sequence[Source], batch_files: int) -> list[tuple[Source, ...]]:
-    """`sources` in their order, `batch_files` at a time."""
-    return [tuple(sources[at : at + batch_files]) for at in range(0, len(sources), batch_files)]

@@ -1,58 +1,141 @@
-"""The rows that `malformed: skip` leaves out of a table: kept next to the batch's page, with file, line and text.
+"""The rows of a batch that do not fit the columns: which they are, where they stand, and why they do not fit.
 
-One JSON object in each line: `{"file": ..., "line": 17, "text": ...}`. Spark does not say at which line of a file a row
-is, so the file is read again to find it; `line` is null if the line is not found. The line of a record of several lines
-is its first.
+Spark does not say at which line of a file a row is, so the file is read again to find it. The line of a record of
+several lines is its first; it is None if it is not found.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from spark_tasks.files.faults import BadFile, MalformedRows
+from spark_tasks.files.form import Form
+from spark_tasks.files.layouts import Layout
 from spark_tasks.files.listing import Source
-from spark_tasks.files.reading import CORRUPT
+from spark_tasks.files.opening import opened_text
+from spark_tasks.files.reading import CORRUPT, layouts_of, marked, text_columns
+from spark_tasks.files.reasons import reason
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-
-def texts(rows: "DataFrame") -> dict[Path, list[str]]:
-    """The raw text of each malformed row, by file."""
-    from pyspark.sql import functions as f
-
-    found: dict[Path, list[str]] = defaultdict(list)
-    bad = rows.filter(f.col(CORRUPT).isNotNull())
-    # Spark refuses to read only this column from CSV, so all others are read with it.
-    for row in bad.withColumn(_FILE, f.input_file_name()).toLocalIterator():
-        found[Path(unquote(urlsplit(row[_FILE]).path))].append(row[CORRUPT])
-    return found
-
+MALFORMED_MAX: Final = 100_000
+"""The most rows of a batch that are kept. More of them are no stray rows: the columns are other ones."""
 
 _FILE = "_rota_file"
 
-
-def keep(out: IO[bytes], found: Mapping[Path, Sequence[str]], places: Mapping[Path, Source]) -> None:
-    """Write the rows to `out`. `places` maps the paths that Spark reads to their sources."""
-    for place, rows in sorted(found.items()):
-        name = places[place].path if place in places else str(place)
-        with place.open(encoding="utf-8", errors="replace", newline=None) as lines:
-            for line, text in numbered(rows, lines):
-                kept = {"file": name, "line": line, "text": text}
-                out.write(json.dumps(kept, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+T = TypeVar("T")
 
 
-def numbered(rows: Sequence[str], lines: Iterable[str]) -> Iterator[tuple[int | None, str]]:
+@dataclass(frozen=True)
+class BadRow:
+    """A row that does not fit: its file, its line from 1, its text and the reason."""
+
+    file: str
+    line: int | None
+    text: str
+    reason: str
+
+
+def keep(out: IO[bytes], rows: Iterable[BadRow]) -> int:
+    """Write the rows to `out`, one JSON object in each line; their number."""
+    kept = 0
+    for row in rows:
+        out.write(json.dumps(asdict(row)).encode() + b"\n")
+        kept += 1
+    return kept
+
+
+def check_few(rows: "DataFrame", bad: int, places: Mapping[Path, Source]) -> None:
+    """Raise `BadFile` if there are `bad` malformed rows, and these are too many: for the file with the most of them."""
+    if bad <= MALFORMED_MAX:
+        return
+    from pyspark.sql import functions as f
+
+    by_file = _bad(rows).groupBy(_FILE).count().orderBy(f.col("count").desc(), f.col(_FILE))
+    worst = by_file.first()
+    assert worst is not None
+    name = _source_name(_place(worst[_FILE]), places)
+    raise BadFile(
+        name,
+        MalformedRows(
+            f"{name}: {worst['count']} rows do not fit the columns, which is too many to keep (a batch may have "
+            f"{MALFORMED_MAX}): correct `columns`, `delimiter` or the file"
+        ),
+    )
+
+
+def bad_rows(
+    rows: "DataFrame",
+    form: Form,
+    schema: "StructType",
+    places: Mapping[Path, Source],
+    layouts: Sequence[Layout] | None,
+    rows_max: int | None = None,
+) -> Iterator[BadRow]:
+    """The malformed rows of the marked frame `rows`, file by file, in the order of their lines."""
+    own = {place: text_columns(layout, schema) for layout in layouts or () for place in layout.places}
+    found: dict[Path, list[tuple[str, str]]] = defaultdict(list)
+    bad = _bad(rows) if rows_max is None else _bad(rows).limit(rows_max)
+    # Spark refuses to read only the column of malformed rows from CSV, so all others are read with it.
+    for row in bad.toLocalIterator():
+        place = _place(row[_FILE])
+        types = {field.name: field.dataType.simpleString() for field in own.get(place, schema).fields}
+        # A field without a column is text, of any kind.
+        known = row.asDict()
+        values = {name: known.get(name, "") for name in types}
+        found[place].append((row[CORRUPT], reason(form, types, row[CORRUPT], values)))
+    for place, some in sorted(found.items()):
+        name = _source_name(place, places)
+        with opened_text(place, form.encoding) as lines:
+            for line, (text, why) in numbered(some, lines):
+                yield BadRow(name, line, text, why)
+
+
+def first_bad(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> BadFile | None:
+    """The first file of `places` with a malformed row, and the first of these rows in it; None if all rows fit."""
+    layouts = layouts_of(spark, form, places)
+    rows = marked(spark, form, schema, places, layouts)
+    row = next(bad_rows(rows, form, schema, places, layouts, rows_max=1), None)
+    if row is None:
+        return None
+    where = f"{row.file}, line {row.line}" if row.line is not None else row.file
+    return BadFile(row.file, MalformedRows(f"{where}: {row.reason} in {row.text[:_TEXT_SHOWN]!r}"))
+
+
+_TEXT_SHOWN: Final = 300
+
+
+def _bad(rows: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as f
+
+    return rows.filter(f.col(CORRUPT).isNotNull()).withColumn(_FILE, f.input_file_name())
+
+
+def _place(url: str) -> Path:
+    return Path(unquote(urlsplit(url).path))
+
+
+def _source_name(place: Path, places: Mapping[Path, Source]) -> str:
+    return places[place].path if place in places else str(place)
+
+
+def numbered(rows: Sequence[tuple[str, T]], lines: Iterable[str]) -> Iterator[tuple[int | None, tuple[str, T]]]:
     """Each row with its line number, from 1, in the order of the lines; rows that are not found come last.
 
-    >>> list(numbered(["x,y,z", "x,y,z", "gone"], ["a,b", "x,y,z", "1,2", "x,y,z"]))
-    [(2, 'x,y,z'), (4, 'x,y,z'), (None, 'gone')]
+    A row is its text, and whatever goes with it.
+
+    >>> list(numbered([("x,y", 0), ("x,y", 1), ("gone", 2)], ["a,b", "x,y", "1,2", "x,y"]))
+    [(2, ('x,y', 0)), (4, ('x,y', 1)), (None, ('gone', 2))]
     """
-    waiting: dict[str, list[str]] = defaultdict(list)
+    waiting: dict[str, list[tuple[str, T]]] = defaultdict(list)
     for row in rows:
-        waiting[_first_line(row)].append(row)
+        waiting[_first_line(row[0])].append(row)
     for number, line in enumerate(lines, 1):
         known = waiting.get(_first_line(line))
         if known:

@@ -1,174 +1,185 @@
 """Reads a batch of files with Spark: with one schema, and without losing a row silently.
 
 A column that a file has and the table does not, or a header in another order, raises `SchemaDrift`. A row that does not
-fit the columns raises `MalformedRows`, unless the task says to skip such rows. Both name the file.
+fit the columns raises `MalformedRows`, or is marked with its text. Both name the file.
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from spark_tasks.files import layouts
+from spark_tasks.files.faults import BadFile, SchemaDrift
+from spark_tasks.files.form import Form, options
+from spark_tasks.files.header import header_of
+from spark_tasks.files.layouts import Layout, fitted
 from spark_tasks.files.listing import Source
 from spark_tasks.files.staging import for_spark
-from spark_tasks.spark import causes
-from tasks.errors import Unretryable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
 CORRUPT = "_rota_malformed"
 """The column into which Spark puts the text of a row that it cannot read."""
 
-_BAD_NAME = re.compile(r"[ ,;{}()\n\t=]")
-
-
-class MalformedRows(Unretryable):
-    """A row does not fit the columns."""
-
-
-class SchemaDrift(Unretryable):
-    """The columns of the files, the table and the task differ."""
-
-
-class ReadFailed(Exception):
-    """Spark could not read a file."""
-
-
-class BadFile(Exception):
-    """The file at `path` cannot be ingested; `why` is one of the exceptions above, and names the file."""
-
-    def __init__(self, path: str, why: Exception) -> None:
-        super().__init__(str(why))
-        self.path = path
-        self.why = why
-
-
-class Form(BaseModel):
-    """The format of the files."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    format: Literal["csv", "json"] = Field(
-        description="The files' format; json: one object in each line, unless `multiline`"
-    )
-    header: bool = Field(default=True, description="CSV: the first line of each file names the columns")
-    delimiter: str = Field(default=",", min_length=1, max_length=8, description="CSV: the text between two fields")
-    null_value: str = Field(default="", max_length=100, description="CSV: the text that stands for a missing value")
-    multiline: bool = Field(default=False, description="CSV: fields may contain line breaks; JSON: a file is one array")
-    timestamp_format: str | None = Field(
-        default=None, max_length=100, description="The format of timestamps, in Spark's notation; null: ISO 8601"
-    )
-    columns: str | None = Field(
-        default=None,
-        max_length=20_000,
-        description="The columns and their types as in SQL; null: those of the table, or inferred from the first batch",
-        examples=["flight INT, tailnum STRING, time_hour TIMESTAMP"],
-    )
-    malformed: Literal["fail", "skip"] = Field(
-        default="fail",
-        description="Whether a row that does not fit the columns fails the run, or is skipped, counted and kept in a "
-        "separate file",
-    )
-
-
-def options(form: Form) -> dict[str, Any]:
-    """Spark's options for reading files of that format. Quotes in CSV fields are doubled (RFC 4180)."""
-    chosen: dict[str, Any] = {"multiLine": form.multiline}
-    if form.timestamp_format is not None:
-        chosen["timestampFormat"] = form.timestamp_format
-    if form.format == "csv":
-        chosen |= {"header": form.header, "sep": form.delimiter, "nullValue": form.null_value, "escape": '"'}
-    return chosen
-
 
 def infer(spark: "SparkSession", form: Form, places: Sequence[Path]) -> "StructType":
-    """The columns that Spark infers from the files, in one pass over them."""
-    reader = spark.read.options(**options(form), mode="DROPMALFORMED", inferSchema=True)
-    return reader.format(form.format).load([for_spark(place) for place in places]).schema
+    """The columns that Spark infers from CSV or JSON files, in one pass over them."""
+    reader = _reader(spark, form).options(mode="DROPMALFORMED", inferSchema=True)
+    return reader.load([for_spark(place) for place in places]).schema
 
 
-def settle(spark: "SparkSession", form: Form, table_json: str | None, places: Sequence[Path]) -> "StructType":
-    """The columns to read and write: the table's, else those the task names, else those inferred from the first batch.
+def layouts_of(spark: "SparkSession", form: Form, places: Mapping[Path, Source]) -> list[Layout] | None:
+    """The files by the columns that they have; None if they are all read with the table's columns.
 
-    Raises `SchemaDrift` if table and task disagree, or if the columns cannot be inferred or are not valid in Delta.
+    The types of CSV columns are inferred if the table may take them, and are text otherwise. Raises `BadFile`.
     """
-    from pyspark.sql.types import StructType
-
-    named = _named(form.columns)
-    if table_json is not None:
-        standing = StructType.fromJson(_loads(table_json))
-        if named is not None and _shape(named) != _shape(standing):
-            raise SchemaDrift(
-                f"the table's columns are ({_shape(standing)}), the task's ({_shape(named)}): "
-                "change the task's `columns`, or ingest into a new table"
-            )
-        return standing
-    schema = named if named is not None else infer(spark, form, places)
-    if not schema.fields:
-        raise SchemaDrift("the first files have no rows from which to infer the columns: name them in `columns`")
-    for name in schema.fieldNames():
-        if _BAD_NAME.search(name):
-            raise SchemaDrift(f"a Delta table cannot have a column named {name!r}: rename it in the files")
-    return schema
-
-
-def _named(columns: str | None) -> "StructType | None":
-    if columns is None:
+    if form.format in layouts.KINDS:
+        return layouts.layouts(spark, form.format, places)
+    if not form.by_name:
         return None
-    from pyspark.errors import PySparkException
+    if form.format == "json":
+        return [Layout(infer(spark, form, list(places)), tuple(places))]
+    alike: dict[tuple[str, ...], list[Path]] = defaultdict(list)
+    for place, source in places.items():
+        alike[header_of(form, place, source)].append(place)
+    return [Layout(_csv_columns(spark, form, names, some), tuple(some)) for names, some in alike.items()]
+
+
+def _csv_columns(spark: "SparkSession", form: Form, names: Sequence[str], places: Sequence[Path]) -> "StructType":
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    if form.schema_evolution == "fail" or not names:
+        return StructType([StructField(name, StringType()) for name in names])
+    found = infer(spark, form, places).fields
+    return StructType([StructField(name, field.dataType) for name, field in zip(names, found, strict=True)])
+
+
+def frame(
+    spark: "SparkSession",
+    form: Form,
+    schema: "StructType",
+    places: Mapping[Path, Source],
+    found: Sequence[Layout] | None,
+) -> "DataFrame":
+    """The rows of the files, which have the layouts `found`, with the columns `schema`.
+
+    If `marks(form)`, they are `marked`; else reading a row that does not fit is an error.
+    """
+    if form.format in layouts.KINDS:
+        assert found is not None
+        return layouts.frame(spark, form.format, schema, found)
+    if marks(form):
+        return marked(spark, form, schema, places, found)
+
+    def rows(columns: "StructType", some: Iterable[Path]) -> "DataFrame":
+        return _reader(spark, form).schema(columns).option("mode", "FAILFAST").load(_paths(some))
+
+    if found is None:
+        return rows(schema, places)
+    parts = [(one, text_columns(one, schema)) for one in found]
+    return layouts.united([fitted(rows(columns, one.places), columns, schema) for one, columns in parts])
+
+
+def text_columns(layout: Layout, schema: "StructType") -> "StructType":
+    """The columns by which text files of a layout are read: their own, with the types that the table has."""
     from pyspark.sql.types import StructType
 
-    try:
-        named = StructType.fromDDL(columns)
-    except PySparkException as error:
-        raise SchemaDrift(f"`columns` is not a list of columns as in SQL: {_first_line(str(error))}") from None
-    if not isinstance(named, StructType):
-        raise SchemaDrift("`columns` is one type, not a list of columns as in SQL")
-    return named
+    if not layout.columns.fields:  # of an empty file
+        return schema
+    ours = {field.name: field for field in schema.fields}
+    return StructType([ours.get(field.name, field) for field in layout.columns.fields])
 
 
-def _shape(schema: "StructType") -> str:
-    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+def marks(form: Form) -> bool:
+    """Whether rows that do not fit are marked.
+
+    Spark reads TBL as lines, of which it says nothing. It is faster at CSV and JSON if it need not mark rows.
+    """
+    return form.format == "tbl" or (form.is_text and form.malformed == "quarantine")
 
 
-def _loads(text: str) -> dict[str, Any]:
-    import json
-
-    value: dict[str, Any] = json.loads(text)
-    return value
-
-
-def frame(spark: "SparkSession", form: Form, schema: "StructType", places: Sequence[Path]) -> "DataFrame":
-    """The rows of the files. With `malformed: skip` they have the additional column `CORRUPT`."""
+def marked(
+    spark: "SparkSession",
+    form: Form,
+    schema: "StructType",
+    places: Mapping[Path, Source],
+    found: Sequence[Layout] | None,
+) -> "DataFrame":
+    """The rows of text files, with the additional column `CORRUPT`: the text of a row that does not fit, else null."""
     from pyspark.sql.types import StringType, StructType
 
-    reader = spark.read.options(**options(form))
-    if form.format == "csv":
-        reader = reader.option("enforceSchema", False)
-    if form.malformed == "skip":
-        wider = StructType([*schema.fields]).add(CORRUPT, StringType())
-        reader = reader.schema(wider).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
-    else:
-        reader = reader.schema(schema).option("mode", "FAILFAST")
-    return reader.format(form.format).load([for_spark(place) for place in places])
+    def rows(columns: "StructType", some: Iterable[Path]) -> "DataFrame":
+        wider = StructType([*columns.fields]).add(CORRUPT, StringType())
+        if form.format == "tbl":
+            return _tbl(spark, form, wider, some)
+        reader = _reader(spark, form).schema(wider).option("mode", "PERMISSIVE")
+        return reader.option("columnNameOfCorruptRecord", CORRUPT).load(_paths(some))
+
+    if found is None:
+        return rows(schema, places)
+    parts = [(one, text_columns(one, schema)) for one in found]
+    return layouts.united([fitted(rows(columns, one.places), columns, schema, CORRUPT) for one, columns in parts])
 
 
-def check_fields(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> None:
-    """Raise `BadFile` if a JSON file has a field that the table does not have: Spark would silently drop it."""
+def _reader(spark: "SparkSession", form: Form) -> "DataFrameReader":
+    if form.encoding == "windows-1252":
+        # Spark 4 reads six encodings unless it is told that any of Java's will do.
+        spark.conf.set("spark.sql.legacy.javaCharsets", "true")
+    reader = spark.read.format(form.format).options(**options(form))
+    return reader.option("enforceSchema", False) if form.format == "csv" else reader
+
+
+def _paths(places: Iterable[Path]) -> list[str]:
+    return [for_spark(place) for place in places]
+
+
+def _tbl(spark: "SparkSession", form: Form, wider: "StructType", places: Iterable[Path]) -> "DataFrame":
+    """The rows of files in which the delimiter also ends each line: Spark's CSV reader has no word for that."""
+    from pyspark.sql import functions as f
+
+    # This rule would parse each line once for each column.
+    spark.conf.set("spark.sql.optimizer.enableCsvExpressionOptimization", "false")
+    line, end = f.col("value"), f.lit(form.between)
+    fields = line.substr(f.lit(1), f.length(line) - len(form.between))
+    ddl = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in wider.fields)
+    chosen = {name: str(value) for name, value in options(form).items()}
+    chosen |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    rows = spark.read.text(_paths(places)).filter(f.length(f.trim(line)) > 0)
+    rows = rows.select(line, f.endswith(line, end).alias("ended"), f.from_csv(fields, ddl, chosen).alias("row"))
+    fits = f.col("ended") & f.col(f"row.{CORRUPT}").isNull()
+    return rows.select(
+        *(f.col(f"row.`{field.name}`").alias(field.name) for field in wider.fields[:-1]),
+        f.when(~fits, line).alias(CORRUPT),
+    )
+
+
+def check_fields(
+    spark: "SparkSession",
+    form: Form,
+    schema: "StructType",
+    places: Mapping[Path, Source],
+    found: Sequence[Layout] | None,
+) -> None:
+    """Raise `BadFile` if a JSON file has a field that the table does not have: Spark would silently drop it.
+
+    With `rescue`, only fields within columns of the table count: others are kept.
+    """
     if form.format != "json":
         return
-    known = set(field_paths(schema.jsonValue()))
-    if set(field_paths(infer(spark, form, list(places)).jsonValue())) <= known:
+    known, columns = set(field_paths(schema.jsonValue())), set(schema.fieldNames())
+
+    def extra(inferred: "StructType") -> list[str]:
+        more = set(field_paths(inferred.jsonValue())) - known
+        return sorted(path for path in more if not form.rescue or path.partition(".")[0] in columns)
+
+    if not extra(found[0].columns if found else infer(spark, form, list(places))):
         return
     for place, source in places.items():
-        extra = sorted(set(field_paths(infer(spark, form, [place]).jsonValue())) - known)
-        if extra:
-            why = SchemaDrift(f"{source.path} has fields that the table does not have: {', '.join(extra)}")
+        if names := extra(infer(spark, form, [place])):
+            why = SchemaDrift(f"{source.path} has fields that the table does not have: {', '.join(names)}")
             raise BadFile(source.path, why)
 
 
@@ -185,33 +196,3 @@ def field_paths(schema: Any, within: str = "") -> Iterator[str]:
         yield from field_paths(field["type"], f"{within}{field['name']}.")
     for inner in ("elementType", "valueType"):
         yield from field_paths(schema.get(inner), within)
-
-
-def explained(error: Exception, places: Mapping[Path, Source]) -> BadFile | None:
-    """The file of a batch that an error of Spark is about, and the reason; None if it is not about a file."""
-    messages = list(causes.messages(error))
-    said = "\n".join(messages)
-    match = re.search(r"reading file (file:\S+?)\.?(?:\s|$)", said)
-    if match is None:
-        return None
-    path = Path(unquote(urlsplit(match[1]).path))
-    name = places[path].path if path in places else str(path)
-    return BadFile(name, _fault(name, said, messages))
-
-
-def _fault(name: str, said: str, messages: Sequence[str]) -> Exception:
-    if "header does not conform" in said:
-        header = re.search(r"Header: (.*)\n\s*Schema: (.*)", said)
-        if header is None:
-            return SchemaDrift(f"{name}: {said}")
-        return SchemaDrift(f"{name}: the header is ({header[1].strip()}), the columns are ({header[2].strip()})")
-    reason = _first_line(messages[-1])
-    if "MALFORMED_RECORD" in said:
-        record = next(_first_line(message) for message in messages if "MALFORMED_RECORD" in message)
-        return MalformedRows(f"{name}: {record} {reason}"[:2000])
-    return ReadFailed(f"{name}: {reason}")
-
-
-def _first_line(message: str) -> str:
-    first = message.strip().partition("\n")[0]
-    return re.sub(r"^\[[A-Z_.]+\] | SQLSTATE: \w+$", "", first).strip()

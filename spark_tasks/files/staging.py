@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 
+from spark_tasks.files.faults import BadFile
 from spark_tasks.files.listing import Source, SourceChanged, is_local
 from tasks.file_guard import FileGuard
 
@@ -15,7 +16,7 @@ def staged(batch: Sequence[Source], folder: Path, pins: FileGuard | None = None)
     """The paths at which Spark can read the files of a batch while the block lasts, and their sources.
 
     Remote files are fetched into `folder`, and removed at the end of the block: the whole source may not fit on this
-    disk. Raises `SourceChanged`.
+    disk. Raises `BadFile` for a file that is gone.
 
     With `pins`, local files are opened and checked here, and the paths are links in `folder` to the open files. So
     Spark reads the files that were checked, even if they are renamed or replaced by links afterwards. Raises
@@ -35,7 +36,7 @@ def _pinned(source: Source, place: Path, guard: FileGuard, opened: ExitStack) ->
         # Without blocking: opening a named pipe would wait for a writer.
         descriptor = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
-        raise SourceChanged(f"{source.path} was there when the files were listed, and is gone") from None
+        raise _gone(source) from None
     opened.callback(os.close, descriptor)
     guard.check_opened(descriptor, source.path)
     place.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
@@ -60,22 +61,31 @@ def _fetched(batch: Sequence[Source], folder: Path, pins: FileGuard | None, open
         try:
             filesystem.get_file(name, str(place))
         except FileNotFoundError:
-            raise SourceChanged(f"{source.path} was there when the files were listed, and is gone") from None
+            raise _gone(source) from None
         places[place] = source
     return places
 
 
+def _gone(source: Source) -> BadFile:
+    return BadFile(
+        source.path, SourceChanged(f"{source.path} was there when the files were listed, and is gone: left out")
+    )
+
+
 def check_unchanged(places: Mapping[Path, Source]) -> None:
-    """Raise `SourceChanged` if a file's size is not the listed one: a program is still writing it."""
+    """Raise `BadFile` if a file's size is not the listed one: a program is still writing it."""
     for place, source in places.items():
         try:
             size_bytes = place.stat().st_size
         except FileNotFoundError:
             size_bytes = -1
         if size_bytes != source.size_bytes:
-            raise SourceChanged(
-                f"{source.path} had {source.size_bytes} bytes when it was listed and has {max(size_bytes, 0)} now: "
-                "write files under a name that begins with '.', and rename them when they are complete"
+            raise BadFile(
+                source.path,
+                SourceChanged(
+                    f"{source.path} had {source.size_bytes} bytes when it was listed and has {max(size_bytes, 0)} now: "
+                    "write files under a name that begins with '.', and rename them when they are complete"
+                ),
             )
 
 

@@ -1,32 +1,41 @@
 """One attempt at an ingest: plans the batches, and ingests them one after another (`kind` has the order of steps)."""
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_tasks.files import malformed
+from spark_tasks.files.batching import batches
+from spark_tasks.files.columns import evolve, loads_columns, settle
 from spark_tasks.files.disks import check_same, disks_of
+from spark_tasks.files.evolving import widened
+from spark_tasks.files.faults import BadFile, MalformedRows, explained
+from spark_tasks.files.layouts import Layout
 from spark_tasks.files.listing import (
     Source,
     SourceChanged,
-    batches,
     canonical,
     check_allowed,
     check_globs,
     listing,
     new_and_changed,
 )
-from spark_tasks.files.reading import CORRUPT, BadFile, check_fields, explained, frame, settle
+from spark_tasks.files.malformed import first_bad
+from spark_tasks.files.reading import check_fields, layouts_of
+from spark_tasks.files.ready import complete
 from spark_tasks.files.staging import check_unchanged, staged
+from spark_tasks.files.text_checks import check_text
 from spark_tasks.ingest.errors import FilesRefused, FilesUnfit, IngestStopped
 from spark_tasks.ingest.figures import Figures
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.ingest.standing import check_hint
+from spark_tasks.ingest.widening import rewritten
+from spark_tasks.ingest.writing import BatchWriter, Counts, check_counts
 from spark_tasks.spark.session import is_local_master, spark_session
 from spark_tasks.spark.stopping import stopping
 from spark_tasks.storage.errors import store_errors
-from spark_tasks.table.ledger import Mark, Page
+from spark_tasks.table.ledger import Mark, Page, quarantine_of
 from tasks.file_guard import FileGuard
 from tasks.kind import Context, Fenced, Unretryable
 from tasks.source_identity import Facts
@@ -37,6 +46,7 @@ if TYPE_CHECKING:
 
     from spark_tasks.table.delta import Table
     from spark_tasks.table.part import Part
+    from spark_tasks.table.quarantine import Quarantine
     from spark_tasks.table.writing import Write
 
 REFUSED_LISTED = 5
@@ -44,15 +54,18 @@ REFUSED_LISTED = 5
 
 
 class IngestAttempt:
-    """One attempt, batch by batch."""
+    """One attempt, batch by batch. `open_quarantine` is called once there are rows for it."""
 
-    def __init__(self, ctx: Context[IngestParams], table: "Table") -> None:
+    def __init__(self, ctx: Context[IngestParams], table: "Table", open_quarantine: "Callable[[], Quarantine]") -> None:
         self.ctx = ctx
         self.table = table
+        self.open_quarantine = open_quarantine
+        self.quarantine: Quarantine | None = None
         self.figures = Figures()
         self.last: Mark | None = None
         self.version: int | None = None
         self.refused: dict[str, Exception] = {}
+        self.waiting = 0
         self.disks: dict[str, Facts] = {}
         self.write: Write | None = None
 
@@ -69,20 +82,27 @@ class IngestAttempt:
         newest = next(self.table.ledger.pages(self.last), None)
         if newest is not None:
             self._check_disks(newest.disks, f"batch {newest.mark.batch} of the table")
-        for page in self.table.ledger.pages(self.last):
+        pages = list(self.table.ledger.pages(self.last))
+        for page in reversed(pages):
+            self._quarantine(page)  # an attempt may have been killed between its commit and this
+        for page in pages:
             # Earlier versions wrote a path as its glob spelled it.
             taken.update((canonical(path), size_bytes) for path, size_bytes in page.files)
             if page.run_id == ctx.run_id:
-                self.figures.add(page, self._malformed(page.mark))
+                self.figures.add(page)
         check_hint(ctx.checkpoint, self.table, self.last, self.version)
         found = listing(globs, ctx.access)
         if not found:
             ctx.log.warning("no file matches %s", ", ".join(globs))
         fresh = new_and_changed(found, taken)
         _handle_changed(ctx, [source.path for source in fresh.changed])
+        ready = complete(fresh.new, ctx.params.ready, time.time())
+        self.waiting = len(fresh.new) - len(ready)
         standing = self.last.batch if self.last else 0
         ctx.log.info("%d files, %d of them new; last batch in the table: %d", len(found), len(fresh.new), standing)
-        return batches(fresh.new, ctx.params.batch_files)
+        if self.waiting:
+            ctx.log.info("%d new files are not complete yet, and wait", self.waiting)
+        return batches(ready, ctx.params.batch_files, ctx.params.batch_bytes)
 
     def _check_disks(self, before: Any, whence: str) -> None:
         check_same(before, self.disks, self.ctx.params.accept_source, self.ctx.node, whence)
@@ -141,6 +161,8 @@ class IngestAttempt:
                     schema = self._ingest(spark, schema, rest)
                     break
                 except BadFile as bad:
+                    if bad.path not in {source.path for source in rest}:
+                        raise bad.why from None  # leaving it out would change nothing
                     self.ctx.log.error("left out: %s", bad.why)  # noqa: TRY400 - the message names the file
                     self.refused[bad.path] = bad.why
                     rest = tuple(source for source in rest if source.path != bad.path)
@@ -153,14 +175,18 @@ class IngestAttempt:
         pins = FileGuard(self.ctx.access, "source") if is_local_master(os.environ) else None
         with staged(batch, self.ctx.scratch / "fetched" / mark.name, pins) as places:
             try:
-                if schema is None:
-                    schema = settle(spark, self.ctx.params, self.table.schema_json(), list(places))
-                check_fields(spark, self.ctx.params, schema, places)
-                parts, skipped = self._write(spark, schema, places, mark)
+                check_text(self.ctx.params, places)
+                found = layouts_of(spark, self.ctx.params, places)
+                schema = self._columns(spark, schema, places, found)
+                check_fields(spark, self.ctx.params, schema, places, found)
+                parts, counts = self._write(spark, schema, places, found, mark)
+                replaced, widened_parts = self._widened(spark, schema, mark)
+            except BadFile:
+                raise
             except Exception as error:
                 if self.ctx.cancelled:
                     raise IngestStopped("asked to stop") from error
-                better = explained(error, places)
+                better = self._explained(spark, schema, error, places)
                 if better is None:
                     raise
                 raise better from None
@@ -172,27 +198,28 @@ class IngestAttempt:
             previous=self.last,
             run_id=self.ctx.run_id,
             rows=sum(part.rows for part in parts),
-            skipped=skipped,
+            quarantined=counts.quarantined,
             files=tuple((source.path, source.size_bytes) for source in batch),
             disks=self.disks,
+            dropped=counts.dropped,
+            failed=counts.failed,
             parts=tuple(part.path for part in parts),
         )
+        check_counts(counts, page.rows)
         self.table.ledger.write(page)
         self._save(intent=mark.batch)
-        self.version = self.table.commit(mark, schema.json(), parts)
+        self.version = self.table.commit(mark, schema.json(), parts + widened_parts, replaced)
         self.last = mark
-        self.figures.add(page, self._malformed(mark))
+        self.figures.add(page)
+        self._quarantine(page)
         self._save()
         self.ctx.log.info(
             "batch %d: %d rows from %d files, version %d", mark.batch, page.rows, len(batch), self.version
         )
-        if skipped:
-            kept = self._malformed(mark)
-            self.ctx.log.warning("batch %d: %d malformed rows were skipped, and kept in %s", mark.batch, skipped, kept)
+        if counts.quarantined:
+            where = quarantine_of(self.table.shown)
+            self.ctx.log.warning("batch %d: %d malformed rows are in %s", mark.batch, counts.quarantined, where)
         return schema
-
-    def _malformed(self, mark: Mark) -> str:
-        return self.table.place.shown(self.table.ledger.malformed(mark))
 
     def _save(self, intent: int | None = None) -> None:
         """Commit a checkpoint of the present state. Raises `Fenced` if the run has been taken over."""
@@ -201,29 +228,64 @@ class IngestAttempt:
             standing | {"rows": self.figures.rows, "files": self.figures.files, "disks": self.disks}
         )
 
+    def _columns(
+        self,
+        spark: "SparkSession",
+        schema: "StructType | None",
+        places: Mapping[Path, Source],
+        found: Sequence[Layout] | None,
+    ) -> "StructType":
+        """The columns of the table with this batch in it; `schema` has those that it has before, if they are known."""
+        if schema is None:
+            standing, by = self.table.schema_json(), self.table.partitioned_by()
+            schema = settle(spark, self.ctx.params, standing, places, by, found)
+        return evolve(schema, self.ctx.params, places, found)
+
+    def _widened(
+        self, spark: "SparkSession", schema: "StructType", mark: Mark
+    ) -> "tuple[frozenset[str] | None, tuple[Part, ...]]":
+        """The files of the table whose rows were written again with wider columns, and into which; None if none."""
+        standing = self.table.schema_json() if self.ctx.params.schema_evolution == "widen" else None
+        names = [] if standing is None else widened(loads_columns(standing), schema)
+        if not names:
+            return None, ()
+        self.ctx.log.info("batch %d: writing the table again with wider columns: %s", mark.batch, ", ".join(names))
+        return rewritten(spark, self.table, schema, mark)
+
     def _write(
-        self, spark: "SparkSession", schema: "StructType", places: Mapping[Path, Source], mark: Mark
-    ) -> "tuple[tuple[Part, ...], int]":
-        """Write the rows as Parquet; the files, and the number of malformed rows that were kept in a separate file."""
+        self,
+        spark: "SparkSession",
+        schema: "StructType",
+        places: Mapping[Path, Source],
+        found: Sequence[Layout] | None,
+        mark: Mark,
+    ) -> "tuple[tuple[Part, ...], Counts]":
         from spark_tasks.table.writing import writer
 
         if self.write is None:
             self.write = writer(spark, self.table, self.ctx.scratch)
-        rows = frame(spark, self.ctx.params, schema, list(places))
-        if self.ctx.params.malformed == "fail":
-            return self.write(rows, mark), 0
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
+        return BatchWriter(spark, self.ctx.params, schema, self.table, self.write).write(places, found, mark)
 
-        seen = Observation()
-        bad = f.coalesce(f.sum(f.col(CORRUPT).isNotNull().cast("long")), f.lit(0)).alias("bad")
-        good = rows.observe(seen, bad).filter(f.col(CORRUPT).isNull()).drop(CORRUPT)
-        parts = self.write(good, mark)
-        if skipped := int(seen.get["bad"]):
-            texts = malformed.texts(rows)
-            with store_errors(self.table.place), self.table.place.writing(self.table.ledger.malformed(mark)) as out:
-                malformed.keep(out, texts, places)
-        return parts, skipped
+    def _explained(
+        self, spark: "SparkSession", schema: "StructType | None", error: Exception, places: Mapping[Path, Source]
+    ) -> BadFile | None:
+        """The file that an error of Spark is about; for a row that does not fit, also its line and the reason."""
+        found = explained(error, places)
+        if found is None or schema is None or not isinstance(found.why, MalformedRows):
+            return found
+        its = {place: source for place, source in places.items() if source.path == found.path}
+        return (first_bad(spark, self.ctx.params, schema, its) if its else None) or found
+
+    def _quarantine(self, page: Page) -> None:
+        """Put the malformed rows of a committed batch into the quarantine, if they are not there yet."""
+        if not page.quarantined:
+            return
+        with store_errors(self.table.place):
+            if self.table.place.read(self.table.ledger.malformed(page.mark)) is None:
+                return
+        if self.quarantine is None:
+            self.quarantine = self.open_quarantine()
+        self.quarantine.put(page)
 
 
 def _handle_changed(ctx: Context[IngestParams], changed: list[str]) -> None:

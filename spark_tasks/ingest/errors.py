@@ -17,3 +17,7 @@ class FilesRefused(Exception):
 
 class FilesUnfit(Unretryable, FilesRefused):
     """As `FilesRefused`, and another attempt would refuse the same files."""
+
+
+class CountsDiffer(Exception):
+    """The rows that a batch has written and left out are not those that it has read. Nothing of it was committed."""

@@ -1,5 +1,6 @@
 """What a run has committed so far."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from spark_tasks.table.ledger import Page
@@ -12,15 +13,17 @@ class Figures:
     rows: int = 0
     files: int = 0
     batches: int = 0
-    skipped: int = 0
+    quarantined: int = 0
+    dropped: int = 0
 
-    malformed: list[str] = field(default_factory=list)
-    """The files that keep the rows that were skipped."""
+    failed: Counter[str] = field(default_factory=Counter)
+    """The rows of which an expectation is not true, by its name."""
 
-    def add(self, page: Page, malformed: str) -> None:
-        """Add a batch; `malformed` is where its skipped rows are kept, if there are any."""
+    def add(self, page: Page) -> None:
+        """Add a batch."""
         self.rows += page.rows
         self.files += len(page.files)
         self.batches += 1
-        self.skipped += page.skipped
-        self.malformed += [malformed] if page.skipped else []
+        self.quarantined += page.quarantined
+        self.dropped += page.dropped
+        self.failed.update(page.failed)

@@ -18,6 +18,7 @@ from spark_tasks.files.listing import fixed_folder, is_local, local_path
 from spark_tasks.ingest.attempt import IngestAttempt
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare
+from spark_tasks.table.ledger import quarantine_of
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
 from tasks.place import Place, resolved
@@ -27,20 +28,23 @@ RESULT = {
     "rows": "the number of rows that this run has committed",
     "files": "the number of files that this run has committed",
     "batches": "the number of batches that this run has committed",
-    "skipped": "the number of malformed rows that were skipped",
-    "malformed": "the files that keep the skipped rows, 20 at most; absent if there are none",
+    "quarantined": "the number of malformed rows that are in the quarantine instead of the table",
+    "quarantine": "the folder or the URL of the quarantine; absent if this run has put nothing there",
+    "dropped": "the number of rows that `expect` left out",
+    "expect": "the number of rows of which an expectation is not true, by its name; absent if nothing is expected",
+    "waiting": "the number of new files that were not complete yet, by `ready`",
     "version": "the version of the table",
     "table": "the folder or the URL of the table",
     "seconds": "how long the attempt took",
 }
 """The fields of a run's result, for the reference."""
 
-MALFORMED_LISTED = 20
-"""The most files with skipped rows that the result names. All of them are in the table's `_rota` folder."""
-
 
 class Ingest:
-    """Ingests new CSV or JSON files into a Delta table, every row exactly once, in batches that survive a crash."""
+    """Ingests new CSV, JSON, Parquet or Avro files into a Delta table, every row exactly once.
+
+    It does so in batches, which survive a crash.
+    """
 
     Params = IngestParams
 
@@ -64,9 +68,7 @@ class Ingest:
                 else remote("source", "source", url, {})
                 for url in globs
             ),
-            Reach("table", "destination", params.table, local_path(params.table))
-            if is_local(params.table)
-            else remote("table", "destination", params.table, params.options),
+            *(_reach(params, table) for table in _tables(params)),
         ]
 
     requires = ("pyspark", "pyarrow", "deltalake")
@@ -75,19 +77,22 @@ class Ingest:
     at_once = AT_ONCE
 
     def run(self, ctx: Context[IngestParams]) -> dict[str, Any]:
-        """Ingest the new files. Result: rows, files, batches and skipped rows of this run, the files that keep skipped
-        rows, the table and its version.
+        """Ingest the new files. Result: what this run has committed, the table and its version.
 
         A file that cannot be read as the task says is left out, and the rest of its batch is ingested. Raises
         `FilesRefused` or `FilesUnfit` for such files at the end; `AccessRefused`, `Fenced`, `IngestStopped`,
-        `OtherSource`, `SourceChanged`, `TableReplaced`, and what `files`, `reading`, `delta`, `ledger`, `java` and the
+        `OtherSource`, `SourceChanged`, `TableReplaced`, `CountsDiffer`, and what `files`, `table`, `java` and the
         storage's `errors` name.
         """
         from spark_tasks.table.delta import Table
+        from spark_tasks.table.quarantine import Quarantine
 
         began_s = time.monotonic()
-        table = Table(_place(ctx), ctx.task)
-        attempt = IngestAttempt(ctx, table)
+        quarantine = quarantine_of(_table(ctx.params))
+        table = Table(_place(ctx, _table(ctx.params)), ctx.task, ctx.params.partition_by)
+        for each in _tables(ctx.params):
+            _check_links(ctx, each)
+        attempt = IngestAttempt(ctx, table, lambda: Quarantine(_place(ctx, quarantine), table))
         if work := attempt.plan():
             attempt.run(work)
         figures = attempt.figures
@@ -97,23 +102,45 @@ class Ingest:
             "rows": figures.rows,
             "files": figures.files,
             "batches": figures.batches,
-            "skipped": figures.skipped,
-            **({"malformed": figures.malformed[:MALFORMED_LISTED]} if figures.malformed else {}),
+            "quarantined": figures.quarantined,
+            **({"quarantine": quarantine} if figures.quarantined else {}),
+            "dropped": figures.dropped,
+            **({"expect": {name: figures.failed[name] for name in ctx.params.expect}} if ctx.params.expect else {}),
+            "waiting": attempt.waiting,
             "version": table.version(),
             "table": ctx.params.table,
             "seconds": round(time.monotonic() - began_s, 3),
         }
 
 
-def _place(ctx: Context[IngestParams]) -> Place:
-    """The table's place. Raises `AccessRefused` unless this attempt may write there, and to the targets of links in it.
+def _table(params: IngestParams) -> str:
+    """The path of the table's folder, or its URL."""
+    return local_path(params.table) if is_local(params.table) else params.table
 
-    Raises `MissingSecret` and `BadDestination`, too.
-    """
-    params = ctx.params
-    if not is_local(params.table):
-        return Place(params.table, resolved(params.options, ctx.secret), ctx.access)
-    folder, guard = Path(local_path(params.table)), FileGuard(ctx.access, "destination")
-    for inner in (folder, folder / "_delta_log", folder / "_rota" / ctx.task, folder / ctx.task):
-        guard.resolve(inner)
-    return Place(str(folder), {}, ctx.access)
+
+def _tables(params: IngestParams) -> list[str]:
+    """The tables that an ingest writes, as paths or URLs: its own, and the quarantine."""
+    table = _table(params)
+    return [table, quarantine_of(table)] if params.malformed == "quarantine" else [table]
+
+
+def _reach(params: IngestParams, table: str) -> Reach:
+    if is_local(table):
+        return Reach("table", "destination", params.table, table)
+    return remote("table", "destination", table, params.options)
+
+
+def _check_links(ctx: Context[IngestParams], table: str) -> None:
+    """Raise `AccessRefused` unless this attempt may write to a table's folder, and to the targets of links in it."""
+    if is_local(table):
+        folder, guard = Path(table), FileGuard(ctx.access, "destination")
+        for inner in (folder, folder / "_delta_log", folder / "_rota" / ctx.task, folder / ctx.task):
+            guard.resolve(inner)
+
+
+def _place(ctx: Context[IngestParams], table: str) -> Place:
+    """The place of a table of this ingest. Raises `AccessRefused`, `MissingSecret` and `BadDestination`."""
+    _check_links(ctx, table)
+    if is_local(table):
+        return Place(table, {}, ctx.access)
+    return Place(table, resolved(ctx.params.options, ctx.secret), ctx.access)

@@ -4,8 +4,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from spark_tasks.files.batching import BATCH_BYTES, BATCH_FILES
+from spark_tasks.files.form import Form
 from spark_tasks.files.listing import is_local, local_path
-from spark_tasks.files.reading import Form
+from spark_tasks.files.ready import Ready
+from spark_tasks.ingest.expectations import Expectations
 from spark_tasks.storage.url import table_url
 from tasks.access import check_options, check_protocol
 from tasks.secret import Reference
@@ -50,7 +53,31 @@ class IngestParams(Form):
         "its id. One id, or a list",
     )
     batch_files: int = Field(
-        default=8, ge=1, le=10_000, description="The number of files in a batch; each batch is one commit"
+        default=BATCH_FILES, ge=1, le=10_000, description="The most files in a batch; each batch is one commit"
+    )
+    batch_bytes: int = Field(
+        default=BATCH_BYTES,
+        ge=1,
+        description="The most bytes of files in a batch, as they are stored; a greater file is a batch of its own",
+    )
+    partition_by: list[str] = Field(
+        default=[],
+        max_length=8,
+        description="The columns by which a new table is partitioned, from the outermost; those of a table that is "
+        "there are taken as they are. Each task of Spark writes a file for each of its values: few values are best. "
+        "Not for a table at s3://",
+        examples=[["year", "month"]],
+    )
+    expect: Expectations = Field(
+        default={},
+        max_length=50,
+        description="What is true of each row, by a name of your own. The rows of which it is not are counted in the "
+        "result, by this name",
+    )
+    ready: Ready | None = Field(
+        default=None,
+        description="When a file is complete; one that is not waits for a later run. null: when it has its name, which "
+        "does not begin with `.` or `_`",
     )
     changed: Literal["fail", "ignore"] = Field(
         default="fail", description="Whether an ingested file whose size has changed since fails the run or is ignored"
@@ -59,4 +86,20 @@ class IngestParams(Form):
     @model_validator(mode="after")
     def _known_options(self) -> "IngestParams":
         check_options(self.table, self.options)
+        return self
+
+    @model_validator(mode="after")
+    def _fit_for_the_place(self) -> "IngestParams":
+        if is_local(self.table):
+            return self
+        if self.schema_evolution == "widen":
+            raise ValueError(
+                "only a table in a folder can be widened: set `schema_evolution` to `add` or `fail` for a table at "
+                "s3://, or ingest into a folder"
+            )
+        if self.partition_by:
+            raise ValueError(
+                "only a table in a folder can be partitioned: leave out `partition_by` for a table at s3://, or ingest "
+                "into a folder"
+            )
         return self

@@ -26,7 +26,6 @@ the log is synced before the batch is reported as committed. An object store kee
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import quote
 
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -67,12 +66,15 @@ def app_id(task: str) -> str:
 class Table:
     """A Delta table at `place`, with the ledger of the task `task`.
 
+    `partition_by` are the columns by which a table that is made here is partitioned.
+
     All methods raise `NoBucket`, `NoPermission` and `StoreAway` for an object store that fails.
     """
 
-    def __init__(self, place: Place, task: str) -> None:
+    def __init__(self, place: Place, task: str, partition_by: Sequence[str] = ()) -> None:
         self.place = place
         self.task = task
+        self.partition_by = list(partition_by)
         self.ledger = Ledger(place, task)
         self._store = open_store(place)
         self._knows_conditions = place.is_local
@@ -93,16 +95,33 @@ class Table:
             return None
 
     def schema_json(self) -> str | None:
-        """The schema as JSON, in the form that Spark and Delta share; None if there is no table yet.
+        """The schema as JSON, in the form that Spark and Delta share; None if there is no table yet."""
+        table = self._open()
+        return None if table is None else str(table.schema().to_json())
 
-        Raises `TableUnfit` for a partitioned table.
+    def table_id(self) -> str:
+        """The id that Delta gave to the table when it was made. Raises `TableNotFoundError`."""
+        return str(self._load().metadata().id)
+
+    def partitioned_by(self) -> list[str]:
+        """The columns by which the table is, or will be, partitioned.
+
+        Raises `TableUnfit` if the table is there, and partitioned by others than `partition_by` names, or if it is
+        partitioned and in an object store.
         """
         table = self._open()
         if table is None:
-            return None
-        if table.metadata().partition_columns:
-            raise TableUnfit(f"{self.shown} is a partitioned table, which an ingest cannot write")
-        return str(table.schema().to_json())
+            return self.partition_by
+        found = list(table.metadata().partition_columns)
+        if found and not self.place.is_local:
+            raise TableUnfit(f"{self.shown} is a partitioned table, which an ingest can write only in a folder")
+        if self.partition_by and self.partition_by != found:
+            by = f"by {', '.join(found)}" if found else "not at all"
+            raise TableUnfit(
+                f"{self.shown} is partitioned {by}, and the task's `partition_by` is {', '.join(self.partition_by)}: "
+                "change the task, or ingest into a new table"
+            )
+        return found
 
     def last(self) -> Mark | None:
         """The last batch of this task in the table; None if there is none."""
@@ -155,8 +174,22 @@ class Table:
         """The folder in the table for the Parquet files of that batch, as the attempt with that token writes it."""
         return f"{self.task}/{mark.name}"
 
-    def commit(self, mark: Mark, schema_json: str, parts: Sequence[Part]) -> int:
+    def files(self) -> frozenset[str]:
+        """The paths or URLs of the files that hold the table's rows."""
+        table = self._open()
+        return frozenset() if table is None else frozenset(table.file_uris())
+
+    def widened_folder(self, mark: Mark) -> str:
+        """The folder in the table for the rows of earlier batches, if that batch widens the table's columns."""
+        return f"{self.task}/{mark.name}.widened"
+
+    def commit(
+        self, mark: Mark, schema_json: str, parts: Sequence[Part], replaced: frozenset[str] | None = None
+    ) -> int:
         """Commit the batch's files to the table in one transaction; the table's version after it.
+
+        Columns that the table lacks are added, before. With `replaced`, `parts` take the place of these files in the
+        same transaction, so they hold the rows of these too, and the columns become those of `schema_json`.
 
         Raises `Overtaken` if another attempt has committed the batch, or if one with a greater token holds the table;
         `TableUnfit` if Delta cannot take the schema, or if an earlier batch is missing. The same attempt may repeat it.
@@ -166,16 +199,21 @@ class Table:
         if not self._is_in(table, mark):
             self._check_follows(mark, self._last(table))
             self._sync_parts(mark, parts)
+            if replaced is not None and replaced != frozenset(table.file_uris()):
+                raise TableUnfit(f"{self.shown} was written by another program while its columns were widened")
             try:
+                if replaced is None:
+                    self._add_columns(table, mark, schema_json)
                 self._append(
                     table,
-                    [_add(part) for part in parts],
+                    [add_action(part) for part in parts],
                     [
                         Transaction(app_id(self.task), mark.batch),
                         Transaction(f"{app_id(self.task)}/token", mark.token),
                         self._holds(mark.token),
                     ],
                     {"rota.task": self.task, "rota.batch": str(mark.batch)},
+                    wider=None if replaced is None else Schema.from_json(schema_json),
                 )
             except (DeltaError, StoreAway):
                 # The commit was refused, or its outcome is unknown: the log has the answer.
@@ -190,8 +228,10 @@ class Table:
         folder = Path(self.place.path)
         for part in parts:
             sync(folder / part.path)
-        if (folder / self.parquet_folder(mark)).is_dir():
-            sync_names(folder / self.parquet_folder(mark), within=folder.parent)
+        own = folder / self.parquet_folder(mark)
+        for each in sorted({own, *((folder / part.path).parent for part in parts)}):
+            if each.is_dir():
+                sync_names(each, within=folder.parent)
 
     def _append(
         self,
@@ -199,11 +239,28 @@ class Table:
         files: list[AddAction | RemoveAction],
         transactions: list[Transaction],
         about: dict[str, str] | None = None,
+        wider: Schema | None = None,
     ) -> None:
-        """Commit against the version of `table`: Delta refuses if one of these app transactions has changed since."""
-        said = CommitProperties(custom_metadata=about, app_transactions=transactions)
+        """Commit against the version of `table`: Delta refuses if one of these app transactions has changed since.
+
+        With `wider`, the files take the place of all others, and the table has these columns. Delta would let a commit
+        in between pass, whose files have the columns of before: then this one may not be tried again.
+        """
+        retries = None if wider is None else 0
+        said = CommitProperties(about, max_commit_retries=retries, app_transactions=transactions)
+        by = list(table.metadata().partition_columns)
+        mode, schema = ("append", table.schema()) if wider is None else ("overwrite", wider)
         with store_errors(self.place):
-            table.create_write_transaction(files, "append", table.schema(), commit_properties=said)
+            table.create_write_transaction(files, mode, schema, partition_by=by, commit_properties=said)
+
+    def _add_columns(self, table: DeltaTable, mark: Mark, schema_json: str) -> None:
+        """Add the columns of `schema_json` that `table` lacks. An attempt that was overtaken cannot."""
+        known = {field.name for field in table.schema().fields}
+        new = [field for field in Schema.from_json(schema_json).fields if field.name not in known]
+        if new:
+            said = CommitProperties(app_transactions=[self._holds(mark.token)])
+            with store_errors(self.place):
+                table.alter.add_columns(new, commit_properties=said)
 
     def sync_log(self) -> None:
         """Sync the newest entries of the log: an attempt may have been killed between its commit and its sync."""
@@ -230,7 +287,7 @@ class Table:
         except ValueError as error:
             raise TableUnfit(f"Delta has no type for one of the columns in {schema_json}: {error}") from error
         with tempfile.TemporaryDirectory() as folder:
-            DeltaTable.create(folder, schema)
+            DeltaTable.create(folder, schema, partition_by=self.partition_by)
             entry = (Path(folder) / FIRST).read_bytes()
         with store_errors(self.place):
             self.place.write_new(FIRST, entry)
@@ -297,9 +354,10 @@ class Table:
         return sorted(gone)
 
 
-def _add(part: Part) -> AddAction:
+def add_action(part: Part) -> AddAction:
+    """What the log says of a file. deltalake itself encodes the path as the log wants it."""
     return AddAction(
-        quote(part.path),
+        part.path,
         part.size_bytes,
         dict(part.partition_values),
         part.modified_ms,

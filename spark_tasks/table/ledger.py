@@ -40,21 +40,33 @@ def named(name: str) -> Mark | None:
     return Mark(int(batch), int(token)) if batch.isdecimal() and token.isdecimal() else None
 
 
+def quarantine_of(table: str) -> str:
+    """The path or the URL of the quarantine of the table at that path or URL.
+
+    >>> quarantine_of("/data/flights"), quarantine_of("s3://lake/flights")
+    ('/data/flights_quarantine', 's3://lake/flights_quarantine')
+    """
+    return f"{table.rstrip('/')}_quarantine"
+
+
 @dataclass(frozen=True)
 class Page:
     """A page of the ledger.
 
     `files` are the sources as `(path, size in bytes)`; `disks` are the identity facts of local folders; `parts` are the
-    paths of the batch's Parquet files in the table.
+    paths of the batch's Parquet files in the table. `failed` has the number of rows of which an expectation is not
+    true, by its name.
     """
 
     mark: Mark
     previous: Mark | None
     run_id: str
     rows: int
-    skipped: int
+    quarantined: int
     files: tuple[tuple[str, int], ...]
     disks: Mapping[str, Facts] = field(default_factory=dict)
+    dropped: int = 0
+    failed: Mapping[str, int] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
 
 
@@ -71,7 +83,7 @@ class Ledger:
         return f"{self.folder}/{mark.name}.json"
 
     def malformed(self, mark: Mark) -> str:
-        """The path of the file that keeps the rows that were skipped in that batch."""
+        """The path of the file that keeps the malformed rows of that batch until they are in the quarantine."""
         return f"{self.folder}/{mark.name}.malformed.jsonl"
 
     def pages(self, last: Mark | None) -> Iterator[Page]:
@@ -123,8 +135,10 @@ def _read(kept: bytes) -> Page:
         previous=None if previous is None else Mark(**previous),
         run_id=value["run_id"],
         rows=value["rows"],
-        skipped=value["skipped"],
+        quarantined=value.get("quarantined", value.get("skipped", 0)),  # older pages call them skipped
         files=tuple((path, size) for path, size in value["files"]),
-        disks=value.get("disks", {}),  # older pages have neither these
-        parts=tuple(value.get("parts", ())),  # nor these
+        disks=value.get("disks", {}),  # older pages have none of these four
+        dropped=value.get("dropped", 0),
+        failed=value.get("failed", {}),
+        parts=tuple(value.get("parts", ())),
     )

@@ -1,25 +1,38 @@
 """The Parquet files that Spark's own writer left in a local folder."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from pyarrow import parquet
 
-from spark_tasks.table.ledger import Mark
 from spark_tasks.table.part import Part
 from spark_tasks.table.statistics import statistics
 
 if TYPE_CHECKING:
     from spark_tasks.table.delta import Table
 
-
-def local_parts(table: "Table", mark: Mark) -> tuple[Part, ...]:
-    """The Parquet files of that batch, with the statistics in their footers."""
-    folder = Path(table.place.path)
-    found = sorted((folder / table.parquet_folder(mark)).glob("part-*.parquet"))
-    return tuple(_part(path, path.relative_to(folder).as_posix()) for path in found)
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
-def _part(path: Path, name: str) -> Part:
+def local_parts(table: "Table", folder: str) -> tuple[Part, ...]:
+    """The Parquet files in that folder of the table, with the statistics in their footers."""
+    root = Path(table.place.path)
+    return tuple(_part(path, path.relative_to(root)) for path in sorted((root / folder).rglob("part-*.parquet")))
+
+
+def _part(path: Path, inner: Path) -> Part:
     about, footer = path.stat(), parquet.read_metadata(path)
-    return Part(name, about.st_size, about.st_mtime_ns // 1_000_000, footer.num_rows, statistics(footer))
+    modified_ms = about.st_mtime_ns // 1_000_000
+    values = partition_values(inner.parent)
+    return Part(inner.as_posix(), about.st_size, modified_ms, footer.num_rows, statistics(footer), values)
+
+
+def partition_values(folder: Path) -> dict[str, str | None]:
+    """The values of the partition columns of the files in a folder, by the names that Spark gives to such folders.
+
+    >>> partition_values(Path("TASK/00000001-1/year=2013/at=05%3A00/by=__HIVE_DEFAULT_PARTITION__"))
+    {'year': '2013', 'at': '05:00', 'by': None}
+    """
+    pairs = (part.partition("=") for part in folder.parts if "=" in part)
+    return {unquote(name): None if value == _NULL else unquote(value) for name, _, value in pairs}

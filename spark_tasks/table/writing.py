@@ -32,7 +32,8 @@ def writer(spark: "SparkSession", table: "Table", scratch: Path) -> Write:
 
 def _local(table: "Table") -> Write:
     def write(rows: "DataFrame", mark: "Mark") -> tuple[Part, ...]:
-        rows.write.mode("overwrite").parquet(table.place.shown(table.parquet_folder(mark)))
-        return local_parts(table, mark)
+        folder = table.parquet_folder(mark)
+        rows.write.mode("overwrite").partitionBy(*table.partitioned_by()).parquet(table.place.shown(folder))
+        return local_parts(table, folder)
 
     return write

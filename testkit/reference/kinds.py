@@ -9,8 +9,9 @@ from pydantic import BaseModel
 
 from spark_tasks.etl import errors as etl_errors
 from spark_tasks.etl import kind as etl
-from spark_tasks.files import listing, reading
+from spark_tasks.files import faults, listing, ready
 from spark_tasks.ingest import errors as ingest_errors
+from spark_tasks.ingest import expectations
 from spark_tasks.ingest import kind as ingest
 from spark_tasks.postgres import session
 from spark_tasks.sinks import params as sinks
@@ -41,6 +42,8 @@ _HEADINGS: Final = {
     "Incremental": "Incremental",
     "Transform": "Transform",
     "PostgresTable": "Table in postgres",
+    "Ready": "Complete files",
+    "Expectation": "Expectation",
 }
 _SOURCES: Final[tuple[type[BaseModel], ...]] = (folder.FolderSource, sqlite.SqliteSource, postgres.PostgresSource)
 _ETL_PARTS: Final[tuple[type[BaseModel], ...]] = (
@@ -50,6 +53,8 @@ _ETL_PARTS: Final[tuple[type[BaseModel], ...]] = (
     transform.Transform,
     sinks.PostgresTable,
 )
+
+_INGEST_PARTS: Final[tuple[type[BaseModel], ...]] = (expectations.Expectation, ready.Ready)
 
 _COMMAND_ERRORS: Final = (command.CommandFailed, errors.MissingSecret)
 _BACKUP_ERRORS: Final = (
@@ -74,9 +79,11 @@ _INGEST_ERRORS: Final = (
     source_identity.OtherSource,
     ingest_errors.FilesRefused,
     ingest_errors.FilesUnfit,
-    reading.MalformedRows,
-    reading.SchemaDrift,
-    reading.ReadFailed,
+    faults.MalformedRows,
+    faults.SchemaDrift,
+    faults.ReadFailed,
+    ingest_errors.CountsDiffer,
+    expectations.ExpectationFailed,
     ingest_errors.TableReplaced,
     delta.TableUnfit,
     place.BadDestination,
@@ -129,7 +136,7 @@ def render() -> str:
             _INTRODUCTION,
             _kind("command", command.Command, command.RESULT, _COMMAND_ERRORS),
             _kind("backup", backup.Backup, backup.RESULT, _BACKUP_ERRORS, _SOURCES),
-            _kind("ingest", ingest.Ingest, ingest.RESULT, _INGEST_ERRORS),
+            _kind("ingest", ingest.Ingest, ingest.RESULT, _INGEST_ERRORS, _INGEST_PARTS),
             _kind("etl", etl.Etl, etl.RESULT, _ETL_ERRORS, _ETL_PARTS),
             _secrets(),
         ]

@@ -34,7 +34,7 @@ def write_parts(table: Table, mark: Mark, numbers: Sequence[int]) -> tuple[Part,
         folder = Path(table.place.path) / table.parquet_folder(mark)
         folder.mkdir(parents=True)
         parquet.write_table(rows, folder / "part-00000.snappy.parquet")
-        return local_parts(table, mark)
+        return local_parts(table, table.parquet_folder(mark))
     place = table.place
     return ObjectWriter(place.url, place.options, table.parquet_folder(mark), "").write(iter(rows.to_batches())).parts
 
@@ -50,7 +50,9 @@ def write_batch(table: Table, mark: Mark, numbers: Sequence[int], previous: Mark
 
 def commit(table: Table, mark: Mark, schema: str = SCHEMA) -> int:
     """Commit what `write_batch` wrote."""
-    return table.commit(mark, schema, local_parts(table, mark) if table.place.is_local else _object_parts(table, mark))
+    local = table.place.is_local
+    parts = local_parts(table, table.parquet_folder(mark)) if local else _object_parts(table, mark)
+    return table.commit(mark, schema, parts)
 
 
 def _object_parts(table: Table, mark: Mark) -> tuple[Part, ...]:

@@ -157,8 +157,8 @@ def test_a_commit_by_another_handle_than_the_one_that_was_checked_is_what_these_
     """A handle that is opened after the other's commit takes the same batch again: rows would be there twice."""
     append = Table._append
 
-    def by_a_later_handle(self: Table, table: DeltaTable, *rest: object) -> None:
-        append(self, self._load(), *rest)  # type: ignore[arg-type]
+    def by_a_later_handle(self: Table, table: DeltaTable, *rest: object, **more: object) -> None:
+        append(self, self._load(), *rest, **more)  # type: ignore[arg-type]
 
     def overtaken(self: Table, mark: Mark, last: Mark | None) -> None:
         monkeypatch.setattr(Table, "_check_follows", lambda *_: None)

@@ -1,11 +1,9 @@
 """Ingests into a Delta table with real Spark: every row exactly once, also after faults."""
 
-import csv
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -16,21 +14,20 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
 from deltalake import DeltaTable
 
+from spark_tasks.files.faults import SchemaDrift
 from spark_tasks.files.listing import SourceChanged
-from spark_tasks.files.reading import SchemaDrift
 from spark_tasks.ingest.errors import FilesUnfit, IngestStopped, TableReplaced
-from spark_tasks.ingest.kind import RESULT, Ingest
+from spark_tasks.ingest.kind import Ingest
 from spark_tasks.ingest.params import IngestParams
-from spark_tasks.table.delta import Overtaken
+from spark_tasks.table.delta import Overtaken, TableUnfit
 from spark_tasks.table.ledger import Ledger, Mark
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
-from testkit.one_jvm import one_jvm
+from tests.integration.ingests import Crash, House, house, one_jvm
 from tests.integration.tables import commit, local_table
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
-
-ROWS_A_FILE = 10
+__all__ = ["house", "one_jvm"]
 
 NUMBERS_AND_TEXT = json.dumps(
     {
@@ -43,65 +40,16 @@ NUMBERS_AND_TEXT = json.dumps(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_jvm() -> Iterator[None]:
-    """All sessions of this module run in one JVM, which ends with it."""
-    with one_jvm():
-        yield
-
-
-class House:
-    """A folder of source files, and a table."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.table = folder / "table"
-        self.attempts = 0
-        (folder / "in").mkdir()
-
-    def put_csv(self, number: int) -> None:
-        with (self.folder / "in" / f"{number:02d}.csv").open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["n", "text"])
-            for row in range(ROWS_A_FILE):
-                writer.writerow([number * ROWS_A_FILE + row, f'a "{row}", quoted' if row else ""])
-
-    def put_json(self, number: int, **more: Any) -> None:
-        rows = [{"n": number * ROWS_A_FILE + row, "inner": {"x": row}} | more for row in range(ROWS_A_FILE)]
-        (self.folder / "in" / f"{number:02d}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def attempt(self, token: int = 1, **params: Any) -> FakeContext[IngestParams]:
-        """A context for the next attempt, CSV files two by two unless told otherwise."""
-        self.attempts += 1
-        kind = params.setdefault("format", "csv")
-        given: dict[str, Any] = {
-            "source": f"{self.folder}/in/*.{kind}",
-            "table": str(self.table),
-            "batch_files": 2,
-        } | params
-        scratch = self.folder / f"scratch-{self.attempts}"
-        return FakeContext(IngestParams(**given | params), scratch, task="flights", run_id="flights~1", token=token)
-
-    def numbers(self) -> list[int]:
-        rows = DeltaTable(self.table).to_pyarrow_table(columns=["n"]).column("n").to_pylist()
-        return sorted(rows)
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
-
-
 def test_csv_files_come_in_batches_and_later_ones_come_later(house: House) -> None:
     for number in range(3):
         house.put_csv(number)
     first = house.attempt()
     result = Ingest().run(first)
-    assert {name: result[name] for name in ("rows", "files", "batches", "skipped", "version")} == {
+    assert {name: result[name] for name in ("rows", "files", "batches", "quarantined", "version")} == {
         "rows": 30,
         "files": 3,
         "batches": 2,
-        "skipped": 0,
+        "quarantined": 0,
         "version": 2,
     }
     assert house.numbers() == list(range(30))
@@ -134,10 +82,6 @@ def test_json_files_keep_their_nested_fields_and_a_new_field_is_an_error(house: 
     with pytest.raises(FilesUnfit, match=r"03\.json has fields that the table does not have: surprise"):
         Ingest().run(house.attempt(token=2, format="json"))
     assert house.numbers() == list(range(30))
-
-
-class Crash(BaseException):
-    """The worker is gone: nothing of the kind's own may catch this."""
 
 
 def _crash_before_commit(context: FakeContext[IngestParams], patch: pytest.MonkeyPatch) -> None:
@@ -275,25 +219,6 @@ def test_an_attempt_that_is_asked_to_stop_stops_between_two_batches(house: House
     assert house.numbers() == list(range(20))
 
 
-def test_a_malformed_row_fails_the_run_or_is_left_out_and_counted(house: House) -> None:
-    house.put_csv(0)
-    house.put_csv(1)
-    bad = house.folder / "in" / "02.csv"
-    bad.write_text("n,text\n20,fine\nnot a number,x\n21\n22,fine\n")
-    with pytest.raises(FilesUnfit, match=r"1 of 3 files were not ingested.*02\.csv: .*(not a number|21)"):
-        Ingest().run(house.attempt(token=1))
-    assert house.numbers() == list(range(20))
-    result = Ingest().run(house.attempt(token=2, malformed="skip"))
-    assert (result["rows"], result["skipped"]) == (22, 2), "of this run, by both attempts"
-    assert result.keys() == RESULT.keys()
-    assert house.numbers() == [*range(21), 22]
-    [kept] = result["malformed"]
-    assert [json.loads(line) for line in Path(kept).read_text().splitlines()] == [
-        {"file": str(bad), "line": 3, "text": "not a number,x"},
-        {"file": str(bad), "line": 4, "text": "21"},
-    ]
-
-
 def test_a_bad_file_fails_itself_and_not_the_good_ones_of_its_batch(house: House) -> None:
     for number in (0, 2, 4, 6):
         house.put_csv(number)
@@ -361,3 +286,40 @@ def test_files_of_a_remote_source_are_on_this_disk_for_their_batch_only(house: H
         memory.rm("/remote", recursive=True)
     assert house.numbers() == list(range(40))
     assert left == [0, 0, 0, 0]
+
+
+def test_a_file_that_is_not_complete_waits_for_a_later_run(house: House) -> None:
+    house.put_csv(0)
+    house.put_csv(1)
+    (house.folder / "in" / "00.csv.done").touch()
+    ready = {"marker": "{name}.done"}
+    result = Ingest().run(house.attempt(ready=ready))
+    assert (result["files"], result["waiting"]) == (1, 1)
+    assert house.numbers() == list(range(10))
+    (house.folder / "in" / "01.csv.done").touch()
+    result = Ingest().run(house.attempt(token=2, ready=ready))
+    assert (result["files"], result["waiting"]) == (2, 0)
+    assert house.numbers() == list(range(20))
+
+
+def test_a_table_may_be_partitioned(house: House) -> None:
+    (house.folder / "in" / "a.csv").write_text("n,day,place\n1,2013-01-01,a b/c:ü%=\n2,2013-01-01,\n3,2013-01-02,x\n")
+    params: dict[str, Any] = {"columns": "n INT, day DATE, place STRING"}
+    with pytest.raises(SchemaDrift, match="`partition_by` names month"):
+        Ingest().run(house.attempt(partition_by=["month"], **params))
+    assert Ingest().run(house.attempt(partition_by=["day", "place"], **params))["rows"] == 3
+    (house.folder / "in" / "b.csv").write_text("n,day,place\n4,2013-01-02,x\n")
+    assert Ingest().run(house.attempt(token=2))["rows"] == 4
+    table = DeltaTable(house.table)
+    assert table.metadata().partition_columns == ["day", "place"]
+    rows = table.to_pyarrow_table().sort_by("n").to_pylist()
+    assert [(row["n"], row["day"].day, row["place"]) for row in rows] == [
+        (1, 1, "a b/c:ü%="),
+        (2, 1, None),
+        (3, 2, "x"),
+        (4, 2, "x"),
+    ]
+    assert sum("/place=x/" in file for file in table.file_uris()) == 2
+    (house.folder / "in" / "c.csv").write_text("n,day,place\n5,2013-01-02,x\n")
+    with pytest.raises(TableUnfit, match="is partitioned by day, place"):
+        Ingest().run(house.attempt(token=3, partition_by=["day"]))

@@ -24,13 +24,15 @@ from spark_tasks.ingest.params import IngestParams
 from spark_tasks.storage.delta_options import delta_options
 from spark_tasks.storage.errors import StoreAway
 from spark_tasks.table.delta import PROBE, Overtaken
-from spark_tasks.table.ledger import Mark
+from spark_tasks.table.ledger import Mark, Page
+from spark_tasks.table.quarantine import Quarantine
 from tasks.access import Access, AccessRefused
 from tasks.kind import Fenced
 from tasks.place import NoBucket
 from testkit.fake_context import FakeContext
 from testkit.object_store import BUCKET, SECRET, ObjectStore, object_store
 from testkit.one_jvm import one_jvm
+from tests.integration.ingests import Crash
 from tests.integration.tables import object_table
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -85,8 +87,8 @@ class Lake:
             secrets=self.store.secrets,
         )
 
-    def delta(self) -> DeltaTable:
-        return DeltaTable(self.store.url("table"), storage_options=delta_options(self.store.options, "us-east-1"))
+    def delta(self, name: str = "table") -> DeltaTable:
+        return DeltaTable(self.store.url(name), storage_options=delta_options(self.store.options, "us-east-1"))
 
     def numbers(self) -> list[int]:
         return sorted(self.delta().to_pyarrow_table(columns=["n"]).column("n").to_pylist())
@@ -112,11 +114,11 @@ def test_what_comes_is_what_a_local_table_holds_with_the_same_statistics(lake: L
     for number, amount in enumerate((None, None, "NaN")):
         lake.put_csv(number, amount)
     result = Ingest().run(lake.attempt())
-    assert {name: result[name] for name in ("rows", "files", "batches", "skipped", "version", "table")} == {
+    assert {name: result[name] for name in ("rows", "files", "batches", "quarantined", "version", "table")} == {
         "rows": 30,
         "files": 3,
         "batches": 2,
-        "skipped": 0,
+        "quarantined": 0,
         "version": 2,
         "table": lake.store.url("table"),
     }
@@ -225,17 +227,46 @@ def test_a_bad_row_is_named_or_kept_beside_the_table(lake: Lake) -> None:
     lake.put_csv(0)
     bad = lake.folder / "in" / "01.csv"
     bad.write_text("n,text,at,amount\n10,fine,,1\nnot a number,x,,1\n")
-    with pytest.raises(FilesUnfit, match=r"1 of 2 files were not ingested.*01\.csv: .*not a number") as told:
+    with pytest.raises(FilesUnfit, match=r"1 of 2 files were not ingested.*01\.csv, line 3: .*not a number") as told:
         Ingest().run(lake.attempt(token=1))
     assert len(str(told.value).splitlines()) == 1
     assert lake.numbers() == list(range(10))
-    result = Ingest().run(lake.attempt(token=2, malformed="skip"))
-    assert (result["rows"], result["skipped"]) == (11, 1)
-    [kept] = result["malformed"]
-    assert json.loads(lake.store.files.cat_file(kept)) == {"file": str(bad), "line": 3, "text": "not a number,x,,1"}
+    result = Ingest().run(lake.attempt(token=2, malformed="quarantine"))
+    assert (result["rows"], result["quarantined"]) == (11, 1)
+    assert result["quarantine"] == lake.store.url("table_quarantine")
+    [row] = lake.delta("table_quarantine").to_pyarrow_table().to_pylist()
+    assert (row["file"], row["line"], row["text"]) == (str(bad), 3, "not a number,x,,1")
+    assert row["reason"] == "column n: 'not a number' is not int"
     assert lake.numbers() == list(range(11))
-    left = {kept.removeprefix(f"{lake.store.url('table')}/")}
-    assert lake.leftovers() == left, "what the first try of the good file left is swept"
+    assert lake.leftovers() == set(), "what the first try of the good file left is swept"
+
+
+@pytest.mark.more
+def test_malformed_rows_are_in_the_quarantine_once_also_after_a_failover(lake: Lake) -> None:
+    (lake.folder / "in" / "01.csv").write_text("n,text,at,amount\n10,fine,,1\nnot a number,x,,1\n")
+    lost = lake.attempt(token=1, malformed="quarantine")
+    table, put = object_table(lake.store, task="flights"), Quarantine.put
+
+    def end_before(self: Quarantine, page: Page) -> None:
+        raise Crash
+
+    def end_after(self: Quarantine, page: Page) -> None:
+        put(self, page)
+        raise Crash
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Quarantine, "put", end_before)
+        with pytest.raises(Crash):
+            Ingest().run(lost)
+    assert table.last() == Mark(1, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Quarantine, "put", end_after)
+        with pytest.raises(Crash):
+            Ingest().run(lake.attempt(token=2, malformed="quarantine"))
+    for token in (3, 4):
+        result = Ingest().run(lake.attempt(token=token, malformed="quarantine"))
+        assert (result["rows"], result["quarantined"]) == (1, 1)
+    assert lake.delta("table_quarantine").to_pyarrow_table().num_rows == 1
 
 
 @pytest.mark.more

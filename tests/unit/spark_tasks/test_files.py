@@ -1,5 +1,6 @@
 """Which files are new, and in which order they are read."""
 
+import os
 from pathlib import Path
 
 import fsspec
@@ -7,16 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_tasks.files.batching import BATCH_BYTES, batches
+from spark_tasks.files.faults import BadFile
 from spark_tasks.files.listing import (
     NoSourceFiles,
     Source,
-    SourceChanged,
-    batches,
     canonical,
     fixed_folder,
     listing,
     new_and_changed,
 )
+from spark_tasks.files.ready import Ready, complete
 from spark_tasks.files.staging import check_unchanged, staged
 
 
@@ -94,7 +96,7 @@ def test_urls_are_listed_and_fetched_through_fsspec(tmp_path: Path) -> None:
             check_unchanged(places)
         assert not (tmp_path / "fetched").exists(), "each batch of a long ingest would stay on the node's disk"
         memory.rm("/news/b.csv")
-        with pytest.raises(SourceChanged, match=r"b\.csv was there"), staged(found, tmp_path / "again"):
+        with pytest.raises(BadFile, match=r"b\.csv was there"), staged(found, tmp_path / "again"):
             pass
         assert not (tmp_path / "again").exists()
     finally:
@@ -106,10 +108,10 @@ def test_a_file_that_is_still_being_written_is_found_out(tmp_path: Path) -> None
     with staged(listing([f"{tmp_path}/*.csv"]), tmp_path / "fetched") as places:
         check_unchanged(places)
         (tmp_path / "a.csv").write_text("longer than it was")
-        with pytest.raises(SourceChanged, match=r"a\.csv had 5 bytes"):
+        with pytest.raises(BadFile, match=r"a\.csv had 5 bytes"):
             check_unchanged(places)
         (tmp_path / "a.csv").unlink()
-        with pytest.raises(SourceChanged):
+        with pytest.raises(BadFile):
             check_unchanged(places)
 
 
@@ -122,15 +124,62 @@ names = st.text("abc", min_size=1, max_size=3)
 
 
 @settings(max_examples=50)
-@given(st.dictionaries(names, st.integers(0, 3)), st.dictionaries(names, st.integers(0, 3)), st.integers(1, 4))
+@given(
+    st.dictionaries(names, st.integers(0, 9)),
+    st.dictionaries(names, st.integers(0, 9)),
+    st.integers(1, 4),
+    st.integers(1, 12),
+)
 def test_every_new_file_is_in_one_batch_and_no_taken_one(
-    there: dict[str, int], taken: dict[str, int], batch_files: int
+    there: dict[str, int], taken: dict[str, int], files_max: int, bytes_max: int
 ) -> None:
     found = sorted(Source(path, size) for path, size in there.items())
     fresh = new_and_changed(found, taken)
-    cut = batches(fresh.new, batch_files)
+    cut = batches(fresh.new, files_max, bytes_max)
     assert [source for batch in cut for source in batch] == [source for source in found if source.path not in taken]
-    assert all(0 < len(batch) <= batch_files for batch in cut)
+    assert all(0 < len(batch) <= files_max for batch in cut)
+    assert all(len(batch) == 1 or sum(source.size_bytes for source in batch) <= bytes_max for batch in cut)
+    for done in range(len(cut)):
+        rest = [source for batch in cut[done:] for source in batch]
+        assert batches(rest, files_max, bytes_max) == cut[done:], "the next attempt cuts what is left alike"
     assert {source.path for source in fresh.changed} == {
         path for path in there.keys() & taken.keys() if there[path] != taken[path]
     }
+
+
+def test_the_number_of_batches_suits_the_size_of_the_input() -> None:
+    small = [Source(f"{number:02d}.csv", 3_000_000) for number in range(72)]
+    assert len(batches(small)) == 1
+    large = [Source(f"{number:04d}.csv", 100_000_000) for number in range(2000)]
+    cut = batches(large)
+    assert len(cut) == 200, "200 GB"
+    assert max(sum(source.size_bytes for source in batch) for batch in cut) <= BATCH_BYTES
+    assert [len(batch) for batch in batches([Source("a", 3 * BATCH_BYTES), Source("b", 1)])] == [1, 1]
+
+
+def test_a_file_is_complete_when_it_is_old_enough(tmp_path: Path) -> None:
+    _fill(tmp_path, "old.csv", "new.csv")
+    os.utime(tmp_path / "old.csv", (1000, 1000))
+    os.utime(tmp_path / "new.csv", (1050, 1050))
+    found = listing([f"{tmp_path}/*.csv"])
+    assert [Path(source.path).name for source in complete(found, Ready(age_s=60), now_s=1060)] == ["old.csv"]
+    assert len(complete(found, Ready(age_s=60), now_s=1110)) == 2
+    (tmp_path / "old.csv").unlink()
+    assert complete(found, Ready(age_s=60), now_s=1100) == (), "one that is gone waits, and is gone the next time"
+
+
+def test_a_file_is_complete_when_its_marker_is_there(tmp_path: Path) -> None:
+    _fill(tmp_path, "one/a.csv", "one/b.csv", "two/c.csv", "one/a.csv.done", "two/_SUCCESS")
+    found = listing([f"{tmp_path}/*/*"])
+    each = complete(found, Ready(marker="{name}.done"), now_s=0)
+    assert [Path(source.path).name for source in each] == ["a.csv"], "and no marker is a source"
+    folder = complete(listing([f"{tmp_path}/*/*.csv"]), Ready(marker="_SUCCESS"), now_s=0)
+    assert [Path(source.path).name for source in folder] == ["c.csv"]
+    memory = fsspec.filesystem("memory")
+    memory.pipe({"/marked/a.csv": b"1", "/marked/b.csv": b"1", "/marked/b.csv.done": b""})
+    try:
+        there = complete(listing(["memory://marked/*.csv"]), Ready(marker="{name}.done"), now_s=0)
+        assert [source.path for source in there] == ["memory:///marked/b.csv"]
+        assert len(complete(listing(["memory://marked/*.csv"]), Ready(age_s=60), now_s=0)) == 0
+    finally:
+        memory.rm("/marked", recursive=True)

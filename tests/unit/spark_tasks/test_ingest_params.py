@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from spark_tasks.files.reading import Form, MalformedRows, ReadFailed, SchemaDrift, explained, field_paths, options
+from spark_tasks.files.faults import MalformedRows, ReadFailed, SchemaDrift, explained
+from spark_tasks.files.form import Form, options
+from spark_tasks.files.reading import field_paths
+from spark_tasks.files.reasons import OTHER, reason
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.spark.session import settings
 
@@ -16,7 +19,6 @@ GOOD: dict[str, Any] = {"source": "/in/*.csv", "table": "/out/flights", "format"
 
 
 def test_params_take_one_glob_or_several() -> None:
-    assert IngestParams(**GOOD).batch_files == 8
     assert IngestParams(**GOOD | {"source": ["/in/*.csv", "s3://bucket/*.csv"], "table": "file:///out"}).table
 
 
@@ -30,8 +32,22 @@ def test_params_take_one_glob_or_several() -> None:
         ({"table": "s3://key:word@bucket/out"}, "must not contain a password"),
         ({"table": "s3://bucket/out", "options": {"profile": "root"}}, "cannot be set by a task"),
         ({"options": {"key": "k"}}, "cannot be set by a task for file"),
-        ({"format": "xml"}, "'csv' or 'json'"),
+        ({"table": "s3://bucket/out", "schema_evolution": "widen"}, "only a table in a folder can be widened"),
+        ({"table": "s3://bucket/out", "partition_by": ["day"]}, "only a table in a folder can be partitioned"),
+        ({"format": "xml"}, "'csv', 'json', 'tbl', 'parquet' or 'avro'"),
+        ({"format": "tbl"}, "`columns` is required for format tbl"),
+        ({"malformed": "skip"}, "'fail' or 'quarantine'"),
+        ({"expect": {"a b": {"sql": "n > 0", "on_fail": "warn"}}}, "pattern"),
+        ({"expect": {"a": {"sql": "n > 0", "on_fail": "skip"}}}, "'warn', 'drop' or 'fail'"),
+        ({"expect": {"a": {"sql": "exists(SELECT 1 FROM text.`/etc/passwd`)", "on_fail": "warn"}}}, "word 'SELECT'"),
+        ({"expect": {"a": {"sql": "reflect('java.lang.System', 'exit')", "on_fail": "warn"}}}, "word 'reflect'"),
+        ({"header": False, "rescue": True}, "are for files that name their columns"),
+        ({"format": "tbl", "columns": "n INT", "schema_evolution": "add"}, "are for files that name their columns"),
+        ({"ready": {}}, "give `age_s` or `marker`"),
+        ({"ready": {"age_s": 1, "marker": "x"}}, "give `age_s` or `marker`"),
+        ({"ready": {"marker": "../x"}}, "pattern"),
         ({"batch_files": 0}, "greater than or equal to 1"),
+        ({"batch_bytes": 0}, "greater than or equal to 1"),
         ({"headers": True}, "not permitted"),
     ],
 )
@@ -123,3 +139,29 @@ def test_spark_s_errors_name_the_file_and_the_row() -> None:
     assert unread is not None
     assert isinstance(unread.why, ReadFailed)
     assert explained(ValueError("something else"), {}) is None
+
+
+TWO = {"n": "int", "text": "string"}
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "values", "said"),
+    [
+        ({}, "x,y", {"text": "y"}, "column n: 'x' is not int"),
+        ({}, "1,y,z", {"n": 1, "text": "y"}, "3 fields where there are 2 columns"),
+        ({}, "1", {"n": 1}, "1 fields where there are 2 columns"),
+        ({}, '1,"y', {"n": 1}, OTHER),
+        ({"delimiter": "::"}, "x::y", {"text": "y"}, "column n: 'x' is not int"),
+        ({"null_value": "NA"}, "NA,y,z", {"text": "y"}, "3 fields where there are 2 columns"),
+        ({"format": "tbl", "columns": "n INT, text STRING"}, "1|y", {}, "it does not end with '|'"),
+        ({"format": "tbl", "columns": "n INT, text STRING"}, "x|y|", {"text": "y"}, "column n: 'x' is not int"),
+        ({"format": "json"}, '{"n": "x"}', {}, "column n: 'x' is not int"),
+        ({"format": "json"}, "[1]", {}, "not a JSON object"),
+        ({"format": "json"}, '{"n": ', {}, "not JSON: Expecting value: line 1 column 7 (char 6)"),
+        ({}, f"{'x' * 500},y", {}, f"column n: '{'x' * 99}... is not int"),
+    ],
+)
+def test_a_malformed_row_s_reason_names_the_column_and_the_value(
+    form: dict[str, Any], text: str, values: dict[str, Any], said: str
+) -> None:
+    assert reason(Form(**{"format": "csv"} | form), TWO, text, values) == said

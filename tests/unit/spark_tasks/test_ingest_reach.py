@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
-from spark_tasks.files.listing import Source, SourceChanged, check_allowed, listing
+from spark_tasks.files.faults import BadFile
+from spark_tasks.files.listing import Source, check_allowed, listing
 from spark_tasks.files.staging import check_unchanged, staged
 from spark_tasks.ingest.kind import Ingest
 from spark_tasks.ingest.params import IngestParams
@@ -140,5 +141,5 @@ def test_what_spark_reads_is_what_was_checked_whatever_is_put_in_its_place(tmp_p
     with pytest.raises(AccessRefused, match="own"), staged(found, tmp_path / "scratch", guard):
         pass
     (folder / "a.csv").unlink()
-    with pytest.raises(SourceChanged, match="is gone"), staged(found, tmp_path / "scratch", guard):
+    with pytest.raises(BadFile, match="is gone"), staged(found, tmp_path / "scratch", guard):
         pass

@@ -1,0 +1,109 @@
+"""The columns of a table: those that it has, that a task names or that files have, and what new files make of them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_tasks.files.evolving import check_name, evolved
+from spark_tasks.files.faults import SchemaDrift, first_line
+from spark_tasks.files.form import Form
+from spark_tasks.files.layouts import RESCUED, Layout, as_columns, check_fits
+from spark_tasks.files.listing import Source
+from spark_tasks.files.reading import infer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+
+def settle(
+    spark: "SparkSession",
+    form: Form,
+    table_json: str | None,
+    places: Mapping[Path, Source],
+    partition_by: Sequence[str],
+    found: Sequence[Layout] | None,
+) -> "StructType":
+    """The columns of the table: those that it has, else those the task names, else those of the first batch.
+
+    `found` are the layouts of the batch's files, which `evolve` then adapts the columns to.
+
+    Raises `SchemaDrift` if table and task disagree, or if the columns cannot be inferred or are not valid in Delta;
+    `BadFile` for a Parquet or Avro file whose columns cannot be read.
+    """
+    named = _named(form.columns)
+    if table_json is not None:
+        standing = loads_columns(table_json)
+        if named is not None and not form.by_name and _shape(named) != _shape(standing):
+            raise SchemaDrift(
+                f"the table's columns are ({_shape(standing)}), the task's ({_shape(named)}): "
+                "change the task's `columns`, or ingest into a new table"
+            )
+        return standing
+    schema = named if named is not None else _first(spark, form, places, found)
+    if not schema.fields:
+        raise SchemaDrift("the first files have no rows from which to infer the columns: name them in `columns`")
+    if missing := [name for name in partition_by if name not in schema.fieldNames()]:
+        raise SchemaDrift(f"`partition_by` names {', '.join(missing)}, and the columns are ({_shape(schema)})")
+    for name in schema.fieldNames():
+        if wrong := check_name(name):
+            raise SchemaDrift(wrong)
+    return schema
+
+
+def _first(
+    spark: "SparkSession", form: Form, places: Mapping[Path, Source], found: Sequence[Layout] | None
+) -> "StructType":
+    """The columns of the first of the files."""
+    if found is None:
+        return infer(spark, form, list(places))
+    if form.format == "csv":
+        named = next((layout for layout in found if layout.columns.fields), found[0])
+        return infer(spark, form, named.places)
+    return as_columns(found[0].columns)
+
+
+def evolve(
+    schema: "StructType", form: Form, places: Mapping[Path, Source], found: Sequence[Layout] | None
+) -> "StructType":
+    """The columns of the table once it has taken files with the layouts `found`. Raises `BadFile`."""
+    if found is None:
+        return schema
+    for layout in found:
+        source = places[layout.places[0]]
+        if not form.by_name:
+            check_fits(layout.columns, schema, source)
+        elif layout.columns.fields:
+            schema = evolved(schema, layout.columns, form, source)
+    if form.rescue and RESCUED not in schema.fieldNames():
+        from pyspark.sql.types import StringType, StructType
+
+        schema = StructType([*schema.fields]).add(RESCUED, StringType())
+    return schema
+
+
+def _named(columns: str | None) -> "StructType | None":
+    if columns is None:
+        return None
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        named = StructType.fromDDL(columns)
+    except PySparkException as error:
+        raise SchemaDrift(f"`columns` is not a list of columns as in SQL: {first_line(str(error))}") from None
+    if not isinstance(named, StructType):
+        raise SchemaDrift("`columns` is one type, not a list of columns as in SQL")
+    return named
+
+
+def _shape(schema: "StructType") -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+
+
+def loads_columns(text: str) -> "StructType":
+    """The columns in the JSON that Spark and Delta share."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(text))

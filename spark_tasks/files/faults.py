@@ -1,0 +1,66 @@
+"""Why a file cannot be ingested, in a sentence that names the file: Spark's own errors have forty lines."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from spark_tasks.files.listing import Source
+from spark_tasks.spark import causes
+from tasks.errors import Unretryable
+
+
+class MalformedRows(Unretryable):
+    """A row does not fit the columns."""
+
+
+class SchemaDrift(Unretryable):
+    """The columns of the files, the table and the task differ."""
+
+
+class ReadFailed(Exception):
+    """Spark could not read a file."""
+
+
+class BadFile(Exception):
+    """The file at `path` cannot be ingested; `why` is an exception that names the file."""
+
+    def __init__(self, path: str, why: Exception) -> None:
+        super().__init__(str(why))
+        self.path = path
+        self.why = why
+
+
+def explained(error: Exception, places: Mapping[Path, Source]) -> BadFile | None:
+    """The file of a batch that an error of Spark is about, and the reason; None if it is not about a file."""
+    messages = list(causes.messages(error))
+    said = "\n".join(messages)
+    match = re.search(r"reading file (file:\S+?)\.?(?:\s|$)", said)
+    if match is None:
+        return None
+    path = Path(unquote(urlsplit(match[1]).path))
+    name = places[path].path if path in places else str(path)
+    return BadFile(name, _fault(name, said, messages))
+
+
+def _fault(name: str, said: str, messages: Sequence[str]) -> Exception:
+    if "header does not conform" in said:
+        header = re.search(r"Header: (.*)\n\s*Schema: (.*)", said)
+        if header is None:
+            return SchemaDrift(f"{name}: {said}")
+        return SchemaDrift(f"{name}: the header is ({header[1].strip()}), the columns are ({header[2].strip()})")
+    if (lengths := re.search(r"Header length: (\d+), schema size: (\d+)", said)) is not None:
+        return SchemaDrift(f"{name}: the header has {lengths[1]} columns, and {lengths[2]} are wanted")
+    reason = first_line(messages[-1])
+    if (unread := re.search(r"AvroUnreadable: Encountered error while reading file \S+ (.*)", said)) is not None:
+        return ReadFailed(f"{name}: {unread[1]}")
+    if "MALFORMED_RECORD" in said:
+        record = next(first_line(message) for message in messages if "MALFORMED_RECORD" in message)
+        return MalformedRows(f"{name}: {record} {reason}"[:2000])
+    return ReadFailed(f"{name}: {reason}")
+
+
+def first_line(message: str) -> str:
+    """The first line of an error's message, without Spark's codes."""
+    first = message.strip().partition("\n")[0]
+    return re.sub(r"^\[[A-Z_.]+\] | SQLSTATE: \w+$", "", first).strip()

@@ -1,0 +1,106 @@
+"""The format of the files of an ingest, as a task says it."""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+class Form(BaseModel):
+    """The format of the files."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: Literal["csv", "json", "tbl", "parquet", "avro"] = Field(
+        description="The files' format; json: one object in each line, unless `multiline`; tbl: no header, no quotes, "
+        "and each field ends with the delimiter, the last one too. CSV, JSON and TBL may be compressed, by gzip "
+        "(`.gz`) or zstd (`.zst`)"
+    )
+    header: bool = Field(default=True, description="CSV: the first line of each file names the columns")
+    delimiter: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=8,
+        description="CSV, TBL: the text between two fields; null: `,` in CSV, `|` in TBL",
+    )
+    null_value: str = Field(
+        default="", max_length=100, description="CSV, TBL: the text that stands for a missing value"
+    )
+    encoding: Literal["utf-8", "iso-8859-1", "windows-1252"] = Field(
+        default="utf-8", description="CSV: the encoding of the files. A file that is not text in UTF-8 fails"
+    )
+    multiline: bool = Field(default=False, description="CSV: fields may contain line breaks; JSON: a file is one array")
+    timestamp_format: str | None = Field(
+        default=None, max_length=100, description="The format of timestamps, in Spark's notation; null: ISO 8601"
+    )
+    columns: str | None = Field(
+        default=None,
+        max_length=20_000,
+        description="The columns and their types as in SQL; null: those of the table, or of the first batch, where "
+        "they are inferred from CSV and JSON. Required for TBL",
+        examples=["flight INT, tailnum STRING, time_hour TIMESTAMP"],
+    )
+    malformed: Literal["fail", "quarantine"] = Field(
+        default="fail",
+        description="Whether a row that does not fit the columns fails its file, or goes to the table "
+        "`TABLE_quarantine` with its file, line, text and the reason",
+    )
+
+    schema_evolution: Literal["fail", "add", "widen"] = Field(
+        default="fail",
+        description="What a file with other columns does. fail: it fails. add: its new columns are added to the table. "
+        "widen: and types are widened (int to bigint to decimal, int and float to double, date to timestamp), for "
+        "which the whole table is written again. Any other change fails the file. With add and widen, columns are "
+        "matched by name, a file may lack some, and `columns` is for a new table only",
+    )
+    rescue: bool = Field(
+        default=False,
+        description="Whether fields that the table has no column for are kept as JSON in its column `_rescued`. Then "
+        "columns are matched by name, and a file may lack some",
+    )
+
+    @model_validator(mode="after")
+    def _check_format(self) -> "Self":
+        if self.format == "tbl" and self.columns is None:
+            raise ValueError("`columns` is required for format tbl, whose files do not name their columns")
+        if self.format != "csv" and self.encoding != "utf-8":
+            raise ValueError("`encoding` is for format csv: files of other formats are UTF-8, or are not text")
+        if self.by_name and (self.format == "tbl" or (self.format == "csv" and not self.header)):
+            raise ValueError("`schema_evolution` and `rescue` are for files that name their columns")
+        return self
+
+    @property
+    def by_name(self) -> bool:
+        """Whether the columns of each file are matched with the table's by their names."""
+        return self.rescue or self.schema_evolution != "fail"
+
+    @property
+    def between(self) -> str:
+        """The text between two fields.
+
+        >>> Form(format="csv").between, Form(format="tbl", columns="n INT").between
+        (',', '|')
+        """
+        return self.delimiter or ("|" if self.format == "tbl" else ",")
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the files are text, of which a row may be malformed; in others all rows have the file's types."""
+        return self.format in ("csv", "json", "tbl")
+
+
+def options(form: Form) -> dict[str, Any]:
+    """Spark's options for reading files of that format. Quotes in CSV fields are doubled (RFC 4180)."""
+    chosen: dict[str, Any] = {"multiLine": form.multiline}
+    if form.timestamp_format is not None:
+        chosen["timestampFormat"] = form.timestamp_format
+    if form.format == "csv":
+        chosen |= {"header": form.header, "sep": form.between, "nullValue": form.null_value, "escape": '"'}
+        chosen["encoding"] = form.encoding
+    if form.format == "tbl":
+        # The NUL as quote is Spark's way to have none.
+        chosen = {name: value for name, value in chosen.items() if name != "multiLine"}
+        chosen |= {"sep": form.between, "nullValue": form.null_value, "quote": "\0"}
+    return chosen

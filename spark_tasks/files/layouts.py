@@ -1,0 +1,163 @@
+"""Files that say their columns themselves, Parquet and Avro: read by their own columns, and fitted to the table's.
+
+A column may be narrower in a file than in the table (int in bigint). What else differs is a `SchemaDrift` that names
+the file and the column.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_tasks.files.faults import BadFile, ReadFailed, SchemaDrift
+from spark_tasks.files.listing import Source
+from spark_tasks.files.staging import for_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+RESCUED: Final = "_rescued"
+"""The column that keeps the fields for which the table has no column."""
+
+KINDS: Final = ("parquet", "avro")
+"""The formats of such files."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Files with the same columns, which are as Spark reads them."""
+
+    columns: "StructType"
+    places: tuple[Path, ...]
+
+
+def layouts(spark: "SparkSession", kind: str, places: Mapping[Path, Source]) -> list[Layout]:
+    """The files, by their columns, in the order of the first of each. Raises `BadFile`."""
+    alike: dict[Any, list[Path]] = defaultdict(list)
+    for place, source in places.items():
+        alike[_key(kind, place, source)].append(place)
+    return [Layout(_columns(spark, kind, some[0], places[some[0]]), tuple(some)) for some in alike.values()]
+
+
+def _key(kind: str, place: Path, source: Source) -> Any:
+    """What is equal for files with the same columns. Reads the file's footer or header only."""
+    if kind == "avro":
+        return _avro_columns(place, source).json()
+    from pyarrow import ArrowException, parquet
+
+    try:
+        return parquet.read_schema(place).remove_metadata().to_string()
+    except (ArrowException, OSError) as error:
+        raise BadFile(source.path, ReadFailed(f"{source.path}: not a whole Parquet file: {error}")) from None
+
+
+def _columns(spark: "SparkSession", kind: str, place: Path, source: Source) -> "StructType":
+    if kind == "avro":
+        return _avro_columns(place, source)
+    return spark.read.parquet(for_spark(place)).schema
+
+
+def _avro_columns(place: Path, source: Source) -> "StructType":
+    from spark_tasks.files import avro
+
+    try:
+        return avro.columns_of(place)
+    except avro.AvroUnreadable as error:
+        raise BadFile(source.path, ReadFailed(f"{source.path}: {error}")) from None
+
+
+def as_columns(found: "StructType") -> "StructType":
+    """The columns of a table for files with the columns `found`: all may be null, and times are in UTC."""
+    from pyspark.sql import types as t
+
+    def tidy(each: "DataType") -> "DataType":
+        if isinstance(each, t.TimestampNTZType):
+            return t.TimestampType()
+        if isinstance(each, t.StructType):
+            return t.StructType([t.StructField(field.name, tidy(field.dataType)) for field in each.fields])
+        if isinstance(each, t.ArrayType):
+            return t.ArrayType(tidy(each.elementType))
+        if isinstance(each, t.MapType):
+            return t.MapType(tidy(each.keyType), tidy(each.valueType))
+        return each
+
+    tidied = tidy(found)
+    assert isinstance(tidied, t.StructType)
+    return tidied
+
+
+def check_fits(found: "StructType", schema: "StructType", source: Source) -> None:
+    """Raise `BadFile` unless a file with the columns `found` fits the columns `schema` of the table."""
+    theirs = {field.name: field.dataType for field in as_columns(found).fields}
+    ours = {field.name: field.dataType for field in schema.fields}
+    wrong = [f"lacks the column {name}" for name in ours if name not in theirs]
+    wrong += [f"has the column {name}, which the table does not have" for name in theirs if name not in ours]
+    wrong += [
+        f"has the column {name} as {theirs[name].simpleString()}, which is {each.simpleString()} in the table"
+        for name, each in ours.items()
+        if name in theirs and not fits(theirs[name], each)
+    ]
+    if wrong:
+        raise BadFile(source.path, SchemaDrift(f"{source.path} " + "; it ".join(wrong)))
+
+
+_WIDER: Final[Mapping[str, tuple[str, ...]]] = {
+    "tinyint": ("smallint", "int", "bigint", "double"),
+    "smallint": ("int", "bigint", "double"),
+    "int": ("bigint", "double"),
+    "float": ("double",),
+    "date": ("timestamp",),
+}
+_DIGITS: Final[Mapping[str, int]] = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+
+
+def fits(found: "DataType", into: "DataType") -> bool:
+    """Whether each value of the type `found` is a value of the type `into`, and stays what it is."""
+    from pyspark.sql.types import DecimalType
+
+    name = found.simpleString()
+    if isinstance(into, DecimalType):
+        whole = into.precision - into.scale
+        if isinstance(found, DecimalType):
+            return found.scale <= into.scale and found.precision - found.scale <= whole
+        return _DIGITS.get(name, 99) <= whole
+    return name == into.simpleString() or into.simpleString() in _WIDER.get(name, ())
+
+
+def frame(spark: "SparkSession", kind: str, schema: "StructType", found: Sequence[Layout]) -> "DataFrame":
+    """The rows of all files, with the columns `schema`."""
+    return united([fitted(_rows(spark, kind, layout), layout.columns, schema) for layout in found])
+
+
+def united(parts: "Sequence[DataFrame]") -> "DataFrame":
+    """The rows of frames with the same columns."""
+    return reduce(lambda one, other: one.unionByName(other), parts)
+
+
+def fitted(rows: "DataFrame", columns: "StructType", schema: "StructType", *others: str) -> "DataFrame":
+    """The rows, which have `columns`, with the columns `schema`; also with their columns named `others`.
+
+    A column that the rows lack is null. If there is a column `RESCUED`, it has those of `columns` that `schema` lacks.
+    """
+    from pyspark.sql import functions as f
+
+    theirs, ours = set(columns.fieldNames()), set(schema.fieldNames())
+    rest = [f.col(f"`{name}`") for name in columns.fieldNames() if name not in ours]
+    # A field that is null is not there.
+    kept = f.nullif(f.to_json(f.struct(*rest)), f.lit("{}")) if rest else f.lit(None)
+    chosen = []
+    for each in schema.fields:
+        value = f.col(f"`{each.name}`") if each.name in theirs else kept if each.name == RESCUED else f.lit(None)
+        chosen.append(value.cast(each.dataType).alias(each.name))
+    return rows.select(*chosen, *others)
+
+
+def _rows(spark: "SparkSession", kind: str, layout: Layout) -> "DataFrame":
+    if kind == "avro":
+        from spark_tasks.files import avro
+
+        return avro.load(spark, layout.columns, layout.places)
+    return spark.read.schema(layout.columns).parquet(*(for_spark(place) for place in layout.places))

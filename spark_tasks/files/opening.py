@@ -1,0 +1,42 @@
+"""Opens a text file as Spark would, decompressed by its suffix, to look at some of it here."""
+
+import gzip
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from io import BufferedReader, RawIOBase, TextIOWrapper
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+ZSTD: Final = (".zst",)
+GZIP: Final = (".gz",)
+
+
+@contextmanager
+def opened(place: Path) -> Iterator[BinaryIO]:
+    """The bytes of the file, decompressed. Reading a damaged one raises one of `damages()`."""
+    with ExitStack() as closing:
+        file: BinaryIO = closing.enter_context(place.open("rb"))
+        if place.suffix in GZIP:
+            file = cast("BinaryIO", closing.enter_context(gzip.open(file)))
+        elif place.suffix in ZSTD:
+            import zstandard
+
+            unpacked = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+            file = cast("BinaryIO", BufferedReader(cast("RawIOBase", closing.enter_context(unpacked))))
+        yield file
+
+
+@contextmanager
+def opened_text(place: Path, encoding: str) -> Iterator[TextIOWrapper]:
+    """The lines of the file, with any line ends. Bytes that are not text in `encoding` are replaced."""
+    with opened(place) as file, TextIOWrapper(file, encoding=encoding, errors="replace", newline=None) as text:
+        yield text
+
+
+def damages() -> tuple[type[Exception], ...]:
+    """What reading a damaged file raises."""
+    import zlib
+
+    from zstandard import ZstdError
+
+    return OSError, EOFError, ValueError, zlib.error, ZstdError

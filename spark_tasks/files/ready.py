@@ -1,0 +1,95 @@
+"""Which of the new files are complete, by the task's rule: old enough, or marked by another file."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from spark_tasks.files.listing import Source, is_local, local_path
+
+if TYPE_CHECKING:
+    from typing import Self
+
+NAME: Final = "{name}"
+
+
+class Ready(BaseModel):
+    """When a file is complete."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    age_s: float | None = Field(
+        default=None, ge=1, le=31 * 86_400, description="Seconds since the file was last modified, by this node's clock"
+    )
+    marker: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        pattern=r"^[^/]+$",
+        description="The name of a file that is put into the same folder once the files there are complete. `{name}` "
+        "in it stands for the name of the one file that it marks",
+        examples=["_SUCCESS", "{name}.done"],
+    )
+
+    @model_validator(mode="after")
+    def _check_one(self) -> "Self":
+        if (self.age_s is None) == (self.marker is None):
+            raise ValueError("give `age_s` or `marker`")
+        return self
+
+
+def marker_of(path: str, marker: str) -> str:
+    """The path of the file that marks the file at `path`.
+
+    >>> marker_of("/in/a.csv", "_SUCCESS"), marker_of("s3://in/a.csv", "{name}.done")
+    ('/in/_SUCCESS', 's3://in/a.csv.done')
+    """
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/{marker.replace(NAME, name)}"
+
+
+def marked(sources: Sequence[Source], marker: str, there: Collection[str]) -> tuple[Source, ...]:
+    """Those of `sources` whose marker is among the paths `there`, without the markers themselves. Pure."""
+    markers = {marker_of(source.path, marker) for source in sources}
+    return tuple(source for source in sources if marker_of(source.path, marker) in there and source.path not in markers)
+
+
+def aged(sources: Sequence[Source], modified_s: Mapping[str, float], age_s: float, now_s: float) -> tuple[Source, ...]:
+    """Those of `sources` that were modified at least `age_s` seconds before `now_s`. Pure.
+
+    >>> aged([Source("a", 1), Source("b", 1)], {"a": 100.0, "b": 140.0}, age_s=60, now_s=160)
+    (Source(path='a', size_bytes=1),)
+    """
+    return tuple(source for source in sources if now_s - modified_s[source.path] >= age_s)
+
+
+def complete(sources: Sequence[Source], rule: Ready | None, now_s: float) -> tuple[Source, ...]:
+    """Those of `sources` that are complete by the rule. Asks the file systems that they are on."""
+    if rule is None:
+        return tuple(sources)
+    if rule.marker is not None:
+        wanted = {marker_of(source.path, rule.marker) for source in sources}
+        return marked(sources, rule.marker, {path for path in wanted if _exists(path)})
+    assert rule.age_s is not None
+    return aged(sources, _modified_s(sources, now_s), rule.age_s, now_s)
+
+
+def _exists(path: str) -> bool:
+    import fsspec
+
+    filesystem, name = fsspec.core.url_to_fs(local_path(path) if is_local(path) else path)
+    return bool(filesystem.exists(name))
+
+
+def _modified_s(sources: Sequence[Source], now_s: float) -> dict[str, float]:
+    """When each was last modified. One that is gone meanwhile is as new as can be, so that it waits."""
+    import fsspec
+
+    found = {}
+    for source in sources:
+        filesystem, name = fsspec.core.url_to_fs(local_path(source.path) if is_local(source.path) else source.path)
+        try:
+            found[source.path] = filesystem.modified(name).timestamp()
+        except FileNotFoundError:
+            found[source.path] = now_s
+    return found

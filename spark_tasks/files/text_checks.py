@@ -1,0 +1,139 @@
+"""Finds what Spark would not survive, or would read wrongly in silence: endless lines, open quotes, other encodings.
+
+The files are read once before Spark reads them, at the speed of the disk cache, and line by line only where there are
+quotes.
+"""
+
+import codecs
+import csv
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from spark_tasks.files.faults import BadFile, MalformedRows
+from spark_tasks.files.form import Form
+from spark_tasks.files.listing import Source
+from spark_tasks.files.opening import damages, opened, opened_text
+
+LINE_MAX_BYTES: Final = 4 * 2**20
+"""The longest line that is read. A driver with 512 MiB of memory does not survive one of 32 MiB."""
+
+_CHUNK_BYTES: Final = 2**20
+
+
+def check_text(form: Form, places: Mapping[Path, Source]) -> None:
+    """Raise `BadFile` for a text file with a line that is too long, or with a quoted field that does not end.
+
+    A damaged compressed file passes: Spark's error for it says more.
+    """
+    if not form.is_text or (form.format == "json" and form.multiline):
+        return
+    for place, source in places.items():
+        try:
+            with opened(place) as file:
+                said = _problem(form, file)
+            if said is None and form.format == "csv" and form.multiline:
+                said = _unbalanced(form, place)
+        except damages():
+            continue
+        if said is not None:
+            raise BadFile(source.path, MalformedRows(f"{source.path}{said}"))
+
+
+def _problem(form: Form, file: BinaryIO) -> str | None:
+    quotes = form.format == "csv" and not form.multiline
+    between, line, rest = form.between.encode(form.encoding), 1, b""
+    for chunk in _chunks(file):
+        text = rest + chunk
+        end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
+        whole, rest = text[:end], text[end:]
+        if quotes and b'"' in whole and (at := _open_line(whole, between)) is not None:
+            return f", line {line + at}: a quoted field does not end in its line: set `multiline: true`, or correct it"
+        line += whole.count(b"\n")
+        if len(rest) > LINE_MAX_BYTES:
+            return f", line {line}: it is longer than {LINE_MAX_BYTES} bytes, the most that is read"
+    if quotes and ends_open(rest, between):
+        return f", line {line}: a quoted field does not end: correct it"
+    return None
+
+
+def _open_line(text: bytes, between: bytes) -> int | None:
+    """The number, from 0, of the first line of `text` that ends in a quoted field."""
+    for number, line in enumerate(text.split(b"\n")):
+        if line.count(b'"') % 2 and ends_open(line.rstrip(b"\r"), between):
+            return number
+    return None
+
+
+def ends_open(line: bytes, between: bytes) -> bool:
+    """Whether a quoted field of a CSV line does not end in it. A quote within a field without quotes is a character.
+
+    >>> ends_open(b'1,"a', b","), ends_open(b'1,5" pipe', b","), ends_open(b'"a ""b"" c",d', b",")
+    (True, False, False)
+    """
+    at = 0
+    while at <= len(line):
+        if line[at : at + 1] == b'"':
+            at = _closing(line, at + 1)
+            if at < 0:
+                return True
+        after = line.find(between, at)
+        if after < 0:
+            return False
+        at = after + len(between)
+    return False
+
+
+def _closing(line: bytes, at: int) -> int:
+    """The position behind the quote that closes a field whose text begins at `at`; -1 if there is none."""
+    while (found := line.find(b'"', at)) >= 0:
+        if line[found + 1 : found + 2] != b'"':
+            return found + 1
+        at = found + 2
+    return -1
+
+
+def _unbalanced(form: Form, place: Path) -> str | None:
+    """What is wrong with the quotes of a file whose fields may contain line breaks."""
+    with opened(place) as file:
+        odd = sum(chunk.count(b'"') for chunk in _chunks(file)) % 2
+    if not odd or len(form.between) > 1:
+        return None
+    csv.field_size_limit(LINE_MAX_BYTES)
+    with opened_text(place, form.encoding) as lines:
+        rows = csv.reader(lines, delimiter=form.between, strict=True)
+        begins = 1
+        try:
+            for _ in rows:
+                begins = rows.line_num + 1
+        except csv.Error as error:
+            if "unexpected end" in str(error) or "field larger" in str(error):
+                return f", line {begins}: a quoted field does not end: all rows behind it would be part of it"
+    return None
+
+
+def check_encoding(form: Form, places: Mapping[Path, Source]) -> None:
+    """Raise `BadFile` for a file with bytes that are not text in its encoding: Spark replaces them, and is silent."""
+    for place, source in places.items():
+        with opened(place) as file:
+            line = _undecodable(form.encoding, file)
+        if line is not None:
+            said = f"its bytes are not text in {form.encoding}: set `encoding`, or correct the file"
+            raise BadFile(source.path, MalformedRows(f"{source.path}, line {line}: {said}"))
+
+
+def _undecodable(encoding: str, file: BinaryIO) -> int | None:
+    """The first line with bytes that are not text, from 1."""
+    decoder, line = codecs.getincrementaldecoder(encoding)(), 1
+    for chunk in _chunks(file):
+        try:
+            decoder.decode(chunk)
+        except UnicodeDecodeError as error:
+            return line + error.object[: error.start].count(b"\n")
+        line += chunk.count(b"\n")
+    return None
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK_BYTES):
+        yield chunk

@@ -1,0 +1,147 @@
+"""Writes the rows of one batch, and counts them: what is read is written, kept as malformed, or dropped."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from spark_tasks.files import malformed
+from spark_tasks.files.form import Form
+from spark_tasks.files.layouts import Layout
+from spark_tasks.files.listing import Source
+from spark_tasks.files.reading import CORRUPT, frame, marks
+from spark_tasks.files.text_checks import check_encoding
+from spark_tasks.ingest.errors import CountsDiffer
+from spark_tasks.ingest.expectations import check_failed, dropped, failed, flagged, without_flags
+from spark_tasks.ingest.params import IngestParams
+from spark_tasks.storage.errors import store_errors
+from spark_tasks.table.ledger import Mark
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from spark_tasks.table.delta import Table
+    from spark_tasks.table.part import Part
+    from spark_tasks.table.writing import Write
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The rows of a batch that were read, those of them that were kept as malformed, and those that were dropped.
+
+    `failed` counts the rows of which an expectation is not true, by its name.
+    """
+
+    read: int
+    quarantined: int = 0
+    dropped: int = 0
+    failed: Mapping[str, int] = field(default_factory=dict)
+
+
+class BatchWriter:
+    """Writes batches with the columns `schema`."""
+
+    def __init__(
+        self, spark: "SparkSession", params: IngestParams, schema: "StructType", table: "Table", write_rows: "Write"
+    ) -> None:
+        self.spark = spark
+        self.form: Form = params
+        self.expected = params.expect
+        self.schema = schema
+        self.table = table
+        self.write_rows = write_rows
+
+    def write(
+        self, places: Mapping[Path, Source], layouts: Sequence[Layout] | None, mark: Mark
+    ) -> "tuple[tuple[Part, ...], Counts]":
+        """Write the rows as Parquet, and malformed ones into a file beside the batch's page; the files, and the counts.
+
+        Raises `BadFile` for a file with a malformed row if these are not kept, or with too many of them, and for one
+        with bytes that are not text; `ExpectationFailed`.
+        """
+        from pyspark.sql import Observation
+
+        place, kept = self.table.place, self.table.ledger.malformed(mark)
+        if self.form.malformed == "quarantine":
+            with store_errors(place):
+                place.remove(kept)  # of a try with a file that was then left out
+        if self.expected:
+            # An expectation is about a row. Without this it could read any file, as a table.
+            self.spark.conf.set("spark.sql.runSQLOnFiles", "false")
+        rows, seen = frame(self.spark, self.form, self.schema, places, layouts), Observation()
+        written = self._written(flagged(rows, self.expected).observe(seen, *self._figures()))
+        parts = self.write_rows(written, mark)
+        figures = {name: int(value) for name, value in seen.get.items()}
+        if figures["replaced"]:
+            check_encoding(self.form, places)
+        quarantined = 0
+        if figures["bad"]:
+            self._check_bad(rows, figures["bad"], places)
+            found = malformed.bad_rows(rows, self.form, self.schema, places, layouts)
+            with store_errors(place), place.writing(kept) as out:
+                quarantined = malformed.keep(out, found)
+        broken = {name: figures[_FAILED + name] for name in self.expected}
+        check_failed(broken, self.expected)
+        return parts, Counts(figures["read"], quarantined, figures["dropped"], broken)
+
+    def _bad(self) -> "Column":
+        from pyspark.sql import functions as f
+
+        return f.col(CORRUPT).isNotNull() if marks(self.form) else f.lit(False)
+
+    def _figures(self) -> "list[Column]":
+        from pyspark.sql import functions as f
+
+        bad = self._bad()
+        figures = {"read": f.count(f.lit(1)), "bad": _number_of(bad), "replaced": _number_of(self._replaced())}
+        figures["dropped"] = _number_of(~bad & dropped(self.expected))
+        figures |= {_FAILED + name: _number_of(~bad & failed(name)) for name in self.expected}
+        return [figure.alias(name) for name, figure in figures.items()]
+
+    def _written(self, rows: "DataFrame") -> "DataFrame":
+        """Those of the flagged rows that go into the table."""
+        if marks(self.form):
+            rows = rows.filter(~self._bad()).drop(CORRUPT)
+        if any(each.on_fail == "drop" for each in self.expected.values()):
+            rows = rows.filter(~dropped(self.expected))
+        return without_flags(rows, self.expected)
+
+    def _replaced(self) -> "Column":
+        """Whether a row has the character that Spark puts in the place of bytes that it cannot decode."""
+        from pyspark.sql import functions as f
+
+        texts = [field.name for field in self.schema.fields if field.dataType.typeName() == "string"]
+        if not self.form.is_text or self.form.encoding != "utf-8":
+            return f.lit(False)
+        found = (f.coalesce(f.contains(f.col(f"`{name}`"), f.lit("\ufffd")), f.lit(False)) for name in texts)
+        return reduce(lambda one, other: one | other, found, f.lit(False))
+
+    def _check_bad(self, rows: "DataFrame", bad: int, places: Mapping[Path, Source]) -> None:
+        if self.form.malformed == "fail":
+            found = malformed.first_bad(self.spark, self.form, self.schema, places)
+            assert found is not None
+            raise found
+        malformed.check_few(rows, bad, places)
+
+
+def _number_of(condition: "Column") -> "Column":
+    from pyspark.sql import functions as f
+
+    return f.coalesce(f.sum(condition.cast("long")), f.lit(0))
+
+
+_FAILED: Final = "failed_"
+
+
+def check_counts(counts: Counts, written: int) -> None:
+    """Raise `CountsDiffer` unless each row that was read was written, kept or dropped.
+
+    >>> check_counts(Counts(read=10, quarantined=2), written=8)
+    """
+    if counts.read != written + counts.quarantined + counts.dropped:
+        raise CountsDiffer(
+            f"the batch has {counts.read} rows, of which {written} were written, {counts.quarantined} kept as "
+            f"malformed and {counts.dropped} dropped: a file has changed while it was read, and nothing was committed"
+        )

@@ -1,0 +1,84 @@
+"""What is found in text files before Spark reads them. Without Spark."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from spark_tasks.files.faults import BadFile
+from spark_tasks.files.form import Form
+from spark_tasks.files.listing import Source
+from spark_tasks.files.text_checks import LINE_MAX_BYTES, check_encoding, check_text
+
+LONG = b"n,text\n1," + b"x" * (3 * LINE_MAX_BYTES) + b"\n"
+
+
+def _check(folder: Path, name: str, content: bytes, **form: Any) -> str | None:
+    path = folder / name
+    path.write_bytes(content)
+    try:
+        check_text(Form(**{"format": "csv"} | form), {path: Source("/in/" + name, len(content))})
+    except BadFile as bad:
+        assert bad.path == "/in/" + name
+        return str(bad)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.csv", LONG), ("a.csv.gz", gzip.compress(LONG)), ("a.csv.zst", zstandard.compress(LONG))],
+)
+def test_a_line_that_spark_would_not_survive_is_found(tmp_path: Path, name: str, content: bytes) -> None:
+    assert (
+        _check(tmp_path, name, content)
+        == f"/in/{name}, line 2: it is longer than {LINE_MAX_BYTES} bytes, the most that is read"
+    )
+
+
+def test_long_files_of_short_lines_pass_and_so_do_arrays_in_one_line(tmp_path: Path) -> None:
+    assert _check(tmp_path, "a.csv", b"1,x\r" * LINE_MAX_BYTES) is None
+    assert _check(tmp_path, "a.json", LONG, format="json", multiline=True) is None
+    assert _check(tmp_path, "a.avro", LONG, format="avro") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b'n,text\n1,"a\nb"\n', 2),
+        (b'n,text\n1,a\n2,b\r\n3,"c', 4),
+        (b'n,text\n1,"a ""b""\n', 2),
+        (b"1,x\n" * 400_000 + b'2,"y\n3,z"\n', 400_001),
+    ],
+)
+def test_a_quoted_field_that_does_not_end_in_its_line_is_found(tmp_path: Path, content: bytes, line: int) -> None:
+    said = _check(tmp_path, "a.csv", content)
+    assert said is not None
+    assert said.startswith(f"/in/a.csv, line {line}: a quoted field does not end")
+
+
+@pytest.mark.parametrize("text", [b'1,5" pipe\n', b'"1","a ""b"" c"\r\n', b'1,"a,b"\n', b"1,\n", b'1,""\n', b""])
+def test_whole_quotes_and_quotes_within_fields_pass(tmp_path: Path, text: bytes) -> None:
+    assert _check(tmp_path, "a.csv", text) is None
+    assert _check(tmp_path, "a.csv", text, multiline=True) is None
+
+
+def test_where_fields_may_contain_line_breaks_the_last_quote_must_end(tmp_path: Path) -> None:
+    assert _check(tmp_path, "a.csv", b'1,"a\nb"\n', multiline=True) is None
+    said = _check(tmp_path, "a.csv", b'n,text\n1,"a\nb"\n2,"c\n3,d\n', multiline=True)
+    assert said is not None
+    assert said.startswith("/in/a.csv, line 4: a quoted field does not end")
+
+
+def test_a_file_that_is_cut_short_is_left_to_spark(tmp_path: Path) -> None:
+    assert _check(tmp_path, "a.csv.gz", gzip.compress(LONG)[:200]) is None
+
+
+def test_bytes_that_are_not_text_are_named_by_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("n,text\n1,\ufffd\n".encode() + b"2,caf\xe9\n")
+    places = {path: Source("/in/a.csv", 1)}
+    with pytest.raises(BadFile, match=r"/in/a\.csv, line 3: its bytes are not text in utf-8: set `encoding`"):
+        check_encoding(Form(format="csv"), places)
+    check_encoding(Form(format="csv", encoding="iso-8859-1"), places)
