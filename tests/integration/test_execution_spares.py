@@ -69,8 +69,10 @@ def test_a_spare_that_was_killed_is_not_used(tmp_path: Path) -> None:
 
 def test_an_attempt_whose_spare_worker_was_killed_has_not_started(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
-        for pid in workers(await spare_ones(made)):
+        killed = workers(await spare_ones(made))
+        for pid in killed:
             os.kill(pid, signal.SIGKILL)
+        await until(lambda: states(killed) == "")
         ended = await made.ended(made.command("true"))
         assert (ended.end, ended.starved) == ("not_started", True), ended
 
