@@ -138,20 +138,31 @@ def prepare(environment: Mapping[str, str], scratch: Path) -> None:
 
 def _take_prepared(app: str) -> "SparkSession | None":
     """The session that `prepare` has started, for the attempt `app`; None if there is none, or its JVM has ended."""
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
     gateway = SparkContext._gateway
     if gateway is not None and gateway.proc.poll() is not None:
-        # Have pyspark start another JVM.
-        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-        SparkSession._instantiatedSession = None
-        _prepared.clear()
+        _forget_jvm()
     if not _prepared:
         return None
     session = _prepared.pop()
-    session.sparkContext.setJobGroup(app, app)
+    try:
+        session.sparkContext.setJobGroup(app, app)
+    except Py4JError:  # the JVM was killed a moment ago
+        _forget_jvm()
+        return None
     return session
+
+
+def _forget_jvm() -> None:
+    """Have pyspark start another JVM."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    _prepared.clear()
 
 
 def _begin(app: str, scratch: Path, given: Mapping[str, str]) -> "SparkSession":
