@@ -205,7 +205,7 @@ class Duty:
             yield from (kind_of(self._state, claim) for claim in self._flight.claimed())
 
     def _prepare(self, now_us: int, leads_us: Mapping[str, int], wake_us: int | None) -> int | None:
-        """Decide what is to be prepared. When to decide again."""
+        """Decide which processes to prepare. Returns when to decide again."""
         assert self._owners is not None
         self._wanted, again_us = self._preparing.wanted(self._owners, now_us, leads_us, self._places)
         return min((time for time in (wake_us, again_us) if time is not None), default=None)

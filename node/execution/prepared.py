@@ -72,7 +72,7 @@ class PreparedProcesses:
         return sum(each.ready for each in self._of(name))
 
     def want(self, name: str, start: int, keep: int) -> None:
-        """So many processes of this preparation are needed soon, and so many of those that are there may stay."""
+        """Of this preparation, `start` processes are needed soon; up to `keep` of those that are there may stay."""
         if not self._closed:
             self._change(name, self._counts[name].change(len(self._of(name)), start, keep, _now_s()))
 

@@ -70,8 +70,8 @@ class PreparedCount:
     def change(self, there: int, start: int, keep: int, now_s: float) -> int:
         """How many to start now; negative: how many to end.
 
-        `there` are prepared or being prepared. `start` are needed within the lead time; so many of those that are there
-        as `keep` are not ended.
+        `there` are prepared or being prepared. `start` are needed within the lead time; up to `keep` of those that are
+        there are not ended.
         """
         self._start, self._keep = start, max(start, keep)
         return self.due(there, now_s)

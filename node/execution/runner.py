@@ -148,7 +148,7 @@ class Runner:
         self._nursery.expect()
 
     def prepare(self, name: str, start: int, keep: int) -> None:
-        """Have processes prepared: so many are needed soon, and so many of those that are there may stay."""
+        """Have processes prepared: `start` are needed soon; up to `keep` of those that are there may stay."""
         self._prepared.want(name, start, keep)
 
     def lead_s(self, name: str) -> float:

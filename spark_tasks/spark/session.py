@@ -24,6 +24,8 @@ from spark_tasks.spark.java import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger("rota.spark")
+
 MASTER = "RUN_SPARK_MASTER"
 """The environment variable that names the Spark master."""
 
@@ -149,7 +151,8 @@ def _take_prepared(app: str) -> "SparkSession | None":
     session = _prepared.pop()
     try:
         session.sparkContext.setJobGroup(app, app)
-    except Py4JError:  # the JVM was killed a moment ago
+    except Py4JError as error:  # the JVM was killed a moment ago
+        _log.warning("the Spark session that was started beforehand cannot be used, starting another: %s", error)
         _forget_jvm()
         return None
     return session
