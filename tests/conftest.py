@@ -3,13 +3,29 @@
 import fcntl
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 # An example that takes long on a machine with much else to do says nothing about the code.
 settings.register_profile("rota", deadline=None)
 settings.load_profile("rota")
+
+
+class FolderOrFile(LoadFileScheduling):  # type: ignore[misc]  # its types are not read here
+    """A worker gets a file; or a whole folder of tests/integration, whose files share a cluster or a JVM."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        folder, _, _ = file.rpartition("/")
+        return folder if folder.startswith("tests/integration/") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FolderOrFile:
+    """How the tests are divided among workers, whatever `--dist` says."""
+    return FolderOrFile(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -23,6 +23,10 @@ CUT_ROWS = 32
 """At most this many entries that a snapshot covers are deleted from the file with each flush. To delete all of them at
 once took a sixth of a second, in which nothing was committed."""
 
+PROBE_TIMER_S = 5
+"""So long after the last flush there is another, of nothing new: only a write shows that a disk does not answer, and in
+an idle cluster there may be none for hours. Meanwhile what runs here would not be taken over."""
+
 FLUSH_COUNTER = "flushes"
 """The file beside the journal that holds the number of its flushes (`flush_counter`)."""
 
@@ -47,6 +51,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self._changed: set[str] = set()
         self._touched = False
         self._failed = False
+        self._flushes_before = self._quiet_s = 0
         self._db, contents = open_file(path, self._flush_counter, self._connect)
         self._entries, self._meta, self.flushes, self._left_behind = contents
         self.bytes = sum(len(command) for command, *_ in self._entries)
@@ -234,8 +239,13 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         return self.note("vote") or None
 
     def onOneSecondTimer(self) -> None:
-        """Write the commit index if no other flush did: a member that starts alone then knows more."""
-        if self._changed or self._left_behind:
+        """Write the commit index if no other flush did: a member that starts alone then knows more.
+
+        After `PROBE_TIMER_S` without a flush, write in any case.
+        """
+        self._quiet_s = self._quiet_s + 1 if self.flushes == self._flushes_before else 0
+        self._flushes_before = self.flushes
+        if self._changed or self._left_behind or self._quiet_s >= PROBE_TIMER_S:
             self._touched = True
             self.flush()
 
@@ -243,7 +253,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         """Flush, unless a write has failed, and close."""
         try:
             if not self._failed:
-                self.onOneSecondTimer()
+                self._touched = self._touched or bool(self._changed or self._left_behind)
                 self.flush()
         finally:
             self._db.close()

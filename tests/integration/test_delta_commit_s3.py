@@ -252,6 +252,7 @@ def test_a_store_that_ignores_conditions_is_not_written_to(store: ObjectStore, m
     assert table.last() is None
 
 
+@pytest.mark.more
 def test_a_store_that_fails_is_named_with_what_to_do(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)

@@ -15,7 +15,7 @@ from tasks.access import EVERYTHING
 from tasks.installed_kinds import load, preparation_of
 from tests.integration.attempts import Attempts, play, states, until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.more]
 
 INGEST = "spark_tasks.ingest.kind:Ingest"
 NAME = preparation_of(load(INGEST))
@@ -67,7 +67,6 @@ def test_an_ingest_runs_in_the_session_that_was_started_for_it(tmp_path: Path) -
     play(tmp_path, scene, preparations={NAME: ENV})
 
 
-@pytest.mark.more
 def test_an_attempt_starts_a_session_of_its_own_where_the_prepared_jvm_was_killed(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         jvm = await session(made)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from node.raft.errors import DamagedData
-from node.raft.journal import CUT_ROWS, SqliteJournal
+from node.raft.journal import CUT_ROWS, PROBE_TIMER_S, SqliteJournal
 
 NAME = "raft.sqlite"
 
@@ -51,6 +51,16 @@ def test_a_leader_flushes_before_counting_itself_towards_a_commit(tmp_path: Path
     journal.add(b"proposed", 21, 7)
     journal.setRaftCommitIndex(21)
     assert not journal._added
+    journal.close()
+
+
+def test_an_idle_journal_is_written_now_and_then_so_that_a_hung_disk_is_noticed(tmp_path: Path) -> None:
+    journal = filled(tmp_path / NAME)
+    flushes = []
+    for _ in range(3 * PROBE_TIMER_S):
+        journal.onOneSecondTimer()
+        flushes.append(journal.flushes)
+    assert flushes[0] == flushes[PROBE_TIMER_S - 2] < flushes[PROBE_TIMER_S] < flushes[-1] == flushes[0] + 2
     journal.close()
 
 

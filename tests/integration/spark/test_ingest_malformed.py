@@ -18,10 +18,9 @@ from spark_tasks.ingest.writing import BatchWriter, Counts
 from spark_tasks.table.part import Part
 from spark_tasks.table.quarantine import Quarantine
 from testkit.fake_context import FakeContext
-from tests.integration.ingests import Crash, House, house, one_jvm
+from tests.integration.spark.ingests import Crash, House
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
-__all__ = ["house", "one_jvm"]
 
 DIRTY = "n,text\n20,fine\nnot a number,x\n21\n22,fine\n"
 

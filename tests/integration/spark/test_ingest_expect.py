@@ -9,10 +9,9 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
 from spark_tasks.ingest.expectations import ExpectationFailed
 from spark_tasks.ingest.kind import RESULT, Ingest
-from tests.integration.ingests import House, house, one_jvm
+from tests.integration.spark.ingests import House
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
-__all__ = ["house", "one_jvm"]
 
 EXPECT: dict[str, Any] = {
     "small": {"sql": "n < 8", "on_fail": "warn"},

@@ -23,11 +23,10 @@ from spark_tasks.table.delta import Overtaken, TableUnfit
 from spark_tasks.table.ledger import Ledger, Mark
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
-from tests.integration.ingests import Crash, House, house, one_jvm
+from tests.integration.spark.ingests import Crash, House
 from tests.integration.tables import commit, local_table
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
-__all__ = ["house", "one_jvm"]
 
 NUMBERS_AND_TEXT = json.dumps(
     {

@@ -31,21 +31,14 @@ from tasks.kind import Fenced
 from tasks.place import NoBucket
 from testkit.fake_context import FakeContext
 from testkit.object_store import BUCKET, SECRET, ObjectStore, object_store
-from testkit.one_jvm import one_jvm
-from tests.integration.ingests import Crash
+from tests.integration.spark.ingests import Crash
 from tests.integration.tables import object_table
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ROWS_A_FILE = 10
 COLUMNS = "n INT, text STRING, at TIMESTAMP, amount DOUBLE"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_jvm() -> Iterator[None]:
-    with one_jvm():
-        yield
 
 
 class Lake:
@@ -187,7 +180,7 @@ def test_after_kill_9_the_next_attempt_goes_on_where_the_log_stands(lake: Lake, 
         "secrets": lake.store.secrets,
         "kill_at": kill_at,
     }
-    command = [sys.executable, "-m", "tests.integration.ingest_process", str(lake.folder), json.dumps(told)]
+    command = [sys.executable, "-m", "tests.integration.spark.ingest_process", str(lake.folder), json.dumps(told)]
     lost = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
     assert lost.returncode == -9, lost.stderr
     assert lake.numbers() == list(range(40 if kill_at == "done 2" else 20))

@@ -13,10 +13,9 @@ from spark_tasks.ingest.attempt import IngestAttempt
 from spark_tasks.ingest.errors import FilesRefused, FilesUnfit
 from spark_tasks.ingest.kind import Ingest
 from spark_tasks.ingest.writing import BatchWriter
-from tests.integration.ingests import House, house, one_jvm
+from tests.integration.spark.ingests import House
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
-__all__ = ["house", "one_jvm"]
 
 COLUMNS: dict[str, Any] = {"columns": "n INT, text STRING", "batch_files": 20}
 

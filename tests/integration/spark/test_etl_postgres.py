@@ -35,7 +35,6 @@ from tasks.kind import Fenced
 from tasks.postgres_url import with_password
 from testkit.changing_rows import ChangingRows, wrong_versions
 from testkit.fake_context import FakeContext
-from testkit.one_jvm import one_jvm
 from testkit.typed_flights import load_typed_flights
 
 if TYPE_CHECKING:
@@ -44,14 +43,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 PASSWORD = "p w:%&'"
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_jvm() -> Iterator[None]:
-    """All sessions of this module run in one JVM, which ends with it."""
-    with one_jvm():
-        yield
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,9 @@ from pyarrow import parquet
 
 from spark_tasks.ingest.errors import FilesRefused, FilesUnfit
 from spark_tasks.ingest.kind import Ingest
-from tests.integration.ingests import House, house, one_jvm
+from tests.integration.spark.ingests import House
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
-__all__ = ["house", "one_jvm"]
 
 
 def _rows(house: House) -> list[dict[str, Any]]:

@@ -17,15 +17,8 @@ from spark_tasks.etl.params import EtlParams
 from spark_tasks.sources.port import SourceUnfit
 from tasks.access import Access, AccessRefused
 from testkit.fake_context import FakeContext
-from testkit.one_jvm import one_jvm
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_jvm() -> Iterator[None]:
-    with one_jvm():
-        yield
 
 
 @pytest.fixture

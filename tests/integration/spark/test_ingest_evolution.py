@@ -18,10 +18,9 @@ from spark_tasks.ingest.errors import FilesUnfit
 from spark_tasks.ingest.kind import Ingest
 from spark_tasks.ingest.widening import rewritten
 from spark_tasks.table.delta import TableUnfit
-from tests.integration.ingests import Crash, House, house, one_jvm
+from tests.integration.spark.ingests import Crash, House
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
-__all__ = ["house", "one_jvm"]
 
 COLUMNS: dict[str, Any] = {"columns": "n INT, text STRING"}
 ADD: dict[str, Any] = {"schema_evolution": "add"}
