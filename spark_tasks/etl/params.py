@@ -1,15 +1,10 @@
 """The params of the kind `etl`."""
 
-from typing import Annotated
-
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from spark_tasks.sinks.params import PostgresTable
-from spark_tasks.sources.params import Incremental, PostgresRows, SqliteRows
+from spark_tasks.sinks.params import Sink
+from spark_tasks.sources.params import Incremental, Source
 from spark_tasks.transform.params import Transform, ViewName
-
-SourceParams = PostgresRows | SqliteRows
-Source = Annotated[SourceParams, Field(discriminator="type")]
 
 
 class EtlParams(BaseModel):
@@ -25,10 +20,10 @@ class EtlParams(BaseModel):
         default={}, max_length=32, description="More sources, which are read whole for each batch, as views by name"
     )
     transform: Transform | None = Field(default=None, description="What is made of the rows; null: they stay the same")
-    sink: PostgresTable = Field(description="Where the rows go")
+    sink: Sink = Field(description="Where the rows go")
 
     @model_validator(mode="after")
     def _whole_for_whole(self) -> "EtlParams":
-        if self.incremental is not None and self.sink.mode == "replace":
+        if self.incremental is not None and self.sink.replaces:
             raise ValueError("`mode: replace` is for a source that is read whole: leave `incremental` out")
         return self

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from spark_tasks.postgres.names import ColumnName, TableName
 from tasks.postgres_connection import PostgresConnection
+from tasks.reach import Reach
 
 
 class PostgresTable(PostgresConnection):
@@ -38,3 +39,21 @@ class PostgresTable(PostgresConnection):
         if self.tombstone is not None and self.mode != "upsert":
             raise ValueError("`tombstone` needs `mode: upsert`")
         return self
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a batch takes the place of all rows before it, so that the source has to be read whole."""
+        return self.mode == "replace"
+
+    @property
+    def on_own_disk(self) -> bool:
+        """Whether the rows go to the member's own disk, where other members do not see them."""
+        return False
+
+    def reach(self, field: str) -> Reach:
+        """What `field` of the params names."""
+        return Reach(field, "destination", self.url, addresses=self.addresses())
+
+
+SinkParams = PostgresTable
+Sink = SinkParams

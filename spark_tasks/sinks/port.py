@@ -37,10 +37,10 @@ class About:
 
 @dataclass(frozen=True)
 class Staged:
-    """Rows that were written where nobody sees them. `parts` are the writers whose rows count."""
+    """Rows that were written where nobody sees them. `parts` is what the sink's own `commit` needs of each writer."""
 
     rows: int
-    parts: tuple[int, ...]
+    parts: tuple[Any, ...]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from spark_tasks.postgres.names import ColumnName, TableName
 from tasks.postgres_connection import PostgresConnection
+from tasks.reach import Reach
 
 
 class PostgresRows(PostgresConnection):
@@ -29,6 +30,15 @@ class PostgresRows(PostgresConnection):
             raise ValueError("give either `table` or `query`")
         return self
 
+    @property
+    def on_own_disk(self) -> bool:
+        """Whether the rows are on the member's own disk, and so are others on another member."""
+        return False
+
+    def reach(self, field: str) -> Reach:
+        """What `field` of the params names."""
+        return Reach(field, "source", self.url, addresses=self.addresses())
+
 
 class SqliteRows(BaseModel):
     """A table or view in an SQLite file on the member that runs the task."""
@@ -41,6 +51,19 @@ class SqliteRows(BaseModel):
     )
     table: str = Field(min_length=1, max_length=200, description="The table or view to read")
     shared: bool = Field(default=False, description="All members that may run the task see the same file at this path")
+
+    @property
+    def on_own_disk(self) -> bool:
+        """Whether the rows are on the member's own disk, and so are others on another member."""
+        return not self.shared
+
+    def reach(self, field: str) -> Reach:
+        """What `field` of the params names."""
+        return Reach(field, "source", self.path, self.path)
+
+
+SourceParams = PostgresRows | SqliteRows
+Source = Annotated[SourceParams, Field(discriminator="type")]
 
 
 class Incremental(BaseModel):
