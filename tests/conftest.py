@@ -18,9 +18,13 @@ class FolderOrFile(LoadFileScheduling):  # type: ignore[misc]  # its types are n
     """A worker gets a file; or a whole folder of tests/integration, whose files share a cluster or a JVM."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        folder, _, _ = file.rpartition("/")
-        return folder if folder.startswith("tests/integration/") else file
+        return _folder(nodeid) or nodeid.partition("::")[0]
+
+
+def _folder(nodeid: str) -> str:
+    """The folder of tests/integration that a test is in, if it is in one."""
+    folder, _, _ = nodeid.partition("::")[0].rpartition("/")
+    return folder if folder.startswith("tests/integration/") else ""
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FolderOrFile:
@@ -31,14 +35,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FolderOrFile
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The simulated histories go first: they take what the others leave of both cores, at the lowest priority.
 
-    Files with tests that run alone go last: a worker that waits until the others are idle runs nothing meanwhile.
+    Then those folders that are one worker's, since they take longest. Files with tests that run alone go last: a worker
+    that waits until the others are idle runs nothing meanwhile.
     """
     alone = {item.path for item in items if item.get_closest_marker("alone") is not None}
 
     def turn(item: pytest.Item) -> int:
         if item.path.name == "test_histories.py" and "simulation" in item.path.parts:
             return 0
-        return 2 if item.path in alone else 1
+        if item.path in alone:
+            return 3
+        return 1 if _folder(item.nodeid) else 2
 
     items.sort(key=turn)
 

@@ -75,6 +75,7 @@ def test_a_clock_off_by_an_hour_changes_no_run(cluster: ClockedCluster, hours: i
         assert cluster.ask("DELETE", f"/v1/tasks/{made}").status == 204
 
 
+@pytest.mark.more
 def test_no_occurrence_is_missed_with_one_clock_an_hour_behind_and_one_node_down(cluster: ClockedCluster) -> None:
     """Then only two of three clocks are heard, and they differ."""
     wrong, right, away = cluster.names

@@ -129,6 +129,7 @@ def test_differing_lists_do_not_found_until_corrected(cluster: Listed) -> None:
     cluster.wait_until_it_waits("node-1", "of which node-3 is, and this node is no member of it")
 
 
+@pytest.mark.more
 def test_without_a_lost_member_a_cluster_is_founded_by_hand(cluster: Listed) -> None:
     cluster.begin("node-1", "node-2", listed=THREE)
     cluster.wait_until_it_waits("node-1", "node-3 has not answered")

@@ -59,7 +59,7 @@ def ends(cluster: Cluster, name: str, process: Process) -> None:
     assert "ROTA_NODE" in failed
 
 
-@pytest.mark.parametrize("members", [2, 3])
+@pytest.mark.parametrize("members", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_a_clone_of_a_running_member_ends_and_the_member_continues(tmp_path: Path, members: int) -> None:
     """As after cloning a machine: the members' connections alternated between the two while both ran."""
     with cluster_of(tmp_path, members) as cluster:
@@ -132,7 +132,9 @@ def test_a_start_replaces_a_stopped_one_which_ends_when_resumed(tmp_path: Path) 
         assert time.monotonic() - began_s < 20
 
 
-@pytest.mark.parametrize("stays", ["n1", "n3"])  # n1 is dialled by all others, n3 dials them
+@pytest.mark.parametrize(
+    "stays", [pytest.param("n1", marks=pytest.mark.more), "n3"]
+)  # n1 is dialled by all others, n3 dials them
 def test_a_dead_member_whose_port_refuses_connections_is_not_waited_for(tmp_path: Path, stays: str) -> None:
     """A leader that died just when the third member was back was replaced a second later than another one."""
     with cluster_of(tmp_path, 3) as cluster:

@@ -81,6 +81,7 @@ def endpoint() -> Iterator[str]:
     threaded.stop()
 
 
+@pytest.mark.more
 def test_postgresql_is_backed_up_to_s3(reader: Reader, cluster: Cluster, server: Server, endpoint: str) -> None:
     for name, value in (("pg_password", server.password), ("s3_key", "somebody"), ("s3_secret", "hush")):
         (cluster.secrets_dir / name).write_text(value)

@@ -53,6 +53,7 @@ def _attempt(server: Server, tmp_path: Path, token: int, **params: Any) -> FakeC
     )
 
 
+@pytest.mark.more
 def test_rows_arrive_with_their_types_and_later_ones_by_the_cursor(server: Server, file: Path, tmp_path: Path) -> None:
     source = {"type": "sqlite", "path": str(file), "table": "item", "shared": True}
     incremental = {"cursor": "id", "lag_s": 0, "batch_rows": 60}

@@ -40,6 +40,7 @@ def _rows(house: House) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.more
 def test_new_columns_of_csv_files_are_added_and_others_are_null(house: House) -> None:
     _put(house, "a.csv", "n,text\n1,a\n")
     Ingest().run(house.attempt(**COLUMNS))

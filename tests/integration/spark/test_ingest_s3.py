@@ -103,6 +103,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         yield Lake(tmp_path, store)
 
 
+@pytest.mark.more
 def test_what_comes_is_what_a_local_table_holds_with_the_same_statistics(lake: Lake) -> None:
     for number, amount in enumerate((None, None, "NaN")):
         lake.put_csv(number, amount)

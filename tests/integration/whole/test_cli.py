@@ -321,6 +321,7 @@ def test_up_stops_its_cluster_when_its_terminal_closes(tmp_path: Path) -> None:
         assert [url for url in urls if _listens(url)] == [], "a node has outlived rota up"
 
 
+@pytest.mark.more
 def test_up_survives_its_terminal_under_nohup(tmp_path: Path) -> None:
     with _hangup(signal.SIG_IGN), _up(tmp_path) as (up, urls):  # as nohup does
         up.process.send_signal(signal.SIGHUP)

@@ -26,6 +26,7 @@ def _starved(pid: int) -> Iterator[None]:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.more
 def test_other_members_run_what_a_node_without_descriptors_cannot_start(cluster: Cluster) -> None:
     cluster.register("starved", "command", params={"argv": ["true"]}, pin="node-1", schedule={"every_s": 1})
     try:
