@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from bench.chaos.faults.fault import LEADER
 from bench.chaos.faults.machines import HUNG
 from bench.chaos.observer import Sight
 from bench.chaos.records import Attempt
@@ -36,6 +37,10 @@ TURN_S: Final = 1.5
 
 SLOW_S: Final = 3.5
 """What is proposed while packets are held or lost is committed after so much: four ways of 0.8 s (`faults.network`)."""
+
+ELECTED_S: Final = 2.0
+"""What a leader is told while it is struck is committed by the next one after so much. For the first 0.8 s the old one
+says that it leads (`quorum_s`), so that the observer sees no time without a leader; the next is elected meanwhile."""
 
 Spans = Sequence[tuple[float, float]]
 """Stretches of time, in order and apart from one another."""
@@ -65,7 +70,7 @@ class Excuses:
 
     def committed_s(self, at_s: float) -> float:
         """How long it may have taken then to commit something, beyond what is usual."""
-        return SLOW_S if any(from_s <= at_s <= to_s for from_s, to_s in self.slow) else 0.0
+        return max((min(SLOW_S, to_s - from_s) for from_s, to_s in self.slow if from_s <= at_s <= to_s), default=0.0)
 
 
 def troubles(struck: Iterable[Struck], end_s: float) -> Spans:
@@ -109,8 +114,9 @@ def full(attempts: Iterable[Attempt], places: int) -> dict[str, Spans]:
 
 
 def slow(struck: Iterable[Struck]) -> Spans:
-    """While packets were held or lost, and until those that were have come."""
-    return joined((one.struck_s, one.mended_s + SLOW_S) for one in struck if one.kind.startswith("packets "))
+    """While packets were held or lost, and until those that were have come; and after a leader was struck."""
+    held = [(one.struck_s, one.mended_s + SLOW_S) for one in struck if one.kind.startswith("packets ")]
+    return joined(held + [(one.struck_s, one.struck_s + ELECTED_S) for one in struck if LEADER in one.said])
 
 
 def hung_disks(struck: Iterable[Struck]) -> Spans:

@@ -14,6 +14,9 @@ Act = Callable[[HarmedCluster], None]
 STOP_S: Final = 15.0
 """A node that is asked to do something has done so after this."""
 
+LEADER: Final = "(leader)"
+"""Behind the name of a victim that led when it was struck."""
+
 
 class DidNotStop(Exception):
     """A node that was asked to stop in good order did not."""
@@ -60,7 +63,7 @@ class Draw:
 
     def called(self, *names: str) -> str:
         """The nodes' names, the leader marked."""
-        return " and ".join(f"{name} (leader)" if name == self.leader else name for name in names)
+        return " and ".join(f"{name} {LEADER}" if name == self.leader else name for name in names)
 
 
 def nothing(_: HarmedCluster) -> None:

@@ -108,6 +108,17 @@ def test_a_run_may_have_ended_unknown_to_its_owner_while_packets_are_held() -> N
     assert [line for line in found if "skipped, and no other run was active" in line]
 
 
+def test_a_run_may_have_ended_unknown_to_its_owner_just_after_its_leader_was_struck() -> None:
+    runs = [run(2, finished_s=3.4), SKIP]
+    for said, struck_s, well in (
+        ("cut node-1 (leader)", 3.0, True),
+        ("cut node-1", 3.0, False),
+        ("(leader)", 1.0, False),
+    ):
+        spans = slow([Struck(1, "cut", said, ("node-1",), BEGIN_S + struck_s, BEGIN_S + 9)])
+        assert (occurrences(task(runs), runs, at(4), CLOCK, Excuses(slow=spans)).found == []) == well
+
+
 def test_who_has_no_place_is_waited_for() -> None:
     runs = [run(2, finished_s=20)]
     attempts = worked(("a~2", 19.0, 20.0), ("b~1", 1.5, 18.0), ("b~2", 1.5, 18.0))
