@@ -1,9 +1,10 @@
 """One attempt at an ETL run: batch by batch, until what was new is in the sink (`kind` has the order of steps)."""
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_tasks.etl.errors import BatchFailed, EtlStopped, SinkReplaced
 from spark_tasks.etl.failures import failure
@@ -16,6 +17,10 @@ from tasks.kind import Context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+STOP_CHECK_S: Final = 0.2
+"""How often an attempt that waits for new rows looks whether it should stop."""
 
 
 @dataclass
@@ -31,12 +36,21 @@ class EtlAttempt:
     """One attempt."""
 
     def __init__(
-        self, ctx: Context[EtlParams], source: RowSource, lookups: Mapping[str, RowSource], sink: Sink
+        self,
+        ctx: Context[EtlParams],
+        source: RowSource,
+        lookups: Mapping[str, RowSource],
+        sink: Sink,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.ctx = ctx
         self.source = source
         self.lookups = lookups
         self.sink = sink
+        self.clock = clock
+        self.sleep = sleep
+        self.poll_s = ctx.params.poll_s
         self.figures = EtlFigures()
         self.last: Visible | None = None
 
@@ -45,7 +59,7 @@ class EtlAttempt:
         try:
             self._see()
             self._check_promised()
-            if self._plan() is None:
+            if self._next() is None:
                 self.ctx.log.info("nothing is new; the last batch in the sink is %d", self._number())
                 return
             self._claim()
@@ -56,7 +70,7 @@ class EtlAttempt:
             self._release()
 
     def _run(self, spark: "SparkSession") -> None:
-        plan = self._plan()
+        plan = self._next()
         while plan is not None:
             more = plan.more
             try:
@@ -67,7 +81,24 @@ class EtlAttempt:
                 more = True
             finally:
                 self._release()
-            plan = self._plan() if more else None
+            if not more and self.poll_s is None:
+                return
+            if not more:
+                self._pause()
+            plan = self._next()
+
+    def _next(self) -> Plan | None:
+        """The next batch. With `poll_s`, waits until there is one; else None if all is in the sink."""
+        while (plan := self._plan()) is None and self.poll_s is not None:
+            self._release()
+            self._pause()
+        return plan
+
+    def _pause(self) -> None:
+        """Wait for `poll_s`, or until the attempt is asked to stop."""
+        until_s = self.clock() + (self.poll_s or 0)
+        while (left_s := until_s - self.clock()) > 0 and not self.ctx.cancelled:
+            self.sleep(min(left_s, STOP_CHECK_S))
 
     def _see(self) -> None:
         self.last = self.sink.last()

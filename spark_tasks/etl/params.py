@@ -16,6 +16,13 @@ class EtlParams(BaseModel):
     incremental: Incremental | None = Field(
         default=None, description="Read only what is new since the last batch; null: each run reads the source whole"
     )
+    poll_s: float | None = Field(
+        default=None,
+        ge=0.1,
+        le=3600,
+        description="A run does not end when nothing is new, but asks the source again after this long, in the same "
+        "Spark session: a subscription. For tasks with `schedule: {continuous: true}`; null: a run ends",
+    )
     lookups: dict[ViewName, Source] = Field(
         default={}, max_length=32, description="More sources, which are read whole for each batch, as views by name"
     )
@@ -26,4 +33,6 @@ class EtlParams(BaseModel):
     def _whole_for_whole(self) -> "EtlParams":
         if self.incremental is not None and self.sink.replaces:
             raise ValueError("`mode: replace` is for a source that is read whole: leave `incremental` out")
+        if self.poll_s is not None and self.incremental is None:
+            raise ValueError("`poll_s` needs `incremental`: without it each run reads its source whole")
         return self

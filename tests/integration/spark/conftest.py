@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from examples.demo.postgres import Server, postgres_server
+from tests.integration.spark.databases import PASSWORD, EtlDatabase
 from tests.integration.spark.ingests import House
 
 
@@ -28,3 +30,18 @@ def one_jvm() -> Iterator[None]:
 def house(tmp_path: Path) -> House:
     """A folder of source files and a table."""
     return House(tmp_path)
+
+
+@pytest.fixture(scope="package")
+def server() -> Iterator[Server]:
+    """A PostgreSQL server for all of these tests."""
+    with postgres_server(PASSWORD) as running:
+        yield running
+
+
+@pytest.fixture
+def database(server: Server, tmp_path: Path) -> EtlDatabase:
+    """An empty database for one test."""
+    name = f"t{tmp_path.name.encode().hex()[-40:]}"
+    server.sql("postgres", f"CREATE DATABASE {name}")
+    return EtlDatabase(server, name, tmp_path)

@@ -1,15 +1,10 @@
 """ETL from PostgreSQL to PostgreSQL with real Spark: each batch once, equal to plain SQL on the same data."""
 
-import json
 import logging
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +14,6 @@ pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not i
 
 from examples.demo import flights
 from examples.demo.delays import DELAYS
-from examples.demo.postgres import Server, postgres_server
 from spark_tasks.etl.attempt import EtlAttempt
 from spark_tasks.etl.errors import BatchUnfit, SinkReplaced
 from spark_tasks.etl.kind import RESULT, Etl
@@ -34,95 +28,14 @@ from spark_tasks.sources.postgres import PostgresReader
 from spark_tasks.spark.session import spark_session
 from spark_tasks.transform.apply import TransformUnfit
 from tasks.kind import Fenced
-from tasks.postgres_url import with_password
 from testkit.changing_rows import ChangingRows, wrong_versions
 from testkit.fake_context import FakeContext
+from tests.integration.spark.databases import EtlDatabase
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
-
-PASSWORD = "p w:%&'"
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with postgres_server(PASSWORD) as running:
-        yield running
-
-
-class House:
-    """A database of one test, with attempts at one task in it."""
-
-    def __init__(self, server: Server, database: str, folder: Path) -> None:
-        self.server = server
-        self.database = database
-        self.folder = folder
-        self.attempts = 0
-
-    @property
-    def uri(self) -> str:
-        return with_password(self.server.url(self.database), PASSWORD)
-
-    def sql(self, text: str) -> str:
-        return self.server.sql(self.database, text)
-
-    def end(self, **more: Any) -> dict[str, Any]:
-        """A source, or a sink, in this database."""
-        return {
-            "type": "postgres",
-            "url": self.server.url(self.database),
-            "password": {"secret": "pg"},
-        } | more
-
-    def attempt(self, params: dict[str, Any], token: int = 1, run: int = 1) -> FakeContext[EtlParams]:
-        self.attempts += 1
-        return FakeContext(
-            EtlParams.model_validate(params),
-            self.folder / f"scratch-{self.attempts}",
-            task="sales",
-            run_id=f"sales~{run}",
-            token=token,
-            secrets={"pg": PASSWORD},
-        )
-
-    def killed(self, params: dict[str, Any], die_at: str, token: int) -> None:
-        """An attempt in a process of its own, which gets SIGKILL when it logs `die_at`."""
-        attempt = self.started(params, token, die_at)
-        assert attempt.wait(timeout=240) == -signal.SIGKILL
-
-    def started(self, params: dict[str, Any], token: int, die_at: str = "") -> "subprocess.Popen[bytes]":
-        """An attempt in a process of its own."""
-        self.attempts += 1
-        file = self.folder / f"attempt-{self.attempts}.json"
-        given: dict[str, Any] = {
-            "kind": "spark_tasks.etl.kind:Etl",
-            "params": params,
-            "task": "sales",
-            "run_id": "sales~1",
-        }
-        given |= {"token": token, "secrets": {"pg": PASSWORD}, "die_at": die_at}
-        file.write_text(json.dumps(given | {"scratch": str(self.folder / f"scratch-{self.attempts}")}))
-        return subprocess.Popen([sys.executable, "-m", "testkit.one_attempt", str(file)], cwd=ROOT)
-
-    def differ(self, left: str, right: str) -> str:
-        """The rows that only one of two queries has, duplicates counted; empty if they are equal."""
-        return self.sql(
-            f"(SELECT '<', * FROM ({left}) l EXCEPT ALL SELECT '<', * FROM ({right}) r) UNION ALL "
-            f"(SELECT '>', * FROM ({right}) r EXCEPT ALL SELECT '>', * FROM ({left}) l) LIMIT 5"
-        )
-
-    def staged(self) -> str:
-        return self.sql("SELECT count(*) FROM pg_tables WHERE tablename LIKE 'rota_stage%'")
-
-
-@pytest.fixture
-def house(server: Server, tmp_path: Path) -> House:
-    database = f"t{tmp_path.name.encode().hex()[-40:]}"
-    server.sql("postgres", f"CREATE DATABASE {database}")
-    return House(server, database, tmp_path)
 
 
 ALL_TYPES = """
@@ -138,117 +51,117 @@ INSERT INTO item (id) VALUES (-7);
 
 
 @pytest.mark.more
-def test_a_whole_table_of_all_types_arrives_as_it_is(house: House) -> None:
-    house.sql(ALL_TYPES + "CREATE TABLE copy (LIKE item INCLUDING ALL)")
+def test_a_whole_table_of_all_types_arrives_as_it_is(database: EtlDatabase) -> None:
+    database.sql(ALL_TYPES + "CREATE TABLE copy (LIKE item INCLUDING ALL)")
     params = {
-        "source": house.end(table="public.item", partition_by="id", partitions=3),
-        "sink": house.end(table="copy", mode="replace"),
+        "source": database.end(table="public.item", partition_by="id", partitions=3),
+        "sink": database.end(table="copy", mode="replace"),
     }
-    context = house.attempt(params)
+    context = database.attempt(params)
     result = Etl().run(context)
     assert set(result) == set(RESULT)
     assert (result["rows"], result["batches"], result["cursor"]) == (1001, 1, None)
     names = 'id, price, at, wall, day, doc, raw, clock, tags, ok, uid, f, d, s, "Odd ""name"'
     source, copy = f"SELECT {names}, round(wide, 18) AS wide FROM item", f"SELECT {names}, wide FROM copy"
-    assert house.differ(source, copy) == ""
+    assert database.differ(source, copy) == ""
     assert [value["plan"] is None for value in context.saved] == [True, False, True]
     # The same run again, as after a crash behind the commit: it is in already.
-    assert Etl().run(house.attempt(params, token=2))["batches"] == 0
+    assert Etl().run(database.attempt(params, token=2))["batches"] == 0
     # A later run finds the source changed, and puts it in place of all.
-    house.sql("DELETE FROM item WHERE id > 10; UPDATE item SET f = 1 WHERE id = 1")
-    assert Etl().run(house.attempt(params, token=3, run=2))["rows"] == 11
-    assert house.differ(source, copy) == ""
-    assert house.staged() == "0"
+    database.sql("DELETE FROM item WHERE id > 10; UPDATE item SET f = 1 WHERE id = 1")
+    assert Etl().run(database.attempt(params, token=3, run=2))["rows"] == 11
+    assert database.differ(source, copy) == ""
+    assert database.staged() == "0"
 
 
 @pytest.mark.more
-def test_flights_joined_with_planes_and_weather_equal_plain_sql_row_by_row(house: House) -> None:
-    flights.load(house.sql)
+def test_flights_joined_with_planes_and_weather_equal_plain_sql_row_by_row(database: EtlDatabase) -> None:
+    flights.load(database.sql)
     params = {
-        "source": house.end(table="flights", partitions=2),
-        "lookups": {"planes": house.end(table="planes"), "weather": house.end(table="weather")},
+        "source": database.end(table="flights", partitions=2),
+        "lookups": {"planes": database.end(table="planes"), "weather": database.end(table="weather")},
         "transform": {"sql": DELAYS.format(flights="source")},
-        "sink": house.end(table="delays", mode="upsert", keys=["carrier", "day"]),
+        "sink": database.end(table="delays", mode="upsert", keys=["carrier", "day"]),
     }
     began_s = time.monotonic()
-    result = Etl().run(house.attempt(params))
+    result = Etl().run(database.attempt(params))
     print(f"{result['rows']} rows of 336776 flights in {time.monotonic() - began_s:.1f} s")
     plain = DELAYS.format(flights="flights")
     written = "SELECT carrier, day, flights, departed, arr_delay, seats, coldest, visib FROM delays"
-    assert house.sql("SELECT sum(flights) FROM delays") == "336776"
-    assert house.differ(plain, written) == ""
-    house.sql("UPDATE flights SET arr_delay = 1000 WHERE carrier = 'UA' AND month = 5")
-    again = Etl().run(house.attempt(params, token=2, run=2))
+    assert database.sql("SELECT sum(flights) FROM delays") == "336776"
+    assert database.differ(plain, written) == ""
+    database.sql("UPDATE flights SET arr_delay = 1000 WHERE carrier = 'UA' AND month = 5")
+    again = Etl().run(database.attempt(params, token=2, run=2))
     assert again["rows"] == result["rows"]
-    assert house.differ(plain, written) == ""
+    assert database.differ(plain, written) == ""
 
 
-def test_batches_follow_a_cursor_and_a_key_is_updated_or_deleted(house: House) -> None:
-    house.sql(
+def test_batches_follow_a_cursor_and_a_key_is_updated_or_deleted(database: EtlDatabase) -> None:
+    database.sql(
         "CREATE TABLE src (id int PRIMARY KEY, v text, gone boolean, at timestamptz NOT NULL);"
         "INSERT INTO src SELECT n, 'v' || n, false, now() - interval '1 h' + n * interval '1 s' "
         "FROM generate_series(1, 10) n"
     )
     params = {
-        "source": house.end(table="src"),
+        "source": database.end(table="src"),
         "incremental": {"cursor": "at", "lag_s": 1, "batch_rows": 4},
-        "sink": house.end(table="dst", mode="upsert", keys=["id"], tombstone="gone"),
+        "sink": database.end(table="dst", mode="upsert", keys=["id"], tombstone="gone"),
     }
-    first = Etl().run(house.attempt(params))
+    first = Etl().run(database.attempt(params))
     assert (first["rows"], first["deleted"], first["batches"]) == (10, 0, 3)
-    assert house.differ("SELECT id, v, at FROM src", "SELECT * FROM dst") == ""
-    nothing = house.attempt(params, token=2, run=2)
+    assert database.differ("SELECT id, v, at FROM src", "SELECT * FROM dst") == ""
+    nothing = database.attempt(params, token=2, run=2)
     assert Etl().run(nothing)["batches"] == 0
     assert nothing.saved == []
-    house.sql("UPDATE src SET v = 'new', at = now() - interval '5 s' WHERE id = 3")
-    house.sql("UPDATE src SET gone = true, at = now() - interval '5 s' WHERE id = 4")
-    later = Etl().run(house.attempt(params, token=3, run=3))
+    database.sql("UPDATE src SET v = 'new', at = now() - interval '5 s' WHERE id = 3")
+    database.sql("UPDATE src SET gone = true, at = now() - interval '5 s' WHERE id = 4")
+    later = Etl().run(database.attempt(params, token=3, run=3))
     assert (later["rows"], later["deleted"]) == (1, 1)
-    assert house.sql("SELECT v FROM dst WHERE id IN (3, 4)") == "new"
-    marks = house.sql("SELECT string_agg(batch || '/' || token, ',' ORDER BY batch) FROM rota_batches")
+    assert database.sql("SELECT v FROM dst WHERE id IN (3, 4)") == "new"
+    marks = database.sql("SELECT string_agg(batch || '/' || token, ',' ORDER BY batch) FROM rota_batches")
     assert marks == "1/1,2/1,3/1,4/3"
-    promised = house.attempt(params, token=4, run=4)
+    promised = database.attempt(params, token=4, run=4)
     promised.checkpoint = {"batch": 5, "plan": None}
     with pytest.raises(SinkReplaced, match="has committed batch 5, but the last batch in the sink is 4"):
         Etl().run(promised)
     with pytest.raises(SourceReplaced, match="was read by the cursor at"):
-        Etl().run(house.attempt(params | {"incremental": {"xmin": True}}, token=5, run=5))
+        Etl().run(database.attempt(params | {"incremental": {"xmin": True}}, token=5, run=5))
 
 
 @pytest.mark.more
-def test_a_day_that_is_not_over_waits(house: House) -> None:
+def test_a_day_that_is_not_over_waits(database: EtlDatabase) -> None:
     """A cursor that is a date has more rows to come until the day is over."""
-    house.sql("CREATE TABLE src (id int, day date); INSERT INTO src VALUES (1, current_date - 2), (2, current_date)")
+    database.sql("CREATE TABLE src (id int, day date); INSERT INTO src VALUES (1, current_date - 2), (2, current_date)")
     params = {
-        "source": house.end(table="src"),
+        "source": database.end(table="src"),
         "incremental": {"cursor": "day", "lag_s": 1},
-        "sink": house.end(table="dst", mode="append"),
+        "sink": database.end(table="dst", mode="append"),
     }
-    assert Etl().run(house.attempt(params))["rows"] == 1
-    assert Etl().run(house.attempt(params, token=2, run=2))["batches"] == 0
-    assert house.sql("SELECT id FROM dst") == "1"
+    assert Etl().run(database.attempt(params))["rows"] == 1
+    assert Etl().run(database.attempt(params, token=2, run=2))["batches"] == 0
+    assert database.sql("SELECT id FROM dst") == "1"
 
 
 @pytest.mark.more
-def test_xmin_finds_a_row_that_is_committed_late_with_an_earlier_cursor(house: House) -> None:
-    house.sql(
+def test_xmin_finds_a_row_that_is_committed_late_with_an_earlier_cursor(database: EtlDatabase) -> None:
+    database.sql(
         "CREATE TABLE src (id int PRIMARY KEY, v text); INSERT INTO src SELECT n, 'a' FROM generate_series(1, 5) n"
     )
     params = {
-        "source": house.end(table="src"),
+        "source": database.end(table="src"),
         "incremental": {"xmin": True},
-        "sink": house.end(table="dst", mode="append"),
+        "sink": database.end(table="dst", mode="append"),
     }
-    assert Etl().run(house.attempt(params))["rows"] == 5
-    late = Session(house.uri)
+    assert Etl().run(database.attempt(params))["rows"] == 5
+    late = Session(database.uri)
     late.run("INSERT INTO src VALUES (6, 'late')", "SAVEPOINT s", "INSERT INTO src VALUES (7, 'late')", "RELEASE s")
-    house.sql("INSERT INTO src VALUES (8, 'early')")
-    assert Etl().run(house.attempt(params, token=2, run=2))["rows"] == 0  # it waits for the open transaction
+    database.sql("INSERT INTO src VALUES (8, 'early')")
+    assert Etl().run(database.attempt(params, token=2, run=2))["rows"] == 0  # it waits for the open transaction
     late.commit()
     late.close()
-    house.sql("UPDATE src SET v = 'b' WHERE id = 1")
-    assert Etl().run(house.attempt(params, token=3, run=3))["rows"] == 4
-    rows = house.sql("SELECT string_agg(id || v, ',' ORDER BY id, v) FROM dst")
+    database.sql("UPDATE src SET v = 'b' WHERE id = 1")
+    assert Etl().run(database.attempt(params, token=3, run=3))["rows"] == 4
+    rows = database.sql("SELECT string_agg(id || v, ',' ORDER BY id, v) FROM dst")
     assert rows == "1a,1b,2a,3a,4a,5a,6late,7late,8early"
 
 
@@ -277,13 +190,13 @@ def when_logged(context: FakeContext[EtlParams], text: str, then: Callable[[], N
 
 
 @pytest.mark.more
-def test_of_two_attempts_at_once_the_one_that_was_overtaken_commits_nothing(house: House) -> None:
-    house.sql("CREATE TABLE src AS SELECT n AS id FROM generate_series(1, 100) n")
-    params = {"source": house.end(table="src"), "sink": house.end(table="dst", mode="append")}
-    old, new = house.attempt(params, token=1), house.attempt(params, token=2)
+def test_of_two_attempts_at_once_the_one_that_was_overtaken_commits_nothing(database: EtlDatabase) -> None:
+    database.sql("CREATE TABLE src AS SELECT n AS id FROM generate_series(1, 100) n")
+    params = {"source": database.end(table="src"), "sink": database.end(table="dst", mode="append")}
+    old, new = database.attempt(params, token=1), database.attempt(params, token=2)
 
     def overtake() -> None:
-        sink = PostgresSink(new.params.sink, house.uri, "sales", house.folder / "other")
+        sink = PostgresSink(new.params.sink, database.uri, "sales", database.folder / "other")
         assert sink.claim(2, instead_of=1)
 
         def fenced(value: Any) -> None:
@@ -293,47 +206,47 @@ def test_of_two_attempts_at_once_the_one_that_was_overtaken_commits_nothing(hous
 
     with when_logged(old, "rows are staged", overtake), pytest.raises(Fenced):
         Etl().run(old)
-    assert house.sql("SELECT to_regclass('dst') IS NULL") == "t"
-    assert house.staged() == "1"
+    assert database.sql("SELECT to_regclass('dst') IS NULL") == "t"
+    assert database.staged() == "1"
     assert Etl().run(new)["rows"] == 100
-    assert house.differ("SELECT * FROM src", "SELECT * FROM dst") == ""
-    assert house.staged() == "0"
-    sink = PostgresSink(new.params.sink, house.uri, "sales", house.folder / "other")
+    assert database.differ("SELECT * FROM src", "SELECT * FROM dst") == ""
+    assert database.staged() == "0"
+    sink = PostgresSink(new.params.sink, database.uri, "sales", database.folder / "other")
     assert not sink.claim(1, instead_of=1)
 
 
 @pytest.mark.more
 @pytest.mark.parametrize("die_at", ["is planned", "rows are staged", "is committed"])
-def test_an_attempt_that_is_killed_leaves_all_of_a_batch_or_nothing(house: House, die_at: str) -> None:
-    house.sql("CREATE TABLE src AS SELECT n AS id, md5(n::text) AS v FROM generate_series(1, 1000) n")
-    params = {"source": house.end(table="src"), "sink": house.end(table="dst", mode="append")}
-    house.killed(params, die_at, token=1)
+def test_an_attempt_that_is_killed_leaves_all_of_a_batch_or_nothing(database: EtlDatabase, die_at: str) -> None:
+    database.sql("CREATE TABLE src AS SELECT n AS id, md5(n::text) AS v FROM generate_series(1, 1000) n")
+    params = {"source": database.end(table="src"), "sink": database.end(table="dst", mode="append")}
+    database.killed(params, die_at, token=1)
     committed = die_at == "is committed"
-    assert house.sql("SELECT to_regclass('dst') IS NULL") == ("f" if committed else "t")
-    assert Etl().run(house.attempt(params, token=2))["rows"] == (0 if committed else 1000)
-    assert house.differ("SELECT * FROM src", "SELECT * FROM dst") == ""
-    assert house.staged() == "0"
+    assert database.sql("SELECT to_regclass('dst') IS NULL") == ("f" if committed else "t")
+    assert Etl().run(database.attempt(params, token=2))["rows"] == (0 if committed else 1000)
+    assert database.differ("SELECT * FROM src", "SELECT * FROM dst") == ""
+    assert database.staged() == "0"
 
 
-def _follow(house: House, spark: "SparkSession", params: dict[str, Any], batches: int, pause_s: float) -> None:
+def _follow(database: EtlDatabase, spark: "SparkSession", params: dict[str, Any], batches: int, pause_s: float) -> None:
     """Run attempts, one for each run, until there were so many batches; all in one Spark session."""
     done, token = 0, 0
     deadline_s = time.monotonic() + 120 + 60 * batches
     while done < batches:
         assert time.monotonic() < deadline_s, f"only {done} batches"
         token += 1
-        batches_now = _once(house, spark, params, token)
+        batches_now = _once(database, spark, params, token)
         assert batches_now <= 1, "a run ends when it has read what was new, though more is new by then"
         done += batches_now
         time.sleep(pause_s)
 
 
-def _once(house: House, spark: "SparkSession", params: dict[str, Any], token: int) -> int:
-    context = house.attempt(params, token=token, run=token)
+def _once(database: EtlDatabase, spark: "SparkSession", params: dict[str, Any], token: int) -> int:
+    context = database.attempt(params, token=token, run=token)
     given = context.params
     assert isinstance(given.source, PostgresRows)
-    source = PostgresReader("source", given.source, house.uri, BatchSnapshots(), given.incremental)
-    sink = PostgresSink(given.sink, house.uri, "sales", context.scratch)
+    source = PostgresReader("source", given.source, database.uri, BatchSnapshots(), given.incremental)
+    sink = PostgresSink(given.sink, database.uri, "sales", context.scratch)
 
     @contextmanager
     def started() -> "Iterator[SparkSession]":
@@ -347,29 +260,29 @@ def _once(house: House, spark: "SparkSession", params: dict[str, Any], token: in
 LAG_S = 3.0
 
 
-def _changing(house: House, incremental: dict[str, Any], sink: dict[str, Any], batches: int) -> None:
-    rows = ChangingRows(house.uri, "src", seed=7, late_s=LAG_S / 3)
+def _changing(database: EtlDatabase, incremental: dict[str, Any], sink: dict[str, Any], batches: int) -> None:
+    rows = ChangingRows(database.uri, "src", seed=7, late_s=LAG_S / 3)
     rows.create()
-    params = {"source": house.end(table="src"), "incremental": incremental, "sink": sink}
-    with spark_session("changing", house.folder / "spark") as spark:
+    params = {"source": database.end(table="src"), "incremental": incremental, "sink": sink}
+    with spark_session("changing", database.folder / "spark") as spark:
         rows.start()
         try:
-            _follow(house, spark, params, batches, pause_s=0.2)
+            _follow(database, spark, params, batches, pause_s=0.2)
         finally:
             rows.stop()
         time.sleep(LAG_S if "cursor" in incremental else 0)  # a row waits until it is as old as the lag
-        _once(house, spark, params, token=1_000_000)
+        _once(database, spark, params, token=1_000_000)
     assert rows.changes > batches
     print(f"{rows.changes} transactions while {batches} batches ran")
 
 
-def _last_versions(house: House) -> dict[int, int]:
-    lines = house.sql("SELECT id, version FROM src").splitlines()
+def _last_versions(database: EtlDatabase) -> dict[int, int]:
+    lines = database.sql("SELECT id, version FROM src").splitlines()
     return {int(key): int(version) for key, _, version in (line.partition("|") for line in lines)}
 
 
-def _read_versions(house: House) -> list[tuple[int, int]]:
-    lines = house.sql("SELECT id, version FROM dst").splitlines()
+def _read_versions(database: EtlDatabase) -> list[tuple[int, int]]:
+    lines = database.sql("SELECT id, version FROM dst").splitlines()
     return [(int(key), int(version)) for key, _, version in (line.partition("|") for line in lines)]
 
 
@@ -379,93 +292,95 @@ WAYS: dict[str, dict[str, Any]] = {"cursor": {"cursor": "at", "lag_s": LAG_S}, "
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("batches", [pytest.param(4, marks=pytest.mark.more), pytest.param(50, marks=pytest.mark.soak)])
 def test_nothing_is_missing_and_nothing_twice_of_rows_that_change_while_they_are_read(
-    house: House, way: str, batches: int
+    database: EtlDatabase, way: str, batches: int
 ) -> None:
-    _changing(house, WAYS[way], house.end(table="dst", mode="append"), batches)
-    assert wrong_versions(_last_versions(house), _read_versions(house)) == []
+    _changing(database, WAYS[way], database.end(table="dst", mode="append"), batches)
+    assert wrong_versions(_last_versions(database), _read_versions(database)) == []
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("way", WAYS)
-def test_a_copy_of_changing_rows_ends_equal_to_its_source(house: House, way: str) -> None:
-    sink = house.end(table="dst", mode="upsert", keys=["id"], tombstone="gone")
-    _changing(house, WAYS[way], sink, batches=20)
-    assert house.differ("SELECT id, version, at FROM src WHERE NOT gone", "SELECT * FROM dst") == ""
+def test_a_copy_of_changing_rows_ends_equal_to_its_source(database: EtlDatabase, way: str) -> None:
+    sink = database.end(table="dst", mode="upsert", keys=["id"], tombstone="gone")
+    _changing(database, WAYS[way], sink, batches=20)
+    assert database.differ("SELECT id, version, at FROM src WHERE NOT gone", "SELECT * FROM dst") == ""
 
 
 @pytest.mark.more
-def test_errors_name_what_is_wrong_in_a_sentence(house: House) -> None:
-    house.sql("CREATE TABLE src (id int, n numeric, t varchar); INSERT INTO src VALUES (1, 2), (1, 3), (null, 4)")
+def test_errors_name_what_is_wrong_in_a_sentence(database: EtlDatabase) -> None:
+    database.sql("CREATE TABLE src (id int, n numeric, t varchar); INSERT INTO src VALUES (1, 2), (1, 3), (null, 4)")
     twice = {
-        "source": house.end(query="SELECT * FROM src WHERE id = 1"),
-        "sink": house.end(table="dst", mode="upsert", keys=["id"]),
+        "source": database.end(query="SELECT * FROM src WHERE id = 1"),
+        "sink": database.end(table="dst", mode="upsert", keys=["id"]),
     }
     with pytest.raises(SinkUnfit, match=r'"dst": one batch has 2 rows with the keys 1'):
-        Etl().run(house.attempt(twice))
-    nulls = twice | {"source": house.end(query="SELECT * FROM src WHERE n > 2")}
+        Etl().run(database.attempt(twice))
+    nulls = twice | {"source": database.end(query="SELECT * FROM src WHERE n > 2")}
     with pytest.raises(SinkUnfit, match="1 rows of a batch have a null in their keys"):
-        Etl().run(house.attempt(nulls, token=2))
-    house.sql("INSERT INTO src VALUES (2, 'NaN')")
+        Etl().run(database.attempt(nulls, token=2))
+    database.sql("INSERT INTO src VALUES (2, 'NaN')")
     with pytest.raises(BatchUnfit, match="QueryUnfit: column n has a value that is no decimal"):
-        Etl().run(house.attempt(nulls, token=3))
+        Etl().run(database.attempt(nulls, token=3))
     with pytest.raises(TransformUnfit, match=r"transform.sql: .*nope"):
-        Etl().run(house.attempt(twice | {"transform": {"sql": "SELECT nope FROM source"}}, token=4))
+        Etl().run(database.attempt(twice | {"transform": {"sql": "SELECT nope FROM source"}}, token=4))
     with pytest.raises(BatchUnfit, match="DIVIDE_BY_ZERO"):
-        Etl().run(house.attempt(twice | {"transform": {"sql": "SELECT id, id / (id - 1) AS x FROM source"}}, token=5))
-    house.sql("CREATE TABLE narrow (id int, t varchar(3))")
+        Etl().run(
+            database.attempt(twice | {"transform": {"sql": "SELECT id, id / (id - 1) AS x FROM source"}}, token=5)
+        )
+    database.sql("CREATE TABLE narrow (id int, t varchar(3))")
     long = {
-        "source": house.end(query="SELECT 1 AS id, 'a long text' AS t"),
-        "sink": house.end(table="narrow", mode="append"),
+        "source": database.end(query="SELECT 1 AS id, 'a long text' AS t"),
+        "sink": database.end(table="narrow", mode="append"),
     }
     with pytest.raises(QueryUnfit, match=r'"narrow": value too long for type character varying\(3\) \(22001\)'):
-        Etl().run(house.attempt(long, token=6))
+        Etl().run(database.attempt(long, token=6))
     with pytest.raises(SinkUnfit, match="has no unique index on"):
-        Etl().run(house.attempt(long | {"sink": house.end(table="narrow", mode="upsert", keys=["id"])}, token=7))
-    assert house.sql("SELECT count(*) FROM narrow") == "0"
+        Etl().run(database.attempt(long | {"sink": database.end(table="narrow", mode="upsert", keys=["id"])}, token=7))
+    assert database.sql("SELECT count(*) FROM narrow") == "0"
 
 
-def test_what_cannot_work_fails_before_spark_is_started(house: House) -> None:
-    house.sql("CREATE TABLE src (id int, at timestamptz); INSERT INTO src VALUES (1, now())")
-    good = {"source": house.end(table="src"), "sink": house.end(table="dst", mode="append")}
+def test_what_cannot_work_fails_before_spark_is_started(database: EtlDatabase) -> None:
+    database.sql("CREATE TABLE src (id int, at timestamptz); INSERT INTO src VALUES (1, now())")
+    good = {"source": database.end(table="src"), "sink": database.end(table="dst", mode="append")}
     with pytest.raises(QueryUnfit, match='relation "nowhere" does not exist'):
-        Etl().run(house.attempt(good | {"source": house.end(table="nowhere")}))
+        Etl().run(database.attempt(good | {"source": database.end(table="nowhere")}))
     with pytest.raises(SourceUnfit, match="the source has no column nope; it has id, at"):
-        Etl().run(house.attempt(good | {"incremental": {"cursor": "nope"}}))
+        Etl().run(database.attempt(good | {"incremental": {"cursor": "nope"}}))
     with pytest.raises(SourceUnfit, match=r"the cursor id is of type int4, which is no time: set `lag_s: 0`"):
-        Etl().run(house.attempt(good | {"incremental": {"cursor": "id"}}))
+        Etl().run(database.attempt(good | {"incremental": {"cursor": "id"}}))
     with pytest.raises(SourceUnfit, match="needs a `table`"):
-        Etl().run(house.attempt(good | {"source": house.end(query="SELECT 1"), "incremental": {"xmin": True}}))
-    locked_out = house.attempt(good)
+        Etl().run(database.attempt(good | {"source": database.end(query="SELECT 1"), "incremental": {"xmin": True}}))
+    locked_out = database.attempt(good)
     locked_out.secrets = {"pg": "not it"}
     with pytest.raises(ServerAway, match="password authentication failed") as raised:
         Etl().run(locked_out)
     assert "not it" not in str(raised.value)
-    away = house.end(table="src") | {"url": "postgresql://rota@127.0.0.1:1/none?connect_timeout=3"}
+    away = database.end(table="src") | {"url": "postgresql://rota@127.0.0.1:1/none?connect_timeout=3"}
     with pytest.raises(ServerAway, match="Connection refused"):
-        Etl().run(house.attempt(good | {"source": away}))
-    assert not any(house.folder.glob("scratch-*/log4j2.properties"))
+        Etl().run(database.attempt(good | {"source": away}))
+    assert not any(database.folder.glob("scratch-*/log4j2.properties"))
 
 
 @pytest.mark.soak
-def test_attempts_that_are_killed_at_any_moment_neither_lose_nor_double_a_row(house: House) -> None:
+def test_attempts_that_are_killed_at_any_moment_neither_lose_nor_double_a_row(database: EtlDatabase) -> None:
     """20 kills; after them the copy has each row once, and nothing is left behind."""
-    house.sql(
+    database.sql(
         "CREATE TABLE src (id int PRIMARY KEY, v text);"
         "INSERT INTO src SELECT n, md5(n::text) FROM generate_series(1, 200000) n"
     )
     params = {
-        "source": house.end(table="src"),
+        "source": database.end(table="src"),
         "incremental": {"cursor": "id", "lag_s": 0, "batch_rows": 5000},
-        "sink": house.end(table="dst", mode="append"),
+        "sink": database.end(table="dst", mode="append"),
     }
     draw = random.Random(14)
     for token in range(1, 21):
-        attempt = house.started(params, token)
+        attempt = database.started(params, token)
         deadline_s = time.monotonic() + draw.uniform(3, 15)
         while attempt.poll() is None and time.monotonic() < deadline_s:
             time.sleep(0.01)
         attempt.kill()
         attempt.wait()
-    Etl().run(house.attempt(params, token=21))
-    assert house.differ("SELECT * FROM src", "SELECT * FROM dst") == ""
-    assert house.staged() == "0"
+    Etl().run(database.attempt(params, token=21))
+    assert database.differ("SELECT * FROM src", "SELECT * FROM dst") == ""
+    assert database.staged() == "0"

@@ -1,0 +1,81 @@
+"""A database with attempts at one ETL task in it, for tests on real Spark."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from examples.demo.postgres import Server
+from spark_tasks.etl.params import EtlParams
+from tasks.postgres_url import with_password
+from testkit.fake_context import FakeContext
+
+PASSWORD = "p w:%&'"
+ROOT = Path(__file__).parents[3]
+
+
+class EtlDatabase:
+    """A database of one test, with attempts at one task in it."""
+
+    def __init__(self, server: Server, database: str, folder: Path) -> None:
+        self.server = server
+        self.database = database
+        self.folder = folder
+        self.attempts = 0
+
+    @property
+    def uri(self) -> str:
+        return with_password(self.server.url(self.database), PASSWORD)
+
+    def sql(self, text: str) -> str:
+        return self.server.sql(self.database, text)
+
+    def end(self, **more: Any) -> dict[str, Any]:
+        """A source, or a sink, in this database."""
+        return {
+            "type": "postgres",
+            "url": self.server.url(self.database),
+            "password": {"secret": "pg"},
+        } | more
+
+    def attempt(self, params: dict[str, Any], token: int = 1, run: int = 1) -> FakeContext[EtlParams]:
+        self.attempts += 1
+        return FakeContext(
+            EtlParams.model_validate(params),
+            self.folder / f"scratch-{self.attempts}",
+            task="sales",
+            run_id=f"sales~{run}",
+            token=token,
+            secrets={"pg": PASSWORD},
+        )
+
+    def killed(self, params: dict[str, Any], die_at: str, token: int) -> None:
+        """An attempt in a process of its own, which gets SIGKILL when it logs `die_at`."""
+        attempt = self.started(params, token, die_at)
+        assert attempt.wait(timeout=240) == -signal.SIGKILL
+
+    def started(self, params: dict[str, Any], token: int, die_at: str = "") -> "subprocess.Popen[bytes]":
+        """An attempt in a process of its own."""
+        self.attempts += 1
+        file = self.folder / f"attempt-{self.attempts}.json"
+        given: dict[str, Any] = {
+            "kind": "spark_tasks.etl.kind:Etl",
+            "params": params,
+            "task": "sales",
+            "run_id": "sales~1",
+        }
+        given |= {"token": token, "secrets": {"pg": PASSWORD}, "die_at": die_at}
+        file.write_text(json.dumps(given | {"scratch": str(self.folder / f"scratch-{self.attempts}")}))
+        return subprocess.Popen([sys.executable, "-m", "testkit.one_attempt", str(file)], cwd=ROOT)
+
+    def differ(self, left: str, right: str) -> str:
+        """The rows that only one of two queries has, duplicates counted; empty if they are equal."""
+        return self.sql(
+            f"(SELECT '<', * FROM ({left}) l EXCEPT ALL SELECT '<', * FROM ({right}) r) UNION ALL "
+            f"(SELECT '>', * FROM ({right}) r EXCEPT ALL SELECT '>', * FROM ({left}) l) LIMIT 5"
+        )
+
+    def staged(self) -> str:
+        return self.sql("SELECT count(*) FROM pg_tables WHERE tablename LIKE 'rota_stage%'")
