@@ -1,6 +1,7 @@
 """The owner of each task, for one state: the placement is computed once, and then asked.
 
-A value like the state that it comes from: it is made off the event loop and read from any thread. What is derived from
+A value like the state that it comes from: it is made off the event loop and read from any thread. What
+would be if a member were down is computed when it is asked for. What is derived from
 the tasks is kept from one epoch to the next, so that after a member's death only the placement is computed.
 """
 
@@ -40,6 +41,7 @@ class Ownership:
         self._slots = slots
         self._placement = place(slots, columns, state.settings.balance_slack_milli)
         self._owners = dict_in_chunks(zip(map(itemgetter(0), columns.tasks), self._placement.owners, strict=True))
+        self._without: dict[str, Ownership] = {}
 
     @classmethod
     def of(cls, state: State) -> "Ownership":
@@ -89,6 +91,20 @@ class Ownership:
     def standbys(self, task: str) -> list[str]:
         """The members that stand by for the task's owner."""
         return self._members(standbys(self._slots, self._roll[task].placing, self._owners[task]))
+
+    def guards(self, task: str, holder: str, /) -> list[str]:
+        """The members that are to be ready to take a run of `task` over from `holder`: as many as it has standbys.
+
+        The first is the one that would own the task if `holder` were down. For want of room that may be another one
+        than the next by preference; the others are the standbys. None if the task is not known, or nobody may run it.
+        """
+        if self._owners.get(task) is None:
+            return []
+        if holder not in self._without:
+            self._without[holder] = self.without({holder})
+        names = dict.fromkeys([self._without[holder].owner(task), *self.standbys(task)])
+        able = [name for name in names if name is not None and name != holder]
+        return able[: self._roll[task].placing.standbys]
 
     def load(self) -> dict[str, int]:
         """The weight that each member is given."""

@@ -27,8 +27,8 @@ class Preparing:
         self._kind_of: dict[str, str] = {}
         self._near: dict[str, tuple[str, int]] = {}
         """Tasks that are due soon, whoever owns them: the kind and the time."""
-        self._guarded: dict[str, str] = {}
-        """Tasks whose run works on another member and that have standbys, and the run's kind."""
+        self._guarded: dict[str, tuple[str, str]] = {}
+        """Tasks whose run works on another member and that have standbys: the run's kind, and that member."""
         self._guards: dict[str, bool] = {}
         self._owners: Owners | None = None
 
@@ -66,7 +66,7 @@ class Preparing:
             self._guards.pop(task, None)
             for run in (state.runs[one] for one in state.runs_of.get(task, ())):
                 if self._is_guarded(state, run):
-                    self._guarded[task] = run.spec.kind
+                    self._guarded[task] = (run.spec.kind, run.node or "")
 
     def wanted(
         self, owners: Owners, now_us: int, leads_us: Mapping[str, int], places: FreePlaces
@@ -92,8 +92,8 @@ class Preparing:
                 start[name] += 1
             else:
                 times.append(soon_us)
-        for task, kind in self._guarded.items():
-            if self._guards_for(owners, task):
+        for task, (kind, holder) in self._guarded.items():
+            if self._guards_for(owners, task, holder):
                 start[self._kinds[kind].preparation] += 1
                 keep[self._kinds[kind].preparation] += 1
         next_us = self._agenda.next_us()
@@ -130,13 +130,11 @@ class Preparing:
             and self._prepares(run.spec.kind)
         )
 
-    def _guards_for(self, owners: Owners, task: str) -> bool:
-        """Whether this member would take over the run of `task` if the one on which it works died."""
+    def _guards_for(self, owners: Owners, task: str, holder: str) -> bool:
+        """Whether this member is to be ready to take the run of `task` over from the one on which it works."""
         if owners is not self._owners:
             self._owners = owners
             self._guards.clear()
         if task not in self._guards:
-            owner = owners.owner(task)
-            # A task without an owner may be one that the placement does not know yet.
-            self._guards[task] = owner == self._me or (owner is not None and self._me in owners.standbys(task))
+            self._guards[task] = self._me in owners.guards(task, holder)
         return self._guards[task]

@@ -14,8 +14,8 @@ class Owners(Protocol):
     def owner(self, task: str, /) -> str | None:
         """The member that owns `task`; None if no member may run it, or if the task is not known."""
 
-    def standbys(self, task: str, /) -> list[str]:
-        """The members that stand by for the owner of `task`. Raises `KeyError` if the task is not known."""
+    def guards(self, task: str, holder: str, /) -> list[str]:
+        """The members that are to be ready to take a run of `task` over from `holder`; none if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,17 +26,17 @@ class Owners:
         self,
         other: Mapping[str, str | None] | None = None,
         me: str = "a",
-        standbys: Mapping[str, list[str]] | None = None,
+        guards: Mapping[str, list[str]] | None = None,
     ) -> None:
         self._table = dict(other or {})
         self._me = me
-        self._standbys = dict(standbys or {})
+        self._guards = dict(guards or {})
 
     def owner(self, task: str, /) -> str | None:
         return self._table.get(task, self._me)
 
-    def standbys(self, task: str, /) -> list[str]:
-        return self._standbys.get(task, [])
+    def guards(self, task: str, holder: str, /) -> list[str]:
+        return [member for member in self._guards.get(task, []) if member != holder]
 
 
 def task(

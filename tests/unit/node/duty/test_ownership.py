@@ -87,6 +87,21 @@ def test_it_explains_in_members_names() -> None:
     assert ownership.standbys("pinned") == ([second] if ownership.owner("pinned") == first else [])
 
 
+def test_a_run_is_guarded_by_the_member_that_would_own_its_task() -> None:
+    state = cluster()
+    for number in range(1, 40):
+        state = put(state, row(f"guarded-{number}", number, standbys=1))
+    ownership, others = Ownership.of(state), 0
+    for number in range(1, 40):
+        task = f"guarded-{number}"
+        owner = ownership.owner(task)
+        assert owner is not None
+        assert ownership.guards(task, owner) == [ownership.without({owner}).owner(task)]
+        others += ownership.guards(task, owner) != ownership.standbys(task)
+    assert others > 0, "with balanced loads, not always the next by preference has room"
+    assert ownership.guards("unknown", "node-1") == []
+
+
 def test_it_stays_the_same_object_while_the_epoch_does() -> None:
     state = cluster()
     ownership = Ownership.of(state)

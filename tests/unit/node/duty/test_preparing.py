@@ -93,17 +93,17 @@ def test_a_standby_is_prepared_while_the_run_works_on_another_member() -> None:
     row = every("t", 36000, standbys=1)
     working = world(row, run(row, "running", node="b"))
     theirs = {"t": "b"}
-    assert wanted(step(loading(working, Owners(theirs, standbys={"t": ["a"]})), 1)) == (1, 1)
-    assert wanted(step(loading(working, Owners(theirs, standbys={"t": ["c"]})), 1)) == (0, 0)
-    assert wanted(step(loading(world(row), Owners(theirs, standbys={"t": ["a"]})), 1)) == (0, 0)
+    assert wanted(step(loading(working, Owners(theirs, guards={"t": ["a"]})), 1)) == (1, 1)
+    assert wanted(step(loading(working, Owners(theirs, guards={"t": ["c"]})), 1)) == (0, 0)
+    assert wanted(step(loading(world(row), Owners(theirs, guards={"t": ["a"]})), 1)) == (0, 0)
     alone = every("t", 36000)
     without = world(alone, run(alone, "running", node="b"))
-    assert wanted(step(loading(without, Owners(theirs, standbys={"t": ["a"]})), 1)) == (0, 0)
+    assert wanted(step(loading(without, Owners(theirs, guards={"t": ["a"]})), 1)) == (0, 0)
 
 
 def test_a_standby_is_given_up_when_the_run_has_ended() -> None:
     row = every("t", 36000, standbys=1)
-    owners = Owners({"t": "b"}, standbys={"t": ["a"]})
+    owners = Owners({"t": "b"}, guards={"t": ["a"]})
     one = loading(world(row, run(row, "running", node="b")), owners)
     assert wanted(step(one, 1)) == (1, 1)
     one.observe(world(row), owners, {"t"})
