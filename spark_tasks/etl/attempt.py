@@ -156,7 +156,7 @@ class EtlAttempt:
             written = self.sink.write(rows, mark)
         except Exception as error:
             if self.ctx.cancelled:
-                raise EtlStopped("asked to stop") from error
+                raise EtlStopped("asked to stop") from None
             if not type(error).__module__.startswith(("pyspark", "py4j")):
                 raise
             raise _of_batch(failure(error), mark) from None
