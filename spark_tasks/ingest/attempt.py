@@ -29,9 +29,11 @@ from spark_tasks.files.text_checks import check_text
 from spark_tasks.ingest.errors import FilesRefused, FilesUnfit, IngestStopped
 from spark_tasks.ingest.figures import Figures
 from spark_tasks.ingest.params import IngestParams
+from spark_tasks.ingest.reachable import check_reachable
 from spark_tasks.ingest.standing import check_hint
 from spark_tasks.ingest.widening import rewritten
 from spark_tasks.ingest.writing import BatchWriter, Counts, check_counts
+from spark_tasks.spark.exchange import exchange_folder
 from spark_tasks.spark.session import is_local_master, spark_session
 from spark_tasks.spark.stopping import stopping
 from spark_tasks.storage.errors import store_errors
@@ -173,8 +175,11 @@ class IngestAttempt:
         check_allowed(batch, self.ctx.access)
         # A Spark on other machines can open files only by their own paths.
         pins = FileGuard(self.ctx.access, "source") if is_local_master(os.environ) else None
-        with staged(batch, self.ctx.scratch / "fetched" / mark.name, pins) as places:
+        folder = exchange_folder(os.environ, self.ctx.scratch, self.ctx.task, self.ctx.token)
+        with staged(batch, folder / "fetched" / mark.name, pins) as places:
             try:
+                if pins is None:
+                    check_reachable(spark, self.table, mark, places)
                 check_text(self.ctx.params, places)
                 found = layouts_of(spark, self.ctx.params, places)
                 schema = self._columns(spark, schema, places, found)

@@ -1,4 +1,4 @@
-"""A Spark session for one attempt: small, on loopback, with few log lines and long timeouts.
+"""A Spark session for one attempt: small, with few log lines and long timeouts; on loopback or on a cluster.
 
 `RUN_SPARK_MASTER` in the worker's environment is the node's setting `ROTA_SPARK_MASTER` (see `ENVIRONMENT`); without it
 the master is `local[*]`. `RUN_SPARK_MEMORY`, from `ROTA_SPARK_MEMORY`, is the driver's heap, 512m by default.
@@ -14,12 +14,15 @@ import importlib
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from spark_tasks.spark.cluster import CORES, EXECUTOR_MEMORY, cluster_settings, on_cluster
 from spark_tasks.spark.java import java_home
+from spark_tasks.spark.master import REGISTRATION_S, SparkAway, own_address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,11 +35,23 @@ MASTER = "RUN_SPARK_MASTER"
 MEMORY = "RUN_SPARK_MEMORY"
 """The environment variable that sets the driver's heap."""
 
-ENVIRONMENT: Final[Mapping[str, str]] = {MASTER: "ROTA_SPARK_MASTER", MEMORY: "ROTA_SPARK_MEMORY"}
+SHARED = "RUN_SPARK_SHARED"
+"""The environment variable that names a folder which nodes and executors see at the same path."""
+
+ENVIRONMENT: Final[Mapping[str, str]] = {
+    MASTER: "ROTA_SPARK_MASTER",
+    MEMORY: "ROTA_SPARK_MEMORY",
+    CORES: "ROTA_SPARK_CORES",
+    EXECUTOR_MEMORY: "ROTA_SPARK_EXECUTOR_MEMORY",
+    SHARED: "ROTA_SPARK_SHARED",
+}
 """The node's settings that a kind on Spark needs (`tasks.kind.Kind`): workers do not inherit ROTA_* variables."""
 
 AT_ONCE: Final = "ROTA_SPARK_SESSIONS"
 """The node's setting that bounds how many sessions it has at once (`tasks.kind.Kind`)."""
+
+_NOT_REGISTERED: Final = "spark-application-"
+"""How an application id begins that Spark has made up, and not a master."""
 
 _prepared: "Final[list[SparkSession]]" = []
 """The session of this process's attempt, if it was started before."""
@@ -102,6 +117,8 @@ def settings(environ: Mapping[str, str], scratch: Path, log4j: Path) -> dict[str
     }
     if is_local_master(environ):
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    else:
+        chosen |= cluster_settings(environ)
     return chosen
 
 
@@ -109,13 +126,16 @@ def settings(environ: Mapping[str, str], scratch: Path, log4j: Path) -> dict[str
 def spark_session(app: str, scratch: Path, environ: Mapping[str, str] | None = None) -> "Iterator[SparkSession]":
     """A session that lasts as long as the block. All its temporary files are in `scratch`.
 
-    Changes the environment of this process, which is the worker. Raises `java.NoJava`, and what pyspark raises.
+    Changes the environment of this process, which is the worker. Raises `java.NoJava`, what pyspark raises, and on a
+    cluster `SparkAway`, `MasterUnfit` and `ExecutorsUnfit`.
     """
+    given = os.environ if environ is None else environ
     session = _take_prepared(app)
     if session is None:
-        session = _begin(app, scratch, os.environ if environ is None else environ)
+        session = _begin(app, scratch, given)
     try:
-        yield session
+        with nullcontext() if is_local_master(given) else on_cluster(session, given[MASTER]):
+            yield session
     finally:
         session.stop()
 
@@ -169,10 +189,39 @@ def _forget_jvm() -> None:
 
 
 def _begin(app: str, scratch: Path, given: Mapping[str, str]) -> "SparkSession":
+    if is_local_master(given):
+        return _started(app, _configured(scratch, given))
+    return _begin_on_cluster(app, scratch, given)
+
+
+def _begin_on_cluster(app: str, scratch: Path, given: Mapping[str, str]) -> "SparkSession":
+    master = given[MASTER]
+    chosen: dict[str, str] = {}
+    if host := own_address(master):
+        chosen["spark.driver.host"] = chosen["spark.driver.bindAddress"] = host
+    silent = SparkAway(
+        f"the Spark master {master} has not answered for {REGISTRATION_S:g} s, though its port is open: it is stopped, "
+        "stands by for another one, or is of another version than the Spark of this node"
+    )
+    began_s = time.monotonic()
+    try:
+        session = _started(app, _configured(scratch, given) | chosen)
+    except Exception as error:
+        if time.monotonic() - began_s < REGISTRATION_S:
+            raise
+        raise silent from error
+    if session.sparkContext.applicationId.startswith(_NOT_REGISTERED):
+        session.stop()
+        raise silent
+    _log.info("the Spark master is %s; executors reach this driver at %s", master, chosen.get("spark.driver.host"))
+    return session
+
+
+def _started(app: str, configuration: Mapping[str, str]) -> "SparkSession":
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app)
-    for name, value in _configured(scratch, given).items():
+    for name, value in configuration.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
     return session

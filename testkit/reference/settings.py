@@ -32,7 +32,8 @@ def render() -> str:
 _OF_KINDS: Final = {
     "ROTA_SPARK_MASTER": Setting(
         "ROTA_SPARK_MASTER",
-        "The Spark master on which `ingest` and `etl` run.",
+        "The Spark master on which `ingest` and `etl` run: `local[N]` for this machine, or that of "
+        "[a Spark cluster](../how-to/run-on-a-spark-cluster.md).",
         default="local[*]",
         example="spark://spark.internal:7077",
     ),
@@ -41,6 +42,24 @@ _OF_KINDS: Final = {
         "The heap of each Spark driver, as the JVM spells sizes.",
         default="512m",
         example="2g",
+    ),
+    "ROTA_SPARK_CORES": Setting(
+        "ROTA_SPARK_CORES",
+        "The most cores of a Spark cluster that one attempt takes; with `local[N]` it is not used.",
+        default="2",
+        example="8",
+    ),
+    "ROTA_SPARK_EXECUTOR_MEMORY": Setting(
+        "ROTA_SPARK_EXECUTOR_MEMORY",
+        "The heap of each executor on a Spark cluster, as the JVM spells sizes; 450m at least.",
+        computed="Spark's own: 1g",
+        example="4g",
+    ),
+    "ROTA_SPARK_SHARED": Setting(
+        "ROTA_SPARK_SHARED",
+        "A folder that the nodes and the executors of a Spark cluster see at the same path: files that an `ingest` "
+        "fetches from elsewhere are put there for the executors.",
+        example="/mnt/exchange",
     ),
     "ROTA_SPARK_SESSIONS": Setting(
         "ROTA_SPARK_SESSIONS",
@@ -64,6 +83,8 @@ _OF_COMPOSE: Final = {
     "ROTA_TARGET": "The image to build: `rota`, or `rota-spark` with Spark for tasks of kind `ingest` and `etl`.",
     "ROTA_SECRETS": "The folder of the secret files, with `node/` and `tasks/` in it.",
     "ROTA_DATA_VOLUME": "What all nodes see as `/srv/data`: a volume, or the path of a folder of this machine.",
+    "ROTA_SPARK_WORKER_CORES": "The cores that each of the two Spark workers offers.",
+    "ROTA_SPARK_WORKER_MEMORY": "The memory that each of the two Spark workers offers.",
     "ROTA_POSTGRES_IMAGE": "The image of the PostgreSQL server.",
     **{f"ROTA_PORT_{node}": f"The port on this machine for the API of node-{node}." for node in range(1, 6)},
 }

@@ -1,0 +1,78 @@
+"""The master of a Spark cluster: where it is, and whether anything answers there.
+
+It is asked before Spark is started: a JVM takes seconds to start, and then tries for a minute.
+"""
+
+import socket
+from typing import Final
+
+from tasks.kind import Failed, Unretryable
+
+CONNECT_S: Final = 5.0
+"""How long a master's port may take to accept a connection."""
+
+REGISTRATION_S: Final = 60.0
+"""How long Spark asks a master before it gives up: three times for 20 s, which no setting changes."""
+
+_SCHEME: Final = "spark://"
+
+
+class SparkAway(Failed):
+    """The Spark cluster does not answer, gives no executors, or ended the application. A later attempt may succeed."""
+
+
+class MasterUnfit(Unretryable):
+    """The setting that names the Spark master names none that can be used."""
+
+
+def addresses(master: str) -> list[tuple[str, int]]:
+    """The hosts and ports of a standalone master and those that stand by for it; none for another kind of cluster.
+
+    Raises `MasterUnfit`.
+
+    >>> addresses("spark://one.internal:7077,[::1]:7078")
+    [('one.internal', 7077), ('::1', 7078)]
+    >>> addresses("yarn")
+    []
+    """
+    if master.startswith("sc://"):
+        raise MasterUnfit(
+            f"ROTA_SPARK_MASTER is {master}: a Spark Connect server cannot be used, since it goes on with "
+            "the work of an attempt that is stopped. Name the cluster's master itself, as spark://HOST:PORT"
+        )
+    if not master.startswith(_SCHEME):
+        return []
+    found = []
+    for one in master.removeprefix(_SCHEME).split(","):
+        host, colon, port = one.strip().rpartition(":")
+        if not (host and colon and port.isdecimal() and 0 < int(port) < 65_536):
+            raise MasterUnfit(f"ROTA_SPARK_MASTER is {master}: it must be spark://HOST:PORT")
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+def own_address(master: str, connect_s: float = CONNECT_S) -> str | None:
+    """This machine's address on the way to the master, at which the cluster's executors reach a driver here.
+
+    None for a cluster whose master is not known by an address. Raises `MasterUnfit`, and `SparkAway` if nothing
+    accepts a connection within `connect_s` seconds.
+    """
+    failures = []
+    for host, port in addresses(master):
+        try:
+            with socket.create_connection((host, port), timeout=connect_s) as connected:
+                return bracketed(connected.getsockname()[0])
+        except OSError as error:
+            failures.append(f"{bracketed(host)}:{port}: {error.strerror or error}")
+    if failures:
+        raise SparkAway(f"the Spark master {master} does not answer ({'; '.join(failures)}): check that it runs")
+    return None
+
+
+def bracketed(host: str) -> str:
+    """A host as Spark wants it beside a port.
+
+    >>> bracketed("10.0.0.5"), bracketed("::1")
+    ('10.0.0.5', '[::1]')
+    """
+    return f"[{host}]" if ":" in host else host
