@@ -1,7 +1,8 @@
 """`python -m testkit.one_attempt FILE`: one attempt of a kind in a process of its own, which may kill itself midway.
 
-FILE is JSON: `kind` (module:class), `params`, `task`, `run_id`, `token`, `secrets`, `scratch`, and `die_at`: when the
-attempt logs a message with that text, the process gets SIGKILL.
+FILE is JSON: `kind` (module:class), `params`, `task`, `run_id`, `token`, `secrets`, `scratch`, `die_at`: when the
+attempt logs a message with that text, the process gets SIGKILL; and `fence`: once a file of that name exists, another
+attempt has taken the run over.
 """
 
 import importlib
@@ -9,11 +10,25 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from tasks.errors import Fenced
 from testkit.fake_context import FakeContext
+
+_ROOT = Path(__file__).parents[1]
+
+
+def start_attempt(
+    file: Path, given: Mapping[str, Any], environ: Mapping[str, str], errors: IO[bytes] | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start an attempt, in a process group of its own; `given` is what FILE says, and `errors` takes what it prints."""
+    file.write_text(json.dumps(dict(given)))
+    command = [sys.executable, "-m", "testkit.one_attempt", str(file)]
+    return subprocess.Popen(command, cwd=_ROOT, env={**os.environ, **environ}, stderr=errors, start_new_session=True)
 
 
 class _Death(logging.Handler):
@@ -35,6 +50,12 @@ def main(file: Path) -> None:
     log.setLevel(logging.INFO)
     if given.get("die_at"):
         log.addHandler(_Death(given["die_at"]))
+    fence = given.get("fence")
+
+    def fenced(value: Any) -> None:
+        if fence and Path(fence).exists():
+            raise Fenced("another attempt has taken the run over")
+
     context: FakeContext[Any] = FakeContext(
         kind.Params.model_validate(given["params"]),
         Path(given["scratch"]),
@@ -42,6 +63,7 @@ def main(file: Path) -> None:
         run_id=given["run_id"],
         token=given["token"],
         secrets=given["secrets"],
+        before_checkpoint=fenced,
     )
     print(json.dumps(kind().run(context)))
 

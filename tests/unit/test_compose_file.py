@@ -14,11 +14,13 @@ import yaml
 
 from node.app.setting_values import parse_members
 from node.app.settings import unknown_settings
+from spark_tasks.spark.master import addresses
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 NODES = [name for name in SERVICES if name.startswith("node-")]
+SPARK = [name for name in SERVICES if name.startswith("spark-")]
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -26,7 +28,7 @@ def test_nothing_has_rights_that_it_does_not_need(name: str) -> None:
     service = SERVICES[name]
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
-    assert (service.get("cap_add") is None) == (name in NODES)
+    assert (service.get("cap_add") is None) == (name in NODES + SPARK)
 
 
 @pytest.mark.parametrize("name", NODES)
@@ -54,13 +56,44 @@ def test_the_database_sees_its_own_password_and_no_other() -> None:
     assert mounted == ["${ROTA_SECRETS:-./secrets}/tasks/pg_password:/run/secrets/pg_password:ro"]
 
 
+def _given(file: str) -> dict[str, str]:
+    lines = (ROOT / file).read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
 def test_the_list_of_five_is_that_of_three_with_two_more() -> None:
-    given = dict(line.split("=", 1) for line in (ROOT / "five.env").read_text().splitlines() if "=" in line[:30])
+    given = _given("five.env")
     five = parse_members(given["ROTA_MEMBERS"])
     default = re.search(r":-(.*)}", SERVICES["node-1"]["environment"]["ROTA_MEMBERS"])
     assert default is not None
     assert five[:3] == parse_members(default[1])
     assert [seed.id for seed in five] == NODES
+
+
+def test_the_spark_cluster_is_of_the_image_with_spark_and_the_nodes_know_its_master() -> None:
+    given = _given("spark-cluster.env")
+    for name in SPARK:
+        service = SERVICES[name]
+        assert service["profiles"] == [given["COMPOSE_PROFILES"]]
+        assert (service["build"]["target"], service["image"]) == (given["ROTA_TARGET"], f"{given['ROTA_TARGET']}:local")
+        assert set(service["healthcheck"]) == {"test", "interval", "timeout", "start_period", "retries"}
+    [(host, port)] = addresses(given["ROTA_SPARK_MASTER"])
+    assert f"--host {host} --port {port} " in SERVICES[host]["command"][-1]
+    workers = [SERVICES[name]["command"][-1].split() for name in SPARK if name != host]
+    assert [words[-1] for words in workers] == [given["ROTA_SPARK_MASTER"]] * 2
+    environment = SERVICES["node-1"]["environment"]
+    assert all(environment[name].startswith(f"${{{name}:-") for name in given if name.startswith("ROTA_SPARK_"))
+
+
+def test_executors_see_the_data_where_nodes_do_and_no_secrets() -> None:
+    seen = ["${ROTA_DATA_VOLUME:-data}:/srv/data", f"exchange:{_given('spark-cluster.env')['ROTA_SPARK_SHARED']}"]
+    for name in NODES:
+        assert set(seen) <= set(SERVICES[name]["volumes"])
+    for name in SPARK:
+        service = SERVICES[name]
+        assert service["volumes"] == [f"{name}:/data", *(seen if "worker" in name else [])]
+        assert (service["read_only"], service.get("environment"), service.get("ports")) == (True, None, None)
+        assert name in COMPOSE["volumes"]
 
 
 def test_secrets_of_earlier_versions_are_moved_and_existing_ones_kept(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,25 +31,32 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def reader(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[..., None]]:
-    """Follows pages as a reader does: in one shell, in an empty folder, with `rota` in the PATH."""
+    """Follows pages as a reader does."""
+    with reader_of(cluster, tmp_path) as read:
+        yield read
+    cluster.mend()
+
+
+@contextmanager
+def reader_of(cluster: Cluster, folder: Path) -> Iterator[Callable[..., None]]:
+    """A reader with a cluster: in one shell, in the empty `folder`, with `rota` in the PATH."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
     env |= {
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), env.get("PATH", os.defpath))),
-        "HOME": str(tmp_path),
+        "HOME": str(folder),
         "COLUMNS": "200",
         "ROTA_URL": ",".join(cluster.url(name) for name in cluster.names),
         "ROTA_TOKEN_FILE": str(cluster.token_file),
         "ROTA_SECRETS_DIR": str(cluster.secrets_dir),
     }
-    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    with Shell(tmp_path, env) as shell:
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    with Shell(folder, env) as shell:
 
         def read(*pages: str, **values: str) -> None:
             for page in pages:
                 follow(ROOT / "docs" / page, shell, values, lambda words: _stage(cluster, words))
 
         yield read
-    cluster.mend()
 
 
 def _ask_with_the_present_token(cluster: Cluster) -> None:

@@ -9,7 +9,8 @@ from examples.demo.postgres import Server, postgres_server
 from node.cli.ports import free_ports
 from testkit.cluster import Cluster
 from testkit.object_store import BUCKET, object_store
-from tests.integration.howto.conftest import ROOT
+from testkit.spark_cluster import EXECUTOR_MEMORY, spark_cluster
+from tests.integration.howto.conftest import ROOT, TOKEN, reader_of
 
 pytestmark = pytest.mark.integration
 
@@ -25,6 +26,7 @@ FOLLOWED = {
     "recover.md",
     "remove-a-node.md",
     "rotate-a-secret.md",
+    "run-on-a-spark-cluster.md",
     "run-a-script-that-resumes.md",
     "upgrade.md",
     "write-a-kind.md",
@@ -146,6 +148,24 @@ def test_rows_go_from_one_database_into_another(reader: Reader, cluster: Cluster
         shop.sql("warehouse", "SELECT * FROM order_totals ORDER BY 1") == "DE|2026-01-05|2|6.00\nFR|2026-01-05|1|3.00"
     )
     assert shop.sql("warehouse", "SELECT string_agg(id::text, ',' ORDER BY id) FROM orders_copy") == "1,2,3"
+
+
+@pytest.mark.more
+@pytest.mark.spark
+def test_a_spark_cluster_does_the_work(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+    for name in ("nodes", "reader"):
+        (tmp_path / name).mkdir()
+    token_file = tmp_path / "token"
+    token_file.write_text(TOKEN)
+    with spark_cluster(tmp_path / "spark") as spark:
+        env = {"ROTA_TOKEN_FILE": str(token_file), "ROTA_SPARK_MASTER": spark.master.url}
+        with Cluster(tmp_path / "nodes", env=env | {"ROTA_SPARK_EXECUTOR_MEMORY": EXECUTOR_MEMORY}) as nodes:
+            nodes.start()
+            nodes.wait_until_whole()
+            with reader_of(nodes, tmp_path / "reader") as read:
+                read("how-to/run-on-a-spark-cluster.md")
+        assert "Registered app sales-spark " in spark.master.log()
 
 
 def test_the_cluster_is_saved_and_a_folder_looked_at(reader: Reader, cluster: Cluster) -> None:
