@@ -27,7 +27,7 @@ RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql-client \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 10001 rota && useradd --uid 10001 --gid 10001 --create-home rota \
-    && install -d -o rota -g rota /data /backups /srv/data
+    && install -d -o rota -g rota /data /backups /srv/data /exchange
 ENV PATH=/opt/rota/bin:$PATH PYTHONUNBUFFERED=1 LANG=C.UTF-8 ROTA_DATA=/data
 USER rota
 VOLUME /data
