@@ -19,8 +19,8 @@ from testkit.one_attempt import start_attempt
 PASSWORD: Final = "cluster-password"
 ROWS: Final = 160_000
 FILES: Final = 8
-ENDS_S: Final = 240.0
-"""An attempt on a cluster takes 15 to 30 s; on a busy machine, some minutes."""
+ENDS_S: Final = 400.0
+"""An attempt on a cluster takes half a minute; on a busy machine, some minutes."""
 
 
 class Attempt:
@@ -64,6 +64,10 @@ class Work(Protocol):
     def differs(self) -> str:
         """What is in the target that should not be, or is not and should; empty if it is what it should be."""
 
+    @property
+    def attempts(self) -> list[Attempt]:
+        """Those that were started."""
+
 
 class IngestWork:
     """Files of `folder` into a table on S3 by that name."""
@@ -72,6 +76,7 @@ class IngestWork:
         self.folder = folder
         self.store = store
         self.name = name
+        self.attempts: list[Attempt] = []
         self.source = folder / "in"
         self.source.mkdir(parents=True)
         for number in range(FILES):
@@ -92,7 +97,8 @@ class IngestWork:
 
     def start(self, token: int, environ: Mapping[str, str]) -> Attempt:
         kind = "spark_tasks.ingest.kind:Ingest"
-        return started(self.folder, kind, self.params(), self.store.secrets, token, environ)
+        self.attempts.append(started(self.folder, kind, self.params(), self.store.secrets, token, environ))
+        return self.attempts[-1]
 
     def writes(self) -> bool:
         return any(name.endswith(".parquet") for name in self.store.names(self.name))
@@ -120,6 +126,7 @@ class EtlWork:
         self.folder = folder
         self.server = server
         self.name = name
+        self.attempts: list[Attempt] = []
         folder.mkdir(parents=True, exist_ok=True)
         server.sql("postgres", f"CREATE DATABASE {name}")
         server.sql(
@@ -138,7 +145,9 @@ class EtlWork:
         }
 
     def start(self, token: int, environ: Mapping[str, str]) -> Attempt:
-        return started(self.folder, "spark_tasks.etl.kind:Etl", self.params(), {"pg": PASSWORD}, token, environ)
+        kind = "spark_tasks.etl.kind:Etl"
+        self.attempts.append(started(self.folder, kind, self.params(), {"pg": PASSWORD}, token, environ))
+        return self.attempts[-1]
 
     def writes(self) -> bool:
         return self.server.sql(self.name, "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'rota_stage%'") != "0"

@@ -53,18 +53,33 @@ class Works:
         self.store = store
         self.server = server
         self.name = f"t{folder.name.encode().hex()[-40:]}"
+        self.made: list[Work] = []
 
     def of(self, kind: str) -> Work:
+        work: Work
         if kind == "ingest":
-            return IngestWork(self.folder / "ingest", self.store, self.name)
-        return EtlWork(self.folder / "etl", self.server, self.name)
+            work = IngestWork(self.folder / "ingest", self.store, self.name)
+        else:
+            work = EtlWork(self.folder / "etl", self.server, self.name)
+        self.made.append(work)
+        return work
+
+    def end(self) -> None:
+        """Kill the attempts that run."""
+        for attempt in [attempt for work in self.made for attempt in work.attempts]:
+            if attempt.process.poll() is None:
+                attempt.kill()
 
 
 @pytest.fixture
-def works(tmp_path: Path, store: ObjectStore, server: Server, cluster: SparkCluster) -> Works:
+def works(tmp_path: Path, store: ObjectStore, server: Server, cluster: SparkCluster) -> Iterator[Works]:
     """Once the executors of earlier tests are gone."""
     wait_for("executors of earlier tests are gone", lambda: not cluster.executors(), ENDS_S)
-    return Works(tmp_path, store, server)
+    made = Works(tmp_path, store, server)
+    try:
+        yield made
+    finally:
+        made.end()
 
 
 def succeeded(attempt: Attempt) -> None:
