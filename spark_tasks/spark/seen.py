@@ -40,10 +40,10 @@ def check_seen(
     raise NotSeen(f"an executor on {host} does not see {path} as this node does: {advice}")
 
 
-def _looker(wanted: list[tuple[str, int]], wait_s: float) -> Callable[[Iterator[int]], Iterator[tuple[str, str]]]:
+def _looker(wanted: list[tuple[str, int]], wait_s: float) -> Callable[[Iterable[int]], Iterable[tuple[str, str]]]:
     """What executors run. It needs nothing of this package there, which may be what is missing."""
 
-    def look(_: Iterator[int]) -> Iterator[tuple[str, str]]:
+    def look(_: Iterable[int]) -> Iterator[tuple[str, str]]:
         import os
         import socket
         import time

@@ -4,7 +4,6 @@ import os
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -200,9 +199,9 @@ def test_files_that_executors_do_not_see_are_named(works: Works, tmp_path: Path)
         ),
     ],
 )
-def test_what_executors_lack_is_named(works: Works, cluster: SparkCluster, given: Mapping[str, Any], says: str) -> None:
+def test_what_executors_lack_is_named(works: Works, cluster: SparkCluster, given: Mapping[str, str], says: str) -> None:
     if not Path("/usr/bin/python3").exists():
         pytest.skip("there is no Python beside this one")
-    attempt = works.of("ingest").start(1, cluster.environ | given)
+    attempt = works.of("ingest").start(1, {**cluster.environ, **given})
     assert attempt.ended() != 0
     assert says in attempt.said(), attempt.said()[-3000:]
