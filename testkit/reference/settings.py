@@ -83,8 +83,8 @@ _OF_COMPOSE: Final = {
     "ROTA_TARGET": "The image to build: `rota`, or `rota-spark` with Spark for tasks of kind `ingest` and `etl`.",
     "ROTA_SECRETS": "The folder of the secret files, with `node/` and `tasks/` in it.",
     "ROTA_DATA_VOLUME": "What all nodes see as `/srv/data`: a volume, or the path of a folder of this machine.",
-    "ROTA_SPARK_WORKER_CORES": "The cores that each of the two Spark workers offers.",
-    "ROTA_SPARK_WORKER_MEMORY": "The memory that each of the two Spark workers offers.",
+    "SPARK_WORKER_CORES": "The cores that each of the two Spark workers offers.",
+    "SPARK_WORKER_MEMORY": "The memory that each of the two Spark workers offers.",
     "ROTA_POSTGRES_IMAGE": "The image of the PostgreSQL server.",
     **{f"ROTA_PORT_{node}": f"The port on this machine for the API of node-{node}." for node in range(1, 6)},
 }
@@ -142,7 +142,7 @@ def _under_up() -> str:
 
 def _under_compose() -> str:
     """The variables of docker-compose.yml with their defaults there."""
-    given = dict(re.findall(r"\$\{(ROTA_\w+):-([^}]*)\}", (ROOT / "docker-compose.yml").read_text()))
+    given = dict(re.findall(r"\$\{((?:ROTA|SPARK)_\w+):-([^}]*)\}", (ROOT / "docker-compose.yml").read_text()))
     rows = [
         (code(name), _OF_COMPOSE.get(name, "As above."), code(default) or "empty") for name, default in given.items()
     ]
