@@ -150,7 +150,7 @@ def test_rows_go_from_one_database_into_another(reader: Reader, cluster: Cluster
     assert shop.sql("warehouse", "SELECT string_agg(id::text, ',' ORDER BY id) FROM orders_copy") == "1,2,3"
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.spark
 def test_a_spark_cluster_does_the_work(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")

@@ -21,7 +21,7 @@ from testkit.object_store import ObjectStore, object_store
 from testkit.spark_cluster import SparkCluster, spark_cluster
 from tests.integration.spark.cluster_work import ENDS_S, PASSWORD, Attempt, EtlWork, IngestWork, Work
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 KINDS = ("ingest", "etl")
 
@@ -95,6 +95,7 @@ def under_way(work: Work, attempt: Attempt, cluster: SparkCluster) -> int:
     return wait_for("an executor writes", busy, ENDS_S)
 
 
+@pytest.mark.more
 def test_both_kinds_share_the_cluster_and_give_what_they_should(works: Works, cluster: SparkCluster) -> None:
     ingest, etl = works.of("ingest"), works.of("etl")
     attempts = [work.start(1, cluster.environ) for work in (ingest, etl)]
@@ -103,7 +104,9 @@ def test_both_kinds_share_the_cluster_and_give_what_they_should(works: Works, cl
     assert (ingest.differs(), etl.differs()) == ("", "")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param("ingest", marks=pytest.mark.more), pytest.param("etl", marks=pytest.mark.soak)]
+)
 def test_an_executor_that_is_killed_costs_nothing_but_time(works: Works, cluster: SparkCluster, kind: str) -> None:
     work = works.of(kind)
     attempt = work.start(1, cluster.environ)
@@ -112,6 +115,7 @@ def test_an_executor_that_is_killed_costs_nothing_but_time(works: Works, cluster
     assert work.differs() == ""
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_worker_that_is_killed_costs_nothing_but_time(works: Works, cluster: SparkCluster, kind: str) -> None:
     work = works.of(kind)
@@ -124,7 +128,9 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(works: Works, cluster: S
     assert work.differs() == ""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param("ingest", marks=pytest.mark.more), pytest.param("etl", marks=pytest.mark.soak)]
+)
 def test_the_next_attempt_goes_on_where_one_was_killed(works: Works, cluster: SparkCluster, kind: str) -> None:
     work = works.of(kind)
     lost = work.start(1, cluster.environ)
@@ -135,6 +141,7 @@ def test_the_next_attempt_goes_on_where_one_was_killed(works: Works, cluster: Sp
     assert work.differs() == ""
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_attempt_that_was_frozen_and_overtaken_commits_nothing(
     works: Works, cluster: SparkCluster, kind: str
@@ -154,6 +161,7 @@ def test_an_attempt_that_was_frozen_and_overtaken_commits_nothing(
     assert work.differs() == ""
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_attempt_that_was_frozen_and_not_overtaken_goes_on(works: Works, cluster: SparkCluster, kind: str) -> None:
     """What its executors did meanwhile is not lost: they have ended no connection, and it takes none for dead."""
@@ -175,6 +183,7 @@ def _computes(pid: int) -> bool:
     return any(one.state == "R" for one in below)
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(mounts.why_not() is not None, reason=str(mounts.why_not()))
 def test_files_that_executors_do_not_see_are_named(works: Works, tmp_path: Path) -> None:
     work = works.of("ingest")
@@ -189,6 +198,7 @@ def test_files_that_executors_do_not_see_are_named(works: Works, tmp_path: Path)
     assert not work.writes()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("given", "says"),
     [

@@ -68,7 +68,7 @@ def test_a_job_without_executors_is_ended(tmp_path: Path) -> None:
         spark.range(10**13).selectExpr("sum(hash(id))").collect()
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_a_master_that_is_silent_is_given_up_after_a_minute(house: House) -> None:
     house.put_csv(0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
