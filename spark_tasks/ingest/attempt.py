@@ -29,6 +29,7 @@ from spark_tasks.files.text_checks import check_text
 from spark_tasks.ingest.errors import FilesRefused, FilesUnfit, IngestStopped
 from spark_tasks.ingest.figures import Figures
 from spark_tasks.ingest.params import IngestParams
+from spark_tasks.ingest.planned import again, planned
 from spark_tasks.ingest.reachable import check_reachable
 from spark_tasks.ingest.standing import check_hint
 from spark_tasks.ingest.widening import rewritten
@@ -70,6 +71,8 @@ class IngestAttempt:
         self.waiting = 0
         self.disks: dict[str, Facts] = {}
         self.write: Write | None = None
+        before = ctx.checkpoint.get("intent") if isinstance(ctx.checkpoint, dict) else None
+        self.written: int | None = before
 
     def plan(self) -> list[tuple[Source, ...]]:
         """Read the table's log and list the sources; the new files, in batches."""
@@ -173,6 +176,10 @@ class IngestAttempt:
     def _ingest(self, spark: "SparkSession", schema: "StructType | None", batch: tuple[Source, ...]) -> "StructType":
         mark = Mark(1 if self.last is None else self.last.batch + 1, self.ctx.token)
         check_allowed(batch, self.ctx.access)
+        plan = planned(mark.batch, batch)
+        self._save(plan)
+        said = again(self.ctx.checkpoint, plan)
+        self.ctx.log.info("batch %d is planned: %d files, %d bytes%s", mark.batch, len(batch), plan["bytes"], said)
         # A Spark on other machines can open files only by their own paths.
         pins = FileGuard(self.ctx.access, "source") if is_local_master(os.environ) else None
         folder = exchange_folder(os.environ, self.ctx.scratch, self.ctx.task, self.ctx.token)
@@ -212,7 +219,8 @@ class IngestAttempt:
         )
         check_counts(counts, page.rows)
         self.table.ledger.write(page)
-        self._save(intent=mark.batch)
+        self.written = mark.batch
+        self._save(plan)
         self.version = self.table.commit(mark, schema.json(), parts + widened_parts, replaced)
         self.last = mark
         self.figures.add(page)
@@ -226,12 +234,17 @@ class IngestAttempt:
             self.ctx.log.warning("batch %d: %d malformed rows are in %s", mark.batch, counts.quarantined, where)
         return schema
 
-    def _save(self, intent: int | None = None) -> None:
-        """Commit a checkpoint of the present state. Raises `Fenced` if the run has been taken over."""
-        standing = {"batch": 0 if self.last is None else self.last.batch, "version": self.version, "intent": intent}
-        self.ctx.save_checkpoint(
-            standing | {"rows": self.figures.rows, "files": self.figures.files, "disks": self.disks}
-        )
+    def _save(self, plan: dict[str, Any] | None = None) -> None:
+        """Commit a checkpoint of the present state. Raises `Fenced` if the run has been taken over.
+
+        `plan` is that of the batch at work. The checkpoint's `intent` is the batch whose page was written, by this
+        attempt or an earlier one, and that is not in the table yet: its page must be there wherever the run goes on.
+        """
+        batch = 0 if self.last is None else self.last.batch
+        intent = self.written if self.written is not None and self.written > batch else None
+        standing = {"batch": batch, "version": self.version, "intent": intent, "plan": plan}
+        figures = {"rows": self.figures.rows, "files": self.figures.files}
+        self.ctx.save_checkpoint(standing | figures | {"disks": self.disks})
 
     def _columns(
         self,

@@ -1,10 +1,10 @@
 """The kind `ingest`: reads files into a Delta table, every row exactly once.
 
-The new files are cut into batches. The steps of a batch: Spark writes Parquet files into a folder of this attempt; the
-batch's page of the ledger is written; a checkpoint says what is intended, and raises `Fenced` if the run has been taken
-over; Delta commits, and refuses a batch that another attempt has committed; a checkpoint says what is done. Every
-attempt starts by reading the table's log, so a crash between any two steps neither loses nor duplicates a row. The log
-decides what is in the table; the checkpoint is only a check of it.
+The new files are cut into batches. The steps of a batch: a checkpoint says what is planned, before anything of it is
+read, and raises `Fenced` if the run has been taken over; Spark writes Parquet files into a folder of this attempt; the
+batch's page of the ledger is written; a checkpoint says so; Delta commits, and refuses a batch that another attempt has
+committed; a checkpoint says what is visible. Every attempt starts by reading the table's log, so a crash between any
+two steps neither loses nor duplicates a row. The log decides what is in the table; the checkpoint only checks it.
 
 An attempt that has work first makes sure that its token is current, and then writes to the table's log that it holds
 the table, after which no attempt with an older token can commit. If one has committed before, the log is read again.

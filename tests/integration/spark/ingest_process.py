@@ -2,8 +2,8 @@
 
     python -m tests.integration.spark.ingest_process FOLDER '{"params": {...}, "token": 1, "kill_at": "intent 2", ...}'
 
-`kill_at` is a step and the number of its batch: `written` (Parquet files are there, no page), `intent` (the page too),
-`done` (committed, not yet reported).
+`kill_at` is a step and the number of its batch: `planned` (nothing of it was read), `written` (Parquet files are there,
+no page), `intent` (the page too), `done` (committed, not yet reported).
 """
 
 import json
@@ -36,7 +36,8 @@ def main(folder: str, told: str) -> None:
     )
 
     def before_checkpoint(value: Any) -> None:
-        at = {"intent": value["intent"], "done": value["batch"] if value["intent"] is None else None}
+        planned = value["plan"]["batch"] if value["plan"] is not None and value["intent"] is None else None
+        at = {"planned": planned, "intent": value["intent"], "done": value["batch"] if value["plan"] is None else None}
         if at.get(step) == int(batch):
             _die()
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -16,6 +17,7 @@ from deltalake import DeltaTable
 
 from spark_tasks.files.faults import SchemaDrift
 from spark_tasks.files.listing import SourceChanged
+from spark_tasks.files.staging import staged
 from spark_tasks.ingest.errors import FilesUnfit, IngestStopped, TableReplaced
 from spark_tasks.ingest.kind import Ingest
 from spark_tasks.ingest.params import IngestParams
@@ -55,7 +57,9 @@ def test_csv_files_come_in_batches_and_later_ones_come_later(house: House) -> No
     table = DeltaTable(house.table).to_pyarrow_table().sort_by("n").to_pylist()
     assert table[0] == {"n": 0, "text": None}
     assert table[1] == {"n": 1, "text": 'a "1", quoted'}
-    assert [value["batch"] for value in first.saved if value["intent"] is None] == [1, 2]
+    # Each batch is planned before it is read, written before it is committed, and confirmed when it is visible.
+    steps = [(value["plan"] and value["plan"]["batch"], value["intent"], value["batch"]) for value in first.saved]
+    assert steps == [(1, None, 0), (1, 1, 0), (None, None, 1), (2, None, 1), (2, 2, 1), (None, None, 2)]
     assert first.shown == [(0, 3, "files"), (2, 3, "files"), (3, 3, "files")]
 
     house.put_csv(3)
@@ -81,6 +85,16 @@ def test_json_files_keep_their_nested_fields_and_a_new_field_is_an_error(house: 
     with pytest.raises(FilesUnfit, match=r"03\.json has fields that the table does not have: surprise"):
         Ingest().run(house.attempt(token=2, format="json"))
     assert house.numbers() == list(range(30))
+
+
+def _crash_before_reading(context: FakeContext[IngestParams], patch: pytest.MonkeyPatch) -> None:
+    def die(batch: Any, folder: Path, pins: Any) -> Any:
+        if folder.name == Mark(2, context.token).name:
+            assert context.saved[-1]["plan"]["batch"] == 2
+            raise Crash
+        return staged(batch, folder, pins)
+
+    patch.setattr("spark_tasks.ingest.attempt.staged", die)
 
 
 def _crash_before_commit(context: FakeContext[IngestParams], patch: pytest.MonkeyPatch) -> None:
@@ -113,7 +127,9 @@ def _crash_after_parquet(context: FakeContext[IngestParams], patch: pytest.Monke
 Crasher = Callable[[FakeContext[IngestParams], pytest.MonkeyPatch], None]
 
 
-@pytest.mark.parametrize("crash", [_crash_after_parquet, _crash_before_commit, _crash_after_commit])
+@pytest.mark.parametrize(
+    "crash", [_crash_before_reading, _crash_after_parquet, _crash_before_commit, _crash_after_commit]
+)
 def test_after_a_crash_the_next_attempt_goes_on_where_the_log_stands(
     house: House,
     crash: Callable[[FakeContext[IngestParams], pytest.MonkeyPatch], None],
@@ -284,7 +300,7 @@ def test_files_of_a_remote_source_are_on_this_disk_for_their_batch_only(house: H
     finally:
         memory.rm("/remote", recursive=True)
     assert house.numbers() == list(range(40))
-    assert left == [0, 0, 0, 0]
+    assert left == [0, 0, 0, 0, 0, 0]
 
 
 def test_a_file_that_is_not_complete_waits_for_a_later_run(house: House) -> None:

@@ -168,7 +168,7 @@ def test_later_files_come_later_and_no_secret_is_anywhere(lake: Lake) -> None:
 @pytest.mark.more
 @pytest.mark.parametrize(
     "kill_at",
-    ["written 2", "intent 2", "done 2"],
+    ["planned 2", "written 2", "intent 2", "done 2"],
 )
 def test_after_kill_9_the_next_attempt_goes_on_where_the_log_stands(lake: Lake, kill_at: str) -> None:
     for number in range(5):
