@@ -1,12 +1,17 @@
-"""Tables for tests: a table's handle, and a batch of numbers that is written without Spark."""
+"""Tables for tests, in a folder or in an object store, and a batch of numbers that is written without Spark."""
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from pyarrow import parquet
 
+from spark_tasks.ingest.params import IngestParams
+from spark_tasks.storage.delta_options import delta_options
 from spark_tasks.table.delta import Table
 from spark_tasks.table.ledger import Mark, Page
 from spark_tasks.table.local_parts import local_parts
@@ -14,6 +19,7 @@ from spark_tasks.table.object_writer import ObjectWriter
 from spark_tasks.table.part import Part
 from spark_tasks.table.statistics import statistics
 from tasks.place import Place
+from testkit.fake_context import FakeContext
 from testkit.object_store import ObjectStore
 
 SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "n", "type": "long", "nullable": True, "metadata": {}}]})
@@ -25,6 +31,70 @@ def local_table(folder: Path, task: str = "task") -> Table:
 
 def object_table(store: ObjectStore, name: str = "table", task: str = "task") -> Table:
     return Table(Place(store.url(name), store.options), task)
+
+
+class TablePlace(Protocol):
+    """Where a test has its table."""
+
+    def table(self, task: str = "task") -> Table:
+        """A new handle, as each attempt has one."""
+
+    def delta(self) -> DeltaTable:
+        """The table as any reader sees it."""
+
+    def names(self) -> list[str]:
+        """The paths of all files in the table's folder, relative to it."""
+
+    def numbers(self) -> list[int]:
+        """The rows that a reader sees."""
+
+
+@dataclass
+class InFolder:
+    """In a local folder."""
+
+    folder: Path
+
+    def table(self, task: str = "task") -> Table:
+        return local_table(self.folder, task)
+
+    def delta(self) -> DeltaTable:
+        return DeltaTable(self.folder)
+
+    def names(self) -> list[str]:
+        return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())
+
+    def numbers(self) -> list[int]:
+        return _numbers(self.delta())
+
+
+@dataclass
+class InStore:
+    """In an object store."""
+
+    store: ObjectStore
+
+    def table(self, task: str = "task") -> Table:
+        return object_table(self.store, task=task)
+
+    def delta(self) -> DeltaTable:
+        return DeltaTable(self.store.url("table"), storage_options=delta_options(self.store.options, "us-east-1"))
+
+    def names(self) -> list[str]:
+        return self.store.names("table")
+
+    def numbers(self) -> list[int]:
+        return _numbers(self.delta())
+
+
+def _numbers(table: DeltaTable) -> list[int]:
+    return sorted(table.to_pyarrow_table().column("n").to_pylist())
+
+
+def ingest_context(folder: Path, **more: Any) -> FakeContext[IngestParams]:
+    """An attempt at ingesting `folder`/in into `folder`/table."""
+    params = IngestParams(source=f"{folder}/in/*.csv", table=str(folder / "table"), format="csv")
+    return FakeContext(params, folder / "scratch", **more)
 
 
 def write_parts(table: Table, mark: Mark, numbers: Sequence[int]) -> tuple[Part, ...]:
