@@ -1,6 +1,6 @@
 """Runs the measurements: all of them, or those that are named. Each has options of its own: python -m bench.NAME -h.
 
-    python -m bench [placement] [api] [starting] [preparing] [idle] [failover] [rolling] [size] [doors] [load]
+    python -m bench [placement] [api] [starting] [preparing] [ingest] [idle] [failover] [rolling] [size] [doors] [load]
 
 They share the machine with whatever else it does: its load is printed before each, and again at the end.
 """
@@ -20,6 +20,7 @@ NAMES: Final = {
     "api": "the HTTP API of three nodes on this machine",
     "starting": "from a request, and from a claim, to a command's first words",
     "preparing": "a Spark task's wait for its session: from its due time, and from the loss of its driver's node",
+    "ingest": "files to a Delta table and PostgreSQL to PostgreSQL, beside plain PySpark scripts (ten minutes)",
     "idle": "an idle node's processor time and memory",
     "failover": "from the loss of a node to the claims of its runs by others",
     "rolling": "each of five nodes stopped and started again: how long until others have its runs, and what falls due",
