@@ -100,6 +100,8 @@ def settings(environ: Mapping[str, str], scratch: Path, log4j: Path) -> dict[str
         # Delta needs timestamps in microseconds; Spark's default is the older INT96.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.shuffle.partitions": "8",
+        # The driver lists the files of a batch: a job with a task for each, as for 33 files or more, takes longer.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
         # Delta's log says which files belong to a table, so Spark's own commit protocol and markers are not needed.
         "spark.sql.sources.commitProtocolClass": (
             "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"

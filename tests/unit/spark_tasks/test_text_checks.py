@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spark_tasks.files.faults import BadFile
 from spark_tasks.files.form import Form
 from spark_tasks.files.listing import Source
-from spark_tasks.files.text_checks import LINE_MAX_BYTES, check_encoding, check_text
+from spark_tasks.files.text_checks import LINE_MAX_BYTES, _open_line, check_encoding, check_text, ends_open
 
 LONG = b"n,text\n1," + b"x" * (3 * LINE_MAX_BYTES) + b"\n"
 
@@ -82,3 +84,10 @@ def test_bytes_that_are_not_text_are_named_by_their_line(tmp_path: Path) -> None
     with pytest.raises(BadFile, match=r"/in/a\.csv, line 3: its bytes are not text in utf-8: set `encoding`"):
         check_encoding(Form(format="csv"), places)
     check_encoding(Form(format="csv", encoding="iso-8859-1"), places)
+
+
+@given(st.lists(st.sampled_from([b"a", b",", b'"', b"\n", b"\r"])).map(b"".join))
+def test_a_look_at_all_quotes_at_once_finds_what_a_look_at_each_line_finds(text: bytes) -> None:
+    odd = [(number, line) for number, line in enumerate(text.split(b"\n")) if line.count(b'"') % 2]
+    first = next((number for number, line in odd if ends_open(line.rstrip(b"\r"), b",")), None)
+    assert _open_line(text, b",") == first
