@@ -1,6 +1,6 @@
 """Runs the measurements: all of them, or those that are named. Each has options of its own: python -m bench.NAME -h.
 
-    python -m bench [placement] [api] [starting] [preparing] [ingest] [idle] [failover] [rolling] [size] [doors] [load]
+    python -m bench [NAME ...]
 
 They share the machine with whatever else it does: its load is printed before each, and again at the end.
 """
@@ -24,6 +24,7 @@ NAMES: Final = {
     "idle": "an idle node's processor time and memory",
     "failover": "from the loss of a node to the claims of its runs by others",
     "rolling": "each of five nodes stopped and started again: how long until others have its runs, and what falls due",
+    "bootstrap": "a member that lost its disk gets 100,000 finished runs, and what that costs the one that sends them",
     "size": "what 100,000 tasks and a million finished runs cost (a quarter of an hour)",
     "doors": "a cluster at work while somebody without the token or the secret tries its ports (six minutes)",
     "load": "a cluster at work on a machine that has far too much to do (a quarter of an hour)",

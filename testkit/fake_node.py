@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
+from node.history.bootstrap_board import BootstrapBoard
 from node.history.store import HistoryStore
 from node.http.kinds import InstalledKinds
 from node.http.node_port import ClusterUpdate, PlacementComputed
@@ -149,6 +150,10 @@ class FakeNode:
     overdue_now: Overdue = field(default_factory=Overdue)
     lateness: ThreadLag = field(default_factory=lambda: ThreadLag(Worst(), Worst(), Worst(), Worst()))
     start_delay: Histogram = field(default_factory=start_delays)
+    bootstraps: BootstrapBoard = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bootstraps = BootstrapBoard(self.name)
 
     @property
     def facts(self) -> FakeFacts:

@@ -18,20 +18,23 @@ from tasks.run import RunState
 from tasks.spec import Spec
 
 ENTRY: Final = 1
-"""All are under the index of the cluster's first entry, which ends nothing itself."""
+"""The index of the cluster's first entry, which ends nothing itself: all are under it, or from it on."""
 
 AT_ONCE: Final = 20_000
 _DAYS_US: Final = 25 * 86_400_000_000
 
 
-def write(place: Path, specs: list[dict[str, Any]], members: list[str], count: int) -> None:
-    """Make the file `place` with `count` runs of these tasks, spread over the last 25 days, newest last."""
+def write(place: Path, specs: list[dict[str, Any]], members: list[str], count: int, entries: int = 1) -> None:
+    """Make the file `place` with `count` runs of these tasks, spread over the last 25 days, newest last.
+
+    They are under the indexes of the first `entries` entries, in order.
+    """
     packed = [Spec.model_validate(spec) for spec in specs]
     now_us = time.time_ns() // 1000
     history = HistoryStore(place)
     batch: list[tuple[int, EndedRun]] = []
-    for ended in _runs([(spec.name, spec.pack()) for spec in packed], members, count, now_us):
-        batch.append((ENTRY, ended))
+    for number, ended in enumerate(_runs([(spec.name, spec.pack()) for spec in packed], members, count, now_us)):
+        batch.append((ENTRY + number * entries // count, ended))
         if len(batch) == AT_ONCE:
             history.record(0, batch)
             history.flush()

@@ -30,6 +30,7 @@ from node.duty.ownership import Ownership
 from node.execution.order import AttemptLimits, Order, log_path, logs_path
 from node.execution.runner import Runner
 from node.history.backfill import Backfill
+from node.history.bootstrap_board import BootstrapBoard
 from node.history.retention import Retention
 from node.history.store import HISTORY, HistoryStore
 from node.http.kinds import InstalledKinds
@@ -121,7 +122,8 @@ class LocalMember:
         self.peers = PeerClient(config.secret, self.state, cluster, config.node)
         self._removal_watch = RemovalWatch(self._core, lambda: self._core.membership.joining.has_joined, self.peers)
         self._auto_join = self._make_auto_join()
-        self._backfill = Backfill(config.node, self.history, self.peers, self.state)
+        self.bootstraps = BootstrapBoard(config.node)
+        self._backfill = Backfill(config.node, self.history, self.peers, self.state, self.bootstraps)
         self._retention = Retention(folder.path, self.history, self.state, history_bytes=bounds.history_bytes)
         self._disk = self._make_disk_watch()
 
@@ -214,6 +216,7 @@ class LocalMember:
             "raft watchdog": watch_raft(self._watchdog, lambda: self._raft.turns),
             "loop lag": watch_loop(self.lateness.loop),
             "backfill": self._backfill.run(),
+            "bootstraps": self.bootstraps.announce(self.peers, self.state),
             "retention": self._retention.run(),
             "bound": self._retention.bound(),
             "disk": self._disk.run(),

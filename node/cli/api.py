@@ -93,13 +93,30 @@ def api_command(function: F) -> F:
 
 
 def status_of(member: Mapping[str, Any]) -> str:
-    """A member's status, with the reason if it has one.
+    """A member's status, with the reason if it has one, and what it is doing if it lacks finished runs.
 
     >>> status_of({"status": "draining", "reason": None, "aside": "no room on its disk"})
     'draining (no room on its disk)'
+    >>> fetching = {"state": "fetching", "progress": {"done": 430, "total": 1000, "unit": "indexes"}}
+    >>> status_of({"status": "up", "reason": None, "bootstrap": fetching})
+    'up (fetching finished runs, 43%)'
     """
     why = member["reason"] or member.get("aside")
+    if (bootstrap := member.get("bootstrap")) and member["status"] != "down":
+        why = "; ".join(filter(None, (why, _catching_up(bootstrap))))
     return str(member["status"]) + (f" ({plain_line(why)})" if why else "")
+
+
+def _catching_up(bootstrap: Mapping[str, Any]) -> str:
+    if bootstrap["state"] == "waiting":
+        return "lacks finished runs"
+    return f"fetching finished runs, {percent(bootstrap)}"
+
+
+def percent(bootstrap: Mapping[str, Any]) -> str:
+    """How far a member is with fetching the finished runs that it lacks."""
+    done, total = bootstrap["progress"]["done"], bootstrap["progress"]["total"]
+    return f"{100 * done // max(total, 1):.0f}%"
 
 
 def ago(time: str | None) -> str | None:

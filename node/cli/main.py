@@ -41,6 +41,7 @@ _MODULES: Final = {
     "drain": "members",
     "undrain": "members",
     "remove": "members",
+    "bootstraps": "bootstraps",
     "plan": "cluster",
     "settings": "cluster",
     "kinds": "cluster",

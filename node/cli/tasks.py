@@ -206,7 +206,10 @@ def _yaml(value: Any) -> str:
 @click.option("--without", multiple=True, metavar="NODE", help="Answer as if this node were down.")
 @api_command
 def where_command(api: Api, name: str, without: tuple[str, ...]) -> None:
-    """Show which node owns a task and why, and where the task runs now."""
+    """Show which node owns a task and why, and where the task runs now.
+
+    bootstrap/NODE is the work of feeding NODE with finished runs that it lacks.
+    """
     answer = api.client.get(path("v1", "tasks", name, "owner"), without=",".join(without) or None)
     api.show(answer, lambda: _print_where(api, answer, without))
 

@@ -69,6 +69,11 @@ class Ownership:
         slots = tuple(replace(slot, status="down") if slot.member in members else slot for slot in self._slots)
         return Ownership(self.state, self._roll, self._columns, slots)
 
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The members that are placed over, by slot."""
+        return self._slots
+
     def owner(self, task: str, /) -> str | None:
         """The task's owner; None where no member may run it, or if the task is not known."""
         return self._member(self._owners.get(task))

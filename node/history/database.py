@@ -18,7 +18,9 @@ from node.state.codec import pack_ended, unpack_ended
 from node.state.value import EndedRun
 
 EXPORT_RUNS_MAX: Final = 500
-"""How many runs an exported portion holds: few enough to be packed between two heartbeats."""
+EXPORT_BYTES_MAX: Final = 1 << 20
+"""How many runs an exported portion holds at most, and how many bytes: few enough that neither reading nor packing nor
+signing one delays what else this member does. Only the runs of a single entry may be more."""
 
 PAGES_BATCH: Final = 256
 """How many free pages are returned to the file system in one step."""
@@ -84,8 +86,8 @@ class HistoryDatabase:
         written = self._written  # read before the gaps: they include all that is missing up to here
         if (held := first_held(asked, written, self.gaps())) is None:
             return None
-        rows = self._packed("WHERE entry > ? AND entry <= ? ORDER BY entry LIMIT ?", *held, EXPORT_RUNS_MAX + 1)
-        if len(rows) <= EXPORT_RUNS_MAX:
+        rows, more = self._first_packed(held)
+        if not more:
             return Portion(*held, tuple(rows))
         last = rows[-1][0]
         complete = [row for row in rows if row[0] < last]
@@ -212,6 +214,19 @@ class HistoryDatabase:
     def _read(self, query: str, values: dict[str, object]) -> list[EndedRun]:
         with self.lock, closing(self.connection.execute(query, values)) as rows:
             return [unpack_ended(*checked(row)) for row in rows]
+
+    def _first_packed(self, held: Gap) -> tuple[list[tuple[int, bytes]], bool]:
+        """The first runs of these indexes, and whether there are more: the last one is beyond a limit then."""
+        rows: list[tuple[int, bytes]] = []
+        size_bytes = 0
+        query = "SELECT entry, packed, crc FROM ended WHERE entry > ? AND entry <= ? ORDER BY entry"
+        with self.lock, closing(self.connection.execute(query, held)) as found:
+            for entry, packed, checksum in found:
+                rows.append((entry, *checked((packed, checksum))))
+                size_bytes += len(packed)
+                if len(rows) > EXPORT_RUNS_MAX or (size_bytes > EXPORT_BYTES_MAX and len(rows) > 1):
+                    return rows, True
+        return rows, False
 
     def _packed(self, where: str, *values: int) -> Sequence[tuple[int, bytes]]:
         with self.lock:

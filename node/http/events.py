@@ -45,8 +45,9 @@ def _member_events(before: State, after: State) -> Iterator[ClusterEvent]:
     held = held_by_member(after.runs.values())
     for name, member in sorted(after.members.items()):
         if before.members.get(name) != member:
-            view: dict[str, Any] = {**member_view(member, {}, held)}
+            view: dict[str, Any] = {**member_view(member, {}, held, {})}
             del view["load"]  # the placement is computed later, and has events of its own
+            del view["bootstrap"]  # not a part of the state
             yield ClusterEvent("member", after.index, view)
     for name, member in sorted(before.members.items()):
         if name not in after.members:

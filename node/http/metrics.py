@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from node.duty.overdue import Overdue
+from node.http.bootstrap_metrics import of_bootstrap
 from node.http.node_port import NodePort
 from node.http.run_metrics import of_overdue, of_runs
 from node.state.value import State
@@ -51,10 +52,20 @@ class Metrics:
             buckets=_BUCKETS_S,
             registry=self._registry,
         )
+        self._sent_runs = Counter(
+            "rota_bootstrap_sent_runs",
+            "Finished runs sent to a member that lacked them",
+            ["member"],
+            registry=self._registry,
+        )
 
     def request(self, method: str, path: str, status: int, took_s: float) -> None:
         """A request has been answered. `path` is the route's, with its braces."""
         self._requests.labels(method, path, str(status)).observe(took_s)
+
+    def sent_runs(self, member: str, runs: int) -> None:
+        """Finished runs were sent to a member that lacks them."""
+        self._sent_runs.labels(member).inc(runs)
 
     @contextmanager
     def proposal(self, entry: str) -> Iterator[ProposalOutcome]:
@@ -86,6 +97,7 @@ class _OfNode:
         yield from of_runs(state, self._node.ownership().first(self._node.facts.metrics_tasks))
         yield from of_overdue(self.overdue)
         yield _gauge("rota_lease_held", "Whether this member holds a lease", int(self._node.lease_held))
+        yield from of_bootstrap(self._node.bootstraps.own)
         yield from _of_lateness(self._node.lateness, monotonic())
 
     def _of_raft(self, state: State) -> Iterable[Metric]:

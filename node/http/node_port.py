@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
+from node.history.bootstrap_board import BootstrapBoard
 from node.history.filters import RunPosition
 from node.peer.portions import Gap, Portion
 from node.peer.protocol import RunProgress
@@ -132,6 +133,10 @@ class NodePort(Protocol):
     @property
     def history(self) -> HistoryPort:
         """Finished runs."""
+
+    @property
+    def bootstraps(self) -> BootstrapBoard:
+        """Which members fetch finished runs that they lack, and how far they are."""
 
     @property
     def kinds(self) -> KindsPort:

@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from node.http.times import EPOCH
+from node.peer.bootstrap import Bootstrap
 from node.state.restoring import COUNT_MAX
 from node.state.settings import HISTORY_DAYS_MAX, SECONDS, SLACK_MILLI_MAX
 from node.state.shape import LATEST_US
@@ -111,6 +112,25 @@ class PeerHistoryQuery(_RequestModel):
 
     after: Count
     through: Count
+
+
+class PeerBootstrapBody(_RequestModel):
+    """How far a member is that fetches finished runs; the fields are those of `node.peer.bootstrap.Bootstrap`."""
+
+    member: Name
+    started_us: Moment
+    indexes_total: Count
+    indexes: Count
+    index: Count
+    feeder: Name | None
+    fed: Annotated[list[tuple[Name, Count]], Field(max_length=1000)]
+    fetching_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    waiting: Annotated[str | None, Field(max_length=10_000)]
+    finished_us: Moment | None
+
+    def value(self) -> Bootstrap:
+        """The value that was sent."""
+        return Bootstrap(**{**dict(self), "fed": tuple(self.fed)})
 
 
 class PeerProgressBody(_RequestModel):

@@ -7,12 +7,14 @@ from typing import Any
 import msgpack
 
 from node.duty.ownership import Ownership
+from node.http.bootstrap_views import catching_up
 from node.http.responses.cluster import MemberView, SettingsView
 from node.http.responses.placement import OwnerView, RunningOn
 from node.http.responses.runs import AttemptView, ProgressView, RunView
 from node.http.responses.tasks import LastView, RegisteredView, TaskView
 from node.http.task_status import standing
 from node.http.times import rfc3339, rfc3339_or_none
+from node.peer.bootstrap import Bootstrap
 from node.peer.protocol import RunProgress, url_of
 from node.state.value import Attempt, EndedRun, Member, Outcome, Run, Settings, State, TaskRow
 from node.state.waiting import due_us as due_of
@@ -42,8 +44,10 @@ def held_by_member(runs: Iterable[Run]) -> dict[str, int]:
     return held
 
 
-def member_view(member: Member, load: Mapping[str, int], held: Mapping[str, int]) -> MemberView:
-    """A member."""
+def member_view(
+    member: Member, load: Mapping[str, int], held: Mapping[str, int], bootstraps: Mapping[str, Bootstrap]
+) -> MemberView:
+    """A member. `bootstraps` are those that are known, by member."""
     return {
         "id": member.id,
         "slot": member.slot,
@@ -58,13 +62,14 @@ def member_view(member: Member, load: Mapping[str, int], held: Mapping[str, int]
         "since": rfc3339_or_none(member.since_us or None),
         "load": load.get(member.id, 0),
         "running": held.get(member.id, 0),
+        "bootstrap": catching_up(member.id, bootstraps),
     }
 
 
-def members_view(state: State, ownership: Ownership) -> list[MemberView]:
+def members_view(state: State, ownership: Ownership, bootstraps: Mapping[str, Bootstrap]) -> list[MemberView]:
     """All members, by slot."""
     load, held = ownership.load(), held_by_member(state.runs.values())
-    return [member_view(state.members[member], load, held) for member in state.slots if member is not None]
+    return [member_view(state.members[member], load, held, bootstraps) for member in state.slots if member is not None]
 
 
 def next_fire_us(row: TaskRow, now_us: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Requests of one member to another: progress, logs, finished runs, and checks of params.
+"""Requests of one member to another: progress, logs, finished runs, bootstraps, and checks of params.
 
 Requests and responses are signed (`node.peer.signing`). Every request has a time limit; if a member does not answer in
 time, or its response is not signed with the cluster's secret, `PeerAway` is raised.
@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -16,6 +17,7 @@ from pydantic_core import from_json
 from yarl import URL
 
 from node.identity.cluster_id import ClusterId
+from node.peer.bootstrap import Bootstrap
 from node.peer.portions import Gap, Portion, unpack_portion
 from node.peer.protocol import CLUSTER, MEMBER, NoSuchLog, PeerAway, Roster, RunProgress, read_roster, url_of
 from node.peer.signing import CHALLENGE, SIGNED, macs_equal, member_key, new_request, response_mac
@@ -113,6 +115,12 @@ class PeerClient:
             return unpack_portion(answer)
         except (ValueError, TypeError) as error:
             raise PeerAway(member, _INVALID) from error
+
+    async def tell_bootstrap(self, member: str, bootstrap: Bootstrap, timeout_s: float) -> None:
+        """Tell a member how far this one is with its bootstrap. Members of earlier versions answer 404."""
+        status, _ = await self._response("POST", member, "/peer/bootstrap", timeout_s, asdict(bootstrap))
+        if status != 204:
+            raise PeerAway(member, f"it answered {status}")
 
     @asynccontextmanager
     async def log(

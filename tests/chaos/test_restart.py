@@ -5,14 +5,10 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
-from node.raft.consensus import APART
-from node.raft.ports import RaftTiming
 from testkit.cluster import Cluster
+from testkit.compaction import compact
 
 pytestmark = pytest.mark.chaos
-
-COMPACTED_BYTES = int((1 + APART) * RaftTiming().log_bytes)
-"""More than the log of any member may hold: what was before is in a snapshot then."""
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
@@ -65,9 +61,8 @@ def test_a_node_with_an_empty_folder_recovers_state_and_history(cluster: Cluster
     over = [cluster.wait_for_run(cluster.run("history")) for _ in range(5)]
     victim = cluster.others(cluster.wait_for_leader())[0]
     cluster.kill(victim)
-    _fill_the_log(cluster)
     others = cluster.others(victim)
-    wait_for("a snapshot is made", lambda: all((cluster.folder / name / "raft/snapshot").exists() for name in others))
+    compact(cluster, *others)
     late = cluster.wait_for_run(cluster.run("history"))
 
     cluster.lose_folder(victim)
@@ -82,12 +77,3 @@ def test_a_node_with_an_empty_folder_recovers_state_and_history(cluster: Cluster
     cluster.wait_until_whole()
     cluster.register("pinned", params=notes.params, pin=victim)
     assert cluster.wait_for_run(cluster.run("pinned"))["node"] == victim
-
-
-def _fill_the_log(cluster: Cluster) -> None:
-    for turn in range(COMPACTED_BYTES // 900_000):
-        reply = cluster.ask(
-            "POST", "/v1/tasks", json=[{"name": "large", "kind": "probe", "params": {"says": f"{turn:06}" * 150_000}}]
-        )
-        assert reply.status == 200
-    assert cluster.ask("DELETE", "/v1/tasks/large").status == 204

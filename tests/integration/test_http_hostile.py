@@ -85,6 +85,18 @@ SENT: Final[dict[str, Any]] = {
     },
     "POST /peer/members": {"id": "node-4", "host": "host-4", "raft_port": 7001, "http_port": 8101},
     "POST /peer/progress": {"runs": ["r"], "tasks": ["a"]},
+    "POST /peer/bootstrap": {
+        "member": "node-2",
+        "started_us": 5,
+        "indexes_total": 20,
+        "indexes": 5,
+        "index": 5,
+        "feeder": "node-1",
+        "fed": [["node-1", 7]],
+        "fetching_s": 0.5,
+        "waiting": "no",
+        "finished_us": 6,
+    },
     "POST /peer/check": {"kind": "copy", "params": [{"source": "x"}], "bound": [False]},
 }
 """A valid body for each route that takes one."""

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
+from node.http.responses.bootstraps import BootstrapView
 from node.http.responses.common import Cursor, Time
 from node.state.value import DownReason, MemberStatus
 
@@ -36,7 +37,8 @@ class MemberView(TypedDict):
     """A member.
 
     `reason` says why it is down; `aside` is its own reason for taking on nothing new. `load` is the sum of the weights
-    of the tasks that it owns, `running` the number of attempts that it holds.
+    of the tasks that it owns, `running` the number of attempts that it holds. `bootstrap` is how far it has fetched the
+    finished runs that it lacks; null: it lacks none, as far as the member that answers knows.
     """
 
     id: str
@@ -52,6 +54,7 @@ class MemberView(TypedDict):
     since: Time | None
     load: int
     running: int
+    bootstrap: BootstrapView | None
 
 
 class MemberPage(TypedDict):

@@ -7,7 +7,7 @@ from node.http.responses.common import Time
 
 
 class RunningOn(TypedDict):
-    """A member that holds a run of the task."""
+    """A member that holds a run of the task; for `bootstrap/MEMBER`, which has no runs, `run_id` is the task itself."""
 
     node: str
     run_id: str

@@ -3,10 +3,24 @@
 from typing import Final
 
 from node.http.endpoint import Endpoint
-from node.http.routes import cluster, docs, health, kinds, logs, members, owner, peer, runs, saved, tasks, watch
+from node.http.routes import (
+    bootstraps,
+    cluster,
+    docs,
+    health,
+    kinds,
+    logs,
+    members,
+    owner,
+    peer,
+    runs,
+    saved,
+    tasks,
+    watch,
+)
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(
     endpoint
-    for topic in (health, cluster, saved, members, kinds, tasks, owner, runs, logs, watch, docs, peer)
+    for topic in (health, cluster, saved, members, kinds, tasks, owner, bootstraps, runs, logs, watch, docs, peer)
     for endpoint in topic.endpoints.all
 )

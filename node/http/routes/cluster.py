@@ -32,7 +32,7 @@ async def cluster(context: RequestContext) -> web.Response:
         "quorum": role.has_quorum,
         "waiting_for": None if outlook is None else str(outlook),
         "settings": settings_view(state.settings),
-        "members": members_view(state, ownership),
+        "members": members_view(state, ownership, context.node.bootstraps.known(state)),
     }
     return context.answer(view)
 

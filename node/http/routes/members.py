@@ -20,7 +20,10 @@ _WRITES = ("no-quorum", "outcome-unknown")
 async def members(context: RequestContext, query: PageQuery) -> web.Response:
     """The members."""
     after = -1 if query.after is None else int(key_of(query.after, int)[0])
-    found = [view for view in members_view(context.state, await context.ownership()) if view["slot"] > after]
+    ownership = await context.ownership()
+    state = context.state
+    views = members_view(state, ownership, context.node.bootstraps.known(state))
+    found = [view for view in views if view["slot"] > after]
     items, more = cut(found, query.limit)
     return context.answer({"items": items, "next": cursor_of(items[-1]["slot"]) if more else None})
 
@@ -93,5 +96,6 @@ async def _member_response(context: RequestContext, name: str, status: int) -> w
     state = context.state
     if name not in state.members:
         raise Problem("not-found", f"the member {name!r} was removed meanwhile")
-    view = member_view(state.members[name], ownership.load(), held_by_member(state.runs.values()))
+    bootstraps = context.node.bootstraps.known(state)
+    view = member_view(state.members[name], ownership.load(), held_by_member(state.runs.values()), bootstraps)
     return context.answer(view, status)

@@ -7,6 +7,7 @@ from aiohttp import web
 from pydantic_core import to_json
 
 from node.duty.ownership import Ownership
+from node.http.bootstrap_views import bootstrap_owner_view
 from node.http.endpoint import Endpoints, ResponseSpec
 from node.http.problems import Problem, invalid_field
 from node.http.request_context import RequestContext
@@ -14,6 +15,7 @@ from node.http.requests import OwnerQuery, PlanQuery
 from node.http.responses.placement import LoadView, MoveView, OwnerView, PlanView
 from node.http.routes.tasks import known_task
 from node.http.views import overdue, owner_view
+from node.peer.bootstrap import member_of
 from node.peer.protocol import PeerAway
 
 endpoints = Endpoints("placement")
@@ -28,8 +30,11 @@ _MOVES_BATCH: Final = 500
 async def owner(context: RequestContext, query: OwnerQuery) -> web.Response:
     """Who owns a task, its standbys, where it runs, and why.
 
-    With `without`, the same as if those members were down; `running_on` stays as it is.
+    With `without`, the same as if those members were down; `running_on` stays as it is. `bootstrap%2FID` is the work of
+    feeding the member ID with finished runs that it lacks.
     """
+    if (member := member_of(context.path("name"))) is not None:
+        return await bootstrap_owner(context, member, query)
     name = known_task(context)
     ownership = await context.ownership()
     if query.without is not None:
@@ -44,6 +49,18 @@ async def owner(context: RequestContext, query: OwnerQuery) -> web.Response:
     if query.without is None and overdue(state, name, now_us):
         view["waiting"] = await _waiting(context, name, view["owner"])
     return context.answer(view)
+
+
+async def bootstrap_owner(context: RequestContext, member: str, query: OwnerQuery) -> web.Response:
+    """Who feeds a member with finished runs that it lacks. Raises `Problem`."""
+    ownership = await context.ownership()
+    if query.without is not None:
+        ownership = await _without(context, ownership, query.without)
+    state = context.state
+    if member not in state.members:
+        raise Problem("not-found", f"there is no member {member!r}; GET /v1/members lists them")
+    latest = context.node.bootstraps.known(state).get(member)
+    return context.answer(bootstrap_owner_view(state, ownership.slots, member, latest))
 
 
 @endpoints.add("GET", "/v1/plan", {200: ResponseSpec("What would move", PlanView)}, ("invalid",))

@@ -8,14 +8,21 @@ from aiohttp import web
 from node.http.endpoint import Endpoints, ResponseSpec
 from node.http.problems import Problem
 from node.http.request_context import RequestContext
-from node.http.requests import MemberBody, PeerCheckBody, PeerHistoryQuery, PeerLogQuery, PeerProgressBody
+from node.http.requests import (
+    MemberBody,
+    PeerBootstrapBody,
+    PeerCheckBody,
+    PeerHistoryQuery,
+    PeerLogQuery,
+    PeerProgressBody,
+)
 from node.http.responses.cluster import MemberView
 from node.http.responses.peer import PeerCheckView, PeerMembersView, PeerProgressView
 from node.http.routes.logs import local
 from node.http.routes.members import add_from_body
 from node.http.views import progress_view
 from node.peer.portions import Gap, pack_portion
-from node.peer.protocol import roster_of
+from node.peer.protocol import MEMBER, roster_of
 from tasks.installed_kinds import KindError
 
 endpoints = Endpoints("between members")
@@ -123,4 +130,22 @@ async def history(context: RequestContext, query: PeerHistoryQuery) -> web.Respo
     if portion is None:
         raise Problem("conflict", "this member does not have them either")
     packed = await asyncio.to_thread(pack_portion, portion)
+    context.server.metrics.sent_runs(context.header(MEMBER) or "", len(portion.runs))
     return web.Response(body=packed, content_type="application/vnd.msgpack")
+
+
+@endpoints.add(
+    "POST",
+    "/peer/bootstrap",
+    {204: ResponseSpec("It is noted")},
+    ("not-found", "invalid"),
+    access="member",
+    body=PeerBootstrapBody,
+)
+async def bootstrap(context: RequestContext) -> web.Response:
+    """How far a member is with fetching the finished runs that it lacks."""
+    given = await context.model(PeerBootstrapBody)
+    if given.member not in context.state.members:
+        raise Problem("not-found", f"there is no member {given.member!r}")
+    context.node.bootstraps.hear(given.value())
+    return web.Response(status=204)

@@ -140,6 +140,11 @@ def test_the_cluster_is_looked_at_and_changed(rota: Rota, cluster: Cluster) -> N
     assert {member["id"] for member in rota("status", "--json").json["members"]} == set(cluster.names)
     members = rota("members")
     assert all(name in members.out for name in cluster.names)
+    fed = rota("where", "bootstrap/node-3", "--json").json
+    assert (fed["owner"], len(fed["preference"])) == (fed["preference"][0], 2)
+    assert "node-3 lacks no finished runs" in rota("where", "bootstrap/node-3").out
+    assert rota("where", "bootstrap/node-3", "--without", fed["owner"], "--json").json["owner"] == fed["preference"][1]
+    assert all(f"bootstrap/{name}" in rota("bootstraps").out for name in cluster.names)
     assert "probe" in rota("kinds").out
     assert rota("settings", "history_days=12", "balance_slack=0.125", "--json").json["history_days"] == 12
     assert "0.125" in rota("settings").out

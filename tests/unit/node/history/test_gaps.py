@@ -1,11 +1,12 @@
 """Gaps in a member's history, and the portions that other members send."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from node.history.database import EXPORT_RUNS_MAX
+from node.history.database import EXPORT_BYTES_MAX, EXPORT_RUNS_MAX
 from node.history.store import HistoryStore
 from node.peer.portions import Gap, Portion, pack_portion, unpack_portion
 from tests.unit.node.history.test_store import ended, ids
@@ -72,6 +73,19 @@ def test_a_member_exports_the_first_part_that_it_has(history: HistoryStore) -> N
         (9, 10, 0),
     ]
     assert [exported(Gap(*asked)) for asked in [(0, 5), (7, 9), (12, 20), (6, 6)]] == [None] * 4
+
+
+def test_a_portion_of_large_runs_is_bounded_by_bytes(history: HistoryStore, other: HistoryStore) -> None:
+    large = {"text": "x" * (EXPORT_BYTES_MAX // 10)}
+    everything = [(number, replace(ended(number), result=large)) for number in range(1, 31)]
+    other.record(30, everything)
+    portion = other.export(Gap(0, 30))
+    assert portion is not None
+    assert 0 < len(pack_portion(portion)) <= EXPORT_BYTES_MAX
+    history.jumped(30)
+    assert fetch(history, other) == 4
+    assert history.gaps() == ()
+    assert ids(history.runs(None, None, None, None, 50)) == ids(other.runs(None, None, None, None, 50))
 
 
 def test_an_entry_that_ended_many_runs_is_exported_whole(history: HistoryStore) -> None:

@@ -143,7 +143,7 @@ def test_a_task_has_its_complete_definition() -> None:
 
 def test_members_and_settings() -> None:
     world = World()
-    view = member_view(world.state.members["node-2"], {"node-2": 5}, {"node-2": 2})
+    view = member_view(world.state.members["node-2"], {"node-2": 5}, {"node-2": 2}, {})
     assert (view["url"], view["load"], view["running"], view["slot"]) == ("http://host-2:8100", 5, 2, 1)
     assert settings_view(Settings(balance_slack_milli=125))["balance_slack"] == 0.125
     assert settings_view(Settings(balance_slack_milli=None))["balance_slack"] is None

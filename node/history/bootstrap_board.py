@@ -1,0 +1,99 @@
+"""What a member knows of bootstraps: its own, and those that other members have told it. Used on the event loop.
+
+Nothing of it is replicated. A member tells the others while it fetches, once a second at most, and at the end; in a
+cluster in which no member lacks runs, nothing is told and nothing wakes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from time import monotonic
+from typing import Final, NamedTuple, Protocol
+
+from node.peer.bootstrap import Bootstrap
+from node.peer.protocol import PeerAway
+from node.state.value import State
+
+_log = logging.getLogger("rota.history")
+
+TELL_S: Final = 1.0
+"""Seconds between two announcements."""
+
+TELL_TIMEOUT_S: Final = 2.0
+
+STALE_S: Final = 150.0
+"""An unfinished bootstrap that was told longer ago is not shown: its member tells it again at least every minute
+(`node.history.backfill.ROUND_S_MAX`), and has ended or cannot be reached."""
+
+
+class Heard(NamedTuple):
+    """A bootstrap that another member told at `at_s` of this member's monotonic clock."""
+
+    at_s: float
+    bootstrap: Bootstrap
+
+
+class BootstrapListener(Protocol):
+    """The part of `node.peer.client.PeerClient` that is used here."""
+
+    async def tell_bootstrap(self, member: str, bootstrap: Bootstrap, timeout_s: float, /) -> None:
+        """Tell a member how far this one is. Raises `PeerAway`."""
+
+
+class BootstrapBoard:
+    """The latest bootstrap of each member, as far as `me` knows."""
+
+    def __init__(self, me: str, clock: Callable[[], float] = monotonic) -> None:
+        self._me = me
+        self._clock = clock
+        self._heard: dict[str, Heard] = {}
+        self._changed = asyncio.Event()
+        self.own: Bootstrap | None = None
+
+    def publish(self, bootstrap: Bootstrap) -> None:
+        """This member's bootstrap is as far as this."""
+        self.own = bootstrap
+        self._changed.set()
+
+    def hear(self, bootstrap: Bootstrap) -> None:
+        """Another member's is."""
+        if bootstrap.member != self._me:
+            self._heard[bootstrap.member] = Heard(self._clock(), bootstrap)
+
+    def known(self, state: State) -> dict[str, Bootstrap]:
+        """The latest bootstrap of each member of which one is known."""
+        found = current(self._heard, state, self._clock())
+        return found if self.own is None else {**found, self._me: self.own}
+
+    async def announce(
+        self,
+        listeners: BootstrapListener,
+        state: Callable[[], State],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Tell the other members what is published: the latest, `TELL_S` apart. Run until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            own, members = self.own, state().members.values()
+            assert own is not None
+            others = [member.id for member in members if member.id != self._me and member.status != "down"]
+            await asyncio.gather(*(_tell(listeners, other, own) for other in others))
+            await sleep(TELL_S)
+
+
+def current(heard: Mapping[str, Heard], state: State, now_s: float) -> dict[str, Bootstrap]:
+    """What was heard, and still holds at `now_s`, of the members in `state`."""
+    return {
+        member: bootstrap
+        for member, (at_s, bootstrap) in heard.items()
+        if member in state.members
+        and (bootstrap.finished_us is not None or (now_s - at_s < STALE_S and state.members[member].status != "down"))
+    }
+
+
+async def _tell(listeners: BootstrapListener, member: str, bootstrap: Bootstrap) -> None:
+    try:
+        await listeners.tell_bootstrap(member, bootstrap, TELL_TIMEOUT_S)
+    except PeerAway as away:
+        _log.debug("%s is not told of the bootstrap of %s: %s", member, bootstrap.member, away)
