@@ -13,5 +13,12 @@ class Failed(Exception):
     """Raised by a kind if the message says everything. The attempt fails, and its log has no traceback."""
 
 
+class Away(Failed):
+    """Raised by a kind if what the task needs, such as a server, does not answer. The run waits and tries again.
+
+    Such attempts do not use up the run's retries: see `away_s` in `tasks.spec.Retry`.
+    """
+
+
 class Unretryable(Exception):
     """Raised by a kind if another attempt would fail the same way. The run fails without retries."""

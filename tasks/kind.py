@@ -20,9 +20,9 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar
 from pydantic import BaseModel
 
 from tasks.access import Access
-from tasks.errors import Failed, Fenced, MissingSecret, Unretryable
+from tasks.errors import Away, Failed, Fenced, MissingSecret, Unretryable
 
-__all__ = ["RESULT_BYTES_MAX", "Context", "Failed", "Fenced", "Kind", "MissingSecret", "Unretryable"]
+__all__ = ["RESULT_BYTES_MAX", "Away", "Context", "Failed", "Fenced", "Kind", "MissingSecret", "Unretryable"]
 
 RESULT_BYTES_MAX: Final = 64 * 1024
 """The size limit of what `run` returns, as JSON in UTF-8."""

@@ -25,6 +25,17 @@ make a task miss its time, and an outage of the whole cluster does.
 
 _BEYOND_LEASES_S: Final = 6.5
 
+AWAY_FIRST_S: Final = 5.0
+"""The first pause of a run that waits for something that does not answer."""
+
+AWAY_MAX_S: Final = 900.0
+"""Its longest pause."""
+
+AWAY_ANEW_S: Final = 300.0
+"""An attempt that has worked for longer had what it needed: the pauses begin anew after it."""
+
+_DOUBLINGS: Final = 8
+
 
 def lateness_s(lapse_s: float) -> float:
     """The lateness in seconds that `catch_up: skip` allows, if a silent member's leases lapse after `lapse_s`.
@@ -51,6 +62,24 @@ def retry_after_s(retry: "Retry", failures: int) -> float | None:
     except OverflowError:
         growing_s = retry.max_s
     return float(min(growing_s, retry.max_s))
+
+
+def away_after_s(retry: "Retry", aways: int) -> float | None:
+    """The pause in seconds after the `aways`-th attempt in a row that found away what it needs; None: the run fails.
+
+    It doubles from `AWAY_FIRST_S` to `AWAY_MAX_S`; all pauses together take `retry.away_s`.
+
+    >>> from tasks.spec import Retry
+    >>> [away_after_s(Retry(), n) for n in (1, 2, 3, 8, 9, 200)]
+    [5.0, 10.0, 20.0, 640.0, 900.0, None]
+    >>> [away_after_s(Retry(away_s=12), n) for n in (1, 2, 3)]
+    [5.0, 7.0, None]
+    """
+    before = aways - 1
+    grown = min(before, _DOUBLINGS)
+    waited_s = AWAY_FIRST_S * (2**grown - 1) + AWAY_MAX_S * (before - grown)
+    left_s = retry.away_s - waited_s
+    return min(AWAY_FIRST_S * 2**grown, AWAY_MAX_S, left_s) if left_s > 0 else None
 
 
 def after_orphaning(failover: "Failover", orphanings: int) -> Literal["orphaned", "abandoned"]:

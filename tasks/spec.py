@@ -122,6 +122,12 @@ class Retry(_Model):
     backoff_s: Annotated[float, Field(ge=0, le=86_400, description="The pause before the first retry, in seconds")] = 10
     factor: Annotated[float, Field(ge=1, le=100, description="The pause is multiplied by this after each failure")] = 2
     max_s: Annotated[float, Field(ge=0, le=86_400, description="The longest pause, in seconds")] = 900
+    away_s: Annotated[float, Field(ge=0, le=31_622_400)] = Field(
+        default=86_400,
+        description="How long a run waits for something that does not answer, such as a database, in seconds: it tries "
+        "again after 5 s, then after twice as long each time, at most 900 s, and these attempts do not count. Then it "
+        "fails. 0: they count as others do",
+    )
 
 
 class Failover(_Model):

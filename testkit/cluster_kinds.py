@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.kind import Context
+from tasks.kind import Away, Context
 from tasks.secret import Reference
 
 DIST_INFO = "rota_kinds_for_tests-1.dist-info"
@@ -30,6 +30,8 @@ def install(folder: Path) -> str:
 class Probe:
     """Takes steps, a checkpoint after each, and notes all it does in a file; then waits until it is let go.
 
+    `needs` is a file without which it says that something does not answer.
+
     While it waits it beats: a note every few milliseconds, so that the file shows when it was at work.
     """
 
@@ -40,6 +42,7 @@ class Probe:
         steps: int = 0
         gate: str | None = None
         fail_attempts: int = 0
+        needs: str | None = None
         deaf: bool = False
         secret: Reference | None = None
         says: str | None = None
@@ -56,6 +59,8 @@ class Probe:
             self._note(ctx, "step", step)
             ctx.progress(step + 1, params.steps, "steps")
             ctx.save_checkpoint(step + 1)
+        if params.needs is not None and not Path(params.needs).exists():
+            raise Away(f"{params.needs} does not answer")
         if ctx.attempt <= params.fail_attempts:
             raise RuntimeError(f"attempt {ctx.attempt} was told to fail")
         while params.gate is not None and not Path(params.gate).exists():

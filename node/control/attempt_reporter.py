@@ -75,7 +75,7 @@ class AttemptReporter:
 
     async def _commit_end(self, ended: AttemptEnded, leaving: Callable[[], bool]) -> None:
         end = ended.end
-        if end == "failed" and ended.retry and leaving():
+        if end in ("failed", "away") and ended.retry and leaving():
             # A service manager signals all processes of the node: the work failed of that signal. Another member goes
             # on from its checkpoint.
             end = "handed_over"

@@ -71,12 +71,16 @@ def _what(run: Run, attempt: Attempt, then: str) -> str:
 def _again(run: Run, attempt: Attempt) -> str:
     wait_s = (run.due_us - (attempt.finished_at_us or 0)) / 1e6
     when = f"in {wait_s:g} s" if run.due_us and wait_s > 0 else "at once"
-    return f"{'taken over' if attempt.state == 'orphaned' else 'tried again'} {when}"
+    if attempt.state == "orphaned":
+        return f"taken over {when}"
+    return f"tried again {when}" + (", which does not count as one of its attempts" if run.aways else "")
 
 
 def _why(ended: EndedRun) -> str:
     run, attempts = ended.run, ended.run.spec.retry.attempts
     match ended.state:
+        case "failed" if run.aways:
+            return f"it has waited for {run.spec.retry.away_s:g} s for what does not answer"
         case "failed" if run.failures < attempts:
             return "another attempt would fail the same way"
         case "failed":

@@ -147,8 +147,8 @@ def _as_reported(report: DoneFrame | FailedFrame) -> EndedFrame:
     match report:
         case DoneFrame(result=result):
             return EndedFrame("succeeded", result, None, True, None)
-        case FailedFrame(error=error, retry=retry):
-            return EndedFrame("failed", None, error, retry, None)
+        case FailedFrame(error=error, retry=retry, away=away):
+            return EndedFrame("away" if away else "failed", None, error, retry, None)
 
 
 def _late(life: AttemptLife, what: str = ", ") -> str:

@@ -132,11 +132,12 @@ class DoneFrame:
 
 @dataclass(frozen=True, slots=True)
 class FailedFrame:
-    """Worker to supervisor: the kind raised. `error` is one line."""
+    """Worker to supervisor: the kind raised. `error` is one line. `away`: what the task needs does not answer."""
 
     error: str
     retry: bool
     saw_stop: bool
+    away: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -326,6 +326,6 @@ class Runner:
 
 def _end(name: str) -> AttemptEnd:
     match name:
-        case "succeeded" | "failed" | "cancelled" | "timed_out" | "not_started" | "handed_over" as end:
+        case "succeeded" | "failed" | "away" | "cancelled" | "timed_out" | "not_started" | "handed_over" as end:
             return end
     raise frames.BadFrame(f"an attempt cannot end as {name!r}")

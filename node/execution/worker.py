@@ -26,7 +26,7 @@ from node.execution.preparation import PreparationBrief
 from node.execution.supervisor_link import SupervisorLink
 from tasks.field_errors import field_errors
 from tasks.installed_kinds import KindError, load, preparation_at
-from tasks.kind import RESULT_BYTES_MAX, Failed, MissingSecret, Unretryable
+from tasks.kind import RESULT_BYTES_MAX, Away, Failed, MissingSecret, Unretryable
 from tasks.secret import Redactor, redact_json, references_in
 
 ERROR_CHARS_MAX: Final = 2000
@@ -156,7 +156,10 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path) -> None:
         report = frames.DoneFrame(_checked(result, redactor), ctx.saw_stop)
     except BaseException as error:  # noqa: BLE001  whatever a kind raises, including SystemExit, fails the attempt
         report = frames.FailedFrame(
-            _line(error, redactor), not isinstance(error, NO_RETRY), ctx is not None and ctx.saw_stop
+            _line(error, redactor),
+            not isinstance(error, NO_RETRY),
+            ctx is not None and ctx.saw_stop,
+            isinstance(error, Away),
         )
         _print(error)
     link.flush_progress()

@@ -15,6 +15,9 @@ from tasks.schedule import unreadable
 RUNS_MAX: Final = 20
 """How many of a task's active runs are described: the oldest."""
 
+ERROR_CHARS_MAX: Final = 400
+"""Characters of an attempt's error in a statement; the run and its log have the rest."""
+
 
 def standing(state: State, task: str, owner: str | None, because: Iterable[Reason], now_us: int) -> list[StandingView]:
     """Statements about `task` at `now_us`; those that keep it from running come first. It must be in `state`."""
@@ -57,12 +60,7 @@ def _runs(active: list[Run], row: TaskRow, now_us: int) -> Iterator[StandingView
             ending = f", and is being cancelled ({run.cancelling})" if run.cancelling is not None else ""
             yield _statement("running", f"attempt {number} of {run.run_id} {verb} on {run.node}{ending}", None, run)
         elif (due_us := due_of(run, now_us)) > now_us:
-            why = (
-                "the grace period of its failover"
-                if run.state == "orphaned"
-                else f"after {run.failures} failed {'attempt' if run.failures == 1 else 'attempts'}"
-            )
-            yield _statement("backing_off", f"{run.run_id} backs off until {rfc3339(due_us)}, {why}", due_us, run)
+            yield _statement("backing_off", f"{run.run_id} {_pause(run, due_us)}", due_us, run)
         elif ahead is not None and ahead is not run:
             detail = f"{run.run_id} waits behind {ahead.run_id} (overlap: {row.spec.overlap})"
             yield _statement("behind", detail, None, run)
@@ -70,6 +68,17 @@ def _runs(active: list[Run], row: TaskRow, now_us: int) -> Iterator[StandingView
             yield _statement("due", f"{run.run_id} is due and not claimed yet", None, run)
     if len(active) > RUNS_MAX:
         yield _statement("more", f"{len(active) - RUNS_MAX} more runs are active")
+
+
+def _pause(run: Run, due_us: int) -> str:
+    """Until when a run waits, and why."""
+    until = rfc3339(due_us)
+    if run.state == "orphaned":
+        return f"backs off until {until}, the grace period of its failover"
+    if run.aways:
+        error = " ".join((run.attempts[-1].error or "").split())[:ERROR_CHARS_MAX]
+        return f"waits until {until}, since what it needs does not answer: {error}"
+    return f"backs off until {until}, after {run.failures} failed {'attempt' if run.failures == 1 else 'attempts'}"
 
 
 def _run_ahead(active: list[Run], row: TaskRow) -> Run | None:

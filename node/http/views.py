@@ -175,6 +175,9 @@ def run_view(run: Run, ended: EndedRun | None = None, progress: RunProgress | No
         "finished_at": rfc3339(ended.finished_at_us) if ended else None,
         "progress": progress_view(progress),
         "frozen_since": rfc3339_or_none(progress.frozen_since_us) if progress else None,
+        "due_at": rfc3339(run.due_us)
+        if ended is None and run.state in ("waiting", "orphaned") and run.due_us
+        else None,
         "checkpoint": checkpoint_view(run.checkpoint),
         "result": ended.result if ended else None,
         "error": ended.error if ended else latest.error if latest else None,

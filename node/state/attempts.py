@@ -10,7 +10,7 @@ from node.state.bounds import TASK_RUNS_BYTES_MAX, run_bytes
 from node.state.draft import ATTEMPTS_KEPT, DONE, ERROR_CHARS_MAX, Draft, refused
 from node.state.entries import Began, Cancel, Checkpoint, Finish
 from node.state.value import Attempt, Result, Run
-from tasks.policy import after_orphaning, retry_after_s
+from tasks.policy import AWAY_ANEW_S, after_orphaning, away_after_s, retry_after_s
 from tasks.run import HELD, RunState
 
 CHECKPOINT_BYTES_MAX: Final = 65_536
@@ -53,8 +53,10 @@ def finish(draft: Draft, entry: Finish) -> Result:
     run = _held(draft, entry.run_id, entry.token)
     if run is None:
         return _fenced(entry.run_id)
-    if entry.end == "failed":
+    if entry.end == "failed" or (entry.end == "away" and run.spec.retry.away_s == 0):
         return _failed(draft, run, entry)
+    if entry.end == "away":
+        return _found_away(draft, run, entry)
     if entry.end in _GIVEN_BACK:
         return _given_back(draft, run, entry)
     return _ended(draft, run, _ENDS[entry.end], entry)
@@ -103,7 +105,7 @@ def _lose(draft: Draft, run: Run, at_us: int) -> None:
 
 
 def _failed(draft: Draft, run: Run, entry: Finish) -> Result:
-    failed = replace(run, failures=run.failures + 1)
+    failed = replace(run, failures=run.failures + 1, aways=0)
     if run.cancelling is not None:
         return _ended(draft, failed, "cancelled", entry)
     delay_s = retry_after_s(run.spec.retry, failed.failures) if entry.retry else None
@@ -111,6 +113,21 @@ def _failed(draft: Draft, run: Run, entry: Finish) -> Result:
         return _ended(draft, failed, "failed", entry)
     closed = _closed(failed, "failed", entry.at_us, entry.error, entry.log_truncated)
     draft.put_run(_released(closed, "waiting", _later_us(entry.at_us, delay_s)))
+    return Result("ok", {"state": "waiting"})
+
+
+def _found_away(draft: Draft, run: Run, entry: Finish) -> Result:
+    """The run waits for what does not answer, without using up its retries; but not for ever."""
+    if run.cancelling is not None:
+        return _ended(draft, run, "cancelled", entry)
+    began_us = run.attempts[-1].started_at_us
+    worked_us = 0 if began_us is None else entry.at_us - began_us
+    away = replace(run, aways=1 if worked_us >= AWAY_ANEW_S * 1_000_000 else run.aways + 1)
+    pause_s = away_after_s(run.spec.retry, away.aways)
+    if pause_s is None:
+        return _ended(draft, away, "failed", entry)
+    closed = _closed(away, "failed", entry.at_us, entry.error, entry.log_truncated)
+    draft.put_run(_released(closed, "waiting", _later_us(entry.at_us, pause_s)))
     return Result("ok", {"state": "waiting"})
 
 

@@ -172,7 +172,8 @@ class Run:
     those of the attempt that holds it, if one does. `due_us` is the time before which a waiting or orphaned run may not
     be claimed; 0: at once, whatever the clocks read. `cancelling` is the reason of a cancellation, once requested.
     `failures` counts failed attempts, `orphanings` lost ones; the last of `attempts` is the present or latest attempt.
-    `params_bytes` is the size of its `params`, packed.
+    `params_bytes` is the size of its `params`, packed. `aways` counts the latest attempts in a row that failed because
+    something that they need does not answer; they are no `failures`.
     """
 
     run_id: str
@@ -193,6 +194,7 @@ class Run:
     checkpoint: bytes | None = None
     cancelling: str | None = None
     params_bytes: int = 0
+    aways: int = 0
 
     @property
     def spec(self) -> Spec:

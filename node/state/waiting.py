@@ -3,7 +3,7 @@
 from typing import Final
 
 from node.state.value import Run
-from tasks.policy import retry_after_s
+from tasks.policy import away_after_s, retry_after_s
 
 APART_S: Final = 5.0
 """Members' clocks differ by less once they have agreed on the time."""
@@ -17,6 +17,13 @@ def due_us(run: Run, now_us: int) -> int:
 
     `now_us`: the caller's time, or that of the entry that claims the run.
     """
+    return 0 if run.due_us - now_us > round((_wait_s(run) + APART_S) * 1_000_000) else run.due_us
+
+
+def _wait_s(run: Run) -> float:
+    """How long the run waits by its policy, in seconds."""
     spec = run.spec
-    wait_s = spec.failover.grace_s if run.state == "orphaned" else retry_after_s(spec.retry, run.failures) or 0.0
-    return 0 if run.due_us - now_us > round((wait_s + APART_S) * 1_000_000) else run.due_us
+    if run.state == "orphaned":
+        return spec.failover.grace_s
+    pause_s = away_after_s(spec.retry, run.aways) if run.aways else retry_after_s(spec.retry, run.failures)
+    return pause_s or 0.0

@@ -11,6 +11,7 @@ from spark_tasks.etl.failures import failure
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.sinks.port import About, Sink, SinkOvertaken, Visible
 from spark_tasks.sources.port import Plan, RowSource
+from spark_tasks.spark.causes import is_sparks
 from spark_tasks.table.ledger import Mark
 from spark_tasks.transform.apply import transformed
 from tasks.kind import Context
@@ -157,7 +158,7 @@ class EtlAttempt:
         except Exception as error:
             if self.ctx.cancelled:
                 raise EtlStopped("asked to stop") from None
-            if not type(error).__module__.startswith(("pyspark", "py4j")):
+            if not is_sparks(error):
                 raise
             raise _of_batch(failure(error), mark) from None
         self.ctx.log.info("batch %d: %d rows are staged", mark.batch, written.rows)

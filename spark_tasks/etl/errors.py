@@ -1,6 +1,6 @@
 """How an ETL task fails, beside what its source, its sink and its transform raise."""
 
-from tasks.kind import Unretryable
+from tasks.kind import Away, Failed, Unretryable
 
 
 class EtlStopped(Exception):
@@ -11,8 +11,12 @@ class SinkReplaced(Unretryable):
     """The sink lacks a batch that this run has committed to it: it is another one, or an older copy."""
 
 
-class BatchFailed(Exception):
+class BatchFailed(Failed):
     """Spark could not carry out a batch. Nothing of the batch is visible."""
+
+
+class BatchAway(Away, BatchFailed):
+    """As `BatchFailed`, because a source or the sink does not answer any more."""
 
 
 class BatchUnfit(Unretryable, BatchFailed):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from spark_tasks.storage.errors import away_errors_at
 from tasks.access import EVERYTHING, Access, addresses, check_address, check_protocol
 from tasks.errors import Unretryable
 from tasks.file_guard import FileGuard
@@ -87,13 +88,17 @@ def listing(globs: Iterable[str], access: Access = EVERYTHING) -> tuple[Source, 
     """The files that `globs` find, each once, sorted by their paths.
 
     Raises `NoSourceFiles` if a local glob's folder does not exist, since a member without the mount must not report
-    "nothing new"; `AccessRefused` for a folder, a file or a host that `access` does not allow.
+    "nothing new"; `AccessRefused` for a folder, a file or a host that `access` does not allow. `StoreAway`.
     """
     found: dict[str, Source] = {}
     guard = FileGuard(access, "source")
     for url in globs:
-        for source in _local(_tidy(local_path(url)), guard) if is_local(url) else _remote(url, access):
-            found[source.path] = source
+        if is_local(url):
+            sources = list(_local(_tidy(local_path(url)), guard))
+        else:
+            with away_errors_at(url):
+                sources = list(_remote(url, access))
+        found.update((source.path, source) for source in sources)
     return tuple(sorted(found.values()))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from spark_tasks.files.faults import BadFile
 from spark_tasks.files.listing import Source, SourceChanged, is_local
+from spark_tasks.storage.errors import away_errors_at
 from tasks.file_guard import FileGuard
 
 
@@ -59,7 +60,8 @@ def _fetched(batch: Sequence[Source], folder: Path, pins: FileGuard | None, open
         place = folder / f"{number:06d}-{PurePosixPath(name).name}"
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            filesystem.get_file(name, str(place))
+            with away_errors_at(source.path):
+                filesystem.get_file(name, str(place))
         except FileNotFoundError:
             raise _gone(source) from None
         places[place] = source

@@ -26,7 +26,7 @@ from spark_tasks.files.reading import check_fields, layouts_of
 from spark_tasks.files.ready import complete
 from spark_tasks.files.staging import check_unchanged, staged
 from spark_tasks.files.text_checks import check_text
-from spark_tasks.ingest.errors import FilesRefused, FilesUnfit, IngestStopped
+from spark_tasks.ingest.errors import FilesRefused, FilesUnfit, IngestFailed, IngestStopped
 from spark_tasks.ingest.figures import Figures
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.ingest.planned import again, planned
@@ -34,6 +34,7 @@ from spark_tasks.ingest.reachable import check_reachable
 from spark_tasks.ingest.standing import check_hint
 from spark_tasks.ingest.widening import rewritten
 from spark_tasks.ingest.writing import BatchWriter, Counts, check_counts
+from spark_tasks.spark.causes import cause, is_sparks
 from spark_tasks.spark.exchange import exchange_folder
 from spark_tasks.spark.session import is_local_master, spark_session
 from spark_tasks.spark.stopping import stopping
@@ -199,9 +200,9 @@ class IngestAttempt:
                 if self.ctx.cancelled:
                     raise IngestStopped("asked to stop") from error
                 better = self._explained(spark, schema, error, places)
-                if better is None:
+                if better is None and not is_sparks(error):
                     raise
-                raise better from None
+                raise better or IngestFailed(f"batch {mark.batch}: {cause(str(error)).said}") from None
             check_unchanged(places)
         if self.ctx.cancelled:
             raise IngestStopped("asked to stop")

@@ -1,6 +1,6 @@
 """How an ingest fails."""
 
-from tasks.kind import Unretryable
+from tasks.kind import Failed, Unretryable
 
 
 class IngestStopped(Exception):
@@ -11,12 +11,16 @@ class TableReplaced(Unretryable):
     """The table contains less than this run has committed to it: it is another table, or an older copy."""
 
 
-class FilesRefused(Exception):
+class FilesRefused(Failed):
     """Some of the new files were not ingested; all others were."""
 
 
 class FilesUnfit(Unretryable, FilesRefused):
     """As `FilesRefused`, and another attempt would refuse the same files."""
+
+
+class IngestFailed(Failed):
+    """Spark could not carry out a batch, for a reason that is in no file. Nothing of the batch is in the table."""
 
 
 class CountsDiffer(Exception):

@@ -5,24 +5,38 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from tasks.kind import Unretryable
+from tasks.kind import Away, Failed, Unretryable
 
 _UNFIT: Final = ("0A", "22", "23", "42", "21", "3F")
 """The classes of SQLSTATE that another attempt would meet again: of data and of statements, not of the server."""
 
-_AWAY: Final = ("08", "28", "57P")
-"""Those of connections that are lost or refused, and of servers that shut down."""
+_AWAY: Final = ("08", "53300", "57P")
+"""Those of connections that are lost, and of servers that shut down or take no more connections."""
+
+_REFUSED: Final = re.compile(r"\bFATAL: (.+)")
+"""How a server refuses a connection. libpq gives no SQLSTATE for it."""
+
+_FOR_NOW: Final = re.compile(
+    r"starting up|shutting down|recovery|not (?:yet )?accepting connections|too many|connection slots|terminating"
+)
+"""Refusals of a server that takes connections again later."""
 
 _SAID: Final = re.compile(
     r"ERROR: (.+?)(?: DETAIL: (.+?))?(?: (?:HINT|CONTEXT|LINE \d+|QUERY): .*)?\s*\.? SQLSTATE: \w+$"
 )
 
 
-class ServerAway(Exception):
-    """A PostgreSQL server cannot be reached, refused the connection, or closed it."""
+class ServerAway(Away):
+    """A PostgreSQL server cannot be reached, takes no connections now, or closed one."""
 
 
-class QueryFailed(Exception):
+class ServerRefused(Failed):
+    """A PostgreSQL server refused the connection: the user, the password or the database. Another attempt resolves them
+    anew.
+    """
+
+
+class QueryFailed(Failed):
     """A PostgreSQL server could not carry out a statement now. `sqlstate` is its code."""
 
     def __init__(self, message: str, sqlstate: str = "") -> None:
@@ -37,7 +51,7 @@ class QueryUnfit(Unretryable, QueryFailed):
 class Session:
     """A session with a transaction that begins at the first statement, and anew after `commit` and `rollback`.
 
-    All methods raise `ServerAway`, `QueryFailed` and `QueryUnfit`.
+    All methods raise `ServerAway`, `ServerRefused`, `QueryFailed` and `QueryUnfit`.
     """
 
     def __init__(self, uri: str) -> None:
@@ -89,7 +103,7 @@ def session(uri: str) -> Iterator[Session]:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Raise `ServerAway`, `QueryFailed` or `QueryUnfit` instead of ADBC's errors."""
+    """Raise `ServerAway`, `ServerRefused`, `QueryFailed` or `QueryUnfit` instead of ADBC's errors."""
     from adbc_driver_manager import Error
 
     try:
@@ -108,6 +122,22 @@ def _better(error: Any) -> Exception:
     if message is None:
         message = said.partition("[libpq] ")[2] or said
     message += f": {detail}" if detail else ""
+    if sqlstate.startswith("28") or (not sqlstate and _refused_for_good(message)):
+        return ServerRefused(message)
     if not sqlstate or sqlstate.startswith(_AWAY):
         return ServerAway(message)
     return (QueryUnfit if sqlstate.startswith(_UNFIT) else QueryFailed)(f"{message} ({sqlstate})", sqlstate)
+
+
+def _refused_for_good(message: str) -> bool:
+    """Whether a server answered, and refused a connection for a reason that does not pass by itself.
+
+    >>> _refused_for_good('connection to server at "db" failed: FATAL: password authentication failed for user "etl"')
+    True
+    >>> _refused_for_good('connection to server at "db" failed: FATAL: the database system is starting up')
+    False
+    >>> _refused_for_good('connection to server at "db", port 5432 failed: Connection refused')
+    False
+    """
+    refusal = _REFUSED.search(message)
+    return refusal is not None and _FOR_NOW.search(refusal[1]) is None

@@ -1,7 +1,39 @@
 """What Spark's exceptions say."""
 
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final, NamedTuple
+
+_CHARS_MAX: Final = 2000
+
+_TRACEBACK: Final = "Traceback (most recent call last)"
+
+_PYTHON: Final = re.compile(r"^((?!org\.|java\.|scala\.|py4j\.|Caused by)[A-Za-z_][\w.]*): (.+)$", re.MULTILINE)
+"""The last line of a Python traceback."""
+
+_CONDITION: Final = re.compile(r"\[([A-Z][A-Z_0-9.]+)\] ([^\n]+)")
+"""An error condition of Spark, such as `[DIVIDE_BY_ZERO] Division by zero.`"""
+
+_WRAPPERS: Final = frozenset({"TASK_WRITE_FAILED", "FAILED_READ_FILE", "FAILED_EXECUTE_UDF", "STREAM_FAILED"})
+"""Conditions that say where something failed, not why."""
+
+_MARKED: Final = re.compile(r"== SQL[^=]*==\n(?:[^\n]*\n)*?([^\n]*)\n( *)(\^+)")
+"""The line of a query in which something failed, with a mark below it."""
+
+_CAUSED_BY: Final = re.compile(r"^Caused by: (?:[a-z_][\w$]*\.)+([A-Z][\w$]*(?:: [^\n]*)?)", re.MULTILINE)
+_LOST_TASK: Final = re.compile(
+    r"most recent failure: Lost task [^\n]*?\)(?: \([^\n]*?\))?: (?:[a-z_][\w$]*\.)*([^\n]+)"
+)
+_OUTERMOST: Final = re.compile(r"^: (?:[a-z_][\w$]*\.)+([A-Z][\w$]*(?:: [^\n]*)?)", re.MULTILINE)
+
+_JVM_GONE: Final = re.compile(r"Answer from Java side is empty|Error while sending or receiving|Error while receiving")
+
+
+class Cause(NamedTuple):
+    """Why a Spark job failed: a sentence, and the name of Spark's error condition if it has one."""
+
+    said: str
+    condition: str = ""
 
 
 def messages(error: Exception) -> Iterator[str]:
@@ -12,3 +44,46 @@ def messages(error: Exception) -> Iterator[str]:
     while cause is not None:
         yield str(cause.getMessage())
         cause = cause.getCause()
+
+
+def is_sparks(error: BaseException) -> bool:
+    """Whether pyspark raised it, or the bridge to its JVM."""
+    return type(error).__module__.startswith(("pyspark", "py4j"))
+
+
+def cause(said: str) -> Cause:
+    r"""Why a Spark job failed, from the text of its exception: one sentence instead of the JVM's stack.
+
+    >>> cause("Job aborted\nTraceback (most recent call last):\n  File ...\nKeyError: 'a'\n\n\tat org.x").said
+    "KeyError: 'a'"
+    >>> cause('[CAST_INVALID_INPUT] The value "x" is no INT. SQLSTATE: 22018\n== SQL (line 1, position 8) ==\n'
+    ...       "SELECT CAST(n AS INT)\n       ^^^^^^^^^^^^^^\n")
+    Cause(said='CAST_INVALID_INPUT: The value "x" is no INT. (in CAST(n AS INT))', condition='CAST_INVALID_INPUT')
+    >>> cause("An error occurred while calling o1.save.\n: org.apache.spark.SparkException: Job aborted due to stage "
+    ...       "failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost task 0.0 in stage 0.0 (TID 0) "
+    ...       "(10.0.0.1 executor driver): java.lang.OutOfMemoryError: Java heap space\n\tat org.x").said
+    'OutOfMemoryError: Java heap space: ROTA_SPARK_MEMORY sets the heap of a driver'
+    """
+    if _JVM_GONE.search(said):
+        return Cause("the JVM of Spark has ended: if the machine is short of memory, the kernel has killed it")
+    if _TRACEBACK in said and (raised := _PYTHON.findall(said.partition(_TRACEBACK)[2])):
+        kind, message = raised[0]
+        return Cause(f"{kind.rpartition('.')[2]}: {message}"[:_CHARS_MAX])
+    conditions = [found for found in _CONDITION.finditer(said) if found[1] not in _WRAPPERS]
+    if conditions:
+        found = conditions[0]
+        message = found[2].partition(" SQLSTATE: ")[0]
+        return Cause(f"{found[1]}: {message}{_fragment(said)}"[:_CHARS_MAX], found[1].partition(".")[0])
+    inner = _CAUSED_BY.findall(said)[-1:] or _LOST_TASK.findall(said)[:1] or _OUTERMOST.findall(said)[:1]
+    text = inner[0] if inner else said.strip().partition("\n")[0]
+    hint = ": ROTA_SPARK_MEMORY sets the heap of a driver" if "OutOfMemoryError" in text else ""
+    return Cause((text.partition(" SQLSTATE: ")[0][:_CHARS_MAX]) + hint)
+
+
+def _fragment(said: str) -> str:
+    """The part of the query that Spark marks, in brackets; "" if it marks none."""
+    marked = _MARKED.search(said)
+    if marked is None:
+        return ""
+    begin = len(marked[2])
+    return f" (in {marked[1][begin : begin + len(marked[3])][:200]})"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from tasks.errors import Failed
+from tasks.errors import Away, Failed
 from tasks.place import NoBucket
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ class NoPermission(Failed):
     """The object store refuses the credentials. Another attempt resolves them anew."""
 
 
-class StoreAway(Failed):
-    """The object store does not answer, or answers that it is overloaded. Another attempt may succeed."""
+class StoreAway(Away):
+    """The object store does not answer, or answers that it is overloaded."""
 
 
 _NAMED: Final = {kind.__name__: kind for kind in (NoBucket, NoPermission, StoreAway)}
@@ -104,5 +104,17 @@ def store_errors_at(url: str) -> Iterator[None]:
     except Exception as error:
         named = store_error(error, url)
         if named is None:
+            raise
+        raise named from error
+
+
+@contextmanager
+def away_errors_at(url: str) -> Iterator[None]:
+    """While the block lasts, raise `StoreAway` for a store at `url` that does not answer; other errors pass."""
+    try:
+        yield
+    except Exception as error:
+        named = store_error(error, url)
+        if not isinstance(named, StoreAway):
             raise
         raise named from error

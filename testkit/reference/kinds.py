@@ -82,6 +82,7 @@ _INGEST_ERRORS: Final = (
     faults.MalformedRows,
     faults.SchemaDrift,
     faults.ReadFailed,
+    ingest_errors.IngestFailed,
     ingest_errors.CountsDiffer,
     expectations.ExpectationFailed,
     ingest_errors.TableReplaced,
@@ -99,6 +100,7 @@ _INGEST_ERRORS: Final = (
 _ETL_ERRORS: Final = (
     AccessRefused,
     session.ServerAway,
+    session.ServerRefused,
     session.QueryFailed,
     session.QueryUnfit,
     sqlite_source.SourceBusy,
@@ -106,6 +108,7 @@ _ETL_ERRORS: Final = (
     source_port.SourceReplaced,
     apply.TransformUnfit,
     etl_errors.BatchFailed,
+    etl_errors.BatchAway,
     etl_errors.BatchUnfit,
     sink_port.SinkUnfit,
     etl_errors.SinkReplaced,
@@ -124,8 +127,9 @@ What `params` hold for each kind that comes with Rota, what a run's `result` hol
 `rota kinds` shows what the nodes of a cluster offer. A kind of your own is a class with an entry point: see
 [examples/rota-hello](../../examples/rota-hello).
 
-An error with `no` under "retried" fails the run at once; the others are retried as the task's
-[retry policy](spec.md#retry) says. A param that is not in these tables is refused.
+An error with `no` under "retried" fails the run at once. One with `until it answers` is retried after 5 s, then after
+twice as long each time, at most 15 minutes, for a day unless `retry.away_s` says otherwise. The others are retried as
+the task's [retry policy](spec.md#retry) says. A param that is not in these tables is refused.
 """
 
 
@@ -162,6 +166,8 @@ def _kind(
 
 def _error(raised: type[Exception]) -> tuple[str, str, str]:
     retried = "no" if issubclass(raised, errors.Unretryable | errors.MissingSecret) else "yes"
+    if issubclass(raised, errors.Away):
+        retried = "until it answers"
     return f"`{raised.__name__}`", retried, " ".join(_doc(raised).split())
 
 

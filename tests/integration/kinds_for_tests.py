@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tasks.kind import Context, Unretryable
+from tasks.kind import Away, Context, Unretryable
 from tasks.secret import Reference
 
 SLEEP = [sys.executable, "-S", "-c", "import time\nwhile True: time.sleep(3600)"]
@@ -50,6 +50,9 @@ class Act:
             "checkpoint": ctx.checkpoint,
             "fds": len(list(Path("/proc/self/fd").iterdir())),
         }
+
+    def finds_away(self, ctx: Context[Anything]) -> None:
+        raise Away("db.internal does not answer")
 
     def stops(self, ctx: Context[Anything]) -> dict[str, Any]:
         wait_for_stop(ctx)

@@ -225,6 +225,16 @@ def test_a_failure_that_a_retry_would_repeat_is_not_retried(tmp_path: Path) -> N
     play(tmp_path, scene)
 
 
+def test_what_does_not_answer_is_no_failure_of_the_attempt(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        order = made.act("finds_away")
+        ended = await made.ended(order)
+        assert (ended.end, ended.error, ended.retry) == ("away", "Away: db.internal does not answer", True)
+        assert "Traceback" not in made.log(order), "the sentence says it all"
+
+    play(tmp_path, scene)
+
+
 def test_failures_are_reported_in_one_line_and_logged_in_full(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         order = made.act("fails")

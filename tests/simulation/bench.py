@@ -174,7 +174,8 @@ class Supervisor:
         chance = rng.random()
         self._report: DoneFrame | FailedFrame | None = DoneFrame(None, False)
         if chance > 0.85:
-            self._report = FailedFrame("it failed", chance < 0.97, False) if chance < 0.98 else None
+            away = chance < 0.87  # what it needs does not answer
+            self._report = FailedFrame("it failed", chance < 0.97, False, away) if chance < 0.98 else None
         self._stubborn = rng.random() < 0.1
 
     @property

@@ -38,6 +38,8 @@ class RunView(TypedDict):
 
     `progress` and `frozen_since` come from the member that runs it, and are null if that does not answer. A run is
     frozen while its member holds no lease: it continues when the lease is back, or is taken over by another member.
+
+    `due_at` is until when a run waits that no member holds, such as one whose attempt has failed; `error` says why.
     """
 
     run_id: str
@@ -54,6 +56,7 @@ class RunView(TypedDict):
     finished_at: Time | None
     progress: ProgressView | None
     frozen_since: Time | None
+    due_at: Time | None
     checkpoint: Any
     result: dict[str, Any] | None
     error: str | None

@@ -18,7 +18,7 @@ from spark_tasks.etl.attempt import EtlAttempt
 from spark_tasks.etl.errors import BatchUnfit, SinkReplaced
 from spark_tasks.etl.kind import RESULT, Etl
 from spark_tasks.etl.params import EtlParams
-from spark_tasks.postgres.session import QueryUnfit, ServerAway, Session
+from spark_tasks.postgres.session import QueryUnfit, ServerAway, ServerRefused, Session
 from spark_tasks.postgres.snapshots import BatchSnapshots
 from spark_tasks.sinks.port import SinkUnfit
 from spark_tasks.sinks.postgres import PostgresSink
@@ -352,7 +352,7 @@ def test_what_cannot_work_fails_before_spark_is_started(database: EtlDatabase) -
         Etl().run(database.attempt(good | {"source": database.end(query="SELECT 1"), "incremental": {"xmin": True}}))
     locked_out = database.attempt(good)
     locked_out.secrets = {"pg": "not it"}
-    with pytest.raises(ServerAway, match="password authentication failed") as raised:
+    with pytest.raises(ServerRefused, match="password authentication failed") as raised:
         Etl().run(locked_out)
     assert "not it" not in str(raised.value)
     away = database.end(table="src") | {"url": "postgresql://rota@127.0.0.1:1/none?connect_timeout=3"}

@@ -97,6 +97,23 @@ def test_a_failed_attempt_is_made_again_until_there_are_no_more(cluster: Cluster
     assert cluster.get("/v1/tasks/hopeless")["last"]["error"] == run["error"]
 
 
+def test_a_run_waits_for_what_does_not_answer_and_says_so(cluster: Cluster) -> None:
+    notes = cluster.notes()
+    cluster.register("patient", params={"needs": notes.params["gate"]}, retry={"attempts": 1})
+    run_id = cluster.run("patient")
+    run = cluster.wait_for_run(run_id, "waiting")
+    wait_for("its attempt has failed", lambda: (cluster.run_of(run_id)["attempts"] or [{}])[0].get("error"))
+    run = cluster.run_of(run_id)
+    assert (run["state"], run["attempts"][0]["state"]) == ("waiting", "failed")
+    pause = datetime.fromisoformat(run["due_at"]) - datetime.fromisoformat(run["attempts"][0]["finished_at"])
+    assert pause == timedelta(seconds=5)
+    [told] = cluster.get("/v1/tasks/patient/owner")["standing"]
+    assert told["code"] == "backing_off"
+    assert "since what it needs does not answer: Away: " in told["detail"]
+    notes.let_go()
+    assert cluster.wait_for_run(run_id)["state"] == "succeeded"
+
+
 def test_a_run_that_takes_too_long_ends(cluster: Cluster) -> None:
     notes = cluster.notes()
     cluster.register("slow", params=notes.params, timeout_s=0.3)

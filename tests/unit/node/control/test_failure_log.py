@@ -127,3 +127,15 @@ def fail(history: History, task: str, due_us: int) -> None:
     applied = history.last
     ended = tuple((1, one) for one in applied.ended)
     log_failures([StateChange(before, applied.state, applied.touched, ended)], "a")
+
+
+def test_an_attempt_that_found_its_server_away_is_told_with_its_pause_and_the_last_one_with_the_reason() -> None:
+    history, run = running(retry={"attempts": 1, "away_s": 5})
+    away = Finish(DUE_US, run.run_id, run.token, "away", error="ServerAway: refused")
+    [[_, line]] = said(history, away)["a"]
+    assert "ServerAway: refused; tried again in 5 s, which does not count as one of its attempts (run t~" in line
+    history.claim("t", DUE_US, run_id=run.run_id)
+    run = history.state.runs[run.run_id]
+    [[level, line]] = said(history, Finish(DUE_US, run.run_id, run.token, "away", error="ServerAway: refused"))["a"]
+    assert level == logging.ERROR
+    assert "not tried again: it has waited for 5 s for what does not answer" in line

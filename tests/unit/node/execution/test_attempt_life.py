@@ -166,10 +166,13 @@ KILLED_LATE = {why: replace(stopped(why), killed=True) for why in LATE}
     [
         (ALIVE, DoneFrame("{}", False), "succeeded"),
         (ALIVE, FailedFrame("E: x", True, False), "failed"),
+        (ALIVE, FailedFrame("ServerAway: x", True, False, away=True), "away"),
         # It completed before it saw the request: the result counts.
         (stopped("cancelled"), DoneFrame("{}", False), "succeeded"),
         (stopped("handed_over"), DoneFrame("{}", False), "succeeded"),
         (stopped("handed_over"), FailedFrame("E: x", True, False), "failed"),
+        (stopped("handed_over"), FailedFrame("ServerAway: x", True, False, away=True), "away"),
+        (stopped("cancelled"), FailedFrame("ServerAway: x", True, True, away=True), "cancelled"),
         # It saw the request, and may have stopped halfway.
         (stopped("cancelled"), DoneFrame("{}", True), "cancelled"),
         (stopped("handed_over"), DoneFrame("{}", True), "handed_over"),

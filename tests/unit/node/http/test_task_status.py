@@ -47,6 +47,18 @@ def test_the_status_of_runs_that_run_back_off_or_wait() -> None:
     assert statements(world) == [("due", f"{second} is due and not claimed yet")]
 
 
+def test_a_run_that_waits_for_what_does_not_answer_says_so() -> None:
+    world = World()
+    world.task("a")
+    run_id, token = world.running("a")
+    world.do(Finish(NOW_US, run_id, token, "away", error="ServerAway: connection to\nserver failed"))
+    told = (
+        f"{run_id} waits until 2026-11-18T11:06:45Z, since what it needs does not answer: "
+        "ServerAway: connection to server failed"
+    )
+    assert statements(world) == [("backing_off", told)]
+
+
 def test_an_orphaned_run_waits_for_its_grace_period() -> None:
     world = World()
     world.task("a", failover={"grace_s": 20})

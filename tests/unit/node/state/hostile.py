@@ -67,7 +67,7 @@ _BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "result": st.none() | st.dictionaries(NAMES, PACKABLE, max_size=2),
     "run_id": st.none() | st.sampled_from(["t~20241004T000001.000000Z", "x", ""]),
     "reason": st.sampled_from(["silent", "gone", "stopped", "new", "bored"]),
-    "end": st.sampled_from(["succeeded", "failed", "cancelled", "timed_out", "not_started", "handed_over", "bored"]),
+    "end": st.sampled_from("succeeded failed away cancelled timed_out not_started handed_over bored".split()),
     "state": st.sampled_from(["skipped", "missed", "succeeded"]),
     "data": st.binary(max_size=5) | st.just(bytes(70_000)),
 }

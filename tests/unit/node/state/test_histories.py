@@ -184,7 +184,7 @@ class Histories(RuleBasedStateMachine):
         data=st.data(),
         late=st.integers(0, 4),
         what=st.sampled_from(
-            ["began", "checkpoint", "succeeded", "failed", "cancelled", "timed_out", "not_started", "handed_over"]
+            "began checkpoint succeeded failed away cancelled timed_out not_started handed_over".split()
         ),
     )
     def work(self, data: st.DataObject, late: int, what: Any) -> None:

@@ -5,7 +5,8 @@ from itertools import pairwise
 import pytest
 
 from node.state.entries import Began, Cancel, Checkpoint, Claim, Drain, Finish, MarkDown, SkipOccurrences, Start
-from tests.unit.node.state.given import NOW_US, cluster
+from node.state.value import Run
+from tests.unit.node.state.given import NOW_US, History, cluster
 
 FIRST_US = NOW_US + 1_000_000
 SECOND_US = NOW_US + 2_000_000
@@ -130,6 +131,60 @@ def test_a_failure_that_would_only_repeat_is_the_last() -> None:
     assert (last.run_id, last.state) == (run.run_id, "failed")
 
 
+def _find_away(history: History, run: Run, at_us: int, worked_us: int = 0) -> Run:
+    """The run after an attempt that found away what it needs; it was claimed as soon as it was due."""
+    history.must(Began(at_us, run.run_id, run.token))
+    history.must(Finish(at_us + worked_us, run.run_id, run.token, "away", error="ServerAway: refused"))
+    return history.state.runs[run.run_id]
+
+
+def test_what_does_not_answer_is_waited_for_without_using_up_the_retries() -> None:
+    history = cluster("a")
+    history.put("t", schedule=EVERY, retry={"attempts": 1})
+    run, at_us, pauses_s = history.claim("t", FIRST_US), FIRST_US, []
+    for _ in range(10):
+        waiting = _find_away(history, run, at_us)
+        assert (waiting.state, waiting.failures, waiting.attempts[-1].state) == ("waiting", 0, "failed")
+        pauses_s.append((waiting.due_us - at_us) / 1e6)
+        assert history.do(Claim(waiting.due_us - 1, "t", FIRST_US, "a", 1, run.run_id)).code == "not-due"
+        at_us = waiting.due_us
+        run = history.claim("t", FIRST_US, run_id=run.run_id)
+    assert pauses_s == [5, 10, 20, 40, 80, 160, 320, 640, 900, 900]
+    waiting = _find_away(history, run, at_us, worked_us=301_000_000)
+    assert waiting.aways == 1, "it had what it needs for five minutes"
+    run = history.claim("t", FIRST_US, run_id=run.run_id)
+    history.must(Finish(waiting.due_us, run.run_id, run.token, "failed", error="a bug"))
+    assert (history.ended[-1].state, history.ended[-1].error) == ("failed", "a bug")
+
+
+def test_what_does_not_answer_is_not_waited_for_for_ever() -> None:
+    history = cluster("a")
+    history.put("t", schedule=EVERY, retry={"attempts": 3, "away_s": 12})
+    run, at_us = history.claim("t", FIRST_US), FIRST_US
+    for pause_s in (5, 7):
+        waiting = _find_away(history, run, at_us)
+        assert waiting.due_us - at_us == pause_s * 1_000_000
+        at_us = waiting.due_us
+        run = history.claim("t", FIRST_US, run_id=run.run_id)
+    history.must(Finish(at_us, run.run_id, run.token, "away", error="ServerAway: refused"))
+    assert (history.ended[-1].state, history.ended[-1].run.failures) == ("failed", 0)
+
+
+def test_a_task_may_have_what_does_not_answer_count_as_a_failure() -> None:
+    history = cluster("a")
+    history.put("t", schedule=EVERY, retry={"attempts": 2, "backoff_s": 1, "away_s": 0})
+    waiting = _find_away(history, history.claim("t", FIRST_US), FIRST_US)
+    assert (waiting.failures, waiting.aways, waiting.due_us) == (1, 0, FIRST_US + 1_000_000)
+
+
+def test_a_pause_under_a_clock_that_was_ahead_is_no_longer_than_it_should_be() -> None:
+    history = cluster("a")
+    history.put("t", schedule=EVERY)
+    run = history.claim("t", FIRST_US)
+    history.must(Finish(FIRST_US + 3_600_000_000, run.run_id, run.token, "away"))
+    history.must(Claim(FIRST_US + 1_000_000, "t", FIRST_US, "a", 1, run.run_id))
+
+
 def test_an_attempt_given_back_is_no_failure() -> None:
     history = cluster("a")
     history.put("t", schedule=EVERY)
@@ -139,7 +194,7 @@ def test_an_attempt_given_back_is_no_failure() -> None:
     assert (waiting.state, waiting.failures, waiting.due_us) == ("waiting", 0, 0)
 
 
-@pytest.mark.parametrize("end", ["failed", "not_started", "handed_over", "cancelled"])
+@pytest.mark.parametrize("end", ["failed", "away", "not_started", "handed_over", "cancelled"])
 def test_what_is_being_cancelled_ends_cancelled(end: str) -> None:
     history = cluster("a")
     history.put("t", schedule=EVERY)
