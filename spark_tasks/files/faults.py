@@ -47,7 +47,8 @@ def _fault(name: str, said: str, messages: Sequence[str]) -> Exception:
     if "header does not conform" in said:
         header = re.search(r"Header: (.*)\n\s*Schema: (.*)", said)
         if header is None:
-            return SchemaDrift(f"{name}: {said}")
+            told = next(message for message in messages if "header does not conform" in message)
+            return SchemaDrift(f"{name}: {first_line(told)}")
         return SchemaDrift(f"{name}: the header is ({header[1].strip()}), the columns are ({header[2].strip()})")
     if (lengths := re.search(r"Header length: (\d+), schema size: (\d+)", said)) is not None:
         return SchemaDrift(f"{name}: the header has {lengths[1]} columns, and {lengths[2]} are wanted")

@@ -42,7 +42,7 @@ def messages(error: Exception) -> Iterator[str]:
     if cause is None:
         yield str(error)
     while cause is not None:
-        yield str(cause.getMessage())
+        yield str(cause.getMessage() or cause.toString())  # a NullPointerException has no message
         cause = cause.getCause()
 
 
