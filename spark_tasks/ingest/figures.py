@@ -15,6 +15,7 @@ class Figures:
     batches: int = 0
     quarantined: int = 0
     dropped: int = 0
+    bytes: int = 0
 
     failed: Counter[str] = field(default_factory=Counter)
     """The rows of which an expectation is not true, by its name."""
@@ -26,4 +27,5 @@ class Figures:
         self.batches += 1
         self.quarantined += page.quarantined
         self.dropped += page.dropped
+        self.bytes += sum(size_bytes for _, size_bytes in page.files)
         self.failed.update(page.failed)

@@ -24,9 +24,9 @@ class SourceReplaced(Unretryable):
 class Plan:
     """A batch that has not been read. `reaches` is the cursor after it; None if the source is read whole.
 
-    `about` is for people and for the checkpoint (JSON), such as the snapshot and the range. `more` says that there was
-    more than one batch may have: a run goes on after it. A run that went on for as long as there is something new would
-    never end at a source that always changes.
+    `about` is for people and for the checkpoint (JSON), such as the snapshot, the range, and the number of `rows`.
+    `more` says that there was more than one batch may have: a run goes on after it. A run that went on for as long as
+    there is something new would never end at a source that always changes.
     """
 
     reaches: Cursor | None

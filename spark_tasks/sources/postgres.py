@@ -101,7 +101,7 @@ class PostgresReader:
         high, count = snapshot.session.rows(f"SELECT max({key})::text, count(*) FROM ({found}) AS found")[0]
         if high is None:
             return None
-        about = {"snapshot": snapshot.name, "above": low, "to": high}
+        about = {"snapshot": snapshot.name, "above": low, "to": high, "rows": count}
         return Plan({"cursor": column, "value": high}, about, more=count == how.batch_rows)
 
     def _by_xmin(self, snapshot: Snapshot, after: Cursor | None) -> Plan | None:

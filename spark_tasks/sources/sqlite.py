@@ -70,7 +70,7 @@ class SqliteReader:
             return None
         if not isinstance(high, int | float | str):
             raise SourceUnfit(f"the cursor {column} has a value that is neither a number nor text")
-        about = {"file": self.params.path, "above": low, "to": high}
+        about = {"file": self.params.path, "above": low, "to": high, "rows": count}
         return Plan({"cursor": column, "value": high}, about, more=count == self.incremental.batch_rows)
 
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":

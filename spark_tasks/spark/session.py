@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from spark_tasks.spark.cluster import CORES, EXECUTOR_MEMORY, cluster_settings, on_cluster
 from spark_tasks.spark.java import java_home
 from spark_tasks.spark.master import REGISTRATION_S, SparkAway, own_address
+from spark_tasks.spark.ui import ui_environment, ui_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,12 +39,16 @@ MEMORY = "RUN_SPARK_MEMORY"
 SHARED = "RUN_SPARK_SHARED"
 """The environment variable that names a folder which nodes and executors see at the same path."""
 
+UI = "RUN_SPARK_UI"
+"""The environment variable that turns Spark's UI on (`spark.ui`)."""
+
 ENVIRONMENT: Final[Mapping[str, str]] = {
     MASTER: "ROTA_SPARK_MASTER",
     MEMORY: "ROTA_SPARK_MEMORY",
     CORES: "ROTA_SPARK_CORES",
     EXECUTOR_MEMORY: "ROTA_SPARK_EXECUTOR_MEMORY",
     SHARED: "ROTA_SPARK_SHARED",
+    UI: "ROTA_SPARK_UI",
 }
 """The node's settings that a kind on Spark needs (`tasks.kind.Kind`): workers do not inherit ROTA_* variables."""
 
@@ -94,7 +99,6 @@ def settings(environ: Mapping[str, str], scratch: Path, log4j: Path) -> dict[str
         f"-Dlog4j2.configurationFile={log4j.as_uri()} -Dderby.system.home={temporary}",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         # Delta needs timestamps in microseconds; Spark's default is the older INT96.
@@ -117,6 +121,7 @@ def settings(environ: Mapping[str, str], scratch: Path, log4j: Path) -> dict[str
         "spark.python.authenticate.socketTimeout": "3600s",
         "spark.cleaner.periodicGC.interval": "30min",
     }
+    chosen |= ui_settings(environ.get(UI, ""), local=is_local_master(environ))
     if is_local_master(environ):
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     else:
@@ -135,6 +140,8 @@ def spark_session(app: str, scratch: Path, environ: Mapping[str, str] | None = N
     session = _take_prepared(app)
     if session is None:
         session = _begin(app, scratch, given)
+    if (url := session.sparkContext.uiWebUrl) is not None:
+        _log.info("Spark's UI is at %s while this attempt runs", url)
     try:
         with nullcontext() if is_local_master(given) else on_cluster(session, given[MASTER]):
             yield session
@@ -246,6 +253,7 @@ def _configured(scratch: Path, given: Mapping[str, str]) -> dict[str, str]:
     chosen = settings(given, scratch, log4j)
     if "spark.driver.host" in chosen:
         os.environ["SPARK_LOCAL_IP"] = chosen["spark.driver.host"]
+    os.environ.update(ui_environment(given.get(UI, "")))
     return chosen
 
 

@@ -61,6 +61,13 @@ _OF_KINDS: Final = {
         "fetches from elsewhere are put there for the executors.",
         example="/mnt/exchange",
     ),
+    "ROTA_SPARK_UI": Setting(
+        "ROTA_SPARK_UI",
+        "Spark's web pages about each session, while it lasts; the attempt's log has the address. They have no "
+        "password. 0: off. 1: on loopback, if Spark runs on this machine alone. host: on every address of the machine.",
+        default="0",
+        example="1",
+    ),
     "ROTA_SPARK_SESSIONS": Setting(
         "ROTA_SPARK_SESSIONS",
         "How many Spark sessions the node has at once: those of attempts, and those that are started beforehand for "
