@@ -91,6 +91,15 @@ def bound_of(kind: type[Any]) -> str:
     return str(getattr(kind, "at_once", ""))
 
 
+def action_of(kind: type[Any], action: str) -> type[BaseModel]:
+    """The model of the args of an action that a kind (as `load` gave it) has. Raises `KindError`."""
+    actions: Mapping[str, type[BaseModel]] = getattr(kind, "actions", {})
+    if action not in actions:
+        there = ", ".join(actions) or "none"
+        raise KindError(f"tasks of this kind have no action {action!r}; they have {there}")
+    return actions[action]
+
+
 def preparation_of(kind: type[Any]) -> str:
     """What a worker of a kind (as `load` gave it) may do before there is an attempt, as `module:function`; "": nothing.
 

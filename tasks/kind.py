@@ -124,6 +124,11 @@ class Kind(Protocol[P_contra]):
     - `at_once`: the name of a setting, such as `ROTA_ENGINES`: the most attempts of all kinds with this name that a
       node runs at once, prepared processes among them. It is half of `ROTA_MAX_RUNS` if it is not set.
 
+    - `actions`: a mapping from the name of a method to a pydantic model of its args: what a client may ask for beside
+      the task's work, such as a preview (`POST /v1/tasks/NAME/actions/ACTION`). The method is called as
+      `action(ctx, args)` in an attempt of its own, and returns what `run` may return. It runs beside the task's runs,
+      is not retried, and counts for none of the task's figures.
+
     `run` returns a small dict of figures and artifact URLs (JSON types), or None. Any exception fails the attempt;
     `Unretryable` and `MissingSecret` fail the run without retries.
     """

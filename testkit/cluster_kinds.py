@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -46,6 +46,25 @@ class Probe:
         deaf: bool = False
         secret: Reference | None = None
         says: str | None = None
+
+    class Preview(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+        rows: int = 2
+
+    class Nothing(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+    actions: ClassVar[dict[str, type[BaseModel]]] = {"preview": Preview, "fails": Nothing}
+
+    def preview(self, ctx: Context[Params], args: Preview) -> dict[str, Any]:
+        """What a preview of a kind on Spark gives: `rows` rows of the steps."""
+        rows = [[step, f"step {step}"] for step in range(min(args.rows, ctx.params.steps))]
+        columns = [{"name": "n", "type": "bigint"}, {"name": "text", "type": "string"}]
+        return {"columns": columns, "rows": rows, "more": args.rows < ctx.params.steps, "plan": "a plan"}
+
+    def fails(self, ctx: Context[Params], args: Nothing) -> None:
+        raise RuntimeError("this action fails")
 
     def run(self, ctx: Context[Params]) -> dict[str, Any]:
         params = ctx.params

@@ -63,6 +63,8 @@ def order_of(run: Run, config: Config, kinds: Mapping[str, KindEntry], deadline_
         config.access,
         config.own,
         kind.preparation if kind else "",
+        run.action,
+        run.args or {},
     )
 
 

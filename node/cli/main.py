@@ -36,6 +36,8 @@ _MODULES: Final = {
     "runs": "runs",
     "log": "runs",
     "cancel": "runs",
+    "preview": "actions",
+    "etl": "actions",
     "members": "members",
     "join": "members",
     "drain": "members",

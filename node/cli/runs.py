@@ -34,8 +34,8 @@ WAITING_S: Final = 3.0
 @api_command
 def run_command(api: Api, name: str, wait: bool, params: tuple[str, ...]) -> None:
     """Run a task now; prints the id of the run."""
-    given = _params(params)
-    body = {"params": {**api.client.get(path("v1", "tasks", name))["params"], **given}} if given else {}
+    given = given_params(api, name, params)
+    body = {} if given is None else {"params": given}
     answer = api.client.call(
         "POST", path("v1", "tasks", name, "runs"), body=body, headers={"Idempotency-Key": uuid.uuid4().hex}
     )
@@ -43,12 +43,13 @@ def run_command(api: Api, name: str, wait: bool, params: tuple[str, ...]) -> Non
     if not wait:
         api.show(answer.json, run_id)
         return
-    run = _wait_and_show(api, run_id, answer.headers.get("Rota-Index", "0"))
-    api.show(run, lambda: _print_end(api, run))
+    run = wait_and_show(api, run_id, answer.headers.get("Rota-Index", "0"))
+    api.show(run, lambda: print_end(api, run))
     sys.exit(0 if run["state"] == "succeeded" else 1)
 
 
-def _print_end(api: Api, run: dict[str, Any]) -> None:
+def print_end(api: Api, run: dict[str, Any]) -> None:
+    """Print how a run ended, and its result."""
     said = _remark(run)
     say(f"{run['run_id']} {run['state']}" + (f": {said}" if said else ""))
     api.fields(run["result"] or {})
@@ -63,6 +64,12 @@ def _remark(run: dict[str, Any]) -> str:
     # Older nodes do not send `log_truncated`.
     truncated = any(attempt.get("log_truncated") for attempt in run["attempts"][-1:])
     return "; ".join(filter(None, (run["error"], "its log is truncated" if truncated else "")))
+
+
+def given_params(api: Api, task: str, pairs: tuple[str, ...]) -> dict[str, Any] | None:
+    """The params of a task with those of `--param` in their place; None if there are none of those."""
+    given = _params(pairs)
+    return {**api.client.get(path("v1", "tasks", task))["params"], **given} if given else None
 
 
 def _params(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -82,7 +89,7 @@ def _why_it_waits(api: Api, task: str) -> str:
     return "; ".join(filter(None, (owner["waiting"], *(told["detail"] for told in owner["standing"]))))
 
 
-def _wait_and_show(
+def wait_and_show(
     api: Api, run_id: str, index: str, waiting_s: float = WAITING_S, clock: Callable[[], float] = time.monotonic
 ) -> dict[str, Any]:
     """Show the progress of a run until it has ended; returns it. Only members that have applied `index` are read.
@@ -137,7 +144,7 @@ def runs_command(api: Api, name: str | None, state: str | None, node: str | None
             (
                 (
                     run["run_id"],
-                    run["state"] if run.get("count", 1) == 1 else f"{run['state']} x {run['count']}",
+                    _state(run),
                     run["node"],
                     run["attempt"],
                     ago(run["finished_at"]),
@@ -148,6 +155,17 @@ def runs_command(api: Api, name: str | None, state: str | None, node: str | None
             "no runs",
         ),
     )
+
+
+def _state(run: dict[str, Any]) -> str:
+    """A run's state, with what it is if it is not one run of the task's work.
+
+    >>> _state({"state": "skipped", "count": 3}), _state({"state": "succeeded", "action": "preview"})
+    ('skipped x 3', 'succeeded (preview)')
+    """
+    if run.get("action"):
+        return f"{run['state']} ({run['action']})"
+    return str(run["state"]) if run.get("count", 1) == 1 else f"{run['state']} x {run['count']}"
 
 
 @click.command("log")

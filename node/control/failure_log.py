@@ -79,6 +79,8 @@ def _again(run: Run, attempt: Attempt) -> str:
 def _why(ended: EndedRun) -> str:
     run, attempts = ended.run, ended.run.spec.retry.attempts
     match ended.state:
+        case "failed" if run.action:
+            return f"{run.action} is asked for by hand"
         case "failed" if run.aways:
             return f"it has waited for {run.spec.retry.away_s:g} s for what does not answer"
         case "failed" if run.failures < attempts:

@@ -53,14 +53,17 @@ def needs(state: State, task: str, me: Member, now_us: int) -> Needs:
     if row is None:
         return Needs()
     active = [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
-    ready = list(_claimable(row, active))
+    actions = [run for run in active if run.action]
+    active = [run for run in active if not run.action]
+    ready = [*_claimable(row, active), *_free(actions)]
     wishes = [_wish(run, me, now_us) for run in ready if due_us(run, now_us) <= now_us]
     times = [due for run in ready if (due := due_us(run, now_us)) > now_us]
     late_s = lateness_s(state.settings.window_s + state.settings.lease_s + state.settings.margin_s)
     room = not active or row.spec.overlap != "allow" or no_room(state, row, active) is None
     entries, claim_us, look_us = _schedule(row, task, active, now_us, round(late_s * 1_000_000), room=room)
     if any(isinstance(entry, Cancel) for entry in entries):
-        wishes = []  # a run that is being replaced is not claimed again
+        # A run that is being replaced is not claimed again.
+        wishes = [wish for wish in wishes if any(wish.claim.run_id == run.run_id for run in actions)]
     if claim_us is not None:
         claim = Claim(now_us, task, claim_us, me.id, me.incarnation)
         skips = row.spec.catch_up == "skip" and not row.spec.continuous
@@ -76,7 +79,7 @@ def _claimable(row: TaskRow, active: list[Run]) -> Iterator[Run]:
 
     A run that waits for its retry keeps its place in the queue.
     """
-    free = [run for run in active if run.state in UNCLAIMED and run.cancelling is None]
+    free = _free(active)
     if row.spec.overlap == "allow":
         yield from free
         return
@@ -84,6 +87,10 @@ def _claimable(row: TaskRow, active: list[Run]) -> Iterator[Run]:
     held = sum(run.state in HELD for run in active)
     if room_for_another(row.spec.overlap, held):
         yield from (orphaned or free)[:1]
+
+
+def _free(active: list[Run]) -> list[Run]:
+    return [run for run in active if run.state in UNCLAIMED and run.cancelling is None]
 
 
 def _wish(run: Run, me: Member, now_us: int) -> Wish:

@@ -39,5 +39,5 @@ class RunIndex:
             self.mine.add(run.run_id)
         if run.state == "orphaned":
             self.orphaned.add(run.run_id)
-        elif run.spec.continuous:
+        elif run.spec.continuous and not run.action:
             self.continuous.add(run.run_id)

@@ -64,8 +64,8 @@ def unbegun_since_us(state: State, task: str) -> int | None:
     if row is None:
         return None
     active = [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
-    blocked = any(run.state in HELD for run in active) and row.spec.overlap != "allow"
-    times = [_since_us(run) for run in active if run.state in UNCLAIMED and not blocked]
+    blocked = any(run.state in HELD and not run.action for run in active) and row.spec.overlap != "allow"
+    times = [_since_us(run) for run in active if run.state in UNCLAIMED and (run.action or not blocked)]
     occurrence_us = next_occurrence_us(row, row.through_us)
     if occurrence_us is not None:
         times.append(occurrence_us or row.since_us)  # 0: that of a continuous task is due at once

@@ -22,7 +22,8 @@ class Order:
     the epoch. `checkpoint` is packed, as it was committed. `deadline_s` is the end of the lease on CLOCK_BOOTTIME.
     `env` is added to the worker's variables. `node` is the member on which the attempt runs. `access` is what the
     attempt may reach, `own` what no secret reference resolves to. `preparation` names what its worker may have done
-    before (`node.execution.preparation`); empty: nothing.
+    before (`node.execution.preparation`); empty: nothing. `action` is what the kind does instead of the task's work,
+    with `args`; "": the work.
     """
 
     run_id: str
@@ -43,6 +44,8 @@ class Order:
     access: Access = NOTHING
     own: NodesOwn = NOBODYS
     preparation: str = ""
+    action: str = ""
+    args: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

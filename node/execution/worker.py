@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO
 
@@ -21,12 +21,12 @@ from node.execution import frames, rehearsal
 from node.execution.attempt_context import AttemptContext
 from node.execution.leftovers import RUN_MARK
 from node.execution.linux import die_with_parent, gain_no_rights, lower_session, may_signal_everybody
-from node.execution.order import AttemptLimits, Brief, scratch_path
+from node.execution.order import AttemptLimits, Brief, Order, scratch_path
 from node.execution.preparation import PreparationBrief
 from node.execution.supervisor_link import SupervisorLink
 from tasks.field_errors import field_errors
-from tasks.installed_kinds import KindError, load, preparation_at
-from tasks.kind import RESULT_BYTES_MAX, Away, Failed, MissingSecret, Unretryable
+from tasks.installed_kinds import KindError, action_of, load, preparation_at
+from tasks.kind import RESULT_BYTES_MAX, Away, Failed, Kind, MissingSecret, Unretryable
 from tasks.secret import Redactor, redact_json, references_in
 
 ERROR_CHARS_MAX: Final = 2000
@@ -141,18 +141,18 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path) -> None:
     report: frames.DoneFrame | frames.FailedFrame
     try:
         kind = load(order.target)
+        work = _work_of(kind, order)
         try:
             params = kind.Params.model_validate(dict(order.params))
         except ValidationError as error:
-            found = "; ".join(f"{one.field}: {one.message}" for one in field_errors(error, order.params))
-            raise InvalidParams(found) from None
+            raise InvalidParams(_faults(error, order.params)) from None
         ctx = AttemptContext(order, params, link, scratch, dict(os.environ), redactor)
         for reference in references_in(params):
             # Resolve every secret before the work, so that a missing one fails the attempt now and not hours later.
             ctx.secret(reference)
         link.send(frames.StartedFrame())
         lower_session(brief.limits.nice)  # not before: the start of an attempt has the node's priority
-        result = kind().run(ctx)
+        result = work(ctx)
         report = frames.DoneFrame(_checked(result, redactor), ctx.saw_stop)
     except BaseException as error:  # noqa: BLE001  whatever a kind raises, including SystemExit, fails the attempt
         report = frames.FailedFrame(
@@ -167,6 +167,24 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     link.send(report)
+
+
+def _work_of(kind: type[Kind[Any]], order: Order) -> Callable[[AttemptContext], dict[str, Any] | None]:
+    """What the attempt does: the kind's work, or an action of it. Raises `KindError` and `InvalidParams`."""
+    if not order.action:
+        return kind().run
+    model = action_of(kind, order.action)
+    try:
+        args = model.model_validate(dict(order.args))
+    except ValidationError as error:
+        raise InvalidParams(f"{order.action}: {_faults(error, order.args, 'args')}") from None
+    action = getattr(kind(), order.action)
+    return lambda ctx: action(ctx, args)
+
+
+def _faults(error: ValidationError, given: Mapping[str, Any], what: str = "params") -> str:
+    found = field_errors(error, given)
+    return "; ".join(f"{what}{one.field.removeprefix('params')}: {one.message}" for one in found)
 
 
 def _log_to_stderr() -> None:

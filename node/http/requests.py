@@ -170,6 +170,13 @@ class StartBody(_RequestModel):
     )
 
 
+class ActionBody(_RequestModel):
+    """What an action of a kind is given. `params` replaces all of the task's params for it."""
+
+    args: dict[str, JsonValue] = Field(default={}, description="What the action takes, by name")
+    params: dict[str, JsonValue] | None = None
+
+
 def _resolvable(host: str) -> str:
     # Connecting encodes it so, too, and fails with another error than the OSError of an unknown name.
     try:

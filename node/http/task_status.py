@@ -61,7 +61,7 @@ def _runs(active: list[Run], row: TaskRow, now_us: int) -> Iterator[StandingView
             yield _statement("running", f"attempt {number} of {run.run_id} {verb} on {run.node}{ending}", None, run)
         elif (due_us := due_of(run, now_us)) > now_us:
             yield _statement("backing_off", f"{run.run_id} {_pause(run, due_us)}", due_us, run)
-        elif ahead is not None and ahead is not run:
+        elif ahead is not None and ahead is not run and not run.action:
             detail = f"{run.run_id} waits behind {ahead.run_id} (overlap: {row.spec.overlap})"
             yield _statement("behind", detail, None, run)
         else:
@@ -85,6 +85,7 @@ def _run_ahead(active: list[Run], row: TaskRow) -> Run | None:
     """The run that the task's other runs wait for, as the owner decides (`node.duty.decide`); None: they do not."""
     if row.spec.overlap == "allow":
         return None
+    active = [run for run in active if not run.action]
     held = [run for run in active if run.state in HELD]
     orphaned = [run for run in active if run.state == "orphaned"]
     free = [run for run in active if run.state in UNCLAIMED]

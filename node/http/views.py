@@ -165,6 +165,7 @@ def run_view(run: Run, ended: EndedRun | None = None, progress: RunProgress | No
         "task": run.task,
         "kind": run.spec.kind,
         "trigger": run.trigger,
+        "action": run.action or None,
         "fire_at": rfc3339(run.fire_at_us),
         "attempt": latest.attempt if latest else None,
         "token": latest.token if latest else None,

@@ -53,7 +53,7 @@ def finish(draft: Draft, entry: Finish) -> Result:
     run = _held(draft, entry.run_id, entry.token)
     if run is None:
         return _fenced(entry.run_id)
-    if entry.end == "failed" or (entry.end == "away" and run.spec.retry.away_s == 0):
+    if entry.end == "failed" or (entry.end == "away" and (run.action or run.spec.retry.away_s == 0)):
         return _failed(draft, run, entry)
     if entry.end == "away":
         return _found_away(draft, run, entry)
@@ -108,7 +108,8 @@ def _failed(draft: Draft, run: Run, entry: Finish) -> Result:
     failed = replace(run, failures=run.failures + 1, aways=0)
     if run.cancelling is not None:
         return _ended(draft, failed, "cancelled", entry)
-    delay_s = retry_after_s(run.spec.retry, failed.failures) if entry.retry else None
+    again = entry.retry and not run.action  # whoever asks for an action sees that it has failed
+    delay_s = retry_after_s(run.spec.retry, failed.failures) if again else None
     if delay_s is None:
         return _ended(draft, failed, "failed", entry)
     closed = _closed(failed, "failed", entry.at_us, entry.error, entry.log_truncated)

@@ -50,11 +50,11 @@ def _due(draft: Draft, row: TaskRow, entry: Claim) -> Run | Result:
         return refusal
     if spec.continuous and entry.fire_at_us != row.since_us:
         return refused("not-due", f"the next occurrence of {entry.task} is that of {row.since_us}")
-    others = draft.active(entry.task)
+    others = draft.overlapping(entry.task)
     # A continuous task is due when its run has ended, not beside it; and waiting runs go first.
     if others and (spec.continuous or spec.overlap != "allow"):
         return refused("overlap", f"{others[0].run_id} is active")
-    if others and (why := no_room(draft, row, others)) is not None:
+    if others and (why := no_room(draft, row, draft.active(entry.task))) is not None:
         return refused("full", why)
     run = occurrence(draft, row, entry.fire_at_us, entry.at_us)
     draft.put_task(replace(row, through_us=run.fire_at_us, series=None))
@@ -70,9 +70,11 @@ def _unheld(draft: Draft, row: TaskRow, entry: Claim, run_id: str) -> Run | Resu
         return refused("held", f"{run.node} holds {run_id}")
     if (due := due_us(run, entry.at_us)) > entry.at_us:
         return refused("not-due", f"{run_id} is not due before {due}")
+    if run.action:
+        return run
     # Orphaned runs do not block one another from being claimed; they do block new ones.
     blocking = HELD if run.state == "orphaned" else HELD | {"orphaned"}
-    others = sum(other.state in blocking for other in draft.active(run.task) if other.run_id != run_id)
+    others = sum(other.state in blocking for other in draft.overlapping(run.task) if other.run_id != run_id)
     if not room_for_another(row.spec.overlap, others):
         return refused("overlap", f"another run of {entry.task} is active")
     return run

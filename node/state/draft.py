@@ -95,6 +95,10 @@ class Draft:
         """The active runs of a task, oldest first."""
         return [self.runs[run_id] for run_id in self.runs_of.get(task, ())]
 
+    def overlapping(self, task: str) -> list[Run]:
+        """The active runs that `overlap` is about, oldest first: all but actions."""
+        return [run for run in self.active(task) if not run.action]
+
     def end(
         self, run: Run, state: RunState, at_us: int, error: str | None = None, result: dict[str, Any] | None = None
     ) -> None:
@@ -108,6 +112,8 @@ class Draft:
         error = error and error[:ERROR_CHARS_MAX]
         self.ended.append(EndedRun(replace(run, state=state), state, at_us, result, error))
         row = self.tasks.get(run.task)
+        if run.action:
+            return  # it says nothing about how the task fares
         if row is not None and run.cancelling != "deleted":
             last = Outcome(run.run_id, state, run.fire_at_us, at_us, error)
             row = replace(row, last=last, since_us=_since_us(row, run, at_us))

@@ -174,6 +174,7 @@ class Start:
 
     `key` is the Idempotency-Key: a second Start with the same key returns the first one's run. The run's `fire_at` is
     `fire_at_us`, or else `at_us`, plus a microsecond if the task has an occurrence of that time already.
+    `action`, unless it is "", is what the kind does instead of the task's work, with `args`.
     Result: `{"run_id": ...}`.
     """
 
@@ -182,6 +183,8 @@ class Start:
     params: dict[str, Any] | None = None
     fire_at_us: int | None = None
     key: str | None = None
+    action: str = ""
+    args: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ LAST_FIRE_US: Final = cron.LAST_FIRE_US
 """No occurrence is due later. Tasks are checked for that when they are registered, entries here."""
 
 _KEY_CHARS_MAX: Final = 255
+_ACTION_CHARS_MAX: Final = 64
 
 
 def start(draft: Draft, entry: Start) -> Result:
@@ -42,13 +43,13 @@ def start(draft: Draft, entry: Start) -> Result:
     if known is not None:
         return Result("ok", {"run_id": known})
     spec = row.spec
-    given_bytes = params_bytes(entry.params)
+    given_bytes = params_bytes(entry.params) + params_bytes(entry.args)
     if draft.lead.rules and given_bytes > PARAMS_BYTES_MAX:
         return refused("too-large", f"the params of a run hold {PARAMS_BYTES_MAX} bytes at most, not {given_bytes}")
-    if (refusal := _no_room(draft, row, spec, given_bytes)) is not None:
+    if (refusal := _no_room(draft, row, spec, given_bytes, entry.action)) is not None:
         return refusal
-    if spec.overlap == "replace":
-        for other in draft.active(entry.task):
+    if spec.overlap == "replace" and not entry.action:
+        for other in draft.overlapping(entry.task):
             cancel_run(draft, other, "replaced", entry.at_us)
     fire_at_us = entry.at_us if entry.fire_at_us is None else entry.fire_at_us
     if spec.schedule is not None and fire_at_us <= row.through_us:
@@ -67,6 +68,8 @@ def start(draft: Draft, entry: Start) -> Result:
             created_at_us=entry.at_us,
             params=entry.params,
             params_bytes=given_bytes,
+            action=entry.action,
+            args=entry.args,
         )
     )
     row = draft.tasks[entry.task]
@@ -84,7 +87,7 @@ def enqueue(draft: Draft, entry: Enqueue) -> Result:
         return no_such_task(entry.task)
     if (refusal := due_fault(row, row.spec, entry.fire_at_us, entry.at_us)) is not None:
         return refusal
-    waiting = sum(run.state == "waiting" for run in draft.active(entry.task))
+    waiting = sum(run.state == "waiting" for run in draft.overlapping(entry.task))
     times = _undecided(row, entry.fire_at_us)
     room = 0 if no_room(draft, row, draft.active(entry.task)) else KEPT - waiting
     queued = times[: max(0, room)]
@@ -162,7 +165,7 @@ def _passed(draft: Draft, row: TaskRow, state: PassedOver, times: tuple[int, int
     record in history, however long a run blocks its task.
     """
     series, name = row.series, row.placing.name
-    active = draft.runs_of.get(name, ()) if state == "skipped" else ()
+    active = tuple(run.run_id for run in draft.overlapping(name)) if state == "skipped" else ()
     if series is not None and series.state == state and series.blocked_by == (active or (series.blocked_by,))[0]:
         series = replace(series, last_fire_at_us=times[1], count=series.count + count)
     else:
@@ -212,19 +215,21 @@ def _start_fault(entry: Start) -> str | None:
         return f"an Idempotency-Key has 1 to {_KEY_CHARS_MAX} characters"
     if entry.fire_at_us is not None and entry.fire_at_us > LAST_FIRE_US:
         return "fire_at is beyond the calendar"
+    if len(entry.action) > _ACTION_CHARS_MAX:
+        return f"an action's name has {_ACTION_CHARS_MAX} characters at most"
     return None
 
 
-def _no_room(draft: Draft, row: TaskRow, spec: Spec, with_bytes: int) -> Result | None:
+def _no_room(draft: Draft, row: TaskRow, spec: Spec, with_bytes: int, action: str) -> Result | None:
     """The refusal if overlap, or a limit, forbids another run by hand; None: it is allowed."""
     task = row.placing.name
-    active = draft.active(task)
-    if spec.overlap == "skip" and active:
-        return refused("overlap", f"{active[0].run_id} is active, and overlap is skip: wait for it, or cancel it")
-    if spec.overlap == "queue" and sum(run.state == "waiting" for run in active) >= KEPT:
+    active, others = draft.active(task), [] if action else draft.overlapping(task)
+    if spec.overlap == "skip" and others:
+        return refused("overlap", f"{others[0].run_id} is active, and overlap is skip: wait for it, or cancel it")
+    if spec.overlap == "queue" and sum(run.state == "waiting" for run in others) >= KEPT:
         return refused("overlap", f"{KEPT} runs of {task} wait already")
     # Runs that are being replaced do not count.
-    beside = [] if spec.overlap == "replace" else active
+    beside = [] if spec.overlap == "replace" and not action else active
     if (why := no_room(draft, row, beside, with_bytes)) is not None:
         return refused("full", why)
     if len(active) >= ACTIVE_MAX:

@@ -173,7 +173,8 @@ class Run:
     be claimed; 0: at once, whatever the clocks read. `cancelling` is the reason of a cancellation, once requested.
     `failures` counts failed attempts, `orphanings` lost ones; the last of `attempts` is the present or latest attempt.
     `params_bytes` is the size of its `params`, packed. `aways` counts the latest attempts in a row that failed because
-    something that they need does not answer; they are no `failures`.
+    something that they need does not answer; they are no `failures`. `action` is what a client asks the kind to do
+    instead of the task's work, with `args`; "" for a run of the work. Actions block no run, and none blocks them.
     """
 
     run_id: str
@@ -195,6 +196,8 @@ class Run:
     cancelling: str | None = None
     params_bytes: int = 0
     aways: int = 0
+    action: str = ""
+    args: dict[str, Any] | None = None
 
     @property
     def spec(self) -> Spec:

@@ -6,12 +6,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_tasks.etl.errors import BatchFailed, EtlStopped, SinkReplaced
+from spark_tasks.etl.cursors import lag_text, now
+from spark_tasks.etl.errors import BatchFailed, CursorUnfit, EtlStopped, SinkReplaced
 from spark_tasks.etl.failures import failure
 from spark_tasks.etl.params import EtlParams
-from spark_tasks.sinks.port import About, Sink, SinkOvertaken, Visible
+from spark_tasks.sinks.port import About, CursorSink, Sink, SinkOvertaken, Visible
 from spark_tasks.sources.port import Plan, RowSource
 from spark_tasks.spark.causes import is_sparks
+from spark_tasks.spark.progress import followed, speed_text
 from spark_tasks.table.ledger import Mark
 from spark_tasks.transform.apply import transformed
 from tasks.kind import Context
@@ -147,14 +149,15 @@ class EtlAttempt:
         self.ctx.save_checkpoint({"batch": max(self._promised(), self._number()), "plan": plan})
 
     def _batch(self, spark: "SparkSession", plan: Plan) -> None:
-        mark = Mark(self._number() + 1, self.ctx.token)
+        mark, began_s = Mark(self._number() + 1, self.ctx.token), self.clock()
         others = {name: source.plan(None) for name, source in self.lookups.items()}
         self._save({"batch": mark.batch, "reaches": plan.reaches, **plan.about})
         self.ctx.log.info("batch %d is planned: %s", mark.batch, plan.about)
         try:
             views = {name: self.lookups[name].load(spark, one) for name, one in others.items() if one is not None}
             rows = transformed(self.ctx.params.transform, self.source.load(spark, plan), views)
-            written = self.sink.write(rows, mark)
+            with followed(spark, lambda text: self._progress(f"batch {mark.batch}: {text}")):
+                written = self.sink.write(rows, mark)
         except Exception as error:
             if self.ctx.cancelled:
                 raise EtlStopped("asked to stop") from None
@@ -165,13 +168,37 @@ class EtlAttempt:
         if self.ctx.cancelled:
             raise EtlStopped("asked to stop")
         done = self.sink.commit(mark, written, About(self.ctx.run_id, plan.reaches))
-        self.ctx.log.info("batch %d is committed: %d rows, %d deleted", mark.batch, done.rows, done.deleted)
+        self.ctx.log.info(
+            "batch %d is committed: %d rows, %d deleted%s; %s%s",
+            mark.batch,
+            done.rows,
+            done.deleted,
+            f", of {plan.about['rows']} read" if "rows" in plan.about else "",
+            speed_text(written.rows, self.clock() - began_s),
+            lag_text(plan.reaches, now()),
+        )
         self.last = Visible(mark, self.ctx.run_id, plan.reaches)
         self.figures.rows += done.rows
         self.figures.deleted += done.deleted
         self.figures.batches += 1
         self._save(None)
-        self.ctx.progress(self.figures.rows, None, "rows")
+        self._progress()
+
+    def _progress(self, inside: str = "") -> None:
+        """Say how many rows are committed, and how far the present batch is."""
+        self.ctx.progress(self.figures.rows, None, f"rows; {inside}" if inside else "rows")
+
+    def reset(self, cursor: dict[str, Any] | None) -> None:
+        """Commit a batch without rows whose cursor is that: the next run starts from there.
+
+        It is numbered and fenced as every batch is. Raises `CursorUnfit`, `SinkOvertaken`, and what `kind` says.
+        """
+        if not isinstance(self.sink, CursorSink):
+            raise CursorUnfit("this sink cannot set its cursor")
+        self._claim()
+        mark = Mark(self._number() + 1, self.ctx.token)
+        self.sink.move(mark, About(self.ctx.run_id, cursor))
+        self.last = Visible(mark, self.ctx.run_id, cursor)
 
     def _sweep(self) -> None:
         for name in self.sink.sweep():

@@ -11,6 +11,10 @@ class SinkReplaced(Unretryable):
     """The sink lacks a batch that this run has committed to it: it is another one, or an older copy."""
 
 
+class CursorUnfit(Unretryable, Failed):
+    """The cursor cannot be set: the source is read whole, the text is no cursor, or the sink cannot set one."""
+
+
 class BatchFailed(Failed):
     """Spark could not carry out a batch. Nothing of the batch is visible."""
 

@@ -8,29 +8,44 @@ crash between any two steps neither loses nor doubles a row. The sink decides; t
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel
 
 from spark_tasks.etl import parts
+from spark_tasks.etl.cursors import ResetArgs, ShowArgs, cursor_at, lag_s, now
 from spark_tasks.etl.params import EtlParams
-from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare, spark_session
-from spark_tasks.spark.stopping import stopping
+from spark_tasks.spark.sample import PreviewArgs
+from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare
+from spark_tasks.spark.stopping import session_of
 from spark_tasks.transform.params import SOURCE
 from tasks.kind import Context
 from tasks.reach import Reach
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from spark_tasks.sinks.port import Visible
 
 RESULT = {
     "rows": "the number of rows that this attempt has put into the sink",
     "deleted": "the number of rows that it has deleted there by their tombstones",
     "batches": "the number of batches that it has committed",
     "cursor": "how far the source has been read; null if it is read whole",
+    "lag_s": "by how much the cursor is behind the clock, in seconds; null if it is no time with an offset",
     "seconds": "how long the attempt took",
 }
 """The fields of a run's result, for the reference."""
+
+
+SHOWN = {
+    "batch": "the number of the last batch in the sink; 0: there is none",
+    "token": "the fencing token of the attempt that committed it",
+    "run_id": "the run that committed it",
+    "cursor": "how far the source has been read; null: from its beginning",
+    "lag_s": "by how much the cursor is behind the clock, in seconds; null if it is no time with an offset",
+    "next": "what the next batch would read; null: nothing is new, or the source is read whole",
+}
+"""What `rota etl show` says, for the reference."""
 
 
 class Etl:
@@ -52,6 +67,45 @@ class Etl:
         """The servers and files that the params of `task` name (`tasks.kind.Kind`)."""
         return parts.reaches(params)
 
+    actions: ClassVar[Mapping[str, type[BaseModel]]] = {"preview": PreviewArgs, "show": ShowArgs, "reset": ResetArgs}
+
+    def preview(self, ctx: Context[EtlParams], args: PreviewArgs) -> dict[str, Any]:
+        """The first rows that come out of the transform, and Spark's plan (`sample.RESULT`). Nothing is written."""
+        from spark_tasks.etl.previewing import preview
+
+        return preview(ctx, args.rows, lambda: session_of(ctx))
+
+    def show(self, ctx: Context[EtlParams], args: ShowArgs) -> dict[str, Any]:
+        """Where the task stands: the last batch in the sink, its cursor, and what the next batch would read.
+
+        Raises what sources and sinks raise.
+        """
+        source, sink = parts.sources_of(ctx)[SOURCE], parts.sink_of(ctx)
+        last = sink.last()
+        try:
+            plan = None if ctx.params.incremental is None else source.plan(None if last is None else last.cursor)
+        finally:
+            source.release()
+        return _standing(last) | {"next": None if plan is None else plan.about}
+
+    def reset(self, ctx: Context[EtlParams], args: ResetArgs) -> dict[str, Any]:
+        """Set the cursor in the sink. A run that is under way reads on from there, too.
+
+        Raises `CursorUnfit`, `SinkOvertaken`, and what sources and sinks raise; a cursor that the source does not
+        understand is refused, and nothing is set.
+        """
+        from spark_tasks.etl.attempt import EtlAttempt
+
+        cursor = cursor_at(ctx.params, args.to)
+        source = parts.sources_of(ctx)[SOURCE]
+        try:
+            source.plan(cursor)
+        finally:
+            source.release()
+        attempt = EtlAttempt(ctx, source, {}, parts.sink_of(ctx))
+        attempt.reset(cursor)
+        return _standing(attempt.last)
+
     def run(self, ctx: Context[EtlParams]) -> dict[str, Any]:
         """Commit what is new in the source. Result: rows, deleted rows and batches of this attempt, and the cursor.
 
@@ -63,17 +117,24 @@ class Etl:
         began_s = time.monotonic()
         sources = parts.sources_of(ctx)
         attempt = EtlAttempt(ctx, sources.pop(SOURCE), sources, parts.sink_of(ctx))
-        attempt.run(lambda: _spark(ctx))
+        attempt.run(lambda: session_of(ctx))
+        cursor = None if attempt.last is None else attempt.last.cursor
         return {
             "rows": attempt.figures.rows,
             "deleted": attempt.figures.deleted,
             "batches": attempt.figures.batches,
-            "cursor": None if attempt.last is None else attempt.last.cursor,
+            "cursor": cursor,
+            "lag_s": lag_s(cursor, now()),
             "seconds": round(time.monotonic() - began_s, 3),
         }
 
 
-@contextmanager
-def _spark(ctx: Context[EtlParams]) -> "Iterator[SparkSession]":
-    with spark_session(f"{ctx.task} {ctx.run_id}", ctx.scratch) as spark, stopping(ctx, spark):
-        yield spark
+def _standing(last: "Visible | None") -> dict[str, Any]:
+    cursor = None if last is None else last.cursor
+    return {
+        "batch": 0 if last is None else last.mark.batch,
+        "token": None if last is None else last.mark.token,
+        "run_id": None if last is None else last.run_id,
+        "cursor": cursor,
+        "lag_s": lag_s(cursor, now()),
+    }

@@ -36,6 +36,7 @@ from spark_tasks.ingest.widening import rewritten
 from spark_tasks.ingest.writing import BatchWriter, Counts, check_counts
 from spark_tasks.spark.causes import cause, is_sparks
 from spark_tasks.spark.exchange import exchange_folder
+from spark_tasks.spark.progress import followed, speed_text
 from spark_tasks.spark.session import is_local_master, spark_session
 from spark_tasks.spark.stopping import stopping
 from spark_tasks.storage.errors import store_errors
@@ -69,7 +70,7 @@ class IngestAttempt:
         self.last: Mark | None = None
         self.version: int | None = None
         self.refused: dict[str, Exception] = {}
-        self.waiting = 0
+        self.waiting = self.total = 0
         self.disks: dict[str, Facts] = {}
         self.write: Write | None = None
         before = ctx.checkpoint.get("intent") if isinstance(ctx.checkpoint, dict) else None
@@ -155,8 +156,8 @@ class IngestAttempt:
             self.version = self.table.version()
 
     def _ingest_all(self, spark: "SparkSession", work: list[tuple[Source, ...]]) -> None:
-        total = self.figures.files + sum(map(len, work))
-        self.ctx.progress(self.figures.files, total, "files")
+        self.total = total = self.figures.files + sum(map(len, work))
+        self._progress()
         schema: StructType | None = None
         for batch in work:
             rest = tuple(source for source in batch if source.path not in self.refused)
@@ -172,10 +173,14 @@ class IngestAttempt:
                     self.ctx.log.error("left out: %s", bad.why)  # noqa: TRY400 - the message names the file
                     self.refused[bad.path] = bad.why
                     rest = tuple(source for source in rest if source.path != bad.path)
-            self.ctx.progress(self.figures.files, total, "files")
+            self._progress()
+
+    def _progress(self, inside: str = "") -> None:
+        """Say how many files are in the table, and how far the present batch is."""
+        self.ctx.progress(self.figures.files, self.total, f"files; {inside}" if inside else "files")
 
     def _ingest(self, spark: "SparkSession", schema: "StructType | None", batch: tuple[Source, ...]) -> "StructType":
-        mark = Mark(1 if self.last is None else self.last.batch + 1, self.ctx.token)
+        mark, began_s = Mark(1 if self.last is None else self.last.batch + 1, self.ctx.token), time.monotonic()
         check_allowed(batch, self.ctx.access)
         plan = planned(mark.batch, batch)
         self._save(plan)
@@ -192,7 +197,8 @@ class IngestAttempt:
                 found = layouts_of(spark, self.ctx.params, places)
                 schema = self._columns(spark, schema, places, found)
                 check_fields(spark, self.ctx.params, schema, places, found)
-                parts, counts = self._write(spark, schema, places, found, mark)
+                with followed(spark, lambda text: self._progress(f"batch {mark.batch}: {text}")):
+                    parts, counts = self._write(spark, schema, places, found, mark)
                 replaced, widened_parts = self._widened(spark, schema, mark)
             except BadFile:
                 raise
@@ -228,7 +234,16 @@ class IngestAttempt:
         self._quarantine(page)
         self._save()
         self.ctx.log.info(
-            "batch %d: %d rows from %d files, version %d", mark.batch, page.rows, len(batch), self.version
+            "batch %d: %d rows from %d files, version %d; %d rows read, %d quarantined, %d dropped; %d bytes; %s",
+            mark.batch,
+            page.rows,
+            len(batch),
+            self.version,
+            counts.read,
+            counts.quarantined,
+            counts.dropped,
+            sum(source.size_bytes for source in batch),
+            speed_text(counts.read, time.monotonic() - began_s),
         )
         if counts.quarantined:
             where = quarantine_of(self.table.shown)

@@ -11,13 +11,18 @@ the table, after which no attempt with an older token can commit. If one has com
 """
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import BaseModel
 
 from spark_tasks.files.listing import fixed_folder, is_local, local_path
 from spark_tasks.ingest.attempt import IngestAttempt
 from spark_tasks.ingest.params import IngestParams
+from spark_tasks.spark.sample import PreviewArgs
 from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare
+from spark_tasks.spark.stopping import session_of
 from spark_tasks.table.ledger import quarantine_of
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
@@ -28,6 +33,7 @@ RESULT = {
     "rows": "the number of rows that this run has committed",
     "files": "the number of files that this run has committed",
     "batches": "the number of batches that this run has committed",
+    "bytes": "the bytes of those files, as they are stored",
     "quarantined": "the number of malformed rows that are in the quarantine instead of the table",
     "quarantine": "the folder or the URL of the quarantine; absent if this run has put nothing there",
     "dropped": "the number of rows that `expect` left out",
@@ -76,6 +82,16 @@ class Ingest:
     prepare = staticmethod(prepare)
     at_once = AT_ONCE
 
+    actions: ClassVar[Mapping[str, type[BaseModel]]] = {"preview": PreviewArgs}
+
+    def preview(self, ctx: Context[IngestParams], args: PreviewArgs) -> dict[str, Any]:
+        """The first rows of new files as they would go into the table, and Spark's plan. Nothing is written."""
+        from spark_tasks.ingest.previewing import preview
+        from spark_tasks.table.delta import Table
+
+        table = Table(_place(ctx, _table(ctx.params)), ctx.task, ctx.params.partition_by)
+        return preview(ctx, table, args.rows, lambda: session_of(ctx))
+
     def run(self, ctx: Context[IngestParams]) -> dict[str, Any]:
         """Ingest the new files. Result: what this run has committed, the table and its version.
 
@@ -102,6 +118,7 @@ class Ingest:
             "rows": figures.rows,
             "files": figures.files,
             "batches": figures.batches,
+            "bytes": figures.bytes,
             "quarantined": figures.quarantined,
             **({"quarantine": quarantine} if figures.quarantined else {}),
             "dropped": figures.dropped,

@@ -13,7 +13,7 @@ from spark_tasks.files.listing import Source
 from spark_tasks.files.reading import CORRUPT, frame, marks
 from spark_tasks.files.text_checks import check_encoding
 from spark_tasks.ingest.errors import CountsDiffer
-from spark_tasks.ingest.expectations import check_failed, dropped, failed, flagged, without_flags
+from spark_tasks.ingest.expectations import Expectations, check_failed, dropped, failed, flagged, without_flags
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.storage.errors import store_errors
 from spark_tasks.table.ledger import Mark
@@ -67,11 +67,9 @@ class BatchWriter:
         if self.form.malformed == "quarantine":
             with store_errors(place):
                 place.remove(kept)  # of a try with a file that was then left out
-        if self.expected:
-            # An expectation is about a row. Without this it could read any file, as a table.
-            self.spark.conf.set("spark.sql.runSQLOnFiles", "false")
         rows, seen = frame(self.spark, self.form, self.schema, places, layouts), Observation()
-        written = self._written(flagged(rows, self.expected).observe(seen, *self._figures()))
+        marked = _flagged(self.spark, rows, self.expected)
+        written = _kept(self.form, marked.observe(seen, *self._figures()), self.expected)
         parts = self.write_rows(written, mark)
         figures = {name: int(value) for name, value in seen.get.items()}
         if figures["replaced"]:
@@ -86,27 +84,14 @@ class BatchWriter:
         check_failed(broken, self.expected)
         return parts, Counts(figures["read"], quarantined, figures["dropped"], broken)
 
-    def _bad(self) -> "Column":
-        from pyspark.sql import functions as f
-
-        return f.col(CORRUPT).isNotNull() if marks(self.form) else f.lit(False)
-
     def _figures(self) -> "list[Column]":
         from pyspark.sql import functions as f
 
-        bad = self._bad()
+        bad = _bad(self.form)
         figures = {"read": f.count(f.lit(1)), "bad": _number_of(bad), "replaced": _number_of(self._replaced())}
         figures["dropped"] = _number_of(~bad & dropped(self.expected))
         figures |= {_FAILED + name: _number_of(~bad & failed(name)) for name in self.expected}
         return [figure.alias(name) for name, figure in figures.items()]
-
-    def _written(self, rows: "DataFrame") -> "DataFrame":
-        """Those of the flagged rows that go into the table."""
-        if marks(self.form):
-            rows = rows.filter(~self._bad()).drop(CORRUPT)
-        if any(each.on_fail == "drop" for each in self.expected.values()):
-            rows = rows.filter(~dropped(self.expected))
-        return without_flags(rows, self.expected)
 
     def _replaced(self) -> "Column":
         """Whether a row has the character that Spark puts in the place of bytes that it cannot decode."""
@@ -124,6 +109,33 @@ class BatchWriter:
             assert found is not None
             raise found
         malformed.check_few(rows, bad, places)
+
+
+def kept_rows(spark: "SparkSession", params: IngestParams, rows: "DataFrame") -> "DataFrame":
+    """Those of the rows that would go into the table."""
+    return _kept(params, _flagged(spark, rows, params.expect), params.expect)
+
+
+def _flagged(spark: "SparkSession", rows: "DataFrame", expected: Expectations) -> "DataFrame":
+    if expected:
+        # An expectation is about a row. Without this it could read any file, as a table.
+        spark.conf.set("spark.sql.runSQLOnFiles", "false")
+    return flagged(rows, expected)
+
+
+def _kept(form: Form, rows: "DataFrame", expected: Expectations) -> "DataFrame":
+    """Those of the flagged rows that go into the table, without flags."""
+    if marks(form):
+        rows = rows.filter(~_bad(form)).drop(CORRUPT)
+    if any(each.on_fail == "drop" for each in expected.values()):
+        rows = rows.filter(~dropped(expected))
+    return without_flags(rows, expected)
+
+
+def _bad(form: Form) -> "Column":
+    from pyspark.sql import functions as f
+
+    return f.col(CORRUPT).isNotNull() if marks(form) else f.lit(False)
 
 
 def _number_of(condition: "Column") -> "Column":

@@ -1,7 +1,7 @@
 """What every sink offers to a kind."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from spark_tasks.table.ledger import Mark
 from tasks.kind import Unretryable
@@ -74,3 +74,11 @@ class Sink(Protocol):
 
     def sweep(self) -> list[str]:
         """Remove what was written and can never be committed; the names of it."""
+
+
+@runtime_checkable
+class CursorSink(Sink, Protocol):
+    """A sink whose cursor can be set without rows."""
+
+    def move(self, mark: Mark, about: About) -> None:
+        """Make a batch without rows visible, whose cursor is that of `about`. Raises `SinkOvertaken`."""

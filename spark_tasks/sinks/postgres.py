@@ -127,6 +127,13 @@ class PostgresSink:
             opened.rollback()
             raise explain_rows(error, opened, merge) from None
 
+    def move(self, mark: Mark, about: About) -> None:
+        """Say in `rota_batches` that a batch without rows is in, whose cursor is that of `about`."""
+        with session(self.uri) as opened:
+            if not self.ledger.check(opened, mark):
+                self.ledger.add(opened, mark, about, 0, 0)
+                opened.commit()
+
     def sweep(self) -> list[str]:
         """Drop the staging tables of batches that are in already, or whose attempt was overtaken."""
         gone = []

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from spark_tasks.spark.session import spark_session
 from tasks.kind import Context
 
 if TYPE_CHECKING:
@@ -12,6 +13,13 @@ if TYPE_CHECKING:
 
 CHECK_S = 0.2
 """How often a running Spark job checks whether the attempt should stop."""
+
+
+@contextmanager
+def session_of(ctx: Context[Any]) -> "Iterator[SparkSession]":
+    """The session of an attempt. Its jobs are cancelled once the attempt should stop."""
+    with spark_session(f"{ctx.task} {ctx.run_id}", ctx.scratch) as spark, stopping(ctx, spark):
+        yield spark
 
 
 @contextmanager

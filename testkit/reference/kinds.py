@@ -19,7 +19,7 @@ from spark_tasks.sinks import port as sink_port
 from spark_tasks.sources import params as sources
 from spark_tasks.sources import port as source_port
 from spark_tasks.sources import sqlite as sqlite_source
-from spark_tasks.spark import java
+from spark_tasks.spark import java, sample
 from spark_tasks.storage import errors as storage_errors
 from spark_tasks.table import delta, ledger
 from spark_tasks.transform import apply
@@ -112,11 +112,19 @@ _ETL_ERRORS: Final = (
     etl_errors.BatchUnfit,
     sink_port.SinkUnfit,
     etl_errors.SinkReplaced,
+    etl_errors.CursorUnfit,
     java.NoJava,
     etl_errors.EtlStopped,
     errors.MissingSecret,
     errors.Fenced,
 )
+
+_RESULTS: Final = {
+    ("ingest", "preview"): sample.RESULT | {"files": "the files that were read"},
+    ("etl", "preview"): sample.RESULT,
+    ("etl", "show"): etl.SHOWN,
+    ("etl", "reset"): {field: about for field, about in etl.SHOWN.items() if field != "next"},
+}
 
 _INTRODUCTION: Final = """\
 # Kinds of task
@@ -141,7 +149,9 @@ def render() -> str:
             _kind("command", command.Command, command.RESULT, _COMMAND_ERRORS),
             _kind("backup", backup.Backup, backup.RESULT, _BACKUP_ERRORS, _SOURCES),
             _kind("ingest", ingest.Ingest, ingest.RESULT, _INGEST_ERRORS, _INGEST_PARTS),
+            _actions("ingest", ingest.Ingest),
             _kind("etl", etl.Etl, etl.RESULT, _ETL_ERRORS, _ETL_PARTS),
+            _actions("etl", etl.Etl),
             _secrets(),
         ]
     )
@@ -161,6 +171,21 @@ def _kind(
     parts += [rows_of(("field", "meaning"), [(f"`{field}`", about) for field, about in result.items()])]
     parts += [f"### Errors of {name}\n"]
     parts += [rows_of(("error", "retried", "meaning"), [_error(one) for one in raised])]
+    return "\n".join(parts)
+
+
+def _actions(name: str, kind: type[Any]) -> str:
+    """What a client may ask for beside the task's work: each action with its args and its result."""
+    parts = [
+        f"### Actions of {name}\n\n`POST /v1/tasks/NAME/actions/ACTION` starts a run of an action. It runs beside the "
+        "task's runs, and is not retried.\n"
+    ]
+    for action, args in kind.actions.items():
+        about, _, _ = _doc(getattr(kind, action)).partition("\n\n")
+        parts.append(f"#### {action} of {name}\n\n{about}\n")
+        parts += [table(args, _HEADINGS)] if args.model_fields else []
+        result = _RESULTS[name, action]
+        parts.append(rows_of(("field", "meaning"), [(f"`{field}`", meaning) for field, meaning in result.items()]))
     return "\n".join(parts)
 
 

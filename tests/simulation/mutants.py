@@ -200,6 +200,11 @@ def not_tried_again(_retry: Retry, _failures: int) -> None:
     """What fails once has failed."""
 
 
+def tried_at_once(_retry: Retry, _aways: int) -> float:
+    """What does not answer is asked again without a pause."""
+    return 0.0
+
+
 def epoch_stays(draft: Draft, windows_now: Any) -> State:
     """A change of the members is no change of the placement."""
     return replace(REAL_STATE(draft, windows_now), epoch=draft._epoch or 1)
@@ -300,6 +305,7 @@ MUTANTS: Final[dict[str, Rules]] = {
     "failover-max": _instead(attempts, "after_orphaning", taken_over_for_ever),
     "retry-max": _instead(attempts, "retry_after_s", tried_for_ever),
     "retry": _instead(attempts, "retry_after_s", not_tried_again),
+    "away": _instead(attempts, "away_after_s", tried_at_once),
 }
 """By name."""
 
@@ -309,7 +315,7 @@ SHOWN_BY: Final[dict[str, int]] = {
     "majority": 13,
     "echo": 113,
     "sent": 9,
-    "own-lease": 13,
+    "own-lease": 9,
     "lead-before-grant": 43,
     "mark-down-under-way": 127,
     "leadership-named": 36,
@@ -317,7 +323,7 @@ SHOWN_BY: Final[dict[str, int]] = {
     "incarnation-of-claim": 233,
     "incarnation-of-join": 22,
     "claim-while-draining": 27,
-    "claim-unique": 0,
+    "claim-unique": 5,
     "claim-before-lapse": 2,
     "supervisor-deadline": 3,
     "token-of-checkpoint": 9,
@@ -333,7 +339,8 @@ SHOWN_BY: Final[dict[str, int]] = {
     "catch-up-all": 8,
     "overlap": 0,
     "failover-max": 0,
-    "retry-max": 3,
+    "retry-max": 4,
     "retry": 1,
+    "away": 3,
 }
 """A seed whose history shows it. Once the simulation has changed, another may be searched for: the test names it."""

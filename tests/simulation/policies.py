@@ -8,7 +8,7 @@ from itertools import islice, takewhile
 from node.state.apply import Applied
 from node.state.entries import Cancel, Claim, Enqueue, Proposal, ProposalId, SkipOccurrences
 from node.state.value import EndedRun, Run, State, TaskRow
-from tasks.policy import KEPT, LATENESS_S
+from tasks.policy import AWAY_FIRST_S, KEPT, LATENESS_S
 from tasks.run import HELD
 from tasks.schedule import occurrences
 from tests.simulation.world import World
@@ -64,6 +64,10 @@ class Policies:
             rest_us = now.due_us - (now.attempts[-1].finished_at_us or 0) if now.due_us else 0
             if now.failures >= spec.retry.attempts or rest_us < spec.retry.backoff_s * 1_000_000:
                 self._world.wrong(f"{now.run_id} is tried again, after {now.failures} failures: {spec.retry}")
+        if now.state == "waiting" and now.aways > then.aways:
+            rest_us = now.due_us - (now.attempts[-1].finished_at_us or 0)
+            if rest_us < AWAY_FIRST_S * 1_000_000 or now.failures != then.failures:
+                self._world.wrong(f"{now.run_id} is tried again {rest_us} us after what it needs did not answer")
 
     def _ended(self, ended: EndedRun) -> None:
         run, spec = ended.run, ended.run.spec

@@ -39,6 +39,8 @@ class RunView(TypedDict):
     `progress` and `frozen_since` come from the member that runs it, and are null if that does not answer. A run is
     frozen while its member holds no lease: it continues when the lease is back, or is taken over by another member.
 
+    `action` is what a client asked the kind to do instead of the task's work, such as `preview`; null: it did the work.
+
     `due_at` is until when a run waits that no member holds, such as one whose attempt has failed; `error` says why.
     """
 
@@ -46,6 +48,7 @@ class RunView(TypedDict):
     task: str
     kind: str
     trigger: Trigger
+    action: str | None
     fire_at: Time
     attempt: int | None
     token: int | None

@@ -6,13 +6,14 @@ from typing import Final
 
 import msgpack
 from aiohttp import web
+from pydantic import JsonValue
 
 from node.history.filters import RunPosition
 from node.http.endpoint import Endpoints, ResponseSpec
 from node.http.pages import cursor_of, cut, run_before
 from node.http.problems import Problem, invalid
 from node.http.request_context import RequestContext
-from node.http.requests import RunsQuery, StartBody, TaskRunsQuery
+from node.http.requests import ActionBody, RunsQuery, StartBody, TaskRunsQuery
 from node.http.responses.runs import RunPage, RunView, StartedView
 from node.http.routes.tasks import known_task, task_to_change
 from node.http.specs import ParamsToCheck, check_params, storable
@@ -43,19 +44,58 @@ async def start_run(context: RequestContext) -> web.Response:
     """Start a run by hand. Refused if `overlap` forbids it. A paused task can be run, too."""
     name = await task_to_change(context)
     given = await context.model(StartBody, empty=True)
+    key = _key(context)
+    await _check_params(context, given.params)
+    fire_at_us = micros(given.fire_at) if given.fire_at is not None else None
+    return await _started(context, Start(context.server.now_us(), name, given.params, fire_at_us, key))
+
+
+@endpoints.add(
+    "POST",
+    "/v1/tasks/{name}/actions/{action}",
+    {202: ResponseSpec("It waits for the task's owner to claim it", StartedView)},
+    ("bad-request", "not-found", "conflict", "too-large", "invalid", "member-away", *_WRITES),
+    body=ActionBody,
+    body_needed=False,
+    headers={"Idempotency-Key": "A repeated request with the same key returns the run of the first one"},
+)
+async def start_action(context: RequestContext) -> web.Response:
+    """Ask a task's kind for something beside the task's work, such as a preview: the result is that of the run.
+
+    The run begins beside others of the task, is not retried, and counts for none of the task's figures. It fails if the
+    kind has no such action.
+    """
+    name, action = await task_to_change(context), context.path("action")
+    given = await context.model(ActionBody, empty=True)
+    key = _key(context)
+    await _check_params(context, given.params)
+    storable(lambda: msgpack.packb(given.args), ("args",))
+    start = Start(context.server.now_us(), name, given.params, None, key, action, dict(given.args))
+    return await _started(context, start)
+
+
+def _key(context: RequestContext) -> str | None:
+    """The Idempotency-Key. Raises `Problem` bad-request."""
     key = context.header("Idempotency-Key")
     if key is not None and len(key) > MAX_KEY:
         raise Problem("bad-request", f"an Idempotency-Key may have at most {MAX_KEY} characters")
-    if given.params is not None:
-        # Looked up again: the task may have been deleted while the body arrived.
-        spec = context.state.tasks[known_task(context)].spec
-        [errors] = await check_params(context, spec.kind, [ParamsToCheck(given.params, spec.bound)])
-        if errors:
-            raise invalid(errors)
-        storable(lambda: msgpack.packb(given.params), ("params",))
-    fire_at_us = micros(given.fire_at) if given.fire_at is not None else None
-    result = await context.propose(Start(context.server.now_us(), name, given.params, fire_at_us, key))
-    run_id = result.value["run_id"]
+    return key
+
+
+async def _check_params(context: RequestContext, params: dict[str, JsonValue] | None) -> None:
+    """Raise `Problem` for params, given for one run, that are not valid."""
+    if params is None:
+        return
+    # Looked up again: the task may have been deleted while the body arrived.
+    spec = context.state.tasks[known_task(context)].spec
+    [errors] = await check_params(context, spec.kind, [ParamsToCheck(params, spec.bound)])
+    if errors:
+        raise invalid(errors)
+    storable(lambda: msgpack.packb(params), ("params",))
+
+
+async def _started(context: RequestContext, start: Start) -> web.Response:
+    run_id = (await context.propose(start)).value["run_id"]
     return context.answer({"run_id": run_id}, 202, {"Location": f"/v1/runs/{run_id}"})
 
 

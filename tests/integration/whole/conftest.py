@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from node.cli.ports import free_ports
 from testkit.cluster import Cluster
+from testkit.command import Rota
 
 TOKEN = "a-token-of-the-clients"
 
@@ -24,3 +26,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made.wait_until_whole()
         yield made
         made.check()
+
+
+@pytest.fixture(scope="package")
+def rota(cluster: Cluster) -> Rota:
+    """The command with four addresses: one without a listener, then the three nodes."""
+    [nobody] = free_ports(1)
+    return Rota(f"http://127.0.0.1:{nobody}," + ",".join(cluster.url(name) for name in cluster.names), TOKEN)

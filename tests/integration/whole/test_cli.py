@@ -22,13 +22,6 @@ from tests.integration.whole.conftest import TOKEN
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(scope="module")
-def rota(cluster: Cluster) -> Rota:
-    """The command with four addresses: one without a listener, then the three nodes."""
-    [nobody] = free_ports(1)
-    return Rota(f"http://127.0.0.1:{nobody}," + ",".join(cluster.url(name) for name in cluster.names), TOKEN)
-
-
 TASKS = """\
 name: from-yaml
 kind: probe

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from node.cli.api import Api
 from node.cli.main import main
-from node.cli.runs import _wait_and_show
+from node.cli.runs import wait_and_show
 from node.cli.tasks import LIST_BYTES_MAX
 from testkit.api_server import Request, Response, api_server, as_json
 
@@ -160,7 +160,7 @@ def test_wait_prints_why_a_run_waits(cluster: Cluster, capsys: pytest.CaptureFix
     looks = iter([waiting, waiting, ends])
     owner = {"waiting": None, "standing": [{"code": "nobody", "detail": "node-1 lacks a label (gpu=yes)"}]}
     cluster.answers = {"/v1/runs/r": lambda: next(looks), "/v1/tasks/T/owner": lambda: owner}
-    assert _wait_and_show(Api(as_json=False), "r", "7", waiting_s=0) == ends
+    assert wait_and_show(Api(as_json=False), "r", "7", waiting_s=0) == ends
     assert capsys.readouterr().err == "rota: r waits: node-1 lacks a label (gpu=yes)\n"
 
 

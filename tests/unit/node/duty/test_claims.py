@@ -270,3 +270,15 @@ def test_no_more_due_times_are_worked_out_than_are_needed(monkeypatch: pytest.Mo
     monkeypatch.setattr(decide, "occurrences", counted)
     assert len(first_step(world(task("t", since_us=NOW - 10 * S, schedule=EVERY))).entries) == 1
     assert worked_out == [NOW, NOW + 10 * S]
+
+
+def test_an_action_is_claimed_beside_a_run_and_does_not_keep_an_occurrence_from_its_time() -> None:
+    row = task("t", schedule={"every_s": 60}, overlap="skip")
+    action = run(row, "waiting", 7, action="preview", due_us=0)
+    step = first_step(world(row, run(row, "running"), action))
+    assert [entry.run_id for entry in step.entries if isinstance(entry, Claim)] == [action.run_id]
+    held = run(row, "running", 7, action="preview")
+    step = first_step(world(row, held), now_us=NOW + 61 * S)
+    assert [entry for entry in step.entries if isinstance(entry, Claim)] == [
+        Claim(NOW + 61 * S, "t", NOW + 60 * S, "a", 1)
+    ]

@@ -31,6 +31,7 @@ POST /v1/tasks/{name}/resume
 GET /v1/tasks/{name}/owner
 GET /v1/plan
 POST /v1/tasks/{name}/runs
+POST /v1/tasks/{name}/actions/{action}
 GET /v1/tasks/{name}/runs
 GET /v1/runs
 GET /v1/runs/{run_id}

@@ -138,7 +138,7 @@ def test_a_task_has_its_complete_definition() -> None:
         1,
         "2026-11-19T03:00:00Z",
     )
-    assert view["retry"] == {"attempts": 3, "backoff_s": 10, "factor": 2, "max_s": 900}
+    assert view["retry"] == {"attempts": 3, "backoff_s": 10, "factor": 2, "max_s": 900, "away_s": 86_400}
 
 
 def test_members_and_settings() -> None:

@@ -64,6 +64,8 @@ _BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "labels": st.lists(st.tuples(NAMES, NAMES), max_size=3).map(tuple),
     "kinds": st.lists(NAMES, max_size=3).map(tuple),
     "params": st.none() | st.dictionaries(NAMES, PACKABLE, max_size=2),
+    "action": st.sampled_from(["", "", "preview"]),
+    "args": st.none() | st.dictionaries(NAMES, PACKABLE, max_size=2),
     "result": st.none() | st.dictionaries(NAMES, PACKABLE, max_size=2),
     "run_id": st.none() | st.sampled_from(["t~20241004T000001.000000Z", "x", ""]),
     "reason": st.sampled_from(["silent", "gone", "stopped", "new", "bored"]),

@@ -1,0 +1,103 @@
+"""How far an ETL task has read its source, as people say it."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_tasks.etl.errors import CursorUnfit
+from spark_tasks.etl.params import EtlParams
+from spark_tasks.sources.params import SqliteRows
+from spark_tasks.sources.port import Cursor
+
+
+class ShowArgs(BaseModel):
+    """Nothing to choose."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ResetArgs(BaseModel):
+    """Where the next run begins."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    to: str | None = Field(
+        default=None,
+        max_length=10_000,
+        description="What the cursor is set to: a value of its column, a transaction for `xmin`, or a JSON object as "
+        "`rota etl show` prints it; null: the source is read from its beginning",
+    )
+
+
+def cursor_at(params: EtlParams, to: str | None) -> Cursor | None:
+    """The cursor that `to` says. Raises `CursorUnfit`."""
+    how = params.incremental
+    if how is None:
+        raise CursorUnfit("this task reads its source whole: give it `incremental`, or run it again")
+    if to is None:
+        return None
+    if to.lstrip().startswith("{"):
+        return _parsed(to)
+    if how.xmin:
+        if not to.isdecimal():
+            raise CursorUnfit(f"{to!r} is no transaction: the cursor of `xmin` is a number")
+        return {"xmin": True, "value": int(to)}
+    return {"cursor": how.cursor, "value": _number(to) if isinstance(params.source, SqliteRows) else to}
+
+
+def _parsed(text: str) -> Cursor:
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise CursorUnfit(f"the cursor is no JSON: {error}") from None
+    if not isinstance(given, dict) or "value" not in given:
+        raise CursorUnfit("a cursor in JSON is an object with a `value`")
+    return given
+
+
+def _number(text: str) -> Any:
+    """A number if the text is one: SQLite compares by type.
+
+    >>> _number("7"), _number("2026-11-21")
+    (7, '2026-11-21')
+    """
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+def lag_s(cursor: Cursor | None, now: datetime) -> float | None:
+    """By how much a cursor is behind `now`, in seconds; None if it is no time with an offset.
+
+    >>> lag_s({"cursor": "at", "value": "2026-11-21 10:00:00+00"}, datetime(2026, 11, 21, 10, 1, tzinfo=UTC))
+    60.0
+    >>> lag_s({"cursor": "id", "value": "17"}, datetime(2026, 11, 21, tzinfo=UTC)) is None
+    True
+    """
+    if cursor is None or not isinstance(value := cursor.get("value"), str):
+        return None
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return None if at.tzinfo is None else round((now - at).total_seconds(), 3)
+
+
+def lag_text(cursor: Cursor | None, at: datetime) -> str:
+    """How far a cursor is behind, as a clause for the log; "" if that is not known.
+
+    >>> lag_text({"cursor": "at", "value": "2026-11-21 10:00:00+00"}, datetime(2026, 11, 21, 10, 1, tzinfo=UTC))
+    '; the cursor is 60 s behind'
+    """
+    behind_s = lag_s(cursor, at)
+    return "" if behind_s is None else f"; the cursor is {behind_s:.0f} s behind"
+
+
+def now() -> datetime:
+    """The time."""
+    return datetime.now(UTC)

@@ -1,0 +1,42 @@
+"""The rows that an ETL task would write, without writing them: no claim, no checkpoint, and the sink is not asked."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from spark_tasks.etl import parts
+from spark_tasks.etl.failures import failure
+from spark_tasks.etl.params import EtlParams
+from spark_tasks.spark.causes import is_sparks
+from spark_tasks.spark.sample import nothing, sample
+from spark_tasks.transform.apply import transformed
+from spark_tasks.transform.params import SOURCE
+from tasks.kind import Context
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def preview(
+    ctx: Context[EtlParams], most: int, start_spark: "Callable[[], AbstractContextManager[SparkSession]]"
+) -> dict[str, Any]:
+    """The first `most` rows that come out of the transform, from the beginning of the source (`sample.RESULT`).
+
+    Raises what `kind.Etl.run` says of sources and transforms.
+    """
+    sources = parts.sources_of(ctx)
+    try:
+        plans = {view: source.plan(None) for view, source in sources.items()}
+        if plans[SOURCE] is None:
+            return nothing()
+        with start_spark() as spark:
+            views = {view: sources[view].load(spark, plan) for view, plan in plans.items() if plan is not None}
+            source = views.pop(SOURCE)
+            return sample(transformed(ctx.params.transform, source, views), most)
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        raise failure(error) from None
+    finally:
+        for source_of_view in sources.values():
+            source_of_view.release()

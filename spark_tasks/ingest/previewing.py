@@ -1,0 +1,85 @@
+"""The rows that an ingest would take from new files, without taking them: no claim, no checkpoint, nothing written."""
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_tasks.files.columns import evolve, settle
+from spark_tasks.files.faults import BadFile, explained
+from spark_tasks.files.listing import Source, canonical, check_globs, listing, new_and_changed
+from spark_tasks.files.reading import check_fields, frame, layouts_of
+from spark_tasks.files.ready import complete
+from spark_tasks.files.staging import staged
+from spark_tasks.files.text_checks import check_text
+from spark_tasks.ingest.errors import IngestFailed
+from spark_tasks.ingest.params import IngestParams
+from spark_tasks.ingest.writing import kept_rows
+from spark_tasks.spark.causes import cause, is_sparks
+from spark_tasks.spark.sample import nothing, sample
+from spark_tasks.spark.session import is_local_master
+from tasks.file_guard import FileGuard
+from tasks.kind import Context
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_tasks.table.delta import Table
+
+FILES: Final = 4
+"""How many files are read at most."""
+
+
+def preview(
+    ctx: Context[IngestParams],
+    table: "Table",
+    most: int,
+    start_spark: "Callable[[], AbstractContextManager[SparkSession]]",
+) -> dict[str, Any]:
+    """The first `most` rows of the first new files, with the columns that the table would have (`sample.RESULT`).
+
+    `files` are those that were read. If nothing is new, they are the first ones of the table. Raises what `kind` says
+    of files and of the table.
+    """
+    files = _first_files(ctx, table)
+    if not files:
+        return nothing() | {"files": []}
+    with start_spark() as spark:
+        try:
+            rows = _rows(ctx, table, files, most, spark)
+        except BadFile as bad:
+            raise bad.why from None
+    return rows | {"files": [file.path for file in files]}
+
+
+def _first_files(ctx: Context[IngestParams], table: "Table") -> tuple[Source, ...]:
+    globs = [ctx.params.source] if isinstance(ctx.params.source, str) else ctx.params.source
+    check_globs(globs, ctx.access)
+    found = listing(globs, ctx.access)
+    taken = {canonical(path): size for page in table.ledger.pages(table.last()) for path, size in page.files}
+    new = complete(new_and_changed(found, taken).new, ctx.params.ready, time.time())
+    if not new:
+        ctx.log.info("nothing is new: the rows are those of files that are in the table")
+    return (new or found)[:FILES]
+
+
+def _rows(
+    ctx: Context[IngestParams], table: "Table", files: tuple[Source, ...], most: int, spark: "SparkSession"
+) -> dict[str, Any]:
+    params = ctx.params
+    pins = FileGuard(ctx.access, "source") if is_local_master(os.environ) else None
+    with staged(files, ctx.scratch / "fetched" / "preview", pins) as places:
+        try:
+            check_text(params, places)
+            found = layouts_of(spark, params, places)
+            schema = settle(spark, params, table.schema_json(), places, table.partitioned_by(), found)
+            schema = evolve(schema, params, places, found)
+            check_fields(spark, params, schema, places, found)
+            return sample(kept_rows(spark, params, frame(spark, params, schema, places, found)), most)
+        except BadFile:
+            raise
+        except Exception as error:
+            if not is_sparks(error):
+                raise
+            raise explained(error, places) or IngestFailed(cause(str(error)).said) from None
