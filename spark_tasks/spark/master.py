@@ -6,7 +6,7 @@ It is asked before Spark is started: a JVM takes seconds to start, and then trie
 import socket
 from typing import Final
 
-from tasks.kind import Failed, Unretryable
+from tasks.kind import Away, Unretryable
 
 CONNECT_S: Final = 5.0
 """How long a master's port may take to accept a connection."""
@@ -17,7 +17,7 @@ REGISTRATION_S: Final = 60.0
 _SCHEME: Final = "spark://"
 
 
-class SparkAway(Failed):
+class SparkAway(Away):
     """The Spark cluster does not answer, gives no executors, or ended the application. A later attempt may succeed."""
 
 
