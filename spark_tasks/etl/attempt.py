@@ -10,7 +10,7 @@ from spark_tasks.etl.cursors import lag_text, now
 from spark_tasks.etl.errors import BatchFailed, CursorUnfit, EtlStopped, SinkReplaced
 from spark_tasks.etl.failures import failure
 from spark_tasks.etl.params import EtlParams
-from spark_tasks.sinks.port import About, CursorSink, Sink, SinkOvertaken, Visible
+from spark_tasks.sinks.port import About, CursorSink, DeliveringSink, Sink, SinkOvertaken, Visible
 from spark_tasks.sources.port import Plan, RowSource
 from spark_tasks.spark.causes import is_sparks
 from spark_tasks.spark.progress import followed, speed_text
@@ -62,6 +62,8 @@ class EtlAttempt:
         try:
             self._see()
             self._check_promised()
+            if isinstance(self.sink, DeliveringSink) and self.sink.undelivered():
+                self._claim()
             if self._next() is None:
                 self.ctx.log.info("nothing is new; the last batch in the sink is %d", self._number())
                 return
@@ -133,12 +135,13 @@ class EtlAttempt:
         A greater token in the sink is from an abandoned cluster if this attempt's own is current, which the checkpoint
         makes sure of: a new cluster counts from 1 again.
         """
+        self._release()  # what was planned before another attempt could commit no more
         while (holder := self.sink.holder()) != self.ctx.token:
             self._save(None)
             if self.sink.claim(self.ctx.token, instead_of=holder):
                 break
         self._sweep()
-        self._release()  # what was planned before another attempt could commit no more
+        self._deliver()
         self._see()
 
     def _number(self) -> int:
@@ -182,6 +185,7 @@ class EtlAttempt:
         self.figures.deleted += done.deleted
         self.figures.batches += 1
         self._save(None)
+        self._deliver()
         self._progress()
 
     def _progress(self, inside: str = "") -> None:
@@ -199,6 +203,11 @@ class EtlAttempt:
         mark = Mark(self._number() + 1, self.ctx.token)
         self.sink.move(mark, About(self.ctx.run_id, cursor))
         self.last = Visible(mark, self.ctx.run_id, cursor)
+
+    def _deliver(self) -> None:
+        """Have a sink that hands committed batches on do so. Raises `EtlStopped` if it was stopped meanwhile."""
+        if isinstance(self.sink, DeliveringSink) and not self.sink.deliver():
+            raise EtlStopped("asked to stop; what was not delivered of the last batch waits for the next attempt")
 
     def _sweep(self) -> None:
         for name in self.sink.sweep():

@@ -18,6 +18,10 @@ class SinkUnfit(Unretryable):
     """The sink cannot take these rows as the task says."""
 
 
+class SinkAway(Exception):
+    """The sink cannot be reached or written now: it is locked, full, overloaded or silent. Try again later."""
+
+
 @dataclass(frozen=True)
 class Visible:
     """The last batch in a sink: its mark, the run that committed it, and the cursor that it reaches (JSON)."""
@@ -82,3 +86,42 @@ class CursorSink(Sink, Protocol):
 
     def move(self, mark: Mark, about: About) -> None:
         """Make a batch without rows visible, whose cursor is that of `about`. Raises `SinkOvertaken`."""
+
+
+@runtime_checkable
+class DeliveringSink(Protocol):
+    """A sink that hands committed batches on to somebody who takes part in no transaction."""
+
+    def undelivered(self) -> bool:
+        """Whether a committed batch was not acknowledged whole."""
+
+    def deliver(self) -> bool:
+        """Hand on what was not acknowledged, as the sink's holder; False if it was asked to stop before the end.
+
+        Raises `SinkOvertaken` if another attempt holds the sink now.
+        """
+
+
+def is_in(mark: Mark, last: Visible | None, holder: int | None, target: str) -> bool:
+    """Whether the batch is in the sink already, by this attempt; False if it is the next one and may be committed.
+
+    `last` and `holder` are as the sink's transaction sees them. Raises `SinkOvertaken`, and `SinkUnfit` if an earlier
+    batch is missing.
+
+    >>> is_in(Mark(2, 7), Visible(Mark(1, 5), "run", None), 7, "t")
+    False
+    >>> is_in(Mark(2, 7), Visible(Mark(2, 7), "run", None), 7, "t")
+    True
+    """
+    if last is not None and last.mark == mark:
+        return True
+    if last is not None and last.mark.batch >= mark.batch:
+        raise SinkOvertaken(
+            f"the attempt with token {last.mark.token}, not {mark.token}, has committed batch {mark.batch} to {target}"
+        )
+    if holder != mark.token:
+        raise SinkOvertaken(f"the attempt with token {holder}, not {mark.token}, holds {target}")
+    due = 1 if last is None else last.mark.batch + 1
+    if mark.batch != due:
+        raise SinkUnfit(f"the ledger of {target} lacks batches {due} to {mark.batch - 1}: it was restored")
+    return False

@@ -9,7 +9,7 @@ from typing import Final
 
 from spark_tasks.postgres.quoting import literal, name
 from spark_tasks.postgres.session import QueryFailed, Session
-from spark_tasks.sinks.port import About, SinkOvertaken, SinkUnfit, Visible
+from spark_tasks.sinks.port import About, Visible, is_in
 from spark_tasks.table.ledger import Mark
 
 KEPT: Final = 1000
@@ -93,20 +93,7 @@ class BatchLedger:
         """
         bound(session)
         holder = self.holder(session, lock=True)
-        last = self.last(session)
-        if last is not None and last.mark == mark:
-            return True
-        if last is not None and last.mark.batch >= mark.batch:
-            raise SinkOvertaken(
-                f"the attempt with token {last.mark.token}, not {mark.token}, has committed batch {mark.batch} to "
-                f"{self.target}"
-            )
-        if holder != mark.token:
-            raise SinkOvertaken(f"the attempt with token {holder}, not {mark.token}, holds {self.target}")
-        due = 1 if last is None else last.mark.batch + 1
-        if mark.batch != due:
-            raise SinkUnfit(f"{self.batches} lacks batches {due} to {mark.batch - 1} of {self.target}: it was restored")
-        return False
+        return is_in(mark, self.last(session), holder, self.target)
 
     def add(self, session: Session, mark: Mark, about: About, rows: int, deleted: int) -> None:
         """Say that the batch is in. Becomes true when the transaction is committed."""

@@ -9,10 +9,11 @@ from tasks.place import check_url
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._=-]+")
 
 
-def table_url(url: str) -> str:
+def table_url(url: str, *, what: str = "a table") -> str:
     """`url` as all libraries read it: without a slash at its end, and with the common name of its protocol.
 
-    Raises `ValueError` for anything but a local folder or a prefix in an S3 bucket. Names in a bucket are limited to
+    Raises `ValueError` for anything but a local folder or a prefix in an S3 bucket. `what` is the word for it in the
+    error. Names in a bucket are limited to
     characters that fsspec and deltalake, which decodes URLs, read the same way.
 
     >>> table_url("s3a://lake/flights/"), table_url("/data/flights"), table_url("file:///data/flights")
@@ -24,15 +25,15 @@ def table_url(url: str) -> str:
         return url
     if protocol != "s3":
         raise ValueError(
-            f"a table cannot be at {protocol}://: give a folder (/PATH or file:///PATH) or s3://BUCKET/PREFIX"
+            f"{what} cannot be at {protocol}://: give a folder (/PATH or file:///PATH) or s3://BUCKET/PREFIX"
         )
     path = url.partition("://")[2].rstrip("/")
     segments = path.split("/")
     if len(segments) < 2:
-        raise ValueError("a table must be at s3://BUCKET/PREFIX: it cannot be a whole bucket")
+        raise ValueError(f"{what} must be at s3://BUCKET/PREFIX: it cannot be a whole bucket")
     if not all(_SEGMENT.fullmatch(segment) and segment.strip(".") for segment in segments):
         raise ValueError(
-            "s3://BUCKET/PREFIX of a table consists of ASCII letters, digits, '.', '_', '=' and '-', in parts that one "
+            f"s3://BUCKET/PREFIX of {what} consists of ASCII letters, digits, '.', '_', '=' and '-', in parts that one "
             "'/' separates"
         )
     return f"s3://{path}"

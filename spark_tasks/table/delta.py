@@ -31,6 +31,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
+from spark_tasks.storage.conditions import heeds_conditions
 from spark_tasks.storage.delta_options import open_store
 from spark_tasks.storage.errors import StoreAway, store_errors
 from spark_tasks.table.ledger import Ledger, Mark, named
@@ -297,12 +298,11 @@ class Table:
         """Raise `TableUnfit` if the store ignores the condition of a write: what is there is then written again."""
         if self._knows_conditions:
             return
-        with store_errors(self.place):
-            if self.place.write_new(PROBE, b"") and self.place.write_new(PROBE, b""):
-                raise TableUnfit(
-                    f"{self.shown}: the store ignores conditional writes (If-None-Match: *), without which two "
-                    "attempts could overwrite each other's commits: use a store or a version of it that knows them"
-                )
+        if not heeds_conditions(self.place, PROBE):
+            raise TableUnfit(
+                f"{self.shown}: the store ignores conditional writes (If-None-Match: *), without which two "
+                "attempts could overwrite each other's commits: use a store or a version of it that knows them"
+            )
         self._knows_conditions = True
 
     def _is_in(self, table: DeltaTable, mark: Mark) -> bool:
