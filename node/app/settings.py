@@ -168,7 +168,7 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             "ROTA_DESTINATION_ROOTS",
-            "Folders to which backups and tables may be written; `/` allows all.",
+            "Folders to which backups, tables, and SQLite files and ledgers of `etl` may be written; `/` allows all.",
             computed="none; with `ROTA_ALLOW_COMMAND=1`: all",
             example="/mnt/backups",
         ),
@@ -181,8 +181,8 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             "ROTA_DESTINATION_HOSTS",
-            "Hosts and buckets to which backups may be written, and PostgreSQL servers to which `etl` may write; for "
-            "an S3 server of your own, the host of its `endpoint_url`.",
+            "Hosts and buckets to which backups may be written, and PostgreSQL servers and webhooks to which `etl` may "
+            "write; for an S3 server of your own, the host of its `endpoint_url`.",
             computed="none; with `ROTA_ALLOW_COMMAND=1`: all",
             example="s3://backups,*.corp",
         ),

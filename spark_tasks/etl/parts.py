@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from spark_tasks.etl.params import EtlParams
+from spark_tasks.sinks.params import reaches as sink_reaches
 from spark_tasks.sources.params import SourceParams
 from spark_tasks.transform.params import SOURCE
 from tasks.kind import Context
@@ -21,7 +22,8 @@ def named_sources(params: EtlParams) -> dict[str, tuple[str, SourceParams]]:
 
 def reaches(params: EtlParams) -> list[Reach]:
     """The servers and files that the params name."""
-    return [*(one.reach(field) for field, one in named_sources(params).values()), params.sink.reach("sink")]
+    named = [one.reach(field) for field, one in named_sources(params).values()]
+    return [*named, *sink_reaches(params.sink, "sink")]
 
 
 def on_own_disk(params: EtlParams) -> list[str]:

@@ -16,6 +16,7 @@ from spark_tasks.ingest import kind as ingest
 from spark_tasks.postgres import session
 from spark_tasks.sinks import params as sinks
 from spark_tasks.sinks import port as sink_port
+from spark_tasks.sinks import sqlite_params, webhook_params
 from spark_tasks.sources import params as sources
 from spark_tasks.sources import port as source_port
 from spark_tasks.sources import sqlite as sqlite_source
@@ -42,6 +43,8 @@ _HEADINGS: Final = {
     "Incremental": "Incremental",
     "Transform": "Transform",
     "PostgresTable": "Table in postgres",
+    "SqliteTable": "Table in sqlite",
+    "Webhook": "Webhook",
     "Ready": "Complete files",
     "Expectation": "Expectation",
 }
@@ -52,6 +55,8 @@ _ETL_PARTS: Final[tuple[type[BaseModel], ...]] = (
     sources.Incremental,
     transform.Transform,
     sinks.PostgresTable,
+    sqlite_params.SqliteTable,
+    webhook_params.Webhook,
 )
 
 _INGEST_PARTS: Final[tuple[type[BaseModel], ...]] = (expectations.Expectation, ready.Ready)
@@ -111,8 +116,13 @@ _ETL_ERRORS: Final = (
     etl_errors.BatchAway,
     etl_errors.BatchUnfit,
     sink_port.SinkUnfit,
+    sink_port.SinkAway,
     etl_errors.SinkReplaced,
     etl_errors.CursorUnfit,
+    place.BadDestination,
+    place.NoBucket,
+    storage_errors.NoPermission,
+    storage_errors.StoreAway,
     java.NoJava,
     etl_errors.EtlStopped,
     errors.MissingSecret,

@@ -20,6 +20,7 @@ from spark_tasks.etl.kind import RESULT, Etl
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.postgres.session import QueryUnfit, ServerAway, ServerRefused, Session
 from spark_tasks.postgres.snapshots import BatchSnapshots
+from spark_tasks.sinks.params import PostgresTable
 from spark_tasks.sinks.port import SinkUnfit
 from spark_tasks.sinks.postgres import PostgresSink
 from spark_tasks.sources.params import PostgresRows
@@ -196,6 +197,7 @@ def test_of_two_attempts_at_once_the_one_that_was_overtaken_commits_nothing(data
     old, new = database.attempt(params, token=1), database.attempt(params, token=2)
 
     def overtake() -> None:
+        assert isinstance(new.params.sink, PostgresTable)
         sink = PostgresSink(new.params.sink, database.uri, "sales", database.folder / "other")
         assert sink.claim(2, instead_of=1)
 
@@ -211,6 +213,7 @@ def test_of_two_attempts_at_once_the_one_that_was_overtaken_commits_nothing(data
     assert Etl().run(new)["rows"] == 100
     assert database.differ("SELECT * FROM src", "SELECT * FROM dst") == ""
     assert database.staged() == "0"
+    assert isinstance(new.params.sink, PostgresTable)
     sink = PostgresSink(new.params.sink, database.uri, "sales", database.folder / "other")
     assert not sink.claim(1, instead_of=1)
 
@@ -244,7 +247,7 @@ def _follow(database: EtlDatabase, spark: "SparkSession", params: dict[str, Any]
 def _once(database: EtlDatabase, spark: "SparkSession", params: dict[str, Any], token: int) -> int:
     context = database.attempt(params, token=token, run=token)
     given = context.params
-    assert isinstance(given.source, PostgresRows)
+    assert isinstance(given.source, PostgresRows) and isinstance(given.sink, PostgresTable)
     source = PostgresReader("source", given.source, database.uri, BatchSnapshots(), given.incremental)
     sink = PostgresSink(given.sink, database.uri, "sales", context.scratch)
 
