@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from spark_tasks.table.ledger import Mark
-from tasks.kind import Unretryable
+from tasks.kind import Away, Unretryable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,7 +18,7 @@ class SinkUnfit(Unretryable):
     """The sink cannot take these rows as the task says."""
 
 
-class SinkAway(Exception):
+class SinkAway(Away):
     """The sink cannot be reached or written now: it is locked, full, overloaded or silent. Try again later."""
 
 
