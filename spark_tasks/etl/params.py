@@ -3,7 +3,7 @@
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from spark_tasks.sinks.params import Sink
-from spark_tasks.sources.params import Incremental, Source
+from spark_tasks.sources.params import Incremental, Source, check_suits
 from spark_tasks.transform.params import Transform, ViewName
 
 
@@ -28,6 +28,13 @@ class EtlParams(BaseModel):
     )
     transform: Transform | None = Field(default=None, description="What is made of the rows; null: they stay the same")
     sink: Sink = Field(description="Where the rows go")
+
+    @model_validator(mode="after")
+    def _suits_the_sources(self) -> "EtlParams":
+        check_suits(self.source, self.incremental)
+        for lookup in self.lookups.values():
+            check_suits(lookup, None)
+        return self
 
     @model_validator(mode="after")
     def _whole_for_whole(self) -> "EtlParams":

@@ -4,12 +4,15 @@ from typing import Any
 
 from spark_tasks.postgres.snapshots import BatchSnapshots
 from spark_tasks.postgres.uri import uri
+from spark_tasks.sources.delta_params import DeltaRows
 from spark_tasks.sources.params import Incremental, SourceParams, SqliteRows
 from spark_tasks.sources.port import RowSource
 from spark_tasks.sources.postgres import PostgresReader
 from spark_tasks.sources.sqlite import SqliteReader
+from tasks.access import addresses, check_address
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
+from tasks.place import Place, resolved
 
 
 class SourceOpener:
@@ -20,9 +23,22 @@ class SourceOpener:
         self._snapshots = BatchSnapshots()
 
     def open(self, view: str, params: SourceParams, incremental: Incremental | None) -> RowSource:
-        """The source whose rows are the view `view`. Raises `AccessRefused` and `MissingSecret`."""
+        """The source whose rows are the view `view`. Raises `AccessRefused`, `BadDestination` and `MissingSecret`."""
         ctx = self._ctx
         if isinstance(params, SqliteRows):
             return SqliteReader(view, params, FileGuard(ctx.access, "source"), ctx.scratch / "rows", incremental)
+        if isinstance(params, DeltaRows):
+            return self._delta(view, params, incremental)
         params.check(ctx.access)
         return PostgresReader(view, params, uri(params, ctx.secret), self._snapshots, incremental)
+
+    def _delta(self, view: str, params: DeltaRows, incremental: Incremental | None) -> RowSource:
+        from spark_tasks.sources.delta import DeltaReader
+
+        if "://" not in params.at:
+            guard = FileGuard(self._ctx.access, "source")
+            return DeltaReader(view, params, Place(str(guard.resolve(params.at))), guard, incremental)
+        options = resolved(params.options, self._ctx.secret)
+        for address in addresses(params.at, options):
+            check_address(self._ctx.access, "source", address, params.at)
+        return DeltaReader(view, params, Place(params.at, options), None, incremental)

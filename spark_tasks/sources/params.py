@@ -1,10 +1,12 @@
 """The params of sources."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from spark_tasks.postgres.names import ColumnName, TableName
+from spark_tasks.sources.delta_params import DeltaRows
 from tasks.postgres_connection import PostgresConnection
 from tasks.reach import Reach
 
@@ -62,19 +64,19 @@ class SqliteRows(BaseModel):
         return Reach(field, "source", self.path, self.path)
 
 
-SourceParams = PostgresRows | SqliteRows
+SourceParams = PostgresRows | SqliteRows | DeltaRows
 Source = Annotated[SourceParams, Field(discriminator="type")]
 
 
 class Incremental(BaseModel):
-    """What is new since the last batch. Give `cursor` or `xmin`."""
+    """What is new since the last batch. Give one of `cursor`, `xmin` and `versions`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cursor: ColumnName | None = Field(
         default=None,
-        description="The column that grows with each insert and update, such as updated_at. Rows where it is null are "
-        "not read",
+        description="postgres, sqlite: the column that grows with each insert and update, such as updated_at. "
+        "Rows where it is null are not read",
     )
     lag_s: float = Field(
         default=60,
@@ -86,21 +88,62 @@ class Incremental(BaseModel):
     )
     xmin: bool = Field(
         default=False,
-        description="Find new and updated rows by the transactions that wrote them, as PostgreSQL's xmin says: no row "
-        "is lost, however late it is committed, and none comes twice. Reads the whole table for each batch, and waits "
-        "for the oldest open transaction that writes",
+        description="postgres: find new and updated rows by the transactions that wrote them, as PostgreSQL's xmin "
+        "says: no row is lost, however late it is committed, and none comes twice. Reads the whole table for each "
+        "batch, and waits for the oldest open transaction that writes",
     )
     batch_rows: int | None = Field(
         default=None,
         ge=1,
-        description="About how many rows a batch has, by the cursor; null: all that is new. A run goes on until it has "
-        "read what was new. The cursor needs an index",
+        description="postgres, sqlite: about how many rows a batch has, by the cursor; null: all that is new. A run "
+        "goes on until it has read what was new. The cursor needs an index",
+    )
+    versions: bool = Field(
+        default=False,
+        description="delta: the first batch has the rows of a version, and later ones what the versions after it bring",
+    )
+    batch_versions: int | None = Field(
+        default=None, ge=1, description="delta: how many versions a batch has at most; null: all that are new"
     )
 
     @model_validator(mode="after")
     def _one_way(self) -> "Incremental":
-        if (self.cursor is not None) == self.xmin:
-            raise ValueError("give either `cursor` or `xmin: true`")
-        if self.xmin and self.batch_rows is not None:
-            raise ValueError("`batch_rows` needs a `cursor`")
+        given = [name for name, value in self._ways().items() if value]
+        if len(given) != 1:
+            *most, last = (name if name == "cursor" else f"{name}: true" for name in self._ways())
+            raise ValueError(f"give one of {', '.join(f'`{one}`' for one in most)} and `{last}`")
+        for field, way in _NEEDS.items():
+            if getattr(self, field) is not None and way != given[0]:
+                raise ValueError(f"`{field}` needs `{way}`")
         return self
+
+    def _ways(self) -> Mapping[str, bool]:
+        return {"cursor": self.cursor is not None, "xmin": self.xmin, "versions": self.versions}
+
+    @property
+    def way(self) -> str:
+        """How what is new is found: the name of the one field that says it."""
+        return next(name for name, given in self._ways().items() if given)
+
+
+_NEEDS: Final[Mapping[str, str]] = {"batch_rows": "cursor", "batch_versions": "versions"}
+"""Fields of `Incremental`, and the way of finding what is new to which each belongs."""
+
+_WAYS: Final[Mapping[type[SourceParams], tuple[str, ...]]] = {
+    PostgresRows: ("cursor", "xmin"),
+    SqliteRows: ("cursor",),
+    DeltaRows: ("versions",),
+}
+"""In which ways what is new in a source can be found."""
+
+
+def check_suits(source: SourceParams, how: Incremental | None) -> None:
+    """Raise `ValueError` unless the source can be read as `how` says; None: whole."""
+    ways = _WAYS[type(source)]
+    if how is not None and how.way not in ways:
+        raise ValueError(
+            f"what is new in a source of type {source.type} is found by {' or '.join(f'`{way}`' for way in ways)}, and "
+            f"not by `{how.way}`"
+        )
+    if isinstance(source, DeltaRows) and source.tombstone is not None and how is None:
+        raise ValueError("`tombstone` is for what later versions bring: it needs `incremental: {versions: true}`")

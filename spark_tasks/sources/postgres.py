@@ -210,4 +210,6 @@ def _value(after: Cursor | None, by: str, what: Any) -> Any:
 
 
 def _said(after: Cursor) -> str:
-    return "xmin" if after.get("xmin") else f"the cursor {after.get('cursor')}"
+    if "cursor" in after:
+        return f"the cursor {after['cursor']}"
+    return next((way for way in after if after[way] is True), str(after))

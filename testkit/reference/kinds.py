@@ -17,6 +17,7 @@ from spark_tasks.postgres import session
 from spark_tasks.sinks import params as sinks
 from spark_tasks.sinks import port as sink_port
 from spark_tasks.sinks import sqlite_params, webhook_params
+from spark_tasks.sources import delta_params as delta_source
 from spark_tasks.sources import params as sources
 from spark_tasks.sources import port as source_port
 from spark_tasks.sources import sqlite as sqlite_source
@@ -40,6 +41,7 @@ _HEADINGS: Final = {
     "PostgresSource": "Source postgres",
     "PostgresRows": "Rows of postgres",
     "SqliteRows": "Rows of sqlite",
+    "DeltaRows": "Rows of delta",
     "Incremental": "Incremental",
     "Transform": "Transform",
     "PostgresTable": "Table in postgres",
@@ -52,6 +54,7 @@ _SOURCES: Final[tuple[type[BaseModel], ...]] = (folder.FolderSource, sqlite.Sqli
 _ETL_PARTS: Final[tuple[type[BaseModel], ...]] = (
     sources.PostgresRows,
     sources.SqliteRows,
+    delta_source.DeltaRows,
     sources.Incremental,
     transform.Transform,
     sinks.PostgresTable,
@@ -109,6 +112,10 @@ _ETL_ERRORS: Final = (
     session.QueryFailed,
     session.QueryUnfit,
     sqlite_source.SourceBusy,
+    place.BadDestination,
+    place.NoBucket,
+    storage_errors.NoPermission,
+    storage_errors.StoreAway,
     source_port.SourceUnfit,
     source_port.SourceReplaced,
     apply.TransformUnfit,

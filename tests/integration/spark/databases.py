@@ -4,13 +4,23 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from examples.demo.postgres import Server
+from spark_tasks.etl import parts
+from spark_tasks.etl.attempt import EtlAttempt, EtlFigures
 from spark_tasks.etl.params import EtlParams
+from spark_tasks.postgres.session import session
+from spark_tasks.transform.params import SOURCE
 from tasks.postgres_url import with_password
 from testkit.fake_context import FakeContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 PASSWORD = "p w:%&'"
 ROOT = Path(__file__).parents[3]
@@ -24,6 +34,7 @@ class EtlDatabase:
         self.database = database
         self.folder = folder
         self.attempts = 0
+        self.secrets = {"pg": PASSWORD}
 
     @property
     def uri(self) -> str:
@@ -48,7 +59,7 @@ class EtlDatabase:
             task="sales",
             run_id=f"sales~{run}",
             token=token,
-            secrets={"pg": PASSWORD},
+            secrets=self.secrets,
         )
 
     def killed(self, params: dict[str, Any], die_at: str, token: int) -> None:
@@ -79,3 +90,23 @@ class EtlDatabase:
 
     def staged(self) -> str:
         return self.sql("SELECT count(*) FROM pg_tables WHERE tablename LIKE 'rota_stage%'")
+
+    def run(self, spark: "SparkSession", params: dict[str, Any], token: int = 1, run: int = 1) -> EtlFigures:
+        """Run an attempt in that session."""
+        context = self.attempt(params, token, run)
+        sources = parts.sources_of(context)
+
+        @contextmanager
+        def started() -> "Iterator[SparkSession]":
+            yield spark
+
+        attempt = EtlAttempt(context, sources.pop(SOURCE), sources, parts.sink_of(context))
+        attempt.run(started)
+        return attempt.figures
+
+    def put(self, table: str, rows: "pa.Table") -> None:
+        """Put the rows into a table in place of what it has."""
+        with session(self.uri) as opened:
+            with opened.connection.cursor() as cursor:
+                cursor.adbc_ingest(table, rows, mode="replace")
+            opened.commit()

@@ -16,6 +16,8 @@ from tasks.reach import refusals
 URL = "postgresql://rota@db.internal/orders"
 SOURCE = {"type": "postgres", "url": URL, "table": "public.orders"}
 SINK = {"type": "postgres", "url": "postgresql://rota@dwh.internal:5433/dwh", "table": "orders", "mode": "append"}
+SQLITE = {"type": "sqlite", "path": "/srv/app.db", "table": "planes"}
+DELTA = {"type": "delta", "table": "s3://lake/flights"}
 GOOD: dict[str, Any] = {"source": SOURCE, "sink": SINK}
 
 
@@ -34,9 +36,22 @@ def test_params_need_a_source_and_a_sink() -> None:
         ({"source": SOURCE | {"table": "a.b.c"}}, "TABLE or SCHEMA.TABLE"),
         ({"source": SOURCE | {"url": "postgresql://rota:hush@db/orders"}}, "must not contain a password"),
         ({"source": SOURCE | {"url": "mysql://db/orders"}}, "begins with postgresql://"),
-        ({"incremental": {}}, "either `cursor` or `xmin: true`"),
-        ({"incremental": {"cursor": "at", "xmin": True}}, "either `cursor` or `xmin: true`"),
-        ({"incremental": {"xmin": True, "batch_rows": 10}}, "needs a `cursor`"),
+        ({"incremental": {}}, "give one of `cursor`, `xmin: true` and `versions: true`"),
+        ({"incremental": {"cursor": "at", "xmin": True}}, "give one of `cursor`"),
+        ({"incremental": {"xmin": True, "batch_rows": 10}}, "`batch_rows` needs `cursor`"),
+        ({"incremental": {"cursor": "at", "batch_versions": 10}}, "`batch_versions` needs `versions`"),
+        (
+            {"incremental": {"versions": True}},
+            "source of type postgres is found by `cursor` or `xmin`, and not by `ver",
+        ),
+        ({"source": SQLITE, "incremental": {"xmin": True}}, "source of type sqlite is found by `cursor`, and not by"),
+        ({"source": DELTA, "incremental": {"cursor": "at"}}, "source of type delta is found by `versions`"),
+        ({"source": DELTA | {"table": "tables/t"}}, "must begin with"),
+        ({"source": DELTA | {"table": "gs://lake/t"}}, "cannot be at gs://"),
+        ({"source": DELTA | {"options": {"profile": "x"}}}, "'profile' cannot be set by a task"),
+        ({"source": DELTA | {"keys": ["id"]}}, "give `tombstone` as well"),
+        ({"source": DELTA | {"tombstone": "gone"}}, r"needs `incremental: \{versions: true\}`"),
+        ({"lookups": {"a": DELTA | {"tombstone": "gone"}}}, r"needs `incremental: \{versions: true\}`"),
         ({"incremental": {"cursor": "at", "lag_s": -1}}, "greater than or equal to 0"),
         ({"sink": SINK | {"mode": "upsert"}}, "`keys` are needed"),
         ({"sink": SINK | {"keys": ["id"]}}, "`keys` are needed"),
@@ -55,10 +70,9 @@ def test_wrong_params_are_refused_with_a_reason(wrong: dict[str, Any], message: 
 
 
 def test_an_sqlite_file_is_on_the_member_s_own_disk_unless_it_is_shared() -> None:
-    file = {"type": "sqlite", "path": "/srv/app.db", "table": "planes"}
-    params = EtlParams.model_validate(GOOD | {"lookups": {"planes": file, "others": file | {"shared": True}}})
+    params = EtlParams.model_validate(GOOD | {"lookups": {"planes": SQLITE, "others": SQLITE | {"shared": True}}})
     assert Etl.local_data(params) == ["lookups"]
-    assert Etl.local_data(EtlParams.model_validate(GOOD | {"source": file})) == ["source"]
+    assert Etl.local_data(EtlParams.model_validate(GOOD | {"source": SQLITE})) == ["source"]
     access = Access("node-1", ("/srv",), source_hosts=("*",), destination_hosts=("*",))
     assert refusals(access, Etl.reaches(params, "orders")) == []
     assert len(refusals(Access("node-1", source_hosts=("*",)), Etl.reaches(params, "orders"))) == 3
@@ -81,3 +95,13 @@ def test_the_kind_is_known_without_importing_spark_or_adbc() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_delta_table_in_a_folder_is_on_the_member_s_own_disk_and_one_in_a_bucket_is_not() -> None:
+    given = {"source": DELTA | {"table": "file:///data/t"}, "lookups": {"a": DELTA}}
+    params = EtlParams.model_validate(GOOD | given)
+    assert Etl.local_data(params) == ["source"]
+    access = Access("node-1", ("/data",), source_hosts=("s3://lake",), destination_hosts=("*",))
+    assert refusals(access, Etl.reaches(params, "orders")) == []
+    assert len(refusals(Access("node-1", destination_hosts=("*",)), Etl.reaches(params, "orders"))) == 2
+    assert Etl.local_data(EtlParams.model_validate(GOOD | {"source": DELTA | {"table": "/t", "shared": True}})) == []

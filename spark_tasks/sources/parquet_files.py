@@ -1,0 +1,211 @@
+"""Reads a table's Parquet files on Spark's executors, as a Python data source, from a folder or an object store.
+
+Spark's own reader takes partition columns from the names of folders, and pip brings it no class for S3. This one takes
+the columns that a file does not hold from whoever names the file. It opens a local file itself and checks what it has
+opened, so that a link that is swapped in meanwhile gains nothing.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from spark_tasks.sources.port import SourceUnfit
+from spark_tasks.storage.errors import store_errors_at
+from tasks.file_guard import FileGuard
+from tasks.place import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+PORTION_ROWS: Final = 16_384
+TASK_BYTES: Final = 64 << 20
+"""About how much of the files a task of Spark reads."""
+
+BLOCK_BYTES: Final = 8 << 20
+"""How much is asked of an object store at once."""
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """Row groups of a file at `path` in the table: those whose number, divided by `of`, leaves `part`.
+
+    `constants` are the values of columns that the file does not hold.
+    """
+
+    path: str
+    size_bytes: int
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    part: int = 0
+    of: int = 1
+
+
+def tasks_of(files: Sequence[ParquetRows], task_bytes: int = TASK_BYTES) -> list[list[ParquetRows]]:
+    """The files, cut and packed into tasks of about `task_bytes` (pure).
+
+    >>> [[(one.path, one.part) for one in task] for task in tasks_of(
+    ...     [ParquetRows("a", 3), ParquetRows("b", 4), ParquetRows("c", 19)], 10)]
+    [[('a', 0), ('b', 0)], [('c', 0)], [('c', 1)]]
+    """
+    cut = [
+        ParquetRows(one.path, one.size_bytes // parts, one.constants, part, parts)
+        for one in files
+        for parts in [max(1, -(-one.size_bytes // task_bytes))]
+        for part in range(parts)
+    ]
+    numbers, filled, number = [], 0, 0
+    for one in cut:
+        if filled and filled + one.size_bytes > task_bytes:
+            number, filled = number + 1, 0
+        filled += max(one.size_bytes, 1)
+        numbers.append(number)
+    pairs = zip(numbers, cut, strict=True)
+    return [[one for _, one in some] for _, some in groupby(pairs, key=lambda pair: pair[0])]
+
+
+class ParquetReader(DataSourceReader):
+    """Reads the files in the table at `url`. `options` are fsspec's, secrets resolved; `guard` is for local files."""
+
+    def __init__(
+        self,
+        url: str,
+        options: dict[str, Any],
+        guard: FileGuard | None,
+        columns: "StructType",
+        tasks: Sequence[Sequence[ParquetRows]],
+    ) -> None:
+        self.url = url
+        self.options = options
+        self.guard = guard
+        self.columns = columns
+        self.tasks = tasks
+
+    def partitions(self) -> list[InputPartition]:
+        """One for each task."""
+        return [InputPartition(task) for task in self.tasks]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The rows of a task. Raises `SourceUnfit`, `AccessRefused`, and for a store `NoPermission` and `StoreAway`."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        arrow = to_arrow_schema(self.columns, timezone="UTC")
+        place = None if self.guard is not None else Place(self.url, self.options)
+        named = nullcontext if place is None else store_errors_at
+        for one in partition.value or ():
+            shown = f"{self.url}/{one.path}"
+            try:
+                with named(self.url), self._opened(one.path, place) as file:
+                    yield from rows_of_file(file, one, arrow, shown)
+            except FileNotFoundError:
+                raise SourceUnfit(
+                    f"{shown} is gone: a vacuum removed it before this task read it. Let the task run more often than "
+                    "the table is vacuumed, and start anew with another task name"
+                ) from None
+
+    @contextmanager
+    def _opened(self, path: str, place: Place | None) -> Iterator[IO[bytes]]:
+        if place is not None:
+            with place.files.open(f"{place.path}/{path}", "rb", block_size=BLOCK_BYTES) as file:
+                yield file
+            return
+        assert self.guard is not None
+        named = f"{self.url}/{path}"
+        # Without blocking: opening a named pipe would wait for a writer.
+        descriptor = os.open(named, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:  # noqa: PTH123  it is open already
+            self.guard.check_opened(descriptor, named)
+            yield file
+
+
+def rows_of_file(file: IO[bytes], one: ParquetRows, schema: "pa.Schema", shown: str) -> "Iterator[pa.RecordBatch]":
+    """The rows of a Parquet file, or of a part of it, with the columns `schema`. Raises `SourceUnfit`."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        found = parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
+        groups = [number for number in range(found.num_row_groups) if number % one.of == one.part]
+        held = {name.lower(): name for name in found.schema_arrow.names}
+        names = {each.name: held.get(each.name.lower()) for each in schema if each.name not in one.constants}
+        wanted: list[str] | None = [name for name in names.values() if name is not None]
+        if not wanted or any("." in name for name in wanted):
+            wanted = None  # a dot would name a field of a struct
+        for batch in found.iter_batches(PORTION_ROWS, row_groups=groups, columns=wanted):
+            yield fitted(batch, names, one.constants, schema, shown)
+    except pa.ArrowException as error:
+        raise SourceUnfit(f"{shown} is not a whole Parquet file: {str(error).partition(chr(10))[0]}") from None
+
+
+def fitted(
+    batch: "pa.RecordBatch",
+    names: Mapping[str, str | None],
+    constants: Mapping[str, Any],
+    schema: "pa.Schema",
+    shown: str,
+) -> "pa.RecordBatch":
+    """The rows with the columns `schema`, some of which have other `names` in the file. Raises `SourceUnfit`."""
+    import pyarrow as pa
+
+    arrays = []
+    for each in schema:
+        held = names.get(each.name)
+        try:
+            if each.name in constants:
+                arrays.append(pa.repeat(constant(constants[each.name], each.type), batch.num_rows))
+            elif held is None:
+                arrays.append(pa.nulls(batch.num_rows, each.type))
+            else:
+                column = batch.column(held)
+                arrays.append(column if column.type == each.type else column.cast(each.type))
+        except (pa.ArrowException, ValueError) as error:
+            why = str(error).partition("\n")[0]
+            raise SourceUnfit(f"{shown}: the column {each.name} has a value that is no {each.type}: {why}") from None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def constant(value: Any, kind: "pa.DataType") -> "pa.Scalar":
+    """A value as a scalar of that type. Text for another type is as in Delta's log, where empty text is a null."""
+    import pyarrow as pa
+
+    if value is None or value == "":
+        return pa.scalar(None, kind)
+    if not isinstance(value, str) or pa.types.is_string(kind):
+        return pa.scalar(value, kind)
+    if pa.types.is_timestamp(kind):
+        moment = datetime.fromisoformat(value)
+        return pa.scalar(moment.replace(tzinfo=UTC) if kind.tz and moment.tzinfo is None else moment, kind)
+    return pa.scalar(value).cast(kind)
+
+
+def load(
+    spark: "SparkSession",
+    view: str,
+    place: Place,
+    guard: FileGuard | None,
+    columns: "StructType",
+    files: Sequence[ParquetRows],
+) -> "DataFrame":
+    """The rows of the files of the table in `place`, for the view `view`. `guard` is None unless they are local."""
+    url, options, tasks = place.path if place.is_local else place.url, place.options, tasks_of(files)
+
+    # Made here, so that Spark's processes get the options with the class. As options of a read they would be shown.
+    class TableRows(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return f"rota_parquet_{view}"
+
+        def schema(self) -> "StructType":
+            return columns
+
+        def reader(self, schema: "StructType") -> ParquetReader:
+            return ParquetReader(url, options, guard, columns, tasks)
+
+    spark.dataSource.register(TableRows)
+    return spark.read.format(TableRows.name()).load()
