@@ -5,11 +5,13 @@ from typing import Any
 from spark_tasks.postgres.snapshots import BatchSnapshots
 from spark_tasks.postgres.uri import uri
 from spark_tasks.sources.delta_params import DeltaRows
+from spark_tasks.sources.http_params import HttpRows, header_text
 from spark_tasks.sources.params import Incremental, SourceParams, SqliteRows
 from spark_tasks.sources.port import RowSource
 from spark_tasks.sources.postgres import PostgresReader
 from spark_tasks.sources.sqlite import SqliteReader
 from tasks.access import addresses, check_address
+from tasks.errors import MissingSecret
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
 from tasks.place import Place, resolved
@@ -29,6 +31,8 @@ class SourceOpener:
             return SqliteReader(view, params, FileGuard(ctx.access, "source"), ctx.scratch / "rows", incremental)
         if isinstance(params, DeltaRows):
             return self._delta(view, params, incremental)
+        if isinstance(params, HttpRows):
+            return self._http(view, params, incremental)
         params.check(ctx.access)
         return PostgresReader(view, params, uri(params, ctx.secret), self._snapshots, incremental)
 
@@ -42,3 +46,21 @@ class SourceOpener:
         for address in addresses(params.at, options):
             check_address(self._ctx.access, "source", address, params.at)
         return DeltaReader(view, params, Place(params.at, options), None, incremental)
+
+    def _http(self, view: str, params: HttpRows, incremental: Incremental | None) -> RowSource:
+        from spark_tasks.sources.http import HttpReader
+        from spark_tasks.sources.http_client import ApiClient
+
+        ctx = self._ctx
+        for address in params.addresses():
+            check_address(ctx.access, "source", address, params.url)
+        headers = resolved(params.headers, ctx.secret)
+        if params.bearer is not None:
+            headers["Authorization"] = f"Bearer {ctx.secret(params.bearer)}"
+        for name, value in headers.items():
+            try:
+                header_text(name, value)
+            except ValueError as error:
+                raise MissingSecret(str(error)) from None
+        client = ApiClient(params, headers, resolved(params.parameters, ctx.secret), lambda: ctx.cancelled)
+        return HttpReader(view, params, client, ctx.scratch / "rows", incremental)

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from spark_tasks.postgres.names import ColumnName, TableName
 from spark_tasks.sources.delta_params import DeltaRows
+from spark_tasks.sources.http_params import CURSOR_KINDS, HttpRows
 from tasks.postgres_connection import PostgresConnection
 from tasks.reach import Reach
 
@@ -64,7 +65,7 @@ class SqliteRows(BaseModel):
         return Reach(field, "source", self.path, self.path)
 
 
-SourceParams = PostgresRows | SqliteRows | DeltaRows
+SourceParams = PostgresRows | SqliteRows | DeltaRows | HttpRows
 Source = Annotated[SourceParams, Field(discriminator="type")]
 
 
@@ -75,7 +76,7 @@ class Incremental(BaseModel):
 
     cursor: ColumnName | None = Field(
         default=None,
-        description="postgres, sqlite: the column that grows with each insert and update, such as updated_at. "
+        description="postgres, sqlite, http: the column that grows with each insert and update, such as updated_at. "
         "Rows where it is null are not read",
     )
     lag_s: float = Field(
@@ -97,6 +98,13 @@ class Incremental(BaseModel):
         ge=1,
         description="postgres, sqlite: about how many rows a batch has, by the cursor; null: all that is new. A run "
         "goes on until it has read what was new. The cursor needs an index",
+    )
+    parameter: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=100,
+        description="http: the query's parameter that takes the last batch's cursor, such as since; the API sends "
+        "what is at or after it. null: it sends everything each time, and what is not new is left out",
     )
     versions: bool = Field(
         default=False,
@@ -126,13 +134,14 @@ class Incremental(BaseModel):
         return next(name for name, given in self._ways().items() if given)
 
 
-_NEEDS: Final[Mapping[str, str]] = {"batch_rows": "cursor", "batch_versions": "versions"}
+_NEEDS: Final[Mapping[str, str]] = {"batch_rows": "cursor", "parameter": "cursor", "batch_versions": "versions"}
 """Fields of `Incremental`, and the way of finding what is new to which each belongs."""
 
 _WAYS: Final[Mapping[type[SourceParams], tuple[str, ...]]] = {
     PostgresRows: ("cursor", "xmin"),
     SqliteRows: ("cursor",),
     DeltaRows: ("versions",),
+    HttpRows: ("cursor",),
 }
 """In which ways what is new in a source can be found."""
 
@@ -147,3 +156,21 @@ def check_suits(source: SourceParams, how: Incremental | None) -> None:
         )
     if isinstance(source, DeltaRows) and source.tombstone is not None and how is None:
         raise ValueError("`tombstone` is for what later versions bring: it needs `incremental: {versions: true}`")
+    if how is not None and how.parameter is not None and not isinstance(source, HttpRows):
+        raise ValueError("`parameter` is for a source of type http")
+    if isinstance(source, HttpRows) and how is not None:
+        _check_cursor(source, how)
+
+
+def _check_cursor(source: HttpRows, how: Incremental) -> None:
+    kind = source.columns.get(how.cursor or "")
+    if kind is None or kind not in CURSOR_KINDS:
+        said = "is not one of `columns`" if kind is None else f"is of type {kind}"
+        raise ValueError(f"the cursor {how.cursor} {said}: a cursor is one of {', '.join(CURSOR_KINDS)}")
+    if how.lag_s and not CURSOR_KINDS[kind]:
+        raise ValueError(
+            f"the cursor {how.cursor} is of type {kind}, which is no time: set `lag_s: 0`, which trusts that records "
+            "are seen in the order of the cursor"
+        )
+    if how.batch_rows is not None:
+        raise ValueError("`batch_rows` is for a source that is read in the order of its cursor, and not for http")

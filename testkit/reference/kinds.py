@@ -18,6 +18,7 @@ from spark_tasks.sinks import params as sinks
 from spark_tasks.sinks import port as sink_port
 from spark_tasks.sinks import sqlite_params, webhook_params
 from spark_tasks.sources import delta_params as delta_source
+from spark_tasks.sources import http_client, http_params
 from spark_tasks.sources import params as sources
 from spark_tasks.sources import port as source_port
 from spark_tasks.sources import sqlite as sqlite_source
@@ -42,6 +43,8 @@ _HEADINGS: Final = {
     "PostgresRows": "Rows of postgres",
     "SqliteRows": "Rows of sqlite",
     "DeltaRows": "Rows of delta",
+    "HttpRows": "Rows of http",
+    "HttpPages": "Pages of http",
     "Incremental": "Incremental",
     "Transform": "Transform",
     "PostgresTable": "Table in postgres",
@@ -55,6 +58,8 @@ _ETL_PARTS: Final[tuple[type[BaseModel], ...]] = (
     sources.PostgresRows,
     sources.SqliteRows,
     delta_source.DeltaRows,
+    http_params.HttpRows,
+    http_params.HttpPages,
     sources.Incremental,
     transform.Transform,
     sinks.PostgresTable,
@@ -112,6 +117,8 @@ _ETL_ERRORS: Final = (
     session.QueryFailed,
     session.QueryUnfit,
     sqlite_source.SourceBusy,
+    http_client.ApiAway,
+    http_client.ApiReadStopped,
     place.BadDestination,
     place.NoBucket,
     storage_errors.NoPermission,

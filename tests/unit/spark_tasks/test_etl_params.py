@@ -18,6 +18,11 @@ SOURCE = {"type": "postgres", "url": URL, "table": "public.orders"}
 SINK = {"type": "postgres", "url": "postgresql://rota@dwh.internal:5433/dwh", "table": "orders", "mode": "append"}
 SQLITE = {"type": "sqlite", "path": "/srv/app.db", "table": "planes"}
 DELTA = {"type": "delta", "table": "s3://lake/flights"}
+HTTP = {
+    "type": "http",
+    "url": "https://api.internal/v1/orders",
+    "columns": {"id": "bigint", "at": "timestamp", "lines": "json"},
+}
 GOOD: dict[str, Any] = {"source": SOURCE, "sink": SINK}
 
 
@@ -52,6 +57,28 @@ def test_params_need_a_source_and_a_sink() -> None:
         ({"source": DELTA | {"keys": ["id"]}}, "give `tombstone` as well"),
         ({"source": DELTA | {"tombstone": "gone"}}, r"needs `incremental: \{versions: true\}`"),
         ({"lookups": {"a": DELTA | {"tombstone": "gone"}}}, r"needs `incremental: \{versions: true\}`"),
+        ({"incremental": {"cursor": "at", "parameter": "since"}}, "`parameter` is for a source of type http"),
+        ({"source": HTTP, "incremental": {"xmin": True}}, "source of type http is found by `cursor`"),
+        ({"source": HTTP, "incremental": {"cursor": "no"}}, "the cursor no is not one of `columns`"),
+        ({"source": HTTP, "incremental": {"cursor": "lines"}}, "the cursor lines is of type json"),
+        ({"source": HTTP, "incremental": {"cursor": "id"}}, "which is no time: set `lag_s: 0`"),
+        (
+            {"source": HTTP, "incremental": {"cursor": "at", "batch_rows": 5}},
+            "`batch_rows` is for a source that is read",
+        ),
+        ({"source": HTTP | {"columns": {"id": "varchar"}}}, "'varchar' is not a type"),
+        ({"source": HTTP | {"columns": {"id": "decimal(39,1)"}}}, "1 to 38 digits"),
+        ({"source": HTTP | {"columns": {}}}, "at least 1 item"),
+        ({"source": HTTP | {"keys": ["no"]}}, "`keys` names no, which `columns` does not have"),
+        ({"source": HTTP | {"url": "ftp://api/x"}}, "begins with http:"),
+        ({"source": HTTP | {"url": "https://me:hush@api/x"}}, "names no user, no password"),
+        ({"source": HTTP | {"url": "https://api/\r\nHost: x"}}, "printable ASCII"),
+        ({"source": HTTP | {"headers": {"Authorization": "Bearer hush"}}}, "holds a secret: give a reference"),
+        ({"source": HTTP | {"headers": {"Host": "other"}}}, "not a header that a task may set"),
+        ({"source": HTTP | {"headers": {"X-A": "a\nb"}}}, "characters that no header may have"),
+        ({"source": HTTP | {"pages": {}}}, "give either `next` or `parameter`"),
+        ({"source": HTTP | {"pages": {"parameter": "p", "by": "token"}}}, "`token` is needed for `by: token`"),
+        ({"source": HTTP | {"pages": {"next": "a", "first": 1}}}, "`first` is for `by: page`"),
         ({"incremental": {"cursor": "at", "lag_s": -1}}, "greater than or equal to 0"),
         ({"sink": SINK | {"mode": "upsert"}}, "`keys` are needed"),
         ({"sink": SINK | {"keys": ["id"]}}, "`keys` are needed"),
@@ -105,3 +132,11 @@ def test_a_delta_table_in_a_folder_is_on_the_member_s_own_disk_and_one_in_a_buck
     assert refusals(access, Etl.reaches(params, "orders")) == []
     assert len(refusals(Access("node-1", destination_hosts=("*",)), Etl.reaches(params, "orders"))) == 2
     assert Etl.local_data(EtlParams.model_validate(GOOD | {"source": DELTA | {"table": "/t", "shared": True}})) == []
+
+
+def test_an_http_api_is_reached_at_its_host_and_port() -> None:
+    params = EtlParams.model_validate(GOOD | {"source": HTTP, "incremental": {"cursor": "at", "parameter": "since"}})
+    assert Etl.local_data(params) == []
+    access = Access("node-1", source_hosts=("api.internal:443",), destination_hosts=("*",))
+    assert refusals(access, Etl.reaches(params, "orders")) == []
+    assert len(refusals(Access("node-1", destination_hosts=("*",)), Etl.reaches(params, "orders"))) == 1
