@@ -11,7 +11,7 @@ from spark_tasks.etl.errors import BatchFailed, CursorUnfit, EtlStopped, SinkRep
 from spark_tasks.etl.failures import failure
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.sinks.port import About, CursorSink, DeliveringSink, Sink, SinkOvertaken, Visible
-from spark_tasks.sources.port import Plan, RowSource
+from spark_tasks.sources.port import ExplainsErrors, Plan, RowSource
 from spark_tasks.spark.causes import is_sparks
 from spark_tasks.spark.progress import followed, speed_text
 from spark_tasks.table.ledger import Mark
@@ -166,7 +166,7 @@ class EtlAttempt:
                 raise EtlStopped("asked to stop") from None
             if not is_sparks(error):
                 raise
-            raise _of_batch(failure(error), mark) from None
+            raise self._explained(error) or _of_batch(failure(error), mark) from None
         self.ctx.log.info("batch %d: %d rows are staged", mark.batch, written.rows)
         if self.ctx.cancelled:
             raise EtlStopped("asked to stop")
@@ -208,6 +208,11 @@ class EtlAttempt:
         """Have a sink that hands committed batches on do so. Raises `EtlStopped` if it was stopped meanwhile."""
         if isinstance(self.sink, DeliveringSink) and not self.sink.deliver():
             raise EtlStopped("asked to stop; what was not delivered of the last batch waits for the next attempt")
+
+    def _explained(self, error: Exception) -> Exception | None:
+        """What a source knows of an error that Spark raised."""
+        asked = (one for one in (self.source, *self.lookups.values()) if isinstance(one, ExplainsErrors))
+        return next((why for one in asked if (why := one.explained(error)) is not None), None)
 
     def _sweep(self) -> None:
         for name in self.sink.sweep():

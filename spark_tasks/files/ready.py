@@ -71,7 +71,7 @@ def complete(sources: Sequence[Source], rule: Ready | None, now_s: float) -> tup
         wanted = {marker_of(source.path, rule.marker) for source in sources}
         return marked(sources, rule.marker, {path for path in wanted if _exists(path)})
     assert rule.age_s is not None
-    return aged(sources, _modified_s(sources, now_s), rule.age_s, now_s)
+    return aged(sources, modified_s(sources, now_s), rule.age_s, now_s)
 
 
 def _exists(path: str) -> bool:
@@ -81,7 +81,7 @@ def _exists(path: str) -> bool:
     return bool(filesystem.exists(name))
 
 
-def _modified_s(sources: Sequence[Source], now_s: float) -> dict[str, float]:
+def modified_s(sources: Sequence[Source], now_s: float) -> dict[str, float]:
     """When each was last modified. One that is gone meanwhile is as new as can be, so that it waits."""
     import fsspec
 

@@ -1,15 +1,18 @@
 """Opens the source that params name, for one attempt."""
 
+import os
 from typing import Any
 
 from spark_tasks.postgres.snapshots import BatchSnapshots
 from spark_tasks.postgres.uri import uri
 from spark_tasks.sources.delta_params import DeltaRows
+from spark_tasks.sources.file_params import FileRows
 from spark_tasks.sources.http_params import HttpRows, header_text
 from spark_tasks.sources.params import Incremental, SourceParams, SqliteRows
 from spark_tasks.sources.port import RowSource
 from spark_tasks.sources.postgres import PostgresReader
 from spark_tasks.sources.sqlite import SqliteReader
+from spark_tasks.spark.session import is_local_master
 from tasks.access import addresses, check_address
 from tasks.errors import MissingSecret
 from tasks.file_guard import FileGuard
@@ -31,6 +34,8 @@ class SourceOpener:
             return SqliteReader(view, params, FileGuard(ctx.access, "source"), ctx.scratch / "rows", incremental)
         if isinstance(params, DeltaRows):
             return self._delta(view, params, incremental)
+        if isinstance(params, FileRows):
+            return self._files(view, params, incremental)
         if isinstance(params, HttpRows):
             return self._http(view, params, incremental)
         params.check(ctx.access)
@@ -64,3 +69,11 @@ class SourceOpener:
                 raise MissingSecret(str(error)) from None
         client = ApiClient(params, headers, resolved(params.parameters, ctx.secret), lambda: ctx.cancelled)
         return HttpReader(view, params, client, ctx.scratch / "rows", incremental)
+
+    def _files(self, view: str, params: FileRows, incremental: Incremental | None) -> RowSource:
+        from spark_tasks.sources.files import FilesReader
+
+        ctx = self._ctx
+        # A Spark on other machines can open files only by their own paths.
+        pins = FileGuard(ctx.access, "source") if is_local_master(os.environ) else None
+        return FilesReader(view, params, ctx.access, pins, ctx.scratch / "files", incremental)

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from spark_tasks.postgres.names import ColumnName, TableName
 from spark_tasks.sources.delta_params import DeltaRows
+from spark_tasks.sources.file_params import FileRows
 from spark_tasks.sources.http_params import CURSOR_KINDS, HttpRows
 from tasks.postgres_connection import PostgresConnection
 from tasks.reach import Reach
@@ -65,12 +66,12 @@ class SqliteRows(BaseModel):
         return Reach(field, "source", self.path, self.path)
 
 
-SourceParams = PostgresRows | SqliteRows | DeltaRows | HttpRows
+SourceParams = PostgresRows | SqliteRows | DeltaRows | FileRows | HttpRows
 Source = Annotated[SourceParams, Field(discriminator="type")]
 
 
 class Incremental(BaseModel):
-    """What is new since the last batch. Give one of `cursor`, `xmin` and `versions`."""
+    """What is new since the last batch. Give one of `cursor`, `xmin`, `versions` and `files`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -83,9 +84,10 @@ class Incremental(BaseModel):
         default=60,
         ge=0,
         le=864_000,
-        description="Rows whose cursor is younger than this wait for a later batch, in seconds. A row is lost only if "
-        "its transaction commits more than `lag_s` after the time in its cursor. 0 for a cursor that is no time, which "
-        "trusts that rows are committed in the order of the cursor",
+        description="Rows whose cursor, and files whose last change, is younger than this wait for a later batch, in "
+        "seconds. A row is lost only if its transaction commits more than `lag_s` after the time in its cursor; a file "
+        "only if it comes into its folder more than `lag_s` after its last change. 0 for a cursor that is no time, "
+        "which trusts that rows are committed in the order of the cursor",
     )
     xmin: bool = Field(
         default=False,
@@ -114,6 +116,10 @@ class Incremental(BaseModel):
         default=None, ge=1, description="delta: how many versions a batch has at most; null: all that are new"
     )
 
+    files: bool = Field(
+        default=False, description="files: read the files that were changed after those of the last batch"
+    )
+
     @model_validator(mode="after")
     def _one_way(self) -> "Incremental":
         given = [name for name, value in self._ways().items() if value]
@@ -126,7 +132,8 @@ class Incremental(BaseModel):
         return self
 
     def _ways(self) -> Mapping[str, bool]:
-        return {"cursor": self.cursor is not None, "xmin": self.xmin, "versions": self.versions}
+        given = {"xmin": self.xmin, "versions": self.versions, "files": self.files}
+        return {"cursor": self.cursor is not None, **given}
 
     @property
     def way(self) -> str:
@@ -141,6 +148,7 @@ _WAYS: Final[Mapping[type[SourceParams], tuple[str, ...]]] = {
     PostgresRows: ("cursor", "xmin"),
     SqliteRows: ("cursor",),
     DeltaRows: ("versions",),
+    FileRows: ("files",),
     HttpRows: ("cursor",),
 }
 """In which ways what is new in a source can be found."""
@@ -158,6 +166,8 @@ def check_suits(source: SourceParams, how: Incremental | None) -> None:
         raise ValueError("`tombstone` is for what later versions bring: it needs `incremental: {versions: true}`")
     if how is not None and how.parameter is not None and not isinstance(source, HttpRows):
         raise ValueError("`parameter` is for a source of type http")
+    if isinstance(source, FileRows) and source.ready is not None and how is not None:
+        raise ValueError("`ready` is for files that are read whole: with `incremental`, a file waits for `lag_s`")
     if isinstance(source, HttpRows) and how is not None:
         _check_cursor(source, how)
 

@@ -1,7 +1,7 @@
 """What every source offers to a kind."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tasks.kind import Unretryable
 
@@ -45,3 +45,11 @@ class RowSource(Protocol):
 
     def release(self) -> None:
         """Give up what the plan holds, such as snapshots. The rows cannot be read any more."""
+
+
+@runtime_checkable
+class ExplainsErrors(Protocol):
+    """A source that knows more of some errors of Spark than Spark says."""
+
+    def explained(self, error: Exception) -> Exception | None:
+        """The error to raise instead; None if it is not about this source."""

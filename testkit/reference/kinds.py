@@ -18,7 +18,7 @@ from spark_tasks.sinks import params as sinks
 from spark_tasks.sinks import port as sink_port
 from spark_tasks.sinks import sqlite_params, webhook_params
 from spark_tasks.sources import delta_params as delta_source
-from spark_tasks.sources import http_client, http_params
+from spark_tasks.sources import file_params, http_client, http_params
 from spark_tasks.sources import params as sources
 from spark_tasks.sources import port as source_port
 from spark_tasks.sources import sqlite as sqlite_source
@@ -43,6 +43,7 @@ _HEADINGS: Final = {
     "PostgresRows": "Rows of postgres",
     "SqliteRows": "Rows of sqlite",
     "DeltaRows": "Rows of delta",
+    "FileRows": "Rows of files",
     "HttpRows": "Rows of http",
     "HttpPages": "Pages of http",
     "Incremental": "Incremental",
@@ -58,6 +59,7 @@ _ETL_PARTS: Final[tuple[type[BaseModel], ...]] = (
     sources.PostgresRows,
     sources.SqliteRows,
     delta_source.DeltaRows,
+    file_params.FileRows,
     http_params.HttpRows,
     http_params.HttpPages,
     sources.Incremental,
@@ -125,6 +127,11 @@ _ETL_ERRORS: Final = (
     storage_errors.StoreAway,
     source_port.SourceUnfit,
     source_port.SourceReplaced,
+    listing.NoSourceFiles,
+    listing.SourceChanged,
+    faults.MalformedRows,
+    faults.SchemaDrift,
+    faults.ReadFailed,
     apply.TransformUnfit,
     etl_errors.BatchFailed,
     etl_errors.BatchAway,

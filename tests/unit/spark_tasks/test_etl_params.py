@@ -23,6 +23,7 @@ HTTP = {
     "url": "https://api.internal/v1/orders",
     "columns": {"id": "bigint", "at": "timestamp", "lines": "json"},
 }
+FILES = {"type": "files", "files": "/srv/in/*.csv", "format": "csv", "columns": "id INT"}
 GOOD: dict[str, Any] = {"source": SOURCE, "sink": SINK}
 
 
@@ -41,7 +42,7 @@ def test_params_need_a_source_and_a_sink() -> None:
         ({"source": SOURCE | {"table": "a.b.c"}}, "TABLE or SCHEMA.TABLE"),
         ({"source": SOURCE | {"url": "postgresql://rota:hush@db/orders"}}, "must not contain a password"),
         ({"source": SOURCE | {"url": "mysql://db/orders"}}, "begins with postgresql://"),
-        ({"incremental": {}}, "give one of `cursor`, `xmin: true` and `versions: true`"),
+        ({"incremental": {}}, "give one of `cursor`, `xmin: true`, `versions: true` and `files: true`"),
         ({"incremental": {"cursor": "at", "xmin": True}}, "give one of `cursor`"),
         ({"incremental": {"xmin": True, "batch_rows": 10}}, "`batch_rows` needs `cursor`"),
         ({"incremental": {"cursor": "at", "batch_versions": 10}}, "`batch_versions` needs `versions`"),
@@ -79,6 +80,11 @@ def test_params_need_a_source_and_a_sink() -> None:
         ({"source": HTTP | {"pages": {}}}, "give either `next` or `parameter`"),
         ({"source": HTTP | {"pages": {"parameter": "p", "by": "token"}}}, "`token` is needed for `by: token`"),
         ({"source": HTTP | {"pages": {"next": "a", "first": 1}}}, "`first` is for `by: page`"),
+        ({"source": FILES, "incremental": {"cursor": "at"}}, "source of type files is found by `files`"),
+        ({"source": FILES | {"columns": None}}, "`columns` is required for format csv"),
+        ({"source": FILES | {"files": "in/*.csv"}}, "must begin with"),
+        ({"source": FILES | {"malformed": "quarantine"}}, "Input should be 'fail'"),
+        ({"source": FILES | {"ready": {"age_s": 5}}, "incremental": {"files": True}}, "`ready` is for files that are"),
         ({"incremental": {"cursor": "at", "lag_s": -1}}, "greater than or equal to 0"),
         ({"sink": SINK | {"mode": "upsert"}}, "`keys` are needed"),
         ({"sink": SINK | {"keys": ["id"]}}, "`keys` are needed"),
@@ -140,3 +146,13 @@ def test_an_http_api_is_reached_at_its_host_and_port() -> None:
     access = Access("node-1", source_hosts=("api.internal:443",), destination_hosts=("*",))
     assert refusals(access, Etl.reaches(params, "orders")) == []
     assert len(refusals(Access("node-1", destination_hosts=("*",)), Etl.reaches(params, "orders"))) == 1
+
+
+def test_files_are_on_the_member_s_own_disk_unless_they_are_shared_or_remote() -> None:
+    params = EtlParams.model_validate(GOOD | {"source": FILES, "incremental": {"files": True}})
+    assert Etl.local_data(params) == ["source"]
+    access = Access("node-1", ("/srv/in",), destination_hosts=("*",))
+    assert refusals(access, Etl.reaches(params, "orders")) == []
+    remote = EtlParams.model_validate(GOOD | {"source": FILES | {"files": "s3://lake/in/*.csv"}})
+    assert Etl.local_data(remote) == []
+    assert len(refusals(access, Etl.reaches(remote, "orders"))) == 1

@@ -1,0 +1,73 @@
+"""The params of the source `files`."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from spark_tasks.files.batching import BATCH_BYTES, BATCH_FILES
+from spark_tasks.files.form import Form
+from spark_tasks.files.listing import fixed_folder, is_local, local_path
+from spark_tasks.files.ready import Ready
+from tasks.access import check_protocol
+from tasks.reach import Reach, remote
+
+
+def _absolute(url: str) -> str:
+    if check_protocol(url) == "" and not local_path(url).startswith("/"):
+        raise ValueError("a local path must begin with '/': a worker's current folder is its scratch folder")
+    return url
+
+
+class FileRows(Form):
+    """Files: all that the glob finds, or with `incremental: {files: true}` those that are newer than the last batch."""
+
+    type: Literal["files"] = Field(description="The type of the source")
+    files: Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_absolute)] = Field(
+        description="The files, as a glob: a local path, or an fsspec URL, whose files are fetched batch by batch",
+        examples=["/data/flights/*.csv"],
+    )
+    shared: bool = Field(
+        default=False, description="All members that may run the task see the same files at these paths"
+    )
+    columns: str | None = Field(
+        default=None,
+        max_length=20_000,
+        description="The columns and their types as in SQL. Required for CSV, JSON and TBL. null: those of the first "
+        "Parquet or Avro file of a batch",
+        examples=["flight INT, tailnum STRING, time_hour TIMESTAMP"],
+    )
+    malformed: Literal["fail"] = Field(
+        default="fail", description="A row that does not fit the columns fails the batch"
+    )
+    schema_evolution: Literal["fail"] = Field(default="fail", description="A file with other columns fails the batch")
+    rescue: Literal[False] = Field(default=False, description="Fields without a column are not kept")
+    ready: Ready | None = Field(
+        default=None,
+        description="When a file is complete, if all files are read. With `incremental`, one is once it was not "
+        "changed for `lag_s`",
+    )
+    batch_files: int = Field(
+        default=BATCH_FILES, ge=1, le=10_000, description="With `incremental`: about how many files a batch has"
+    )
+    batch_bytes: int = Field(
+        default=BATCH_BYTES,
+        ge=1,
+        description="With `incremental`: about how many bytes of files a batch has, as they are stored",
+    )
+
+    @model_validator(mode="after")
+    def _says_the_columns(self) -> "FileRows":
+        if self.is_text and self.columns is None:
+            raise ValueError(f"`columns` is required for format {self.format}: the types of text are not guessed")
+        return self
+
+    @property
+    def on_own_disk(self) -> bool:
+        """Whether the rows are on the member's own disk, and so are others on another member."""
+        return is_local(self.files) and not self.shared
+
+    def reach(self, field: str) -> Reach:
+        """What `field` of the params names."""
+        if is_local(self.files):
+            return Reach(field, "source", self.files, fixed_folder(local_path(self.files)))
+        return remote(field, "source", self.files, {})
