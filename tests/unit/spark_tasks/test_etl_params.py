@@ -65,7 +65,7 @@ def test_params_need_a_source_and_a_sink() -> None:
         ({"source": HTTP, "incremental": {"cursor": "id"}}, "which is no time: set `lag_s: 0`"),
         (
             {"source": HTTP, "incremental": {"cursor": "at", "batch_rows": 5}},
-            "`batch_rows` is for a source that is read",
+            "`batch_rows` is for a source that is",
         ),
         ({"source": HTTP | {"columns": {"id": "varchar"}}}, "'varchar' is not a type"),
         ({"source": HTTP | {"columns": {"id": "decimal(39,1)"}}}, "1 to 38 digits"),
