@@ -32,8 +32,11 @@ class EtlParams(BaseModel):
     @model_validator(mode="after")
     def _suits_the_sources(self) -> "EtlParams":
         check_suits(self.source, self.incremental)
-        for lookup in self.lookups.values():
-            check_suits(lookup, None)
+        for name, lookup in self.lookups.items():
+            try:
+                check_suits(lookup, None)
+            except ValueError as error:
+                raise ValueError(f"lookups.{name}: {error}") from None
         return self
 
     @model_validator(mode="after")

@@ -329,3 +329,30 @@ def test_rows_that_are_appended_to_a_changing_table_come_once(database: EtlDatab
     _follow(database, params, table, 30)
     database.put("expected", _rows(table.folder))
     assert database.differ("SELECT id, version FROM expected", "SELECT id, version FROM dst") == ""
+
+
+@pytest.mark.more
+@pytest.mark.parametrize(
+    ("features", "settings", "why"),
+    [
+        (["deletionVectors"], {}, "it has deletion vectors, which this source does not read: set `delta.enableDel"),
+        (["columnMapping"], {"delta.columnMapping.mode": "name"}, "it maps columns to other names in its files"),
+    ],
+)
+def test_tables_whose_files_do_not_say_their_rows_are_refused(
+    database: EtlDatabase, tmp_path: Path, features: list[str], settings: dict[str, str], why: str
+) -> None:
+    table = tmp_path / "table"
+    write_deltalake(table, _days(0, 5))
+    said = [json.loads(line) for line in (table / "_delta_log" / f"{0:020d}.json").read_text().splitlines()]
+    [about] = [one["metaData"] for one in said if "metaData" in one]
+    schema = json.loads(about["schemaString"])
+    for number, column in enumerate(schema["fields"], 1):
+        column["metadata"] = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"c{number}"}
+    about |= {"schemaString": json.dumps(schema)}
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+    actions = [{"protocol": protocol}, {"metaData": about | {"configuration": settings}}]
+    (table / "_delta_log" / f"{1:020d}.json").write_text("".join(json.dumps(one) + "\n" for one in actions))
+    params = {"source": _source(table), "sink": database.end(table="dst", mode="append")}
+    with pytest.raises(SourceUnfit, match=why):
+        Etl().run(database.attempt(params))

@@ -57,7 +57,7 @@ def test_params_need_a_source_and_a_sink() -> None:
         ({"source": DELTA | {"options": {"profile": "x"}}}, "'profile' cannot be set by a task"),
         ({"source": DELTA | {"keys": ["id"]}}, "give `tombstone` as well"),
         ({"source": DELTA | {"tombstone": "gone"}}, r"needs `incremental: \{versions: true\}`"),
-        ({"lookups": {"a": DELTA | {"tombstone": "gone"}}}, r"needs `incremental: \{versions: true\}`"),
+        ({"lookups": {"a": DELTA | {"tombstone": "gone"}}}, r"lookups.a: .*needs `incremental: \{versions: true\}`"),
         ({"incremental": {"cursor": "at", "parameter": "since"}}, "`parameter` is for a source of type http"),
         ({"source": HTTP, "incremental": {"xmin": True}}, "source of type http is found by `cursor`"),
         ({"source": HTTP, "incremental": {"cursor": "no"}}, "the cursor no is not one of `columns`"),
