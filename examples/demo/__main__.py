@@ -29,7 +29,7 @@ from tasks.backup.verify import verify
 FOLDER: Final = Path(".demo").absolute()
 READY_S: Final = 120.0
 """How long nodes may take to be ready: seconds, but minutes on a machine with much else to do."""
-FINISH_S: Final = 180.0
+FINISH_S: Final = 600.0
 """How long the backup and the ETL may take: seconds, but minutes on a machine with much else to do."""
 FINAL: Final = ("succeeded", "failed", "cancelled", "timed_out", "abandoned")
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
