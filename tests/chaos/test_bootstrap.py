@@ -122,6 +122,7 @@ def assert_all_there(cluster: Cluster, member: str, other: str) -> None:
     assert runs == old_runs(cluster, other)
 
 
+@pytest.mark.more
 def test_the_next_in_succession_goes_on_when_the_feeder_is_killed(cluster: Cluster) -> None:
     member = "node-4"
     feeder, second, *rest = feeders(cluster, member)

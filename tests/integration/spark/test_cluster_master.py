@@ -58,6 +58,7 @@ def test_the_address_towards_the_master_is_the_drivers() -> None:
     assert own_address("yarn") is None
 
 
+@pytest.mark.more
 def test_a_job_without_executors_is_ended(tmp_path: Path) -> None:
     """A session on this machine has none of a cluster's executors."""
     with (

@@ -20,6 +20,7 @@ from tests.integration.spark.databases import PASSWORD, EtlDatabase
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 
+@pytest.mark.more
 def test_a_preview_shows_what_would_be_written_and_writes_nothing(database: EtlDatabase) -> None:
     database.sql("CREATE TABLE src AS SELECT n AS id, n * 10 AS v FROM generate_series(1, 100) n")
     params = {

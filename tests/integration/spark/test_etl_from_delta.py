@@ -56,6 +56,7 @@ def _rows(folder: Path) -> pa.Table:
     return DeltaTable(folder).to_pyarrow_table()
 
 
+@pytest.mark.more
 def test_what_a_change_feed_says_makes_the_copy_equal_to_its_source(database: EtlDatabase, tmp_path: Path) -> None:
     """Inserts, updates, deletions, a merge, an overwrite and a compaction, in a partitioned table."""
     table = tmp_path / "a table"

@@ -46,6 +46,7 @@ def _ids(database: EtlDatabase) -> str:
     return database.sql("SELECT string_agg(id::text, ',' ORDER BY id) FROM dst")
 
 
+@pytest.mark.more
 def test_files_are_read_once_when_they_have_not_changed_for_the_lag(database: EtlDatabase, tmp_path: Path) -> None:
     _put(database, "b.csv", "id,name\n1,a\n2,\n", age_s=500)
     _put(database, "a.csv", 'id,name\n3,"x, y"\n', age_s=400)

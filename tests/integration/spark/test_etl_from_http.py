@@ -38,6 +38,7 @@ def _record(number: int, **more: Any) -> dict[str, Any]:
     return record | {"day": "2026-01-02", "at": at, "tags": ["a", {"n": number}], "not named": 1} | more
 
 
+@pytest.mark.more
 def test_records_arrive_with_their_types_and_later_ones_by_the_cursor(database: EtlDatabase, tmp_path: Path) -> None:
     records = [_record(number) for number in range(45)] + [{"id": 45, "at": "2026-01-01T00:50:00Z"}]
     asked: list[str] = []

@@ -108,6 +108,7 @@ FROM source
 """
 
 
+@pytest.mark.more
 def test_all_types_are_kept_as_stated_and_read_back_equal(shelf: Shelf) -> None:
     shelf.numbers(3)
     result = Etl().run(shelf.attempt(shelf.params(ALL_TYPES, mode="replace")))

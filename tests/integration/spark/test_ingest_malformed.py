@@ -36,6 +36,7 @@ def _quarantined(house: House) -> list[dict[str, Any]]:
     return sorted(table.to_pylist(), key=lambda row: (row["file"], row["line"]))
 
 
+@pytest.mark.more
 def test_a_malformed_row_fails_its_file_or_is_in_the_quarantine(house: House) -> None:
     house.put_csv(0)
     house.put_csv(1)
