@@ -97,8 +97,12 @@ class Node:
         return found[0]
 
     def supervisor(self) -> int:
-        [found] = [one.pid for one in self.below() if one.parent == self.nursery]
-        return found
+        """That of the attempt. Others of the nursery's may just be starting, or ending."""
+        below = self.below()
+        parents, at = {one.pid: one.parent for one in below}, self.another_users().pid
+        while parents[at] != self.nursery:
+            at = parents[at]
+        return at
 
 
 def _name(pid: int) -> str:

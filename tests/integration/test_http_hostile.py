@@ -66,6 +66,7 @@ SENT: Final[dict[str, Any]] = {
     "PUT /v1/tasks/{name}": SPEC,
     "POST /v1/tasks": [AT, CRON],
     "POST /v1/tasks/{name}/runs": {"params": {"source": "z", "more": 1}, "fire_at": "2027-01-01T00:00:00Z"},
+    "POST /v1/tasks/{name}/actions/{action}": {"args": {"rows": 3}, "params": {"source": "z"}},
     "PATCH /v1/settings": {
         "balance_slack": 0.5,
         "lease_s": 2,
