@@ -253,6 +253,25 @@ class Place:
     def _sync_names(self, name: str) -> None:
         sync_names(Path(f"{self._path}/{name}").parent, within=Path(self._path).parent)
 
+    def move(self, name: str, to: str) -> bool:
+        """Give a file of this folder another name in it; False if there is no such file.
+
+        What has that name already is replaced. An object store copies the file, and then removes it.
+        """
+        here, there = f"{self._path}/{name}", f"{self._path}/{to}"
+        try:
+            if self.is_local:
+                Path(here).replace(there)
+            else:
+                self._files.invalidate_cache()
+                self._files.cp_file(here, there)
+                self._files.rm_file(here)
+        except FileNotFoundError:
+            return False
+        if self.is_local:
+            self._sync_names(to)
+        return True
+
     def remove(self, name: str) -> None:
         """Remove a file, if it exists."""
         path = f"{self._path}/{name}"

@@ -26,6 +26,7 @@ the log is synced before the batch is reported as committed. An object store kee
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -72,6 +73,9 @@ class Table:
     All methods raise `NoBucket`, `NoPermission` and `StoreAway` for an object store that fails.
     """
 
+    store_partitions: ClassVar[bool] = False
+    """Whether its writers can write a partitioned table in an object store."""
+
     def __init__(self, place: Place, task: str, partition_by: Sequence[str] = ()) -> None:
         self.place = place
         self.task = task
@@ -114,13 +118,13 @@ class Table:
         if table is None:
             return self.partition_by
         found = list(table.metadata().partition_columns)
-        if found and not self.place.is_local:
-            raise TableUnfit(f"{self.shown} is a partitioned table, which an ingest can write only in a folder")
+        if found and not self.place.is_local and not self.store_partitions:
+            raise TableUnfit(f"{self.shown} is a partitioned table, which can be written only in a folder")
         if self.partition_by and self.partition_by != found:
             by = f"by {', '.join(found)}" if found else "not at all"
             raise TableUnfit(
                 f"{self.shown} is partitioned {by}, and the task's `partition_by` is {', '.join(self.partition_by)}: "
-                "change the task, or ingest into a new table"
+                "change the task, or use a new table"
             )
         return found
 
@@ -241,13 +245,16 @@ class Table:
         transactions: list[Transaction],
         about: dict[str, str] | None = None,
         wider: Schema | None = None,
+        *,
+        alone: bool = False,
     ) -> None:
         """Commit against the version of `table`: Delta refuses if one of these app transactions has changed since.
 
         With `wider`, the files take the place of all others, and the table has these columns. Delta would let a commit
-        in between pass, whose files have the columns of before: then this one may not be tried again.
+        in between pass, whose files have the columns of before: then this one may not be tried again. With `alone` it
+        is not either, so that any commit in between refuses it.
         """
-        retries = None if wider is None else 0
+        retries = 0 if alone or wider is not None else None
         said = CommitProperties(about, max_commit_retries=retries, app_transactions=transactions)
         by = list(table.metadata().partition_columns)
         mode, schema = ("append", table.schema()) if wider is None else ("overwrite", wider)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from spark_tasks.storage.errors import store_errors
 from tasks.place import Place
@@ -55,7 +55,7 @@ class Page:
 
     `files` are the sources as `(path, size in bytes)`; `disks` are the identity facts of local folders; `parts` are the
     paths of the batch's Parquet files in the table. `failed` has the number of rows of which an expectation is not
-    true, by its name.
+    true, by its name. `cursor` is how far the source has been read, if it was by a cursor (JSON).
     """
 
     mark: Mark
@@ -68,6 +68,7 @@ class Page:
     dropped: int = 0
     failed: Mapping[str, int] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
+    cursor: dict[str, Any] | None = None
 
 
 class Ledger:
@@ -137,8 +138,9 @@ def _read(kept: bytes) -> Page:
         rows=value["rows"],
         quarantined=value.get("quarantined", value.get("skipped", 0)),  # older pages call them skipped
         files=tuple((path, size) for path, size in value["files"]),
-        disks=value.get("disks", {}),  # older pages have none of these four
+        disks=value.get("disks", {}),  # older pages have none of these
         dropped=value.get("dropped", 0),
         failed=value.get("failed", {}),
         parts=tuple(value.get("parts", ())),
+        cursor=value.get("cursor"),
     )

@@ -1,21 +1,18 @@
 """The Parquet files that Spark's own writer left in a local folder."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote
 
 from pyarrow import parquet
 
-from spark_tasks.table.part import Part
+from spark_tasks.table.part import Part, PartsFolder
 from spark_tasks.table.statistics import statistics
-
-if TYPE_CHECKING:
-    from spark_tasks.table.delta import Table
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
-def local_parts(table: "Table", folder: str) -> tuple[Part, ...]:
+def local_parts(table: PartsFolder, folder: str) -> tuple[Part, ...]:
     """The Parquet files in that folder of the table, with the statistics in their footers."""
     root = Path(table.place.path)
     return tuple(_part(path, path.relative_to(root)) for path in sorted((root / folder).rglob("part-*.parquet")))

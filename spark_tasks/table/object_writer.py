@@ -9,9 +9,10 @@ task left that was lost or done twice is not among them, and is swept later.
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 
 from spark_tasks.spark import causes
 from spark_tasks.storage.errors import quoted_error, store_errors_at
-from spark_tasks.table.part import Part, part_from
+from spark_tasks.table.part import Part, PartitionTexts, PartsFolder, part_from, partition_text
 from spark_tasks.table.statistics import statistics
 from tasks.place import Place
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from spark_tasks.table.delta import Table
     from spark_tasks.table.ledger import Mark
 
 GROUP_BYTES: Final = 64 << 20
@@ -48,39 +48,46 @@ class Written(WriterCommitMessage):
 class ObjectWriter(DataSourceArrowWriter):
     """Writes a task's rows as one file in `folder` of the table at `url`. `options` are fsspec's, secrets resolved.
 
-    `messages` is the file on the driver's machine that `commit` writes.
+    `messages` is the file on the driver's machine that `commit` writes. With `by` there is a file for each value of
+    these columns, which it does not hold; rows with the same values must come one after another.
     """
 
-    def __init__(self, url: str, options: dict[str, Any], folder: str, messages: str) -> None:
+    def __init__(self, url: str, options: dict[str, Any], folder: str, messages: str, by: Sequence[str] = ()) -> None:
         self.url = url
         self.options = options
         self.folder = folder
         self.messages = messages
+        self.by = list(by)
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
         """Write the rows; runs on an executor. Raises `NoBucket`, `NoPermission` and `StoreAway`."""
+        with store_errors_at(self.url):
+            place = Place(self.url, self.options)
+            found = (self._write(place, batches, texts) for texts, batches in partitions(iterator, self.by))
+            return Written(tuple(part for part in found if part is not None))
+
+    def _write(self, place: Place, batches: "Iterator[pa.RecordBatch]", texts: PartitionTexts) -> Part | None:
+        """Write one file; None if there are no rows."""
         from pyspark import TaskContext
 
         task = TaskContext.get()
         number, attempt = (task.partitionId(), task.taskAttemptId()) if task else (0, 0)
         name = f"{self.folder}/part-{number:05d}-{attempt}-{uuid.uuid4().hex}.snappy.parquet"
-        groups = row_groups(iterator, GROUP_BYTES)
+        groups = row_groups(batches, GROUP_BYTES)
         first = next(groups, None)
         if first is None:
-            return Written(())
-        with store_errors_at(self.url):
-            place = Place(self.url, self.options)
-            file = place.files.open(f"{place.path}/{name}", "wb", block_size=UPLOAD_BYTES)
-            try:
-                part = write_parquet(file, name, first, groups)
-                file.close()
-            except BaseException:
-                # Closing would complete the upload of half a file.
-                file.closed = True
-                with suppress(Exception):  # the store may be away
-                    file.discard()
-                raise
-        return Written((part,))
+            return None
+        file = place.files.open(f"{place.path}/{name}", "wb", block_size=UPLOAD_BYTES)
+        try:
+            part = write_parquet(file, name, first, groups)
+            file.close()
+        except BaseException:
+            # Closing would complete the upload of half a file.
+            file.closed = True
+            with suppress(Exception):  # the store may be away
+                file.discard()
+            raise
+        return replace(part, partition_values=dict(texts))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave the messages of the tasks that count for the driver; runs on the driver's machine."""
@@ -91,6 +98,34 @@ class ObjectWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: what was written is swept with what lost tasks left, of which Spark knows nothing here."""
+
+
+def partitions(
+    batches: "Iterable[pa.RecordBatch]", by: Sequence[str]
+) -> "Iterator[tuple[PartitionTexts, Iterator[pa.RecordBatch]]]":
+    """The rows by the values of the columns `by`, as the log spells them, and without these columns.
+
+    Each group has to be read before the next one.
+    """
+    if not by:
+        yield (), iter(batches)
+        return
+    for texts, group in groupby(_runs(batches, by), key=lambda run: run[0]):
+        yield texts, (batch for _, batch in group)
+
+
+def _runs(batches: "Iterable[pa.RecordBatch]", by: Sequence[str]) -> "Iterator[tuple[PartitionTexts, pa.RecordBatch]]":
+    from pyarrow import compute
+
+    for batch in batches:
+        keys = [batch.column(name) for name in by]
+        rest = batch.select([name for name in batch.schema.names if name not in by])
+        ends = {end for column in keys for end in compute.run_end_encode(column).run_ends.to_pylist()}
+        begin = 0
+        for end in sorted(ends):
+            texts = tuple((name, partition_text(key[begin].as_py())) for name, key in zip(by, keys, strict=True))
+            yield texts, rest.slice(begin, end - begin)
+            begin = end
 
 
 def row_groups(batches: "Iterator[pa.RecordBatch]", group_bytes: int) -> "Iterator[pa.Table]":
@@ -147,7 +182,7 @@ def nan_columns(table: "pa.Table") -> set[tuple[str, ...]]:
     return found
 
 
-def writer(spark: "SparkSession", table: "Table", scratch: Path) -> "Callable[[DataFrame, Mark], tuple[Part, ...]]":
+def writer(spark: "SparkSession", table: PartsFolder, scratch: Path) -> "Callable[[DataFrame, Mark], tuple[Part, ...]]":
     """A function that writes the rows of a batch of `table`, which is in an object store."""
     url, options = table.place.url, table.place.options
 
@@ -158,18 +193,23 @@ def writer(spark: "SparkSession", table: "Table", scratch: Path) -> "Callable[[D
             return "rota_parquet"
 
         def writer(self, schema: "StructType", overwrite: bool) -> ObjectWriter:
-            return ObjectWriter(url, options, self.options["folder"], self.options["messages"])
+            by = json.loads(self.options["by"])
+            return ObjectWriter(url, options, self.options["folder"], self.options["messages"], by)
 
     spark.dataSource.register(RotaParquet)
 
     def write(rows: "DataFrame", mark: "Mark") -> tuple[Part, ...]:
         messages = scratch / f"written-{mark.name}-{uuid.uuid4().hex}.json"
+        by = table.partitioned_by()
+        if by:
+            rows = rows.sortWithinPartitions(*("`" + name.replace("`", "``") + "`" for name in by))
         try:
             (
                 rows.write.format("rota_parquet")
                 .mode("append")
                 .option("folder", table.parquet_folder(mark))
                 .option("messages", str(messages))
+                .option("by", json.dumps(by))
                 .save()
             )
         except Exception as error:

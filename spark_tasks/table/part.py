@@ -1,8 +1,14 @@
-"""A Parquet file of a batch, as it is named to the table's log."""
+"""A Parquet file of a batch, as it is named to the table's log, and the folders into which such files are written."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import date
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tasks.place import Place
+
+if TYPE_CHECKING:
+    from spark_tasks.table.ledger import Mark
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,63 @@ class Part:
     partition_values: Mapping[str, str | None] = field(default_factory=dict)
 
 
+PartitionTexts = tuple[tuple[str, str | None], ...]
+"""The columns by which a file is partitioned, and the texts of their values."""
+
+
+def partition_text(value: Any) -> str | None:
+    """The text of a partition's value in the log. Raises `TypeError` for a type whose text writers do not agree on.
+
+    >>> partition_text(True), partition_text(date(2026, 1, 5)), partition_text("a b")
+    ('true', '2026-01-05', 'a b')
+    >>> partition_text(None), partition_text("")  # Delta knows no empty text here
+    (None, None)
+    >>> partition_text(0.5)
+    Traceback (most recent call last):
+    TypeError: a partition's value must be text, an integer, a date or a boolean, and is 0.5
+    """
+    match value:
+        case None | str():
+            return value or None
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case date() if type(value) is date:
+            return value.isoformat()
+    raise TypeError(f"a partition's value must be text, an integer, a date or a boolean, and is {value!r}")
+
+
 def part_from(value: Mapping[str, Any]) -> Part:
     """The part from which `dataclasses.asdict` made `value`, which has been through JSON."""
     return Part(**value)
+
+
+class PartsFolder(Protocol):
+    """Where the rows of batches are written: folders in `place`."""
+
+    @property
+    def place(self) -> Place:
+        """The place to which the paths of parts are relative."""
+
+    def parquet_folder(self, mark: "Mark") -> str:
+        """The folder for the files of that batch, as the attempt with that token writes it."""
+
+    def partitioned_by(self) -> list[str]:
+        """The columns by whose values the rows go to folders of their own."""
+
+
+@dataclass(frozen=True)
+class PlainFolder:
+    """The folder `name` in `place`, for one batch that is not partitioned."""
+
+    place: Place
+    name: str
+
+    def parquet_folder(self, mark: "Mark") -> str:
+        """The folder, whatever the batch (`PartsFolder`)."""
+        return self.name
+
+    def partitioned_by(self) -> list[str]:
+        """No columns (`PartsFolder`)."""
+        return []

@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING
 
 from spark_tasks.table import object_writer
 from spark_tasks.table.local_parts import local_parts
-from spark_tasks.table.part import Part
+from spark_tasks.table.part import Part, PartsFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_tasks.table.delta import Table
     from spark_tasks.table.ledger import Mark
 
 Write = Callable[["DataFrame", "Mark"], tuple[Part, ...]]
 """Writes the rows as the files of that batch; the files. Files that an earlier try left there do not count."""
 
 
-def writer(spark: "SparkSession", table: "Table", scratch: Path) -> Write:
+def writer(spark: "SparkSession", table: PartsFolder, scratch: Path) -> Write:
     """How batches of `table` are written in the session `spark`. `scratch` is a local folder for messages.
 
     What it gives raises what Spark raises; for an object store also `NoBucket`, `NoPermission` and `StoreAway`.
@@ -30,7 +29,7 @@ def writer(spark: "SparkSession", table: "Table", scratch: Path) -> Write:
     return _local(table) if table.place.is_local else object_writer.writer(spark, table, scratch)
 
 
-def _local(table: "Table") -> Write:
+def _local(table: PartsFolder) -> Write:
     def write(rows: "DataFrame", mark: "Mark") -> tuple[Part, ...]:
         folder = table.parquet_folder(mark)
         rows.write.mode("overwrite").partitionBy(*table.partitioned_by()).parquet(table.place.shown(folder))

@@ -8,7 +8,7 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from spark_tasks.table.object_writer import ObjectWriter, Written, row_groups  # noqa: E402  after the check that they are there
+from spark_tasks.table.object_writer import ObjectWriter, Written, partitions, row_groups  # noqa: E402  after the check that they are there
 from spark_tasks.table.part import Part, part_from  # noqa: E402
 
 
@@ -28,3 +28,23 @@ def test_the_driver_learns_of_the_files_of_the_tasks_that_count_and_of_no_others
     assert [part_from(value) for value in json.loads((tmp_path / "messages.json").read_text())] == parts
     assert [path.name for path in tmp_path.iterdir()] == ["messages.json"]
     writer.abort([Written((parts[0],))])
+
+
+def test_rows_with_the_same_values_of_the_partition_columns_are_one_file() -> None:
+    rows = [("a", 1, 1), ("a", 1, 2), ("a", None, 3), ("", None, 4), (None, None, 5), ("a", 1, 6)]
+    table = pa.table({name: [row[at] for row in rows] for at, name in enumerate(("kind", "day", "n"))})
+    batches = [*table.to_batches(max_chunksize=1), table.to_batches()[0].slice(0, 0)]
+    found = [
+        (texts, [n for one in group for n in one.column("n").to_pylist()])
+        for texts, group in partitions(batches, ["kind", "day"])
+    ]
+    assert found == [
+        ((("kind", "a"), ("day", "1")), [1, 2]),
+        ((("kind", "a"), ("day", None)), [3]),
+        ((("kind", None), ("day", None)), [4, 5]),
+        ((("kind", "a"), ("day", "1")), [6]),
+    ]
+    [(texts, whole)] = partitions(table.to_batches(), [])
+    assert (texts, [one.schema.names for one in whole]) == ((), [["kind", "day", "n"]])
+    [(_, first), *_] = [(texts, list(group)) for texts, group in partitions(table.to_batches(), ["kind"])]
+    assert [(one.schema.names, one.num_rows) for one in first] == [(["day", "n"], 3)]

@@ -1,0 +1,76 @@
+"""The files that hold a table's rows at one version of its log: what a commit needs to take some of them away."""
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+from deltalake.transaction import RemoveAction
+
+from spark_tasks.table.part import partition_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_READABLE: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+"""The features of a table's protocol that change nothing about which rows its Parquet files hold."""
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """A file: its path in the table, the values of its partition columns, and the bounds of some columns if known."""
+
+    path: str
+    size_bytes: int
+    partition: Mapping[str, Any]
+    lowest: Mapping[str, Any]
+    highest: Mapping[str, Any]
+
+    def remove(self) -> RemoveAction:
+        """What the log says when the file goes."""
+        values = {name: partition_text(value) for name, value in self.partition.items()}
+        return RemoveAction(self.path, True, time.time_ns() // 1_000_000, self.size_bytes, values)
+
+
+def live_files(handle: DeltaTable, bounded: Collection[str] = ()) -> list[LiveFile]:
+    """The files of the table at the version of `handle`, with the bounds of the columns `bounded`."""
+    import pyarrow as pa
+
+    found = pa.table(handle.get_add_actions())
+    by = handle.metadata().partition_columns
+    # deltalake gives paths as the log spells them, and takes them as they are.
+    paths, sizes = map(unquote, found.column("path").to_pylist()), found.column("size_bytes").to_pylist()
+    partitions = _values(found, "partition", by)
+    lows, highs = _values(found, "min", bounded), _values(found, "max", bounded)
+    return [
+        LiveFile(path, size, partition, low, high)
+        for path, size, partition, low, high in zip(paths, sizes, partitions, lows, highs, strict=True)
+    ]
+
+
+def _values(found: "pa.Table", struct: str, names: Collection[str]) -> list[dict[str, Any]]:
+    """For each file, the values of those fields of a struct that are there and not null."""
+    from pyarrow import compute
+
+    values: list[dict[str, Any]] = [{} for _ in range(found.num_rows)]
+    if struct not in found.column_names:
+        return values
+    kind = found.schema.field(struct).type
+    there = {field.name for field in kind}
+    for name in names:
+        if name in there:
+            column = compute.struct_field(found.column(struct), name).to_pylist()
+            for one, value in zip(values, column, strict=True):
+                one[name] = value
+    return values
+
+
+def unreadable(handle: DeltaTable) -> list[str]:
+    """The features because of which a table's rows are not simply those of its files; empty if there are none."""
+    protocol, settings = handle.protocol(), handle.metadata().configuration
+    found = set(protocol.reader_features or ()) - _READABLE
+    if settings.get("delta.columnMapping.mode", "none") != "none":
+        found.add("columnMapping")
+    return sorted(found)
