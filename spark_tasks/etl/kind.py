@@ -52,7 +52,7 @@ class Etl:
     """Reads rows from a source, transforms them with Spark and writes them to a sink, each batch once."""
 
     Params = EtlParams
-    requires = ("pyspark", "pyarrow", "adbc_driver_postgresql")
+    requires = ("pyspark", "pyarrow", "deltalake", "adbc_driver_postgresql")
     environment = ENVIRONMENT
     prepare = staticmethod(prepare)
     at_once = AT_ONCE

@@ -1,10 +1,13 @@
-"""Opens the sink that params name, for one attempt."""
+"""Opens the sink that params name, for one attempt. What only one type of sink needs is imported for it alone."""
 
 import os
 from typing import Any
 
 from spark_tasks.postgres.uri import uri
+from spark_tasks.sinks.delta_params import DeltaTarget
 from spark_tasks.sinks.params import PostgresTable, SinkParams
+from spark_tasks.sinks.parquet_params import ParquetTarget
+from spark_tasks.sinks.places import open_place
 from spark_tasks.sinks.port import Sink, SinkUnfit
 from spark_tasks.sinks.postgres import PostgresSink
 from spark_tasks.sinks.sqlite import SqliteSink
@@ -34,6 +37,16 @@ def open_sink(ctx: Context[Any], params: SinkParams) -> Sink:
             guard = FileGuard(ctx.access, "destination")
             guard.resolve(params.path)
             return SqliteSink(params, guard, ctx.task, ctx.scratch / "staged", local)
+        case DeltaTarget():
+            from spark_tasks.sinks.delta import DeltaSink
+
+            inner = ("_delta_log", "_rota", f"_rota/{ctx.task}", ctx.task)
+            return DeltaSink(params, open_place(ctx, params, inner), ctx.task, ctx.scratch / "staged")
+        case ParquetTarget():
+            from spark_tasks.sinks.parquet import LEDGER, ParquetSink
+
+            inner = (LEDGER, *(f"{LEDGER}/{name}" for name in ("_delta_log", "_rota", f"_rota/{ctx.task}", ctx.task)))
+            return ParquetSink(open_place(ctx, params, inner), ctx.task, ctx.scratch / "staged")
         case Webhook():
             return WebhookSink(ctx, params, _receiver(ctx, params), _ledger(ctx, params), local)
 

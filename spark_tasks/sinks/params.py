@@ -5,7 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from spark_tasks.postgres.names import TableName
+from spark_tasks.sinks.delta_params import DeltaTarget
 from spark_tasks.sinks.keyed import KeyedRows
+from spark_tasks.sinks.parquet_params import ParquetTarget
 from spark_tasks.sinks.sqlite_params import SqliteTable
 from spark_tasks.sinks.webhook_params import Webhook
 from tasks.postgres_connection import PostgresConnection
@@ -31,7 +33,7 @@ class PostgresTable(KeyedRows, PostgresConnection):
         return Reach(field, "destination", self.url, addresses=self.addresses())
 
 
-SinkParams = PostgresTable | SqliteTable | Webhook
+SinkParams = PostgresTable | SqliteTable | DeltaTarget | ParquetTarget | Webhook
 Sink = Annotated[SinkParams, Field(discriminator="type")]
 
 

@@ -14,9 +14,10 @@ from spark_tasks.ingest import errors as ingest_errors
 from spark_tasks.ingest import expectations
 from spark_tasks.ingest import kind as ingest
 from spark_tasks.postgres import session
+from spark_tasks.sinks import delta as delta_sink
+from spark_tasks.sinks import delta_merge, delta_params, parquet_params, sqlite_params, webhook_params
 from spark_tasks.sinks import params as sinks
 from spark_tasks.sinks import port as sink_port
-from spark_tasks.sinks import sqlite_params, webhook_params
 from spark_tasks.sources import delta_params as delta_source
 from spark_tasks.sources import file_params, http_client, http_params
 from spark_tasks.sources import params as sources
@@ -51,6 +52,8 @@ _HEADINGS: Final = {
     "PostgresTable": "Table in postgres",
     "SqliteTable": "Table in sqlite",
     "Webhook": "Webhook",
+    "DeltaTarget": "Delta table",
+    "ParquetTarget": "Parquet files",
     "Ready": "Complete files",
     "Expectation": "Expectation",
 }
@@ -67,6 +70,8 @@ _ETL_PARTS: Final[tuple[type[BaseModel], ...]] = (
     sinks.PostgresTable,
     sqlite_params.SqliteTable,
     webhook_params.Webhook,
+    delta_params.DeltaTarget,
+    parquet_params.ParquetTarget,
 )
 
 _INGEST_PARTS: Final[tuple[type[BaseModel], ...]] = (expectations.Expectation, ready.Ready)
@@ -140,10 +145,9 @@ _ETL_ERRORS: Final = (
     sink_port.SinkAway,
     etl_errors.SinkReplaced,
     etl_errors.CursorUnfit,
-    place.BadDestination,
-    place.NoBucket,
-    storage_errors.NoPermission,
-    storage_errors.StoreAway,
+    delta_merge.RowsDiffer,
+    delta_sink.TableBusy,
+    ledger.LedgerDamaged,
     java.NoJava,
     etl_errors.EtlStopped,
     errors.MissingSecret,

@@ -24,6 +24,8 @@ HTTP = {
     "columns": {"id": "bigint", "at": "timestamp", "lines": "json"},
 }
 FILES = {"type": "files", "files": "/srv/in/*.csv", "format": "csv", "columns": "id INT"}
+DELTA_SINK = {"type": "delta", "table": "/srv/tables/orders", "mode": "append"}
+PARQUET = {"type": "parquet", "folder": "/srv/exports/orders"}
 GOOD: dict[str, Any] = {"source": SOURCE, "sink": SINK}
 
 
@@ -90,6 +92,17 @@ def test_params_need_a_source_and_a_sink() -> None:
         ({"sink": SINK | {"keys": ["id"]}}, "`keys` are needed"),
         ({"sink": SINK | {"tombstone": "gone"}}, "`tombstone` needs"),
         ({"sink": SINK | {"mode": "replace"}, "incremental": {"xmin": True}}, "read whole"),
+        ({"sink": DELTA_SINK | {"mode": "replace"}, "incremental": {"xmin": True}}, "read whole"),
+        ({"sink": DELTA_SINK | {"mode": "merge"}}, "`keys` are needed"),
+        ({"sink": DELTA_SINK | {"keys": ["id"]}}, "`keys` are needed"),
+        ({"sink": DELTA_SINK | {"tombstone": "gone"}}, "`tombstone` needs"),
+        ({"sink": DELTA_SINK | {"mode": "merge", "keys": ["id"], "tombstone": "id"}}, "cannot be one of `keys`"),
+        ({"sink": DELTA_SINK | {"mode": "overwrite_partitions"}}, "needs `partition_by`"),
+        ({"sink": DELTA_SINK | {"table": "tables/t"}}, "must begin with '/'"),
+        ({"sink": DELTA_SINK | {"table": "gs://lake/t"}}, "cannot be at gs://"),
+        ({"sink": PARQUET | {"folder": "s3://lake"}}, "cannot be a whole bucket"),
+        ({"sink": PARQUET | {"options": {"key": "k"}}}, "key"),
+        ({"sink": PARQUET | {"mode": "append"}}, "not permitted"),
         ({"transform": {}}, "either `sql` or `function`"),
         ({"transform": {"sql": "SELECT 1", "args": {"a": 1}}}, "`args` are for a `function`"),
         ({"lookups": {"source": SOURCE}}, "cannot name a view"),
@@ -109,6 +122,18 @@ def test_an_sqlite_file_is_on_the_member_s_own_disk_unless_it_is_shared() -> Non
     access = Access("node-1", ("/srv",), source_hosts=("*",), destination_hosts=("*",))
     assert refusals(access, Etl.reaches(params, "orders")) == []
     assert len(refusals(Access("node-1", source_hosts=("*",)), Etl.reaches(params, "orders"))) == 3
+
+
+def test_a_sink_in_a_folder_is_on_the_member_s_own_disk_unless_it_is_shared() -> None:
+    own = Access("node-1", source_hosts=("*",), destination_roots=("/srv/tables",))
+    for sink, refused in ((DELTA_SINK, 0), (PARQUET, 1), (DELTA_SINK | {"table": "s3://lake/t"}, 1)):
+        params = EtlParams.model_validate(GOOD | {"sink": sink})
+        local = "s3:" not in str(sink)
+        assert Etl.local_data(params) == (["sink"] if local else [])
+        assert Etl.local_data(EtlParams.model_validate(GOOD | {"sink": sink | {"shared": True}})) == []
+        found = refusals(own, Etl.reaches(params, "orders"))
+        assert len(found) == refused
+        assert all(one.startswith("params.sink: ") for one in found)
 
 
 def test_servers_that_a_node_does_not_allow_are_named_with_their_field() -> None:
