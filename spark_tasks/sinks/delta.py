@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
 
 from spark_tasks.files.columns import loads_columns
 from spark_tasks.sinks.batch_table import STAGED, BatchTable, as_sink, visible
@@ -204,7 +205,10 @@ class DeltaSink:
             cursor=about.cursor,
         )
         self.table.ledger.write(page)
-        files = [*map(add_action, written.parts), *(file.remove() for file in change.gone(handle))]
+        files: list[AddAction | RemoveAction] = [
+            *map(add_action, written.parts),
+            *(file.remove() for file in change.gone(handle)),
+        ]
         alone = self.params.mode != "append"
         done = self.table.apply(handle, mark, written.parts, files, {"rota.run": about.run_id}, alone=alone)
         if done:

@@ -45,8 +45,8 @@ def open_sink(ctx: Context[Any], params: SinkParams) -> Sink:
         case ParquetTarget():
             from spark_tasks.sinks.parquet import LEDGER, ParquetSink
 
-            inner = (LEDGER, *(f"{LEDGER}/{name}" for name in ("_delta_log", "_rota", f"_rota/{ctx.task}", ctx.task)))
-            return ParquetSink(open_place(ctx, params, inner), ctx.task, ctx.scratch / "staged")
+            ledger = (f"{LEDGER}/{name}" for name in ("_delta_log", "_rota", f"_rota/{ctx.task}", ctx.task))
+            return ParquetSink(open_place(ctx, params, (LEDGER, *ledger)), ctx.task, ctx.scratch / "staged")
         case Webhook():
             return WebhookSink(ctx, params, _receiver(ctx, params), _ledger(ctx, params), local)
 

@@ -10,6 +10,7 @@ pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
 from deltalake import DeltaTable, write_deltalake  # noqa: E402  after the check that it is there
+from deltalake.transaction import AddAction, RemoveAction  # noqa: E402
 
 from spark_tasks.sinks.batch_table import BatchTable  # noqa: E402
 from spark_tasks.table.delta import Overtaken, Table, add_action  # noqa: E402
@@ -39,7 +40,10 @@ def _commit(
     handle = handle or table.opened(SCHEMA)
     assert not table.check(handle, mark)
     table.ledger.write(Page(mark, table.previous(handle), f"run-{mark.batch}", len(numbers), 0, (), cursor={"n": 1}))
-    files = [*map(add_action, parts), *([file.remove() for file in live_files(handle)] if replaces else [])]
+    files: list[AddAction | RemoveAction] = [
+        *map(add_action, parts),
+        *([file.remove() for file in live_files(handle)] if replaces else []),
+    ]
     return table.apply(handle, mark, parts, files, {"rota.run": "run"}, alone=replaces)
 
 

@@ -188,7 +188,7 @@ def kill_at_any_moment(
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE src (n INTEGER PRIMARY KEY, id INTEGER, v TEXT)")
         database.executemany("INSERT INTO src VALUES (?, ?, ?)", ((n, n % 3000, f"v{n}") for n in range(1, rows + 1)))
-    params = {
+    params: dict[str, Any] = {
         "source": {"type": "sqlite", "path": str(path), "table": "src"},
         "incremental": {"cursor": "n", "lag_s": 0, "batch_rows": 2000},
     }

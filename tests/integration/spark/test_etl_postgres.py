@@ -195,10 +195,11 @@ def test_of_two_attempts_at_once_the_one_that_was_overtaken_commits_nothing(data
     database.sql("CREATE TABLE src AS SELECT n AS id FROM generate_series(1, 100) n")
     params = {"source": database.end(table="src"), "sink": database.end(table="dst", mode="append")}
     old, new = database.attempt(params, token=1), database.attempt(params, token=2)
+    target = new.params.sink
+    assert isinstance(target, PostgresTable)
 
     def overtake() -> None:
-        assert isinstance(new.params.sink, PostgresTable)
-        sink = PostgresSink(new.params.sink, database.uri, "sales", database.folder / "other")
+        sink = PostgresSink(target, database.uri, "sales", database.folder / "other")
         assert sink.claim(2, instead_of=1)
 
         def fenced(value: Any) -> None:
@@ -213,8 +214,7 @@ def test_of_two_attempts_at_once_the_one_that_was_overtaken_commits_nothing(data
     assert Etl().run(new)["rows"] == 100
     assert database.differ("SELECT * FROM src", "SELECT * FROM dst") == ""
     assert database.staged() == "0"
-    assert isinstance(new.params.sink, PostgresTable)
-    sink = PostgresSink(new.params.sink, database.uri, "sales", database.folder / "other")
+    sink = PostgresSink(target, database.uri, "sales", database.folder / "other")
     assert not sink.claim(1, instead_of=1)
 
 
@@ -247,7 +247,8 @@ def _follow(database: EtlDatabase, spark: "SparkSession", params: dict[str, Any]
 def _once(database: EtlDatabase, spark: "SparkSession", params: dict[str, Any], token: int) -> int:
     context = database.attempt(params, token=token, run=token)
     given = context.params
-    assert isinstance(given.source, PostgresRows) and isinstance(given.sink, PostgresTable)
+    assert isinstance(given.source, PostgresRows)
+    assert isinstance(given.sink, PostgresTable)
     source = PostgresReader("source", given.source, database.uri, BatchSnapshots(), given.incremental)
     sink = PostgresSink(given.sink, database.uri, "sales", context.scratch)
 
