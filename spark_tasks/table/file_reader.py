@@ -6,7 +6,7 @@ folders, which here are in folders of several batches. This one takes them from 
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from itertools import count
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_tasks.storage.errors import store_errors_at
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 ROWS: Final = 10_000
 """The number of rows that a reader holds at once."""
 
-_numbers = count()
+_numbers = cycle(range(64))
+"""Numbers for the names of formats. Spark keeps each name for as long as it runs, so they are used again."""
 
 FileToRead = tuple[str, Mapping[str, Any]]
 """A file's path in its place, and the values of its partition columns, which it does not hold."""
