@@ -130,7 +130,6 @@ class BatchTable(Table):
         With `alone` a commit that came in between refuses it, whoever made it: False, and the batch is not in. Without,
         a commit of other tasks does not. Raises `Overtaken`.
         """
-        self._sync_parts(mark, written)
         base = table.version()
         transactions = [
             Transaction(app_id(self.task), mark.batch),
@@ -139,9 +138,10 @@ class BatchTable(Table):
         ]
         said = {"rota.task": self.task, "rota.batch": str(mark.batch), "rota.token": str(mark.token)}
         try:
+            self._sync_parts(mark, written)
             self._append(table, list(files), transactions, {**said, **about}, alone=alone)
-        except (DeltaError, StoreAway):
-            # The commit was refused, or its outcome is unknown: the log has the answer.
+        except (DeltaError, StoreAway, FileNotFoundError):
+            # The commit was refused, or its outcome is unknown, or another holder has swept the files: the log knows.
             now = self._load()
             if not self.check(now, mark):
                 if alone and now.version() > base:

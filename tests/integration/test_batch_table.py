@@ -153,3 +153,16 @@ def test_files_tell_their_partitions_and_bounds_and_their_rows_are_read_with_bot
     expected = [{"v": v, "kind": kind, "absent": None} for v, kind in (("x", "a b"), ("y", "50%/x"), (None, None))]
     assert sorted(back, key=str) == sorted(expected, key=str)
     assert unreadable(DeltaTable(tmp_path)) == []
+
+
+def test_an_attempt_whose_files_its_successor_has_swept_learns_that_it_was_overtaken(tmp_path: Path) -> None:
+    old = new = _table(tmp_path / "table")
+    assert old.claim(1, instead_of=None)
+    handle, mark = old.opened(SCHEMA), Mark(1, 1)
+    parts = write_parts(old, mark, [1, 2])
+    assert not old.check(handle, mark)
+    assert new.claim(2, instead_of=new.holder())
+    assert new.sweep()
+    with pytest.raises(Overtaken, match="the attempt with token 2, not 1"):
+        old.apply(handle, mark, parts, [*map(add_action, parts)], {}, alone=False)
+    assert new.last() is None
