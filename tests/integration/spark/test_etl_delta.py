@@ -125,6 +125,7 @@ def marks(house: SinkHouse) -> list[tuple[int, int]]:
     return sorted((int(one["rota.batch"]), int(one["rota.token"])) for one in commits(house))
 
 
+@pytest.mark.more
 def test_batches_are_appended_each_once_and_the_table_knows_the_cursor(house: SinkHouse, spark: "SparkSession") -> None:
     draw = random.Random(1)
     batches = [batch(draw) for _ in range(3)]
@@ -141,6 +142,7 @@ def test_batches_are_appended_each_once_and_the_table_knows_the_cursor(house: Si
     assert leftovers(house) == set()
 
 
+@pytest.mark.more
 def test_a_merge_updates_adds_and_deletes_by_the_keys(house: SinkHouse, spark: "SparkSession") -> None:
     draw, model = random.Random(2), dict[int, RowTuple]()
     sink = house.sink(type="delta", table=house.at("table"), mode="merge", keys=["id"], tombstone="gone")
@@ -188,7 +190,7 @@ FIRST_STEPS: list[tuple[Step, int]] = [
 ]
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.parametrize("mode", ["append", "merge"])
 def test_after_a_crash_at_any_step_the_next_attempt_goes_on_where_the_log_stands(
     house: SinkHouse, spark: "SparkSession", mode: str
@@ -213,7 +215,7 @@ def test_after_a_crash_at_any_step_the_next_attempt_goes_on_where_the_log_stands
     assert [number for number, _ in marks(house)] == list(range(1, len(batches) + 1))
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.parametrize("mode", ["append", "merge"])
 def test_after_a_crash_in_the_first_batch_there_is_one_table_and_one_batch(
     house: SinkHouse, spark: "SparkSession", mode: str
@@ -239,7 +241,7 @@ OVERTAKEN: list[Step] = [
 ]
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.parametrize("whole", [True, False], ids=["commits", "only claims"])
 @pytest.mark.parametrize("mode", ["append", "merge", "overwrite_partitions"])
 @pytest.mark.parametrize("batches_before", [0, 1])
@@ -281,6 +283,7 @@ def test_an_attempt_that_was_overtaken_at_any_step_commits_nothing(
         assert sorted(tuple(row[n] for n in ("id", "part", "v", "gone")) for row in found) == sorted(expected), step
 
 
+@pytest.mark.more
 def test_partitions_that_a_batch_touches_are_replaced_and_no_others(house: SinkHouse, spark: "SparkSession") -> None:
     ddl = "at DATE, kind STRING, ok BOOLEAN, n INT"
     by = ["at", "kind", "ok"]
@@ -302,7 +305,7 @@ def test_partitions_that_a_batch_touches_are_replaced_and_no_others(house: SinkH
     assert leftovers(house) == set()
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_a_merge_into_a_partitioned_table_moves_rows_between_partitions(
     house: SinkHouse, spark: "SparkSession"
 ) -> None:
@@ -320,7 +323,7 @@ def test_a_merge_into_a_partitioned_table_moves_rows_between_partitions(
     assert leftovers(house) == set()
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_a_replaced_table_has_the_newest_batch_alone_and_a_run_replaces_it_once(
     house: SinkHouse, spark: "SparkSession"
 ) -> None:
@@ -347,7 +350,7 @@ ODD_DDL = (
 )
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_a_merge_keeps_rows_of_all_types_that_it_does_not_change(house: SinkHouse, spark: "SparkSession") -> None:
     from decimal import Decimal
 
@@ -380,6 +383,7 @@ def test_a_merge_keeps_rows_of_all_types_that_it_does_not_change(house: SinkHous
     assert set(there) == {1, 2, 3, 4}
 
 
+@pytest.mark.more
 def test_rows_that_do_not_fit_are_refused_with_the_name_of_what_is_wrong(
     folder: SinkHouse, spark: "SparkSession"
 ) -> None:
@@ -404,7 +408,7 @@ def test_rows_that_do_not_fit_are_refused_with_the_name_of_what_is_wrong(
     assert rows_of(folder) == sorted(good)
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_a_merge_is_made_again_if_another_program_writes_in_between(folder: SinkHouse, spark: "SparkSession") -> None:
     """Its row has a key of the batch: had the merge been committed all the same, there would be two."""
     sink = folder.sink(type="delta", table=folder.at("table"), mode="merge", keys=["id"])
@@ -423,6 +427,7 @@ def test_a_merge_is_made_again_if_another_program_writes_in_between(folder: Sink
     assert rows_of(folder) == [(1, 1, "a", False), (2, 2, "b", False), (3, 0, "theirs", False)]
 
 
+@pytest.mark.more
 def test_what_a_node_does_not_allow_is_refused_before_anything_is_written(
     house: SinkHouse, spark: "SparkSession"
 ) -> None:
@@ -433,7 +438,7 @@ def test_what_a_node_does_not_allow_is_refused_before_anything_is_written(
     assert house.names("table") == set()
 
 
-@pytest.mark.parametrize("kills", [pytest.param(3, marks=pytest.mark.more), pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [pytest.param(3, marks=pytest.mark.soak), pytest.param(20, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("mode", ["append", "merge"])
 def test_attempts_that_are_killed_at_any_moment_neither_lose_nor_double_a_row(
     house: SinkHouse, spark: "SparkSession", mode: str, kills: int

@@ -98,6 +98,7 @@ def published(house: SinkHouse, name: str = "out") -> set[str]:
     return {"-".join(one.removeprefix(f"part-{TASK}-").split("-")[:2]) for one in visible}
 
 
+@pytest.mark.more
 def test_each_batch_is_there_once_for_plain_readers(house: SinkHouse, spark: "SparkSession") -> None:
     batches = [batch(number) for number in range(3)]
     first = run_attempt(spark, house.attempt(sink_of(house)), GivenBatches(DDL, batches[:2]))
@@ -137,7 +138,7 @@ STEPS: list[tuple[Step, int]] = [
 ]
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.parametrize("batches_before", [0, 1])
 def test_after_a_crash_at_any_step_the_next_attempt_makes_the_batch_whole(
     house: SinkHouse, spark: "SparkSession", batches_before: int
@@ -169,7 +170,7 @@ OVERTAKEN: list[tuple[Step, int]] = [
 ]
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.parametrize("whole", [True, False], ids=["commits", "only claims"])
 def test_an_attempt_that_was_overtaken_at_any_step_publishes_nothing(
     house: SinkHouse, spark: "SparkSession", whole: bool
@@ -195,7 +196,7 @@ def test_an_attempt_that_was_overtaken_at_any_step_publishes_nothing(
         assert rows_of(house, name) == rows, step
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_a_batch_that_is_decided_and_not_published_outlives_the_sweep_of_others(
     house: SinkHouse, spark: "SparkSession"
 ) -> None:
@@ -212,7 +213,7 @@ def test_a_batch_that_is_decided_and_not_published_outlives_the_sweep_of_others(
     assert rows_of(house) == rows
 
 
-@pytest.mark.parametrize("kills", [pytest.param(3, marks=pytest.mark.more), pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [pytest.param(3, marks=pytest.mark.soak), pytest.param(20, marks=pytest.mark.soak)])
 def test_attempts_that_are_killed_at_any_moment_neither_lose_nor_double_a_row(
     house: SinkHouse, spark: "SparkSession", kills: int
 ) -> None:
