@@ -154,7 +154,7 @@ class Shell:
 
 
 def follow(
-    page: Path, shell: Shell, values: Mapping[str, str], stage: Callable[[str], None], deadline_s: float = 180
+    page: Path, shell: Shell, values: Mapping[str, str], stage: Callable[[str], None], deadline_s: float = 400
 ) -> None:
     """Do what the page says, from its first line to its last. Raises `PageFailed` where it says what is not so.
 

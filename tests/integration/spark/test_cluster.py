@@ -105,7 +105,7 @@ def test_both_kinds_share_the_cluster_and_give_what_they_should(works: Works, cl
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param("ingest", marks=pytest.mark.more), pytest.param("etl", marks=pytest.mark.soak)]
+    "kind", [pytest.param("ingest", marks=pytest.mark.soak), pytest.param("etl", marks=pytest.mark.soak)]
 )
 def test_an_executor_that_is_killed_costs_nothing_but_time(works: Works, cluster: SparkCluster, kind: str) -> None:
     work = works.of(kind)
@@ -129,7 +129,7 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(works: Works, cluster: S
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param("ingest", marks=pytest.mark.more), pytest.param("etl", marks=pytest.mark.soak)]
+    "kind", [pytest.param("ingest", marks=pytest.mark.soak), pytest.param("etl", marks=pytest.mark.soak)]
 )
 def test_the_next_attempt_goes_on_where_one_was_killed(works: Works, cluster: SparkCluster, kind: str) -> None:
     work = works.of(kind)

@@ -41,7 +41,7 @@ def test_a_preview_shows_what_would_be_written_and_writes_nothing(database: EtlD
         Etl().preview(database.attempt(params | {"transform": {"sql": "SELECT nope FROM source"}}), PreviewArgs())
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_the_cursor_is_shown_and_set_in_the_sink_by_a_batch_of_its_own(database: EtlDatabase) -> None:
     database.sql("CREATE TABLE src AS SELECT n AS id FROM generate_series(1, 10) n")
     params = {

@@ -125,7 +125,7 @@ def marks(house: SinkHouse) -> list[tuple[int, int]]:
     return sorted((int(one["rota.batch"]), int(one["rota.token"])) for one in commits(house))
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_batches_are_appended_each_once_and_the_table_knows_the_cursor(house: SinkHouse, spark: "SparkSession") -> None:
     draw = random.Random(1)
     batches = [batch(draw) for _ in range(3)]
@@ -142,7 +142,7 @@ def test_batches_are_appended_each_once_and_the_table_knows_the_cursor(house: Si
     assert leftovers(house) == set()
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_a_merge_updates_adds_and_deletes_by_the_keys(house: SinkHouse, spark: "SparkSession") -> None:
     draw, model = random.Random(2), dict[int, RowTuple]()
     sink = house.sink(type="delta", table=house.at("table"), mode="merge", keys=["id"], tombstone="gone")
@@ -283,7 +283,7 @@ def test_an_attempt_that_was_overtaken_at_any_step_commits_nothing(
         assert sorted(tuple(row[n] for n in ("id", "part", "v", "gone")) for row in found) == sorted(expected), step
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_partitions_that_a_batch_touches_are_replaced_and_no_others(house: SinkHouse, spark: "SparkSession") -> None:
     ddl = "at DATE, kind STRING, ok BOOLEAN, n INT"
     by = ["at", "kind", "ok"]
@@ -383,7 +383,7 @@ def test_a_merge_keeps_rows_of_all_types_that_it_does_not_change(house: SinkHous
     assert set(there) == {1, 2, 3, 4}
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_rows_that_do_not_fit_are_refused_with_the_name_of_what_is_wrong(
     folder: SinkHouse, spark: "SparkSession"
 ) -> None:
@@ -427,7 +427,7 @@ def test_a_merge_is_made_again_if_another_program_writes_in_between(folder: Sink
     assert rows_of(folder) == [(1, 1, "a", False), (2, 2, "b", False), (3, 0, "theirs", False)]
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_what_a_node_does_not_allow_is_refused_before_anything_is_written(
     house: SinkHouse, spark: "SparkSession"
 ) -> None:

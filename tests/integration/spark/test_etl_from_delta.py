@@ -87,7 +87,7 @@ def test_what_a_change_feed_says_makes_the_copy_equal_to_its_source(database: Et
         assert nothing.batches == 0
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_appended_rows_come_once_and_what_a_compaction_moves_does_not(database: EtlDatabase, tmp_path: Path) -> None:
     table = tmp_path / "table"
     for number in range(4):
@@ -115,7 +115,7 @@ def test_appended_rows_come_once_and_what_a_compaction_moves_does_not(database: 
         assert database.sql("SELECT count(*) FROM dst") == "50"
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_totals_of_a_delta_table_equal_plain_sql_row_by_row(database: EtlDatabase, tmp_path: Path) -> None:
     """336,776 flights joined with planes and weather, each in a Delta table."""
     flights.load(database.sql)
@@ -135,7 +135,7 @@ def test_totals_of_a_delta_table_equal_plain_sql_row_by_row(database: EtlDatabas
     assert database.differ(DELAYS.format(flights="flights"), "SELECT * FROM delays") == ""
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_a_table_that_cannot_be_read_on_is_named_with_what_to_do(database: EtlDatabase, tmp_path: Path) -> None:
     table = tmp_path / "table"
     params = {
@@ -185,7 +185,7 @@ def _holds(file: Path, key: int) -> bool:
     return key in parquet.read_table(file).column("id").to_pylist()
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_a_restored_copy_with_other_versions_of_the_same_numbers_is_noticed(
     database: EtlDatabase, tmp_path: Path
 ) -> None:
@@ -209,7 +209,7 @@ def test_a_restored_copy_with_other_versions_of_the_same_numbers_is_noticed(
         Etl().run(database.attempt(params, token=2, run=2))
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_files_outside_of_the_table_are_not_read(database: EtlDatabase, tmp_path: Path) -> None:
     table = tmp_path / "table"
     write_deltalake(table, _days(0, 5))
@@ -234,7 +234,7 @@ def test_files_outside_of_the_table_are_not_read(database: EtlDatabase, tmp_path
         Etl().run(outside)
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_a_table_in_an_object_store_is_read_by_versions(database: EtlDatabase, tmp_path: Path) -> None:
     with object_store() as store:
         url, options = (
@@ -332,7 +332,7 @@ def test_rows_that_are_appended_to_a_changing_table_come_once(database: EtlDatab
     assert database.differ("SELECT id, version FROM expected", "SELECT id, version FROM dst") == ""
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("features", "settings", "why"),
     [

@@ -71,7 +71,7 @@ def test_files_are_read_once_when_they_have_not_changed_for_the_lag(database: Et
         assert _ids(database) == "1,2,3,4,6"
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_all_formats_are_read_whole(database: EtlDatabase, tmp_path: Path) -> None:
     import fastavro
 

@@ -87,7 +87,7 @@ def test_records_arrive_with_their_types_and_later_ones_by_the_cursor(database: 
             database.run(spark, other, token=4, run=4)
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_a_value_of_another_type_is_named_with_its_page_and_record(database: EtlDatabase) -> None:
     records = [[_record(1), _record(2)], [_record(3), _record(4, price="4.505")], []]
 
@@ -111,7 +111,7 @@ def test_a_value_of_another_type_is_named_with_its_page_and_record(database: Etl
 LAG_S = 1.5
 
 
-@pytest.mark.parametrize("batches", [pytest.param(4, marks=pytest.mark.more), pytest.param(50, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("batches", [pytest.param(4, marks=pytest.mark.soak), pytest.param(50, marks=pytest.mark.soak)])
 def test_nothing_is_missing_and_nothing_twice_of_records_that_change_while_they_are_read(
     database: EtlDatabase, tmp_path: Path, batches: int
 ) -> None:

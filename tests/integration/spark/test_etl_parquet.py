@@ -98,7 +98,7 @@ def published(house: SinkHouse, name: str = "out") -> set[str]:
     return {"-".join(one.removeprefix(f"part-{TASK}-").split("-")[:2]) for one in visible}
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_each_batch_is_there_once_for_plain_readers(house: SinkHouse, spark: "SparkSession") -> None:
     batches = [batch(number) for number in range(3)]
     first = run_attempt(spark, house.attempt(sink_of(house)), GivenBatches(DDL, batches[:2]))

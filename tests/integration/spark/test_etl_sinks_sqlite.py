@@ -145,7 +145,7 @@ def test_all_types_are_kept_as_stated_and_read_back_equal(shelf: Shelf) -> None:
     assert Etl().run(shelf.attempt(again, token=3, run=2))["batches"] == 0
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.parametrize("journal", ["delete", "wal"])
 def test_batches_follow_a_cursor_and_a_key_is_updated_or_deleted(shelf: Shelf, journal: str) -> None:
     shelf.there(f"PRAGMA journal_mode={journal}")
@@ -177,7 +177,7 @@ def test_batches_follow_a_cursor_and_a_key_is_updated_or_deleted(shelf: Shelf, j
     assert Etl().run(shelf.attempt(params, token=3, run=3))["batches"] == 0
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_nothing_is_half_done_when_a_row_is_refused(shelf: Shelf) -> None:
     shelf.numbers(5)
     shelf.there("CREATE TABLE dst (id INTEGER UNIQUE, v TEXT CHECK (v <> 'v4'))")
@@ -192,7 +192,7 @@ def test_nothing_is_half_done_when_a_row_is_refused(shelf: Shelf) -> None:
     assert shelf.there("SELECT count(*) FROM rota_batches") == [(0,)]
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_errors_name_what_is_wrong_in_a_sentence(shelf: Shelf) -> None:
     shelf.numbers(3)
     shelf.there("CREATE TABLE dst (id INTEGER, v TEXT COLLATE NOCASE, price DECIMAL(10,2), r REAL)")
@@ -225,7 +225,7 @@ def test_errors_name_what_is_wrong_in_a_sentence(shelf: Shelf) -> None:
     fails("it is no SQLite database", "SELECT id FROM source")
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_a_locked_file_is_waited_for_and_then_left_to_a_later_attempt(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,7 +241,7 @@ def test_a_locked_file_is_waited_for_and_then_left_to_a_later_attempt(
     assert Etl().run(shelf.attempt(shelf.params(), token=2))["rows"] == 5
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_links_and_the_node_s_own_files_are_refused(shelf: Shelf) -> None:
     shelf.numbers(5)
     own, secret = shelf.folder / "own", shelf.folder / "own" / "raft.db"
@@ -283,7 +283,7 @@ def test_links_and_the_node_s_own_files_are_refused(shelf: Shelf) -> None:
     assert Etl().run(allowed)["rows"] == 5
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_a_file_that_is_exchanged_while_it_is_opened_is_refused_before_anything_is_written(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,7 +308,7 @@ def test_a_file_that_is_exchanged_while_it_is_opened_is_refused_before_anything_
     assert other.read_bytes() == before
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.skipif(mounts.why_not() is not None, reason=str(mounts.why_not()))
 def test_a_file_that_may_only_be_read_and_a_folder_that_is_missing_are_named(shelf: Shelf) -> None:
     shelf.there("CREATE TABLE dst (id INTEGER)")
@@ -330,7 +330,7 @@ def test_a_file_that_may_only_be_read_and_a_folder_that_is_missing_are_named(she
         Etl().run(missing)
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.skipif(small_disk.why_not() is not None, reason=str(small_disk.why_not()))
 def test_a_full_disk_leaves_nothing_of_a_batch(shelf: Shelf) -> None:
     shelf.numbers(3000)
@@ -349,7 +349,7 @@ def test_a_full_disk_leaves_nothing_of_a_batch(shelf: Shelf) -> None:
         disk.close()
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_of_two_attempts_at_once_the_one_that_was_overtaken_commits_nothing(shelf: Shelf) -> None:
     shelf.numbers(100)
     old, new = shelf.attempt(shelf.params(), token=1), shelf.attempt(shelf.params(), token=2)
@@ -373,7 +373,7 @@ def test_of_two_attempts_at_once_the_one_that_was_overtaken_commits_nothing(shel
     assert not open_sink(old, old.params.sink).claim(1, instead_of=1)
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.parametrize("die_at", ["is planned", "rows are staged", "is committed"])
 def test_an_attempt_that_is_killed_leaves_all_of_a_batch_or_nothing(shelf: Shelf, die_at: str) -> None:
     shelf.numbers(1000)
@@ -384,7 +384,7 @@ def test_an_attempt_that_is_killed_leaves_all_of_a_batch_or_nothing(shelf: Shelf
     assert shelf.there("SELECT count(*), count(DISTINCT id) FROM dst") == [(1000, 1000)]
 
 
-@pytest.mark.parametrize("kills", [pytest.param(3, marks=pytest.mark.more), pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [pytest.param(3, marks=pytest.mark.soak), pytest.param(20, marks=pytest.mark.soak)])
 def test_attempts_that_are_killed_at_any_moment_neither_lose_nor_double_a_row(shelf: Shelf, kills: int) -> None:
     shelf.numbers(100_000)
     params = shelf.params() | {"incremental": {"cursor": "id", "lag_s": 0, "batch_rows": 1000}}
@@ -412,7 +412,7 @@ def test_attempts_that_are_killed_at_any_moment_neither_lose_nor_double_a_row(sh
     print(f"{before} of 100 batches were committed by {kills} attempts that were killed")
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_rows_of_executors_elsewhere_are_those_of_executors_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

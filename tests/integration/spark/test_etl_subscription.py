@@ -17,7 +17,7 @@ from spark_tasks.etl.kind import Etl
 from testkit.cluster import Cluster
 from tests.integration.spark.databases import PASSWORD, EtlDatabase
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.soak]
 
 POLL_S = 0.2
 BATCH_S = 240.0

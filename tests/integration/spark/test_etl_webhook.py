@@ -171,7 +171,7 @@ FAULTS = (
 )
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.parametrize("where", ["folder", "bucket"])
 def test_nothing_is_missing_and_nothing_twice_where_the_server_fails(shop: Shop, where: str) -> None:
     draw = random.Random(3)
@@ -186,7 +186,7 @@ def test_nothing_is_missing_and_nothing_twice_where_the_server_fails(shop: Shop,
             assert store.names("hooks/shop.items/outbox") == []
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_what_was_refused_is_delivered_later_as_it_was_though_the_source_has_changed(shop: Shop) -> None:
     """The server takes a request, and the attempt does not learn of it: the next one must not send other rows."""
     shop.add(1, 30)
@@ -206,7 +206,7 @@ def test_what_was_refused_is_delivered_later_as_it_was_though_the_source_has_cha
     assert shop.outbox() == []
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_a_source_that_is_read_whole_is_posted_once_for_each_run(shop: Shop) -> None:
     shop.add(1, 12)
     params = shop.params()
@@ -217,7 +217,7 @@ def test_a_source_that_is_read_whole_is_posted_once_for_each_run(shop: Shop) -> 
     assert shop.arrived() == [*range(1, 13), *range(1, 13)]
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_it_stops_between_two_requests_and_the_next_attempt_goes_on_there(shop: Shop) -> None:
     shop.add(1, 50)
     stopped = shop.attempt(shop.params(), token=1)
@@ -234,7 +234,7 @@ def test_it_stops_between_two_requests_and_the_next_attempt_goes_on_there(shop: 
     assert shop.arrived() == list(range(1, 51))
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.parametrize("die_at", ["is planned", "rows are staged", "is committed", "requests are delivered"])
 def test_an_attempt_that_is_killed_neither_loses_nor_doubles_a_row(shop: Shop, die_at: str) -> None:
     shop.add(1, 45)
@@ -252,7 +252,7 @@ def test_an_attempt_that_is_killed_neither_loses_nor_doubles_a_row(shop: Shop, d
     assert shop.outbox() == []
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.parametrize("taken", [True, False])
 def test_an_attempt_that_is_killed_between_a_request_and_its_answer_is_carried_on(shop: Shop, taken: bool) -> None:
     shop.add(1, 45)
@@ -268,7 +268,7 @@ def test_an_attempt_that_is_killed_between_a_request_and_its_answer_is_carried_o
     assert shop.receiver.arrivals == 3 + 5, "what was not noted is sent again, with the same keys"
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_of_two_attempts_at_once_the_one_that_was_overtaken_seals_nothing(shop: Shop) -> None:
     shop.add(1, 20)
     old = shop.attempt(shop.params(), token=1)
@@ -294,7 +294,7 @@ def test_of_two_attempts_at_once_the_one_that_was_overtaken_seals_nothing(shop: 
     assert not shop.sink(1).claim(1, instead_of=1)
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_an_attempt_that_is_overtaken_while_it_delivers_ends_and_its_rows_count_once(shop: Shop) -> None:
     shop.add(1, 30)
     old = shop.attempt(shop.params(), token=1)
@@ -317,7 +317,7 @@ def test_an_attempt_that_is_overtaken_while_it_delivers_ends_and_its_rows_count_
     assert shop.arrived() == list(range(1, 31))
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_what_cannot_work_is_said_before_spark_is_started(shop: Shop, tmp_path: Path) -> None:
     shop.add(1, 3)
     context = shop.attempt(shop.params(), token=1)
@@ -342,7 +342,7 @@ def test_what_cannot_work_is_said_before_spark_is_started(shop: Shop, tmp_path: 
     assert not any(shop.folder.glob("scratch-*/log4j2.properties"))
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_a_server_that_is_away_fails_the_attempt_and_a_later_one_delivers(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,7 +357,7 @@ def test_a_server_that_is_away_fails_the_attempt_and_a_later_one_delivers(
     assert shop.arrived() == list(range(1, 26))
 
 
-@pytest.mark.parametrize("kills", [pytest.param(3, marks=pytest.mark.more), pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [pytest.param(3, marks=pytest.mark.soak), pytest.param(20, marks=pytest.mark.soak)])
 def test_attempts_that_are_killed_at_any_moment_neither_lose_nor_double_a_row(shop: Shop, kills: int) -> None:
     """Each is killed a moment after it has sent some requests, so in any step of a batch."""
     draw = random.Random(14)

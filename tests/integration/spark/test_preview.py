@@ -19,7 +19,7 @@ from tests.integration.spark.ingests import House
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_a_preview_of_an_ingest_reads_new_files_and_writes_nothing(house: House) -> None:
     house.put_csv(0)
     context = house.attempt(expect={"even": {"sql": "n % 2 = 0", "on_fail": "drop"}})
@@ -42,7 +42,7 @@ def test_a_preview_of_an_ingest_reads_new_files_and_writes_nothing(house: House)
     assert sorted(path.name for path in (house.table / "_delta_log").iterdir()) == version
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_the_stages_of_a_job_are_told_and_the_ui_is_on_loopback_if_asked(tmp_path: Path) -> None:
     told: list[str] = []
     with spark_session("progress", tmp_path / "one", {"RUN_SPARK_UI": "1"}) as spark:
