@@ -120,6 +120,7 @@ class Ground:
         log.write_text("said")
         self._challenge = ""
         self.names = {"name": b"a", "id": b"node-2", "run_id": run_id.encode(), "kind": b"copy", "asset": b"start.js"}
+        self.names["action"] = b"preview"
         self.asked: dict[str, dict[str, bytes]] = {
             "GET /v1/plan": {"without": b"node-2"},
             "GET /peer/log": {"run_id": run_id.encode(), "attempt": b"1"},
