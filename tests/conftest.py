@@ -27,9 +27,9 @@ def _folder(nodeid: str) -> str:
     return folder if folder.startswith("tests/integration/") else ""
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FolderOrFile:
-    """How the tests are divided among workers, whatever `--dist` says."""
-    return FolderOrFile(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FolderOrFile | None:
+    """How the tests are divided among workers. Those of `make test-more` that need Spark are too many for one worker."""
+    return None if config.getoption("markexpr") == "more" else FolderOrFile(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -119,7 +119,7 @@ def test_differing_lists_do_not_found_until_corrected(cluster: Listed) -> None:
     cluster.begin("node-4", listed=wrong)
     cluster.wait_until_it_waits("node-2", "that node-4 has", "it names node-5 besides")
     cluster.wait_until_it_waits("node-4", "node-5 has not answered", "that node-2 has", "it lacks node-5")
-    assert "node-4 has (ROTA_MEMBERS) differs" in cluster.not_ready("node-3")
+    cluster.wait_until_it_waits("node-3", "node-4 has (ROTA_MEMBERS) differs")
     cluster.stop("node-4")
     cluster.begin("node-4", listed=right)
     cluster.wait_until_ready(*right, deadline_s=WAIT_S)

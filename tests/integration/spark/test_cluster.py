@@ -95,7 +95,7 @@ def under_way(work: Work, attempt: Attempt, cluster: SparkCluster) -> int:
     return wait_for("an executor writes", busy, ENDS_S)
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_both_kinds_share_the_cluster_and_give_what_they_should(works: Works, cluster: SparkCluster) -> None:
     ingest, etl = works.of("ingest"), works.of("etl")
     attempts = [work.start(1, cluster.environ) for work in (ingest, etl)]

@@ -117,6 +117,7 @@ FROM source
 """
 
 
+@pytest.mark.more
 def test_rows_are_posted_signed_with_stated_types_and_each_once(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     shop.add(1, 25)

@@ -76,6 +76,7 @@ def test_csv_files_come_in_batches_and_later_ones_come_later(house: House) -> No
     assert nothing.saved == []
 
 
+@pytest.mark.more
 def test_json_files_keep_their_nested_fields_and_a_new_field_is_an_error(house: House) -> None:
     house.put_json(0)
     house.put_json(1)
@@ -212,6 +213,7 @@ def test_the_attempt_whose_token_is_good_goes_on_where_an_old_one_came_in_betwee
     assert table.holder() == 2
 
 
+@pytest.mark.more
 def test_a_new_cluster_counts_its_tokens_anew_and_goes_on_with_the_table(house: House) -> None:
     house.put_csv(0)
     Ingest().run(house.attempt(token=9))
@@ -221,6 +223,7 @@ def test_a_new_cluster_counts_its_tokens_anew_and_goes_on_with_the_table(house: 
     assert local_table(house.table, "flights").holder() == 3
 
 
+@pytest.mark.more
 def test_an_attempt_that_is_asked_to_stop_stops_between_two_batches(house: House) -> None:
     for number in range(4):
         house.put_csv(number)
@@ -247,6 +250,7 @@ def test_a_bad_file_fails_itself_and_not_the_good_ones_of_its_batch(house: House
     assert house.numbers() == [number * 10 + row for number in (0, 2, 4, 6) for row in range(10)]
 
 
+@pytest.mark.more
 def test_a_header_that_is_not_the_table_s_is_an_error_that_names_the_file(house: House) -> None:
     house.put_csv(0)
     Ingest().run(house.attempt(token=1))
@@ -258,6 +262,7 @@ def test_a_header_that_is_not_the_table_s_is_an_error_that_names_the_file(house:
     assert house.numbers() == list(range(10))
 
 
+@pytest.mark.more
 def test_columns_may_be_named_and_files_may_lack_a_header(house: House) -> None:
     (house.folder / "in" / "h[1].csv").write_text("7;2013-01-01 05:00:00;NA\n8;NA;2.5\n")
     params: dict[str, Any] = {
@@ -288,6 +293,7 @@ def test_a_file_that_changed_and_a_table_that_was_replaced_are_errors(house: Hou
     assert Ingest().run(house.attempt(token=2, changed="ignore"))["rows"] == 10
 
 
+@pytest.mark.more
 def test_files_of_a_remote_source_are_on_this_disk_for_their_batch_only(house: House) -> None:
     for number in range(4):
         house.put_csv(number)
@@ -318,6 +324,7 @@ def test_a_file_that_is_not_complete_waits_for_a_later_run(house: House) -> None
     assert house.numbers() == list(range(20))
 
 
+@pytest.mark.more
 def test_a_table_may_be_partitioned(house: House) -> None:
     (house.folder / "in" / "a.csv").write_text("n,day,place\n1,2013-01-01,a b/c:ü%=\n2,2013-01-01,\n3,2013-01-02,x\n")
     params: dict[str, Any] = {"columns": "n INT, day DATE, place STRING"}
