@@ -28,7 +28,7 @@ def _folder(nodeid: str) -> str:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FolderOrFile | None:
-    """How the tests are divided among workers. Those of `make test-more` that need Spark are too many for one worker."""
+    """How the tests are divided among workers. By file in `make test-more`: its tests on Spark are too many for one."""
     return None if config.getoption("markexpr") == "more" else FolderOrFile(config, log)
 
 
