@@ -46,7 +46,7 @@ LOOK_S: Final = 0.2
 
 REST: Final = 1.0
 REST_S_MAX: Final = 1.0
-"""The pause after a portion is `REST` times as long as the portion took, and at most so many seconds: a feeder that is
+"""The pause after a portion is `REST` times as long as the portion took, and at most `REST_S_MAX`: a feeder that is
 slow, because it is at work, is asked less often."""
 
 

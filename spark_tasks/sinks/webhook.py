@@ -116,7 +116,7 @@ class WebhookSink:
         return done
 
     async def _posted(self, sealed: Sealed, first: int) -> bool:
-        """Post the requests after the first so many; False if asked to stop before the end."""
+        """Post all requests but the first `first` ones; False if asked to stop before the end."""
         outbox = self._outbox(sealed.mark)
         delivered, noted_s = first, time.monotonic()
         try:

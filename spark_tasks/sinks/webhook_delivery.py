@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
 
 PATIENCE_S: Final = 180.0
-"""A request that was not acknowledged so long after it failed first is left to a later attempt."""
+"""A request that is not acknowledged within this time after its first failure is left to a later attempt."""
 
 RETRY_AFTER_MAX_S: Final = 60.0
 """The longest wait that a server may ask for."""

@@ -71,7 +71,7 @@ class LedgerState:
         return LedgerState(self.holder, sealed, 0, (*self.runs, sealed.run_id)[-RUNS_KEPT:])
 
     def having_delivered(self, token: int, mark: Mark, requests: int, target: str) -> "LedgerState | None":
-        """The state once so many requests were acknowledged; None if it says so. Raises `SinkOvertaken`."""
+        """The state once `requests` were acknowledged; None if it says that already. Raises `SinkOvertaken`."""
         if self.holder != token or self.last is None or self.last.mark != mark:
             raise SinkOvertaken(f"the attempt with token {self.holder}, not {token}, holds {target}")
         return replace(self, delivered=requests) if requests > self.delivered else None

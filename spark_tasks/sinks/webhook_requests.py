@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spark_tasks.sinks.fetched import FetchedRows
 
 BODY_BYTES: Final = 4 << 20
-"""A request that has so many bytes gets no further row."""
+"""A request whose body has reached this size gets no further row."""
 
 
 def bodies(fetched: "FetchedRows", rows_max: int) -> Iterator[tuple[int, bytes]]:
