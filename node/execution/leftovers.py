@@ -30,6 +30,13 @@ CHECK_S_MAX: Final = 0.5
 """The pause between two checks of the killed processes. It doubles up to `CHECK_S_MAX`: each check reads the whole
 process table, and a process that hangs in the kernel may take hours to end."""
 
+EXEC_WAIT_S: Final = 1.0
+EXEC_CHECK_S: Final = 0.001
+"""How long the environment of a process that is starting a program is waited for, and the pause between two looks."""
+
+EMPTY_LOOKS: Final = 5
+"""So often an environment has to be empty (`env -i`): execve may have ended between a look at it and at arguments."""
+
 
 class LeftoversRemain(Exception):
     """Processes of an attempt could not be killed. If the node joined now, two attempts could work at once."""
@@ -101,11 +108,29 @@ def _is_of(one: process_tree.Process, record: Record, by_pid: dict[int, process_
 
 
 def _environment_has(pid: int, entries: frozenset[bytes]) -> bool:
+    until_s = time.monotonic() + EXEC_WAIT_S
+    looks = 0
     try:
-        return entries.issubset(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+        while not (environment := Path(f"/proc/{pid}/environ").read_bytes()):
+            looks += 1
+            if (_has_started(pid) and looks >= EMPTY_LOOKS) or time.monotonic() > until_s:
+                return False
+            time.sleep(EXEC_CHECK_S)
     except OSError:
-        # Gone, or another user's: not one of ours in either case.
+        # Gone, or another user's, or a thread of the kernel: not one of ours in any case.
         return False
+    return entries.issubset(environment.split(b"\0"))
+
+
+def _has_started(pid: int) -> bool:
+    """Whether a process without an environment shows arguments. Raises `OSError` if it is gone, or runs no program.
+
+    If not, it is in the midst of execve: the kernel replaces the memory first, and shows neither arguments nor
+    environment until they are copied into it (`environ_read` in fs/proc/base.c). The descriptors that close at execve
+    are closed before, so a process that starts another one and waits for that sees nothing of it for a moment.
+    """
+    Path(f"/proc/{pid}/exe").readlink()
+    return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 def _spared() -> set[int]:

@@ -56,6 +56,8 @@ async def prepared(made: Attempts, count: int = 1, lease_s: float = 60.0) -> lis
     made.runner.renew(boottime_s() + lease_s)
     made.runner.prepare(NAME, count, count)
     await until(lambda: made.runner.prepared_ready(NAME) == count)
+    # A process that starts a program shows no arguments for a moment, also to the one that started it.
+    await until(lambda: len(engines(made.folder)) == count)
     return engines(made.folder)
 
 

@@ -1,11 +1,13 @@
 """The records of attempts, and the errors about processes that cannot be killed."""
 
 import json
+import os
+import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
 from node.execution import process_tree
-from node.execution.leftovers import Record, _records, _remaining, record_path
+from node.execution.leftovers import MARK, Record, _find, _records, _remaining, record_path
 
 
 def test_a_record_removed_during_reading_is_skipped(tmp_path: Path) -> None:
@@ -25,3 +27,15 @@ def test_errors_distinguish_other_users_processes_from_hung_ones() -> None:
         "root (kill -9 51), or restart the machine or container"
     )
     assert "processes 50, 52 of an attempt do not end when killed" in _remaining([50, 52], [])
+
+
+def test_a_process_is_found_at_any_moment_even_while_it_starts_a_program(tmp_path: Path) -> None:
+    """The kernel shows no environment for a part of execve. This one starts a program again and again."""
+    again = 'exec sh -c "$0" "$0"'
+    child = subprocess.Popen(["sh", "-c", again, again], env={**os.environ, MARK: str(tmp_path)})
+    try:
+        entries = frozenset({f"{MARK}={tmp_path}".encode()})
+        assert [found for _ in range(200) if (found := _find([], entries)) != [child.pid]] == []
+    finally:
+        child.kill()
+        child.wait()
