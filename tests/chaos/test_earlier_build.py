@@ -14,7 +14,7 @@ import zstandard
 from node.cli.local import LocalCluster, wait_for
 from node.cli.ports import free_ports
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.more]
 
 FOLDERS = Path(__file__).parents[1] / "golden" / "cluster-062539c.tar.zst"
 MEMBERS = ("node-1", "node-2", "node-4")

@@ -49,6 +49,7 @@ def clusters(tmp_path: Path) -> Iterator[tuple[Movable, Movable]]:
                 cluster.check()
 
 
+@pytest.mark.more
 def test_another_clusters_node_at_a_dead_members_port_is_refused(clusters: tuple[Movable, Movable]) -> None:
     a, b = clusters
     notes = a.notes()

@@ -12,7 +12,7 @@ SEEDS = 20
 STEPS = 3_000
 
 
-@pytest.mark.parametrize("members", [3, 5])
+@pytest.mark.parametrize("members", [3, pytest.param(5, marks=pytest.mark.more)])
 def test_what_is_committed_stays_whoever_loses_a_disk(tmp_path: Path, members: int) -> None:
     chosen = os.environ.get("RAFT_SEED")
     losses = 0

@@ -5,6 +5,9 @@ four thousand of them remembered, a full collection took 50 ms of processor time
 """
 
 import gc
+from collections.abc import Iterator
+
+import pytest
 
 from node.http import specs
 from node.state.entries import FoundCluster, Put, PutTasks
@@ -14,8 +17,17 @@ from tests.unit.node.state.given import NOW_US, History, joining, packed, seed
 TASKS = 200
 
 
+@pytest.fixture(autouse=True)
+def _only_new_objects() -> Iterator[None]:
+    """What other tests have left is neither looked at nor collected: it is most of what a worker of pytest holds."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def _alive() -> int:
-    gc.collect()  # what other tests have left is not to go between two counts
+    gc.collect()
     return sum(isinstance(one, Spec) for one in gc.get_objects())
 
 

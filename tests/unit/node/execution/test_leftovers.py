@@ -35,7 +35,7 @@ def test_a_process_is_found_at_any_moment_even_while_it_starts_a_program(tmp_pat
     child = subprocess.Popen(["sh", "-c", again, again], env={**os.environ, MARK: str(tmp_path)})
     try:
         entries = frozenset({f"{MARK}={tmp_path}".encode()})
-        assert [found for _ in range(200) if (found := _find([], entries)) != [child.pid]] == []
+        assert [found for _ in range(60) if (found := _find([], entries)) != [child.pid]] == []
     finally:
         child.kill()
         child.wait()
