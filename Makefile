@@ -66,8 +66,8 @@ bench: .venv/bench  ## measure the figures in the documents
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
 
-compose-test: setup  ## the compose file on a Docker engine: kill, fail over, grow to five and back, restart
-	@$(BIN)/python -m tests.compose
+compose-test: setup  ## the compose file on a Docker engine: nodes that are killed, grow and shrink; a Spark cluster (NAMES="nodes spark")
+	@$(BIN)/python -m tests.compose $(NAMES)
 
 reference: setup  ## write docs/reference/ from the code; make test compares
 	@$(BIN)/python -m testkit.reference

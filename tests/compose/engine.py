@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,17 +20,20 @@ LOCAL_BASE: Final = "rota-base:bookworm"
 
 
 class Compose:
-    """`docker compose`, with ports, secrets and images for the test. `nodes`: three, or five by five.env."""
+    """`docker compose`, with ports, secrets and images for the test, and one of the project's files of settings.
 
-    def __init__(self, folder: Path) -> None:
+    `env_file`: its name, for example five.env; None for three nodes without Spark. `more`: variables beside it.
+    """
+
+    def __init__(self, folder: Path, env_file: str | None = None, **more: str) -> None:
         self.secrets = folder / "secrets"
         self.secrets.mkdir()
         self.ports = free_ports(5)
-        self.nodes = 3
+        self._env_file = env_file
         self._env = os.environ | {
             "ROTA_SECRETS": str(self.secrets),
             "ROTA_ALLOW_COMMAND": "1",
-            "ROTA_TARGET": "rota",
+            **more,
             **{f"ROTA_PORT_{number}": str(port) for number, port in enumerate(self.ports, 1)},
         }
         base = os.environ.get("BASE", LOCAL_BASE)
@@ -41,14 +45,23 @@ class Compose:
     def __call__(self, *words: str) -> str:
         """Run `docker compose` with these words; its standard output. Raises `AssertionError` if it fails."""
         project = ["--project-name", PROJECT, "--file", str(ROOT / "docker-compose.yml")]
-        if self.nodes == 5:
-            project += ["--env-file", str(ROOT / "five.env")]
+        if self._env_file is not None:
+            project += ["--env-file", str(ROOT / self._env_file)]
         done = subprocess.run(
             ["docker", "compose", *project, *words], env=self._env, capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise AssertionError(f"docker compose {' '.join(words)} failed:\n{done.stderr[-3000:]}")
         return done.stdout
+
+    def use(self, env_file: str | None) -> None:
+        """Another file of settings from the next command on, or none."""
+        self._env_file = env_file
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are to be."""
+        return 5 if self._env_file == "five.env" else 3
 
     def client(self, *nodes: int) -> Client:
         """A client for these nodes (1, 2, 3), or all, with the token that the first `up` made."""
@@ -104,6 +117,14 @@ def occupied(addresses: dict[str, str]) -> Iterator[None]:
         yield
     finally:
         docker("network", "rm", f"{PROJECT}-other")
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    """Say how long something took."""
+    begun_s = time.monotonic()
+    yield
+    print(f"{what}: {time.monotonic() - begun_s:.1f} s", flush=True)
 
 
 def _build_postgres(base: str) -> None:
