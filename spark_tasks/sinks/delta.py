@@ -23,9 +23,9 @@ from spark_tasks.sinks.delta_params import DeltaTarget
 from spark_tasks.sinks.port import About, Committed, SinkOvertaken, SinkUnfit, Staged, Visible
 from spark_tasks.storage.errors import store_errors
 from spark_tasks.table.delta import add_action
-from spark_tasks.table.file_reader import frame
 from spark_tasks.table.ledger import Mark, Page
 from spark_tasks.table.live_files import LiveFile, live_files, unreadable
+from spark_tasks.table.parquet_files import ParquetRows, load
 from spark_tasks.table.part import Part, PartitionTexts, PlainFolder, partition_text
 from spark_tasks.table.writing import writer
 from tasks.place import Place
@@ -136,7 +136,7 @@ class DeltaSink:
         staged = writer(spark, PlainFolder(place, self._staged(mark)), self.scratch)(rows, mark)
         schema = type(columns)([*columns.fields, *(f for f in rows.schema.fields if f.name == self.params.tombstone)])
         batch = KeyedBatch(
-            frame(spark, place, [(part.path, {}) for part in staged], schema),
+            load(spark, place, schema, [ParquetRows(part.path, part.size_bytes) for part in staged]),
             sum(part.size_bytes for part in staged),
             self.params.keys,
             self.params.tombstone,

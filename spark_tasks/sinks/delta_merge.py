@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_tasks.sinks.columns import chosen, quoted
 from spark_tasks.sinks.port import SinkUnfit
-from spark_tasks.table.file_reader import frame
 from spark_tasks.table.live_files import LiveFile
+from spark_tasks.table.parquet_files import ParquetRows, load
 from spark_tasks.table.part import Part
 
 if TYPE_CHECKING:
@@ -133,21 +133,23 @@ def merged(
     Raises `SinkUnfit` for keys that are null or there twice, `RowsDiffer`, and what Spark raises.
     """
     from pyspark.sql import functions as f
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import LongType, StructType
 
     spark, keys = batch.rows.sparkSession, batch.keys
     facts = batch.look()
     maybe = [file for file in live if facts.may_be_in(file)]
     marked = batch.marked()
-    key_columns = StructType([columns[key] for key in keys])
-    theirs = frame(spark, place, [(file.path, file.partition) for file in maybe], key_columns, _FILE)
+    numbered = [
+        ParquetRows(file.path, file.size_bytes, {**file.partition, _FILE: number}) for number, file in enumerate(maybe)
+    ]
+    theirs = load(spark, place, StructType([columns[key] for key in keys]).add(_FILE, LongType()), numbered)
     hits = theirs.join(marked, keys, "left").groupBy(_FILE)
     counted = hits.agg(f.count(f.lit(1)), f.count(_DEAD), f.count_if(_DEAD)).collect()
     found = sorted((number, rows, hit, dead) for number, rows, hit, dead in counted if hit)
     gone = tuple(maybe[number] for number, _, _, _ in found)
     stay = sum(rows - hit for _, rows, hit, _ in found)
     names = columns.fieldNames()
-    rest = frame(spark, place, [(file.path, file.partition) for file in gone], columns)
+    rest = load(spark, place, columns, [ParquetRows(file.path, file.size_bytes, file.partition) for file in gone])
     rest = rest.join(marked.select(*map(quoted, keys)), keys, "left_anti")
     alive = batch.rows.filter(~batch.dead())
     out = chosen(rest, names).unionByName(chosen(alive, names))

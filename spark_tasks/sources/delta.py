@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from spark_tasks.files.columns import loads_columns
-from spark_tasks.sources import parquet_files
 from spark_tasks.sources.delta_log import (
     BEFORE_UPDATE,
     DELETED,
@@ -30,10 +29,10 @@ from spark_tasks.sources.delta_log import (
 from spark_tasks.sources.delta_params import DeltaRows
 from spark_tasks.sources.last_rows import last_rows
 from spark_tasks.sources.params import Incremental
-from spark_tasks.sources.parquet_files import ParquetRows
 from spark_tasks.sources.port import Cursor, Plan, SourceReplaced, SourceUnfit
 from spark_tasks.storage.delta_options import open_store
 from spark_tasks.storage.errors import store_errors
+from spark_tasks.table.parquet_files import ParquetRows, load
 from tasks.file_guard import FileGuard
 from tasks.place import Place
 
@@ -52,16 +51,15 @@ _ANEW: Final = "To start anew, give the task another name or sink"
 
 
 class DeltaReader:
-    """The rows of the table in `place`, for the view `view`. `guard` checks local files; None for an object store.
+    """The rows of the table in `place`. `guard` checks local files; None for an object store.
 
     Methods are as `port.RowSource` says, and raise `AccessRefused`, `NoBucket`, `NoPermission`, `SourceReplaced`,
     `SourceUnfit` and `StoreAway`.
     """
 
     def __init__(
-        self, view: str, params: DeltaRows, place: Place, guard: FileGuard | None, incremental: Incremental | None
+        self, params: DeltaRows, place: Place, guard: FileGuard | None, incremental: Incremental | None
     ) -> None:
-        self.view = view
         self.params = params
         self.place = place
         self.guard = guard
@@ -167,13 +165,13 @@ class DeltaReader:
         columns = _nullable(loads_columns(str(table.schema().to_json())))
         if plan.reaches is None or self.params.tombstone is None:
             files = [_plain(one.file) for one in self._rows(table, plan)]
-            return parquet_files.load(spark, self.view, self.place, self.guard, columns, files)
+            return load(spark, self.place, columns, files, self.guard, _vacuumed)
         from pyspark.sql.types import LongType, StringType, StructType
 
         self._check_columns(columns, self.params.tombstone)
         wider = StructType([*columns.fields]).add(CHANGE, StringType()).add(VERSION, LongType())
         files = [_with_change(one) for one in self._rows(table, plan)]
-        rows = parquet_files.load(spark, self.view, self.place, self.guard, wider, files)
+        rows = load(spark, self.place, wider, files, self.guard, _vacuumed)
         return last_changes(rows, self.params.keys, self.params.tombstone)
 
     def _rows(self, table: "DeltaTable", plan: Plan) -> list[ChangedRows]:
@@ -222,6 +220,13 @@ def files_of(table: "DeltaTable") -> list[TableFile]:
         TableFile(checked(unquote(row["path"])), row["size_bytes"], row.get("partition") or {})
         for row in found.select(wanted).to_pylist()
     ]
+
+
+def _vacuumed(shown: str) -> SourceUnfit:
+    return SourceUnfit(
+        f"{shown} is gone: a vacuum removed it before this task read it. Let the task run more often than the table is "
+        "vacuumed, and start anew with another task name"
+    )
 
 
 def _plain(file: TableFile) -> ParquetRows:

@@ -33,7 +33,7 @@ class SourceOpener:
         if isinstance(params, SqliteRows):
             return SqliteReader(view, params, FileGuard(ctx.access, "source"), ctx.scratch / "rows", incremental)
         if isinstance(params, DeltaRows):
-            return self._delta(view, params, incremental)
+            return self._delta(params, incremental)
         if isinstance(params, FileRows):
             return self._files(view, params, incremental)
         if isinstance(params, HttpRows):
@@ -41,16 +41,16 @@ class SourceOpener:
         params.check(ctx.access)
         return PostgresReader(view, params, uri(params, ctx.secret), self._snapshots, incremental)
 
-    def _delta(self, view: str, params: DeltaRows, incremental: Incremental | None) -> RowSource:
+    def _delta(self, params: DeltaRows, incremental: Incremental | None) -> RowSource:
         from spark_tasks.sources.delta import DeltaReader
 
         if "://" not in params.at:
             guard = FileGuard(self._ctx.access, "source")
-            return DeltaReader(view, params, Place(str(guard.resolve(params.at))), guard, incremental)
+            return DeltaReader(params, Place(str(guard.resolve(params.at))), guard, incremental)
         options = resolved(params.options, self._ctx.secret)
         for address in addresses(params.at, options):
             check_address(self._ctx.access, "source", address, params.at)
-        return DeltaReader(view, params, Place(params.at, options), None, incremental)
+        return DeltaReader(params, Place(params.at, options), None, incremental)
 
     def _http(self, view: str, params: HttpRows, incremental: Incremental | None) -> RowSource:
         from spark_tasks.sources.http import HttpReader

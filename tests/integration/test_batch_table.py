@@ -8,15 +8,17 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from deltalake import DeltaTable, write_deltalake  # noqa: E402  after the check that it is there
 from deltalake.transaction import AddAction, RemoveAction  # noqa: E402
+from pyspark.sql.types import LongType, StringType, StructType  # noqa: E402
 
 from spark_tasks.sinks.batch_table import BatchTable  # noqa: E402
 from spark_tasks.table.delta import Overtaken, Table, add_action  # noqa: E402
-from spark_tasks.table.file_reader import read  # noqa: E402
 from spark_tasks.table.ledger import Mark, Page  # noqa: E402
 from spark_tasks.table.live_files import live_files, unreadable  # noqa: E402
+from spark_tasks.table.parquet_files import ParquetReader, ParquetRows  # noqa: E402
 from tasks.place import Place  # noqa: E402
 from tests.integration.tables import SCHEMA, write_parts  # noqa: E402
 
@@ -145,11 +147,10 @@ def test_files_tell_their_partitions_and_bounds_and_their_rows_are_read_with_bot
     found = live_files(DeltaTable(tmp_path), ["n", "v", "other"])
     told = sorted(((file.partition["kind"], file.lowest["n"], file.highest.get("v")) for file in found), key=str)
     assert told == sorted([("a b", 1, "x"), ("50%/x", 2, "y"), (None, 3, None)], key=str)
-    schema = pa.schema([("v", pa.string()), ("kind", pa.string()), ("absent", pa.int64())])
-    back = [
-        row for file in found for part in read(str(tmp_path), {}, file.path, file.partition, schema)
-        for row in part.to_pylist()
-    ]  # fmt: skip
+    columns = StructType().add("v", StringType()).add("kind", StringType()).add("absent", LongType())
+    files = [ParquetRows(file.path, file.size_bytes, file.partition) for file in found]
+    reader = ParquetReader(str(tmp_path), {}, columns, [files])
+    back = [row for one in reader.partitions() for part in reader.read(one) for row in part.to_pylist()]
     expected = [{"v": v, "kind": kind, "absent": None} for v, kind in (("x", "a b"), ("y", "50%/x"), (None, None))]
     assert sorted(back, key=str) == sorted(expected, key=str)
     assert unreadable(DeltaTable(tmp_path)) == []

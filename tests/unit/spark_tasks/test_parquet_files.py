@@ -14,8 +14,15 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 import pyarrow as pa
 from pyarrow import parquet
 
-from spark_tasks.sources.parquet_files import ParquetReader, ParquetRows, constant, rows_of_file, tasks_of
-from spark_tasks.sources.port import SourceUnfit
+from spark_tasks.table.parquet_files import (
+    ParquetReader,
+    ParquetRows,
+    TableFileGone,
+    TableFileUnfit,
+    constant,
+    rows_of_file,
+    tasks_of,
+)
 from tasks.access import Access, AccessRefused
 from tasks.file_guard import FileGuard
 
@@ -51,9 +58,9 @@ def test_old_timestamps_and_names_with_dots_are_read() -> None:
 
 
 def test_a_value_that_does_not_fit_names_file_and_column() -> None:
-    with pytest.raises(SourceUnfit, match=r"/t/a: the column id has a value that is no int64: .*seven"):
+    with pytest.raises(TableFileUnfit, match=r"/t/a: the column id has a value that is no int64: .*seven"):
         _rows(pa.table({"id": ["seven"]}), pa.schema([("id", pa.int64())]))
-    with pytest.raises(SourceUnfit, match="/t/a is not a whole Parquet file"):
+    with pytest.raises(TableFileUnfit, match="/t/a is not a whole Parquet file"):
         list(rows_of_file(io.BytesIO(b"no Parquet"), ParquetRows("a", 1), pa.schema([("id", pa.int64())]), "/t/a"))
 
 
@@ -99,10 +106,10 @@ def test_a_link_out_of_the_allowed_folders_is_not_read(tmp_path: Path) -> None:
 
     guard = FileGuard(Access("node-1", (str(table),)), "source")
     columns = StructType([StructField("id", LongType())])
-    reader = ParquetReader(str(table), {}, guard, columns, [[ParquetRows("a.parquet", 1)]])
+    reader = ParquetReader(str(table), {}, columns, [[ParquetRows("a.parquet", 1)]], guard)
     [partition] = reader.partitions()
     with pytest.raises(AccessRefused, match="allows no such source"):
         list(reader.read(partition))
-    gone = ParquetReader(str(table), {}, guard, columns, [[ParquetRows("b.parquet", 1)]])
-    with pytest.raises(SourceUnfit, match=r"b\.parquet is gone: a vacuum removed it"):
+    gone = ParquetReader(str(table), {}, columns, [[ParquetRows("b.parquet", 1)]], guard)
+    with pytest.raises(TableFileGone, match=r"b\.parquet is gone: a vacuum removed it"):
         list(gone.read(gone.partitions()[0]))

@@ -1,22 +1,22 @@
 """Reads a table's Parquet files on Spark's executors, as a Python data source, from a folder or an object store.
 
 Spark's own reader takes partition columns from the names of folders, and pip brings it no class for S3. This one takes
-the columns that a file does not hold from whoever names the file. It opens a local file itself and checks what it has
-opened, so that a link that is swapped in meanwhile gains nothing.
+the columns that a file does not hold from whoever names the file. With a guard it opens a local file itself and checks
+what it has opened, so that a link that is swapped in meanwhile gains nothing.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import cycle, groupby
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from spark_tasks.sources.port import SourceUnfit
-from spark_tasks.storage.errors import store_errors_at
+from spark_tasks.storage.errors import store_errors
+from tasks.errors import Failed, Unretryable
 from tasks.file_guard import FileGuard
 from tasks.place import Place
 
@@ -31,6 +31,21 @@ TASK_BYTES: Final = 64 << 20
 
 BLOCK_BYTES: Final = 8 << 20
 """How much is asked of an object store at once."""
+
+_numbers = cycle(range(64))
+"""Numbers for the names of formats. Spark keeps each name for as long as it runs, so they are used again."""
+
+
+class TableFileUnfit(Unretryable):
+    """A table's file is no Parquet file, or has values of other types than the table's."""
+
+
+class TableFileGone(Failed):
+    """A file that the table's log names is not there any more. Another attempt reads the log anew."""
+
+
+def _gone(shown: str) -> Exception:
+    return TableFileGone(f"{shown} is gone: a vacuum removed it before this task read it")
 
 
 @dataclass(frozen=True)
@@ -71,52 +86,55 @@ def tasks_of(files: Sequence[ParquetRows], task_bytes: int = TASK_BYTES) -> list
 
 
 class ParquetReader(DataSourceReader):
-    """Reads the files in the table at `url`. `options` are fsspec's, secrets resolved; `guard` is for local files."""
+    """Reads the files in the table at `url`. `options` are fsspec's, secrets resolved; `guard` checks local files.
+
+    `gone` gives what is raised for a file that is not there, from its path or URL.
+    """
 
     def __init__(
         self,
         url: str,
         options: dict[str, Any],
-        guard: FileGuard | None,
         columns: "StructType",
         tasks: Sequence[Sequence[ParquetRows]],
+        guard: FileGuard | None = None,
+        gone: Callable[[str], Exception] = _gone,
     ) -> None:
         self.url = url
         self.options = options
-        self.guard = guard
         self.columns = columns
         self.tasks = tasks
+        self.guard = guard
+        self.gone = gone
 
     def partitions(self) -> list[InputPartition]:
         """One for each task."""
         return [InputPartition(task) for task in self.tasks]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """The rows of a task. Raises `SourceUnfit`, `AccessRefused`, and for a store `NoPermission` and `StoreAway`."""
+        """The rows of a task.
+
+        Raises `TableFileUnfit`, what `gone` gives, `AccessRefused`, and for an object store `NoBucket`, `NoPermission`
+        and `StoreAway`.
+        """
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        arrow = to_arrow_schema(self.columns, timezone="UTC")
-        place = None if self.guard is not None else Place(self.url, self.options)
-        named = nullcontext if place is None else store_errors_at
+        arrow, place = to_arrow_schema(self.columns, timezone="UTC"), Place(self.url, self.options)
         for one in partition.value or ():
-            shown = f"{self.url}/{one.path}"
+            shown = place.shown(one.path)
             try:
-                with named(self.url), self._opened(one.path, place) as file:
+                with store_errors(place), self._opened(place, one.path) as file:
                     yield from rows_of_file(file, one, arrow, shown)
             except FileNotFoundError:
-                raise SourceUnfit(
-                    f"{shown} is gone: a vacuum removed it before this task read it. Let the task run more often than "
-                    "the table is vacuumed, and start anew with another task name"
-                ) from None
+                raise self.gone(shown) from None
 
     @contextmanager
-    def _opened(self, path: str, place: Place | None) -> Iterator[IO[bytes]]:
-        if place is not None:
+    def _opened(self, place: Place, path: str) -> Iterator[IO[bytes]]:
+        if self.guard is None:
             with place.files.open(f"{place.path}/{path}", "rb", block_size=BLOCK_BYTES) as file:
                 yield file
             return
-        assert self.guard is not None
-        named = f"{self.url}/{path}"
+        named = place.shown(path)
         # Without blocking: opening a named pipe would wait for a writer.
         descriptor = os.open(named, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:  # noqa: PTH123  it is open already
@@ -125,7 +143,7 @@ class ParquetReader(DataSourceReader):
 
 
 def rows_of_file(file: IO[bytes], one: ParquetRows, schema: "pa.Schema", shown: str) -> "Iterator[pa.RecordBatch]":
-    """The rows of a Parquet file, or of a part of it, with the columns `schema`. Raises `SourceUnfit`."""
+    """The rows of a Parquet file, or of a part of it, with the columns `schema`. Raises `TableFileUnfit`."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -134,13 +152,14 @@ def rows_of_file(file: IO[bytes], one: ParquetRows, schema: "pa.Schema", shown: 
         groups = [number for number in range(found.num_row_groups) if number % one.of == one.part]
         held = {name.lower(): name for name in found.schema_arrow.names}
         names = {each.name: held.get(each.name.lower()) for each in schema if each.name not in one.constants}
-        wanted: list[str] | None = [name for name in names.values() if name is not None]
-        if not wanted or any("." in name for name in wanted):
+        # Without any column, a batch would not say how many rows it has.
+        wanted: list[str] | None = [name for name in names.values() if name is not None] or [*held.values()][:1]
+        if any("." in name for name in wanted or ()):
             wanted = None  # a dot would name a field of a struct
         for batch in found.iter_batches(PORTION_ROWS, row_groups=groups, columns=wanted):
             yield fitted(batch, names, one.constants, schema, shown)
     except pa.ArrowException as error:
-        raise SourceUnfit(f"{shown} is not a whole Parquet file: {str(error).partition(chr(10))[0]}") from None
+        raise TableFileUnfit(f"{shown} is not a whole Parquet file: {str(error).partition(chr(10))[0]}") from None
 
 
 def fitted(
@@ -150,7 +169,7 @@ def fitted(
     schema: "pa.Schema",
     shown: str,
 ) -> "pa.RecordBatch":
-    """The rows with the columns `schema`, some of which have other `names` in the file. Raises `SourceUnfit`."""
+    """The rows with the columns `schema`, some of which have other `names` in the file. Raises `TableFileUnfit`."""
     import pyarrow as pa
 
     arrays = []
@@ -166,7 +185,7 @@ def fitted(
                 arrays.append(column if column.type == each.type else column.cast(each.type))
         except (pa.ArrowException, ValueError) as error:
             why = str(error).partition("\n")[0]
-            raise SourceUnfit(f"{shown}: the column {each.name} has a value that is no {each.type}: {why}") from None
+            raise TableFileUnfit(f"{shown}: the column {each.name} has a value that is no {each.type}: {why}") from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -186,26 +205,32 @@ def constant(value: Any, kind: "pa.DataType") -> "pa.Scalar":
 
 def load(
     spark: "SparkSession",
-    view: str,
     place: Place,
-    guard: FileGuard | None,
     columns: "StructType",
     files: Sequence[ParquetRows],
+    guard: FileGuard | None = None,
+    gone: Callable[[str], Exception] = _gone,
 ) -> "DataFrame":
-    """The rows of the files of the table in `place`, for the view `view`. `guard` is None unless they are local."""
+    """The rows of the files of the table in `place`, with those columns. A column that a file lacks is null.
+
+    `guard` is for local files that may not be what they were named for; `gone` is as `ParquetReader` has it.
+    """
+    if not files:
+        return spark.createDataFrame([], columns)
     url, options, tasks = place.path if place.is_local else place.url, place.options, tasks_of(files)
+    format_name = f"rota_parquet_{next(_numbers)}"  # frames that are joined are of sources with names of their own
 
     # Made here, so that Spark's processes get the options with the class. As options of a read they would be shown.
     class TableRows(DataSource):
         @classmethod
         def name(cls) -> str:
-            return f"rota_parquet_{view}"
+            return format_name
 
         def schema(self) -> "StructType":
             return columns
 
         def reader(self, schema: "StructType") -> ParquetReader:
-            return ParquetReader(url, options, guard, columns, tasks)
+            return ParquetReader(url, options, columns, tasks, guard, gone)
 
     spark.dataSource.register(TableRows)
-    return spark.read.format(TableRows.name()).load()
+    return spark.read.format(format_name).load()
