@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from spark_tasks.files.listing import NoSourceFiles, fixed_folder, is_local, local_path
+from spark_tasks.files.listing import NoSourceFiles, fixed_folder
+from spark_tasks.storage.url import is_local, local_path
 from tasks.disk_identity import facts_of
 from tasks.source_identity import Facts, OtherSource, describe, differing, identity_id
 

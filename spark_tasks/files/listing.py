@@ -10,11 +10,25 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from spark_tasks.storage.errors import away_errors_at
+from spark_tasks.storage.url import is_local, local_path
 from tasks.access import EVERYTHING, Access, addresses, check_address, check_protocol
 from tasks.errors import Unretryable
 from tasks.file_guard import FileGuard
+
+
+def _absolute(url: str) -> str:
+    if check_protocol(url) == "" and not local_path(url).startswith("/"):
+        raise ValueError("a local path must begin with '/': a worker's current folder is its scratch folder")
+    return url
+
+
+GlobUrl = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_absolute)]
+"""A glob in params: an absolute path, or an fsspec URL."""
 
 
 class NoSourceFiles(Unretryable):
@@ -39,24 +53,6 @@ class NewAndChanged:
 
     new: tuple[Source, ...]
     changed: tuple[Source, ...]
-
-
-def is_local(url: str) -> bool:
-    """Whether `url` is a local path.
-
-    >>> is_local("/data/*.csv"), is_local("file:///data/*.csv"), is_local("s3://bucket/*.csv")
-    (True, True, False)
-    """
-    return "://" not in url or url.startswith(("file://", "local://"))
-
-
-def local_path(url: str) -> str:
-    """The path of a local URL.
-
-    >>> local_path("file:///data/flights"), local_path("/data/flights")
-    ('/data/flights', '/data/flights')
-    """
-    return url.partition("://")[2] if "://" in url else url
 
 
 def canonical(url: str) -> str:

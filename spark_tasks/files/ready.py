@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from spark_tasks.files.listing import Source, is_local, local_path
+from spark_tasks.files.listing import Source
+from spark_tasks.storage.url import is_local, local_path
 
 if TYPE_CHECKING:
     from typing import Self

@@ -7,8 +7,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 
 from spark_tasks.files.faults import BadFile
-from spark_tasks.files.listing import Source, SourceChanged, is_local
+from spark_tasks.files.listing import Source, SourceChanged
 from spark_tasks.storage.errors import away_errors_at
+from spark_tasks.storage.url import is_local
 from tasks.file_guard import FileGuard
 
 

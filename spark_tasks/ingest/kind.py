@@ -17,12 +17,13 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from spark_tasks.files.listing import fixed_folder, is_local, local_path
+from spark_tasks.files.listing import fixed_folder
 from spark_tasks.ingest.attempt import IngestAttempt
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.spark.sample import PreviewArgs
 from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare
 from spark_tasks.spark.stopping import session_of
+from spark_tasks.storage.url import is_local, local_path
 from spark_tasks.table.ledger import quarantine_of
 from tasks.file_guard import FileGuard
 from tasks.kind import Context

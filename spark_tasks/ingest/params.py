@@ -1,44 +1,33 @@
 """The params of the kind `ingest`: which files to read into which table, and how."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from spark_tasks.files.batching import BATCH_BYTES, BATCH_FILES
 from spark_tasks.files.form import Form
-from spark_tasks.files.listing import is_local, local_path
+from spark_tasks.files.listing import GlobUrl
 from spark_tasks.files.ready import Ready
 from spark_tasks.ingest.expectations import Expectations
-from spark_tasks.storage.url import table_url
-from tasks.access import check_options, check_protocol
-from tasks.secret import Reference
+from spark_tasks.storage.params import StoredUrl, StoreOptions
+from spark_tasks.storage.url import is_local
+from tasks.access import check_options
 from tasks.source_identity import AcceptedSources
-
-
-def _absolute(url: str) -> str:
-    if check_protocol(url) != "":
-        return url
-    if is_local(url) and not local_path(url).startswith("/"):
-        raise ValueError("a local path must begin with '/': a worker's current folder is its scratch folder")
-    return url
-
-
-_Url = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class IngestParams(Form):
     """Which files to read into which table, and how."""
 
-    source: list[Annotated[_Url, AfterValidator(_absolute)]] | Annotated[_Url, AfterValidator(_absolute)] = Field(
+    source: list[GlobUrl] | GlobUrl = Field(
         description="The files, as one glob or a list: local paths, or fsspec URLs, which are fetched batch by batch",
         examples=["/data/flights/*.csv"],
     )
-    table: Annotated[_Url, AfterValidator(table_url)] = Field(
+    table: StoredUrl = Field(
         description="The Delta table: a folder, on storage that every member that may run the task has at this path, "
         "or s3://BUCKET/PREFIX",
         examples=["/data/tables/flights", "s3://lake/flights"],
     )
-    options: dict[str, Reference | str | int | bool | None] = Field(
+    options: StoreOptions = Field(
         default={},
         description="fsspec's options for the table; secrets are given as references",
         examples=[{"key": {"env": "S3_KEY"}, "secret": {"secret": "s3_secret"}, "endpoint_url": "https://s3.internal"}],

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from spark_tasks.files.columns import loads_columns
 from spark_tasks.files.faults import SchemaDrift
-from spark_tasks.files.listing import is_local
 from spark_tasks.files.staging import for_spark
 from spark_tasks.ingest.errors import CountsDiffer
+from spark_tasks.storage.url import is_local
 from spark_tasks.table.ledger import Mark
 from spark_tasks.table.part import Part
 

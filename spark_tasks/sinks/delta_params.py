@@ -4,20 +4,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from spark_tasks.sinks.stored_params import StoredSink, StoredUrl
+from spark_tasks.storage.params import StoredTable
 
 DeltaColumn = Annotated[str, Field(min_length=1, max_length=255)]
 
 
-class DeltaTarget(StoredSink):
-    """A Delta table in a folder or at s3://. A batch is one commit of its log, which names the batch as well."""
+class DeltaTarget(StoredTable):
+    """A Delta table in a folder or at s3://. A batch is one commit of its log, which names the batch as well.
+
+    The table is made from the first batch's columns if there is none; a later batch must have the same.
+    """
+
+    use = "destination"
 
     type: Literal["delta"] = Field(description="The type of the sink")
-    table: StoredUrl = Field(
-        description="The table: a folder, or s3://BUCKET/PREFIX. It is made from the first batch's columns if there is "
-        "none; a later batch must have the same",
-        examples=["/data/tables/orders", "s3://lake/orders"],
-    )
     mode: Literal["append", "merge", "overwrite_partitions", "replace"] = Field(
         description="`append` adds the rows. `merge` adds those whose keys are new and puts the others in place of the "
         "rows with their keys. `overwrite_partitions` puts the rows in place of all that was in the partitions that "
@@ -38,11 +38,6 @@ class DeltaTarget(StoredSink):
         "there are taken as they are. Few values are best",
         examples=[["day"]],
     )
-
-    @property
-    def at(self) -> str:
-        """The path or the URL of the table."""
-        return self.table
 
     @property
     def replaces(self) -> bool:

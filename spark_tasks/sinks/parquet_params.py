@@ -4,22 +4,24 @@ from typing import Literal
 
 from pydantic import Field
 
-from spark_tasks.sinks.stored_params import StoredSink, StoredUrl
+from spark_tasks.storage.params import Stored, StoredUrl
 
 
-class ParquetTarget(StoredSink):
+class ParquetTarget(Stored):
     """Plain Parquet files in a folder or at s3://. A batch adds files of its own, and changes no other."""
+
+    use = "destination"
 
     type: Literal["parquet"] = Field(description="The type of the sink")
     folder: StoredUrl = Field(
-        description="The folder, or s3://BUCKET/PREFIX. What the task notes for itself is in `_rota` in it, which "
-        "readers of Parquet skip",
+        description="The folder's absolute path, or s3://BUCKET/PREFIX. What the task notes for itself is in `_rota` "
+        "in it, which readers of Parquet skip",
         examples=["/data/exports/orders", "s3://lake/orders"],
     )
 
     @property
-    def at(self) -> str:
-        """The path or the URL of the folder."""
+    def url(self) -> str:
+        """The folder's path or URL, as the params say it."""
         return self.folder
 
     @property

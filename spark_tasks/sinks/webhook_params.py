@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from spark_tasks.storage.params import StoreOptions
 from spark_tasks.storage.url import table_url
 from tasks.access import addresses, check_options
 from tasks.place import local_path
@@ -66,7 +67,7 @@ class Webhook(BaseModel):
         "own in it",
         examples=["/data/hooks", "s3://lake/hooks"],
     )
-    options: dict[str, Reference | str | int | bool | None] = Field(
+    options: StoreOptions = Field(
         default={}, description="fsspec's options for the ledger; secrets are given as references"
     )
     shared: bool = Field(

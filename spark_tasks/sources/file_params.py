@@ -1,28 +1,22 @@
 """The params of the source `files`."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from spark_tasks.files.batching import BATCH_BYTES, BATCH_FILES
 from spark_tasks.files.form import Form
-from spark_tasks.files.listing import fixed_folder, is_local, local_path
+from spark_tasks.files.listing import GlobUrl, fixed_folder
 from spark_tasks.files.ready import Ready
-from tasks.access import check_protocol
+from spark_tasks.storage.url import is_local, local_path
 from tasks.reach import Reach, remote
-
-
-def _absolute(url: str) -> str:
-    if check_protocol(url) == "" and not local_path(url).startswith("/"):
-        raise ValueError("a local path must begin with '/': a worker's current folder is its scratch folder")
-    return url
 
 
 class FileRows(Form):
     """Files: all that the glob finds, or with `incremental: {files: true}` those that are newer than the last batch."""
 
     type: Literal["files"] = Field(description="The type of the source")
-    files: Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_absolute)] = Field(
+    files: GlobUrl = Field(
         description="The files, as a glob: a local path, or an fsspec URL, whose files are fetched batch by batch",
         examples=["/data/flights/*.csv"],
     )

@@ -44,7 +44,7 @@ class SourceOpener:
     def _delta(self, params: DeltaRows, incremental: Incremental | None) -> RowSource:
         from spark_tasks.sources.delta import DeltaReader
 
-        if "://" not in params.at:
+        if params.is_local:
             guard = FileGuard(self._ctx.access, "source")
             return DeltaReader(params, Place(str(guard.resolve(params.at))), guard, incremental)
         options = resolved(params.options, self._ctx.secret)

@@ -1,4 +1,4 @@
-"""Which URLs can be a table's (pure)."""
+"""Which URLs are local paths, and which can be a table's (pure)."""
 
 import re
 from typing import Final
@@ -9,12 +9,29 @@ from tasks.place import check_url
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._=-]+")
 
 
+def is_local(url: str) -> bool:
+    """Whether `url` is a local path.
+
+    >>> is_local("/data/*.csv"), is_local("file:///data/*.csv"), is_local("s3://bucket/*.csv")
+    (True, True, False)
+    """
+    return "://" not in url or url.startswith(("file://", "local://"))
+
+
+def local_path(url: str) -> str:
+    """The path of a local URL.
+
+    >>> local_path("file:///data/flights"), local_path("/data/flights")
+    ('/data/flights', '/data/flights')
+    """
+    return url.partition("://")[2] if "://" in url else url
+
+
 def table_url(url: str, *, what: str = "a table") -> str:
     """`url` as all libraries read it: without a slash at its end, and with the common name of its protocol.
 
     Raises `ValueError` for anything but a local folder or a prefix in an S3 bucket. `what` is the word for it in the
-    error. Names in a bucket are limited to
-    characters that fsspec and deltalake, which decodes URLs, read the same way.
+    error. Names in a bucket are limited to characters that fsspec and deltalake, which decodes URLs, read alike.
 
     >>> table_url("s3a://lake/flights/"), table_url("/data/flights"), table_url("file:///data/flights")
     ('s3://lake/flights', '/data/flights', 'file:///data/flights')

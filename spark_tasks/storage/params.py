@@ -1,0 +1,76 @@
+"""The params of what is kept in a folder or a bucket: a Delta table, or plain files."""
+
+from typing import Annotated, ClassVar, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from spark_tasks.storage.url import is_local, local_path, table_url
+from tasks.access import Use, check_options
+from tasks.reach import Reach, remote
+from tasks.secret import Reference
+
+StoredUrl = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(table_url)]
+StoreOptions = dict[str, Reference | str | int | bool | None]
+
+
+class Stored(BaseModel):
+    """What is in a folder, or below a prefix in a bucket. A subclass has its URL in a field of its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    use: ClassVar[Use]
+    """Whether it is read or written."""
+
+    options: StoreOptions = Field(
+        default={},
+        description="fsspec's options for s3://; secrets are given as references",
+        examples=[{"key": {"env": "S3_KEY"}, "secret": {"secret": "s3_secret"}, "endpoint_url": "https://s3.internal"}],
+    )
+    shared: bool = Field(
+        default=False, description="All members that may run the task see the same folder at this path"
+    )
+
+    @property
+    def url(self) -> str:
+        """The folder's path or URL, or that of the prefix, as the params say it."""
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _known_options(self) -> Self:
+        check_options(self.url, self.options)
+        return self
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is in a folder, be it shared or not."""
+        return is_local(self.url)
+
+    @property
+    def at(self) -> str:
+        """The path of the folder, or the URL of the prefix."""
+        return local_path(self.url) if self.is_local else self.url
+
+    @property
+    def on_own_disk(self) -> bool:
+        """Whether it is on the member's own disk, where other members do not see it, or see another one."""
+        return self.is_local and not self.shared
+
+    def reach(self, field: str) -> Reach:
+        """What `field` of the params names."""
+        if self.is_local:
+            return Reach(field, self.use, self.url, self.at)
+        return remote(field, self.use, self.url, self.options)
+
+
+class StoredTable(Stored):
+    """A Delta table."""
+
+    table: StoredUrl = Field(
+        description="The table: a folder's absolute path, or s3://BUCKET/PREFIX",
+        examples=["/data/tables/flights", "s3://lake/flights"],
+    )
+
+    @property
+    def url(self) -> str:
+        """The table's path or URL, as the params say it."""
+        return self.table
