@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from examples.demo.postgres import Server, postgres_server
+from testkit.object_store import object_store
 from tests.integration.spark.databases import PASSWORD, EtlDatabase
-from tests.integration.spark.ingests import House
+
+if TYPE_CHECKING:
+    from tests.integration.spark.ingests import House, Lake
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -27,9 +30,29 @@ def one_jvm() -> Iterator[None]:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
+def house(tmp_path: Path) -> "House":
     """A folder of source files and a table."""
+    from tests.integration.spark.ingests import House  # not at the top: the extra `spark` may not be installed
+
     return House(tmp_path)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> "Iterator[Lake]":
+    """A folder of source files and a table in an object store."""
+    pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
+    from tests.integration.spark.ingests import Lake
+
+    with object_store() as store:
+        yield Lake(tmp_path, store)
+
+
+@pytest.fixture(params=["house", pytest.param("lake", marks=pytest.mark.more)])
+def anywhere(request: pytest.FixtureRequest) -> "House":
+    """A folder of source files, and a table in a folder or in an object store."""
+    found: House = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture(scope="package")

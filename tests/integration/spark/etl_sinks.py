@@ -17,10 +17,11 @@ from spark_tasks.etl import parts
 from spark_tasks.etl.attempt import EtlAttempt, EtlFigures
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.sources.port import Cursor, Plan, RowSource
+from spark_tasks.spark.session import spark_session
 from spark_tasks.transform.params import SOURCE
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
-from testkit.object_store import ObjectStore
+from testkit.object_store import ObjectStore, object_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,6 +116,29 @@ class SinkHouse:
         }
         file.write_text(json.dumps(given))
         return subprocess.Popen([sys.executable, "-m", "testkit.one_attempt", str(file)], cwd=ROOT)
+
+
+@pytest.fixture(scope="module")
+def sink_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """A session for the tests of a file."""
+    with spark_session("sinks", tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def sink_anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkHouse]:
+    """A sink in a folder, and again one in a bucket."""
+    if request.param == "folder":
+        yield SinkHouse(tmp_path, None)
+        return
+    with object_store() as store:
+        yield SinkHouse(tmp_path, store)
+
+
+@pytest.fixture
+def sink_in_folder(tmp_path: Path) -> SinkHouse:
+    """A sink in a folder."""
+    return SinkHouse(tmp_path, None)
 
 
 def run_attempt(spark: "SparkSession", context: FakeContext[EtlParams], source: RowSource | None = None) -> EtlFigures:

@@ -2,9 +2,7 @@
 
 import json
 import random
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -21,14 +19,12 @@ from spark_tasks.sinks import delta as delta_sink
 from spark_tasks.sinks.batch_table import BatchTable
 from spark_tasks.sinks.delta import DeltaSink
 from spark_tasks.sinks.port import SinkUnfit
-from spark_tasks.spark.session import spark_session
 from spark_tasks.storage.delta_options import delta_options
 from spark_tasks.table.delta import PROBE, Table
 from spark_tasks.table.ledger import Ledger, Mark
 from tasks.access import Access, AccessRefused
 from tasks.kind import Fenced
 from tasks.place import Place
-from testkit.object_store import object_store
 from tests.integration.spark.etl_sinks import (
     TASK,
     GivenBatches,
@@ -41,6 +37,9 @@ from tests.integration.spark.etl_sinks import (
     fence,
     kill_at_any_moment,
     run_attempt,
+    sink_anywhere,
+    sink_in_folder,
+    sink_session,
 )
 
 if TYPE_CHECKING:
@@ -51,25 +50,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 DDL = "id BIGINT, part INT, v STRING, gone BOOLEAN"
 ROWS_A_BATCH = 40
 
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    with spark_session("sinks", tmp_path_factory.mktemp("spark")) as session:
-        yield session
-
-
-@pytest.fixture(params=["folder", "bucket"])
-def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkHouse]:
-    if request.param == "folder":
-        yield SinkHouse(tmp_path, None)
-        return
-    with object_store() as store:
-        yield SinkHouse(tmp_path, store)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> SinkHouse:
-    return SinkHouse(tmp_path, None)
+spark, house, folder = sink_session, sink_anywhere, sink_in_folder  # fixtures
 
 
 def delta(house: SinkHouse, name: str = "table") -> DeltaTable:

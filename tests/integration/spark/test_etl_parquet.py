@@ -1,8 +1,6 @@
 """ETL into plain Parquet files with real Spark: what readers see is each batch once, also after faults."""
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,12 +15,11 @@ from pyarrow import dataset
 from spark_tasks.sinks.batch_table import BatchTable
 from spark_tasks.sinks.parquet import LEDGER, ParquetSink
 from spark_tasks.sinks.port import SinkUnfit
-from spark_tasks.spark.session import spark_session
 from spark_tasks.table.delta import PROBE, Table
 from spark_tasks.table.ledger import Ledger, Mark
 from tasks.kind import Fenced
 from tasks.place import Place
-from testkit.object_store import BUCKET, object_store
+from testkit.object_store import BUCKET
 from tests.integration.spark.etl_sinks import (
     TASK,
     GivenBatches,
@@ -34,6 +31,8 @@ from tests.integration.spark.etl_sinks import (
     fence,
     kill_at_any_moment,
     run_attempt,
+    sink_anywhere,
+    sink_session,
 )
 
 if TYPE_CHECKING:
@@ -44,20 +43,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 DDL = "id BIGINT, v STRING"
 ROWS_A_BATCH = 40
 
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    with spark_session("sinks", tmp_path_factory.mktemp("spark")) as session:
-        yield session
-
-
-@pytest.fixture(params=["folder", "bucket"])
-def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkHouse]:
-    if request.param == "folder":
-        yield SinkHouse(tmp_path, None)
-        return
-    with object_store() as store:
-        yield SinkHouse(tmp_path, store)
+spark, house = sink_session, sink_anywhere  # fixtures
 
 
 def sink_of(house: SinkHouse, name: str = "out") -> dict[str, Any]:

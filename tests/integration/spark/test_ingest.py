@@ -168,11 +168,11 @@ def test_an_attempt_that_was_taken_over_commits_nothing(house: House) -> None:
     assert house.numbers() == list(range(20))
 
 
-def test_of_two_attempts_that_race_for_a_batch_one_puts_it_in(house: House) -> None:
+def test_of_two_attempts_that_race_for_a_batch_one_puts_it_in(anywhere: House) -> None:
     """The old one is past its last question to the cluster when the new one does the whole work."""
     for number in range(4):
-        house.put_csv(number)
-    old, new = house.attempt(token=1), house.attempt(token=2)
+        anywhere.put_csv(number)
+    old, new = anywhere.attempt(token=1), anywhere.attempt(token=2)
 
     def fence(value: Any) -> None:
         raise Fenced
@@ -186,8 +186,9 @@ def test_of_two_attempts_that_race_for_a_batch_one_puts_it_in(house: House) -> N
     with pytest.raises(Fenced) as refused:
         Ingest().run(old)
     assert isinstance(refused.value.__context__, Overtaken)
-    assert house.numbers() == list(range(40))
-    assert local_table(house.table, "flights").last() == Mark(2, 2)
+    assert anywhere.numbers() == list(range(40))
+    assert anywhere.stored.table("flights").last() == Mark(2, 2)
+    assert anywhere.leftovers() == set(), "the new one swept after the old one had written"
 
 
 def test_the_attempt_whose_token_is_good_goes_on_where_an_old_one_came_in_between(house: House) -> None:

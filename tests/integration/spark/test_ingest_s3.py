@@ -4,7 +4,7 @@ import csv
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,87 +20,18 @@ from pyarrow import dataset, parquet
 
 from spark_tasks.ingest.errors import FilesUnfit
 from spark_tasks.ingest.kind import Ingest
-from spark_tasks.ingest.params import IngestParams
-from spark_tasks.storage.delta_options import delta_options
 from spark_tasks.storage.errors import StoreAway
-from spark_tasks.table.delta import PROBE, Overtaken
 from spark_tasks.table.ledger import Mark, Page
 from spark_tasks.table.quarantine import Quarantine
 from tasks.access import Access, AccessRefused
-from tasks.kind import Fenced
 from tasks.place import NoBucket
-from testkit.fake_context import FakeContext
-from testkit.object_store import BUCKET, SECRET, ObjectStore, object_store
-from tests.integration.spark.ingests import Crash
+from testkit.object_store import BUCKET, SECRET
+from tests.integration.spark.ingests import ROWS_A_FILE, Crash, Lake
 from tests.integration.tables import object_table
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 ROOT = Path(__file__).parents[3]
-ROWS_A_FILE = 10
-COLUMNS = "n INT, text STRING, at TIMESTAMP, amount DOUBLE"
-
-
-class Lake:
-    """A folder of source files, and a table in an object store."""
-
-    def __init__(self, folder: Path, store: ObjectStore) -> None:
-        self.folder = folder
-        self.store = store
-        self.attempts = 0
-        (folder / "in").mkdir()
-
-    def put_csv(self, number: int, first_amount: str | None = None) -> None:
-        with (self.folder / "in" / f"{number:02d}.csv").open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["n", "text", "at", "amount"])
-            for row in range(ROWS_A_FILE):
-                n = number * ROWS_A_FILE + row
-                amount = first_amount if first_amount is not None and row == 0 else n / 4
-                writer.writerow([n, f"row {n}" if row else "", f"2026-01-05T09:00:{row:02d}.123456Z", amount])
-
-    def params(self, **params: Any) -> dict[str, Any]:
-        return {
-            "source": f"{self.folder}/in/*.csv",
-            "format": "csv",
-            "columns": COLUMNS,
-            "table": self.store.url("table"),
-            "options": self.store.references,
-            "batch_files": 2,
-        } | params
-
-    def attempt(self, token: int = 1, **params: Any) -> FakeContext[IngestParams]:
-        self.attempts += 1
-        return FakeContext(
-            IngestParams(**self.params(**params)),
-            self.folder / f"scratch-{self.attempts}",
-            task="flights",
-            run_id="flights~1",
-            token=token,
-            secrets=self.store.secrets,
-        )
-
-    def delta(self, name: str = "table") -> DeltaTable:
-        return DeltaTable(self.store.url(name), storage_options=delta_options(self.store.options, "us-east-1"))
-
-    def numbers(self) -> list[int]:
-        return sorted(self.delta().to_pyarrow_table(columns=["n"]).column("n").to_pylist())
-
-    def leftovers(self) -> set[str]:
-        """The objects that are not of the log, of a committed batch's page, or of the table."""
-        table = object_table(self.store, task="flights")
-        pages = list(table.ledger.pages(table.last()))
-        parts = {part for page in pages for part in page.parts}
-        root = f"{self.store.url('table')}/"
-        assert {uri.removeprefix(root) for uri in self.delta().file_uris()} == parts
-        known = parts | {PROBE} | {table.ledger.path(page.mark) for page in pages}
-        return {name for name in self.store.names("table") if not name.startswith("_delta_log/")} - known
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
-    with object_store() as store:
-        yield Lake(tmp_path, store)
 
 
 @pytest.mark.more
@@ -190,30 +121,6 @@ def test_after_kill_9_the_next_attempt_goes_on_where_the_log_stands(lake: Lake, 
     assert (result["rows"], result["files"], result["batches"]) == (50, 5, 3)
     assert lake.numbers() == list(range(50))
     assert lake.leftovers() == set()
-
-
-@pytest.mark.more
-def test_of_two_attempts_that_race_for_a_batch_one_puts_it_in(lake: Lake) -> None:
-    """The old one is past its last question to the cluster when the new one does the whole work."""
-    for number in range(4):
-        lake.put_csv(number)
-    old, new = lake.attempt(token=1), lake.attempt(token=2)
-
-    def fence(value: Any) -> None:
-        raise Fenced
-
-    def overtake(value: Any) -> None:
-        if value["intent"] == 2:
-            assert Ingest().run(new)["rows"] == 40
-            old.before_checkpoint = fence
-
-    old.before_checkpoint = overtake
-    with pytest.raises(Fenced) as refused:
-        Ingest().run(old)
-    assert isinstance(refused.value.__context__, Overtaken)
-    assert lake.numbers() == list(range(40))
-    assert object_table(lake.store, task="flights").last() == Mark(2, 2)
-    assert lake.leftovers() == set(), "the new one swept after the old one had written"
 
 
 @pytest.mark.more
