@@ -96,7 +96,7 @@ def _crash_before_reading(context: FakeContext[IngestParams], patch: pytest.Monk
             raise Crash
         return staged(batch, folder, pins)
 
-    patch.setattr("spark_tasks.ingest.attempt.staged", die)
+    patch.setattr("spark_tasks.ingest.converting.staged", die)
 
 
 def _crash_before_commit(context: FakeContext[IngestParams], patch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ def test_rows_of_another_program_are_not_lost_while_columns_are_widened(
         return done
 
     with monkeypatch.context() as patch:
-        patch.setattr("spark_tasks.ingest.attempt.rewritten", beside_another)
+        patch.setattr("spark_tasks.ingest.converting.rewritten", beside_another)
         with pytest.raises(TableUnfit, match="written by another program while its columns were widened"):
             Ingest().run(house.attempt(token=2, **WIDEN))
     assert house.numbers() == [*range(10), 77]

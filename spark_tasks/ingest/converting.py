@@ -1,0 +1,136 @@
+"""Converts the files of one batch into Parquet files beside the table, which its log does not name yet."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_tasks.files.columns import evolve, loads_columns, settle
+from spark_tasks.files.evolving import widened
+from spark_tasks.files.faults import BadFile, MalformedRows, explained
+from spark_tasks.files.layouts import Layout
+from spark_tasks.files.listing import Source
+from spark_tasks.files.malformed import first_bad
+from spark_tasks.files.reading import check_fields, layouts_of
+from spark_tasks.files.staging import check_unchanged, staged
+from spark_tasks.files.text_checks import check_text
+from spark_tasks.ingest.errors import IngestFailed, IngestStopped
+from spark_tasks.ingest.params import IngestParams
+from spark_tasks.ingest.reachable import check_reachable
+from spark_tasks.ingest.widening import rewritten
+from spark_tasks.ingest.writing import BatchWriter, Counts
+from spark_tasks.spark.causes import cause, is_sparks
+from spark_tasks.spark.exchange import exchange_folder
+from spark_tasks.spark.progress import followed
+from spark_tasks.spark.session import is_local_master
+from tasks.file_guard import FileGuard
+from tasks.kind import Context
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from spark_tasks.table.delta import Table
+    from spark_tasks.table.ledger import Mark
+    from spark_tasks.table.part import Part
+    from spark_tasks.table.writing import Write
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What is to be committed of a batch: its Parquet files, and the columns that the table has with it.
+
+    If these are wider than before, the rows of the files `replaced` are written again into `widened`.
+    """
+
+    columns: "StructType"
+    parts: "tuple[Part, ...]"
+    counts: Counts
+    replaced: frozenset[str] | None
+    widened: "tuple[Part, ...]"
+
+
+class BatchConverter:
+    """Converts batches for the table, in one session of Spark. `tell` is told how far the present batch is."""
+
+    def __init__(
+        self, ctx: Context[IngestParams], table: "Table", spark: "SparkSession", tell: Callable[[str], None]
+    ) -> None:
+        self.ctx = ctx
+        self.table = table
+        self.spark = spark
+        self.tell = tell
+        self.write: Write | None = None
+
+    def convert(self, batch: Sequence[Source], mark: "Mark", before: "StructType | None") -> Converted:
+        """Check and read the files, and write their rows. `before` are the table's columns, if they are known.
+
+        Raises `BadFile` for a file without which the batch may succeed; `IngestStopped`, `IngestFailed`, and what
+        `files`, `writing`, `widening` and the storage's `errors` name.
+        """
+        # A Spark on other machines can open files only by their own paths.
+        pins = FileGuard(self.ctx.access, "source") if is_local_master(os.environ) else None
+        folder = exchange_folder(os.environ, self.ctx.scratch, self.ctx.task, self.ctx.token)
+        with staged(batch, folder / "fetched" / mark.name, pins) as places:
+            columns = before
+            try:
+                if pins is None:
+                    check_reachable(self.spark, self.table, mark, places)
+                check_text(self.ctx.params, places)
+                found = layouts_of(self.spark, self.ctx.params, places)
+                columns = self._columns(before, places, found)
+                check_fields(self.spark, self.ctx.params, columns, places, found)
+                done = self._written(columns, places, found, mark)
+            except BadFile:
+                raise
+            except Exception as error:
+                if self.ctx.cancelled:
+                    raise IngestStopped("asked to stop") from error
+                better = self._explained(columns, error, places)
+                if better is None and not is_sparks(error):
+                    raise
+                raise better or IngestFailed(f"batch {mark.batch}: {cause(str(error)).said}") from None
+            check_unchanged(places)
+        return done
+
+    def _columns(
+        self, before: "StructType | None", places: Mapping[Path, Source], found: Sequence[Layout] | None
+    ) -> "StructType":
+        """The columns of the table with this batch in it."""
+        if before is None:
+            standing, by = self.table.schema_json(), self.table.partitioned_by()
+            before = settle(self.spark, self.ctx.params, standing, places, by, found)
+        return evolve(before, self.ctx.params, places, found)
+
+    def _written(
+        self, columns: "StructType", places: Mapping[Path, Source], found: Sequence[Layout] | None, mark: "Mark"
+    ) -> Converted:
+        from spark_tasks.table.writing import writer
+
+        if self.write is None:
+            self.write = writer(self.spark, self.table, self.ctx.scratch)
+        rows = BatchWriter(self.spark, self.ctx.params, columns, self.table, self.write)
+        with followed(self.spark, lambda text: self.tell(f"batch {mark.batch}: {text}")):
+            parts, counts = rows.write(places, found, mark)
+        replaced, wider = self._widened(columns, mark)
+        return Converted(columns, parts, counts, replaced, wider)
+
+    def _widened(self, columns: "StructType", mark: "Mark") -> "tuple[frozenset[str] | None, tuple[Part, ...]]":
+        """The files of the table whose rows were written again with wider columns, and into which; None if none."""
+        standing = self.table.schema_json() if self.ctx.params.schema_evolution == "widen" else None
+        names = [] if standing is None else widened(loads_columns(standing), columns)
+        if not names:
+            return None, ()
+        self.ctx.log.info("batch %d: writing the table again with wider columns: %s", mark.batch, ", ".join(names))
+        return rewritten(self.spark, self.table, columns, mark)
+
+    def _explained(
+        self, columns: "StructType | None", error: Exception, places: Mapping[Path, Source]
+    ) -> BadFile | None:
+        """The file that an error of Spark is about; for a row that does not fit, also its line and the reason."""
+        found = explained(error, places)
+        if found is None or columns is None or not isinstance(found.why, MalformedRows):
+            return found
+        its = {place: source for place, source in places.items() if source.path == found.path}
+        return (first_bad(self.spark, self.ctx.params, columns, its) if its else None) or found
