@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tasks.backup.kind import place_url
+from tasks.backup.params import place_url
 from tasks.place import resolved
 from tasks.secret import Reference
 

@@ -30,6 +30,7 @@ from spark_tasks.transform import apply
 from spark_tasks.transform import params as transform
 from tasks import command, errors, place, source_identity
 from tasks.access import AccessRefused
+from tasks.backup import errors as backup_errors
 from tasks.backup import kind as backup
 from tasks.backup.sources import folder, postgres, postgres_tools, sqlite
 from tasks.secret import SecretEnv, SecretFile
@@ -79,7 +80,7 @@ _INGEST_PARTS: Final[tuple[type[BaseModel], ...]] = (expectations.Expectation, r
 _COMMAND_ERRORS: Final = (command.CommandFailed, errors.MissingSecret)
 _BACKUP_ERRORS: Final = (
     AccessRefused,
-    backup.NoBackupSource,
+    backup_errors.NoBackupSource,
     source_identity.OtherSource,
     place.BadDestination,
     place.NoBucket,
@@ -87,8 +88,8 @@ _BACKUP_ERRORS: Final = (
     sqlite.SqliteFailed,
     postgres_tools.NoTool,
     postgres_tools.PostgresFailed,
-    backup.Vanished,
-    backup.BackupStopped,
+    backup_errors.Vanished,
+    backup_errors.BackupStopped,
     errors.MissingSecret,
     errors.Fenced,
 )

@@ -11,8 +11,9 @@ import pytest
 from examples.demo.postgres import Server, postgres_server
 from tasks.access import EVERYTHING
 from tasks.backup.archive import Damaged, TargetExists
-from tasks.backup.kind import Backup, BackupParams
+from tasks.backup.kind import Backup
 from tasks.backup.manifest import list_backups
+from tasks.backup.params import BackupParams
 from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources import postgres_tools
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed

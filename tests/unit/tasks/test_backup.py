@@ -15,8 +15,10 @@ from pydantic import ValidationError
 
 from tasks.backup import archive, destination
 from tasks.backup.archive import Damaged, TargetExists
-from tasks.backup.kind import RESULT, Backup, BackupParams, BackupStopped, NoBackupSource, place_url
+from tasks.backup.errors import BackupStopped, NoBackupSource
+from tasks.backup.kind import RESULT, Backup
 from tasks.backup.manifest import NoBackup, list_backups, newest
+from tasks.backup.params import BackupParams, place_url
 from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources import folder, sqlite
 from tasks.backup.sources.tar import tarfile

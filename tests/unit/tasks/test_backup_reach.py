@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from tasks.access import EVERYTHING, Access, AccessRefused
-from tasks.backup.kind import Backup, BackupParams
+from tasks.backup.kind import Backup
 from tasks.backup.location import backup_location
+from tasks.backup.params import BackupParams
 from tasks.backup.restore import restore
 from tasks.backup.sources import folder, sqlite
 from tasks.file_guard import open_within, path_of

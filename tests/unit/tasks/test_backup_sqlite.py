@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from tasks.backup import archive
-from tasks.backup.kind import Backup, BackupParams, BackupStopped
+from tasks.backup.errors import BackupStopped
+from tasks.backup.kind import Backup
 from tasks.backup.manifest import list_backups
+from tasks.backup.params import BackupParams
 from tasks.backup.restore import restore
 from tasks.backup.sources.sqlite import SqliteFailed, dump
 from tasks.backup.verify import verify

@@ -15,8 +15,9 @@ from pydantic import ValidationError
 
 from tasks import disk_identity
 from tasks.backup import lineage, manifest
-from tasks.backup.kind import Backup, BackupParams
+from tasks.backup.kind import Backup
 from tasks.backup.manifest import list_backups
+from tasks.backup.params import BackupParams
 from tasks.place import Place
 from tasks.source_identity import OtherSource, identity_id
 from testkit.fake_context import FakeContext

@@ -14,8 +14,10 @@ from click.testing import CliRunner
 
 from node.cli.main import rota
 from tasks.backup import destination, manifest, retention
-from tasks.backup.kind import Backup, BackupParams, Vanished
+from tasks.backup.errors import Vanished
+from tasks.backup.kind import Backup
 from tasks.backup.manifest import NoBackup, folder_name, list_backups, newest
+from tasks.backup.params import BackupParams
 from tasks.backup.sources import folder
 from tasks.backup.verify import verify
 from tasks.kind import Fenced

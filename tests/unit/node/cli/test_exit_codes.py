@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from node.cli.main import main
-from tasks.backup.kind import Backup, BackupParams
+from tasks.backup.kind import Backup
+from tasks.backup.params import BackupParams
 from testkit.fake_context import FakeContext
 
 

@@ -1,0 +1,119 @@
+"""One attempt at a backup, once its place is known: writes it, and then removes old ones."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tasks.backup import lineage, manifest, retention
+from tasks.backup.content import BackupContent
+from tasks.backup.errors import Vanished
+from tasks.backup.manifest import Manifest
+from tasks.backup.params import BackupParams
+from tasks.kind import Context, Fenced
+from tasks.place import Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackupAttempt:
+    """An attempt that writes to `place`, a folder in `task_place`, what `content` has of a source with that identity.
+
+    `begun` is what its checkpoints say of backups that were begun; `held` is the lineage that the backup continues.
+    """
+
+    ctx: Context[BackupParams]
+    task_place: Place
+    place: Place
+    created: datetime
+    content: BackupContent
+    identity: dict[str, str]
+    held: lineage.Lineage
+    begun: dict[str, Any]
+
+    def write(self, now: Callable[[], datetime]) -> Manifest:
+        """Write the content and, as the last step, the manifest. After any exception nothing of it is left."""
+        ctx, source = self.ctx, self.ctx.params.source
+        try:
+            entry, tools, remarks = self.content.write()
+            done = Manifest(
+                task=ctx.task,
+                run_id=ctx.run_id,
+                attempt=ctx.attempt,
+                token=ctx.token,
+                created=self.created,
+                finished=now(),
+                source_type=source.type,
+                source=source.model_dump(mode="json", exclude={"password"}),
+                tools=tools,
+                files=(entry,),
+                remarks=tuple(map(printable, remarks)),
+                node=ctx.node,
+                identity=self.identity,
+                lineage=self.held.name,
+            )
+            # Raises `Fenced` if the attempt was taken over: then it makes no backup.
+            ctx.save_checkpoint(self.begun | {"finishing": self.place.url})
+            # If the attempt was paused here and taken over, its successor has removed the files.
+            self._check_stored(done)
+            manifest.write(self.place, done)
+        except Exception:
+            self._discard()
+            raise
+        return done
+
+    def prune(self, done: Manifest) -> retention.Pruned:
+        """Remove old backups, if this attempt still holds the run and its backup is complete.
+
+        Raises `Fenced` and `Vanished`: an attempt that was paused while it wrote its manifest may have been taken over
+        since, and its files removed.
+        """
+        fenced: Fenced | None = None
+        try:
+            self.ctx.save_checkpoint(self.begun | {"finished": self.place.url})
+        except Fenced as error:
+            fenced = error
+        try:
+            self._check_stored(done)
+        except Vanished:
+            self._discard()
+            raise
+        except Exception as error:  # noqa: BLE001  storage libraries raise any exception; it is reported
+            if fenced is None:
+                return retention.Pruned(failed=(f"{self.place.url}: {type(error).__name__}: {error}",))
+        if fenced is not None:
+            raise fenced
+        kept = None if self.held.name is None else self.ctx.params.keep
+        return retention.prune(self.task_place, self.place.url, self.ctx.token, self.held, kept, done.finished)
+
+    def _check_stored(self, done: Manifest) -> None:
+        """Raise `Vanished` unless every file exists with the size with which it was written."""
+        for file in done.files:
+            try:
+                found = self.place.size_bytes(file.name)
+            except (FileNotFoundError, NotADirectoryError):
+                now = "the file does not exist"
+            else:
+                if found is None or found == file.stored_bytes:
+                    continue
+                now = f"the file has {found} bytes"
+            raise Vanished(
+                f"{self.place.url}/{file.name}: {file.stored_bytes} bytes were written, and now {now}: another attempt "
+                "or another program has removed or changed it; this attempt makes no backup"
+            )
+
+    def _discard(self) -> None:
+        """Remove what was written. A failure to do so is logged: the caller raises the attempt's own error."""
+        self.ctx.log.info("removing what was written to %s", self.place.url)
+        try:
+            retention.remove(self.place)
+        except Exception as error:  # noqa: BLE001  storage libraries raise any exception
+            self.ctx.log.warning("%s could not be removed: %s: %s", self.place.url, type(error).__name__, error)
+
+
+def printable(remark: str) -> str:
+    r"""A remark without lone surrogates, which JSON and msgpack do not take: names of files may be any bytes.
+
+    >>> printable("caf\udce9 vanished")
+    'caf\\udce9 vanished'
+    """
+    return remark.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,71 @@
+"""The params of the kind `backup`: what to back up, and where to keep it."""
+
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from tasks.access import check_options
+from tasks.backup.destination import checked
+from tasks.backup.sources import folder, postgres, sqlite
+from tasks.place import local_path
+from tasks.secret import Reference
+from tasks.source_identity import AcceptedSources
+
+INSIDE: Final = "the destination is inside the folder to back up"
+
+Source = Annotated[postgres.PostgresSource | sqlite.SqliteSource | folder.FolderSource, Field(discriminator="type")]
+
+
+class BackupParams(BaseModel):
+    """What to back up, and where to keep the backups."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    source: Source = Field(description="What to back up: a folder, an SQLite file or a PostgreSQL database")
+    destination: str = Field(
+        description="The folder for the backups, as a path or an fsspec URL; each backup is one folder in it, "
+        "DESTINATION/TASK/CREATED-TOKEN/",
+        min_length=1,
+        max_length=4096,
+        examples=["s3://backups/rota", "/mnt/backups"],
+    )
+    options: dict[str, Reference | str | int | bool | None] = Field(
+        default={},
+        description="fsspec's options for the destination; secrets are given as references",
+        examples=[{"key": {"env": "S3_KEY"}, "secret": {"secret": "s3_secret"}, "endpoint_url": "https://s3.internal"}],
+    )
+    level: int = Field(default=3, ge=1, le=19, description="The compression level of zstd")
+    keep: int | None = Field(default=None, ge=1, le=10_000, description="How many backups to keep; null: all")
+    accept_source: AcceptedSources = Field(
+        default=[],
+        description="Ids of sources that hold the same data as before, moved or restored; the error that refuses a "
+        "source names its id. One id, or a list",
+    )
+
+    @model_validator(mode="after")
+    def _known_options(self) -> "BackupParams":
+        check_options(self.destination, self.options)
+        return self
+
+    @field_validator("destination")
+    @classmethod
+    def _known_destination(cls, value: str) -> str:
+        return checked(value)
+
+    @model_validator(mode="after")
+    def _not_into_itself(self) -> "BackupParams":
+        # As text only, because a node checks params on its event loop. The attempt follows links.
+        if isinstance(self.source, folder.FolderSource):
+            inner, outer = local_path(self.destination), local_path(self.source.path)
+            if inner is not None and outer is not None and inner.is_relative_to(outer):
+                raise ValueError(INSIDE)
+        return self
+
+
+def place_url(destination: str, task: str) -> str:
+    """The URL of the folder of a task's backups.
+
+    >>> place_url("s3://backups/rota/", "orders")
+    's3://backups/rota/orders'
+    """
+    return f"{destination.rstrip('/')}/{task}"
