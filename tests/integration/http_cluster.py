@@ -16,6 +16,7 @@ from node.http.app import build_app, serve_on
 from node.http.connection import ConnectionTimeouts
 from node.http.request_limits import RequestLimits
 from node.peer.client import PeerClient
+from node.state.entries import Began, Claim
 from testkit.fake_node import SECRET, FakeCluster, FakeNode
 from testkit.reply import Reply
 
@@ -25,7 +26,7 @@ TIMEOUTS = ConnectionTimeouts(garbage_s=0.05)
 
 @dataclass
 class Servers:
-    """The nodes and their servers. Verbs: `ask`, `stop`, `restart`."""
+    """The nodes and their servers. Verbs: `ask`, `start_run`, `claim`, `stop`, `restart`."""
 
     cluster: FakeCluster
     nodes: dict[str, FakeNode]
@@ -62,6 +63,28 @@ class Servers:
         """Register a task."""
         body = {"kind": "copy", "params": {"source": "x"}, **spec}
         return await self.ask("PUT", f"/v1/tasks/{name}", json=body)
+
+    async def start_run(self, task: str = "a", **more: Any) -> str:
+        """Start a run of the task; its id."""
+        reply = await self.ask("POST", f"/v1/tasks/{task}/runs", **more)
+        assert reply.status == 202, reply.json
+        assert reply.headers["Location"] == f"/v1/runs/{reply.json['run_id']}"
+        return str(reply.json["run_id"])
+
+    def claim(self, run_id: str, node: str = "node-1") -> int:
+        """Have the node claim the run and begin an attempt; its token."""
+        run, now_us = self.cluster.machine.state.runs[run_id], self.cluster.now_us
+        token = self.cluster.ok(Claim(now_us, run.task, run.fire_at_us, node, 1, run_id))["token"]
+        self.cluster.ok(Began(now_us, run_id, token))
+        return int(token)
+
+    def write_log(self, node: str, run_id: str, text: str) -> Path:
+        """Append to the log of the run's first attempt on the node; the log's path."""
+        path = self.nodes[node].log_path(run_id, 1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.write(text)
+        return path
 
     async def restart(self, node: str) -> None:
         """Stop a node's server, and start another one on its port."""

@@ -1,0 +1,60 @@
+"""GET /metrics."""
+
+import pytest
+
+from node.duty.overdue import Overdue
+from node.state.entries import Began, Finish, TakeLead
+from node.state.value import RULES
+from testkit.fake_node import NOW_US
+from tests.integration.http_cluster import on_loop, servers
+
+pytestmark = pytest.mark.integration
+
+
+@on_loop
+async def test_metrics_are_in_prometheus_format() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        await served.put_task("a")
+        await served.start_run()
+        text = (await served.get("/metrics")).body.decode()
+        for line in (
+            'rota_members{status="up"} 2.0',
+            "rota_tasks 1.0",
+            'rota_active_runs{state="waiting"} 1.0',
+            'rota_occurrences_passed_over_total{state="missed"} 0.0',
+            "rota_raft_term 3.0",
+            "rota_raft_is_leader 1.0",
+            "rota_raft_has_quorum 1.0",
+            "rota_lease_held 1.0",
+            'rota_http_proposals_total{code="ok",entry="PutTasks"} 1.0',
+            'rota_http_request_seconds_count{method="PUT",path="/v1/tasks/{name}",status="201"} 1.0',
+        ):
+            assert f"\n{line}\n" in text, line
+
+
+@on_loop
+async def test_the_tasks_registered_first_have_metrics_of_their_own() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        served.cluster.ok(TakeLead(NOW_US, "node-1", 1, RULES))
+        for name in ("b", "a", "left-out"):
+            await served.put_task(name)
+        run_id = await served.start_run("b")
+        token = served.claim(run_id, "node-1")
+        served.cluster.ok(Began(NOW_US, run_id, token))
+        served.cluster.ok(Finish(NOW_US + 2_500_000, run_id, token, "succeeded"))
+        served.nodes["node-2"].overdue_now = Overdue(3, 70.5)
+        text = (await served.get("/metrics", node="node-2")).body.decode()
+        for line in (
+            'rota_runs_total{state="succeeded"} 1.0',
+            'rota_runs_total{state="failed"} 0.0',
+            'rota_task_runs_total{state="succeeded",task="b"} 1.0',
+            'rota_task_runs_total{state="abandoned",task="a"} 0.0',
+            'rota_task_last_success_timestamp_seconds{task="b"} 1.7950000025e+09',
+            'rota_task_last_duration_seconds{task="b"} 2.5',
+            "rota_tasks_without_metrics 1.0",
+            "rota_overdue_tasks 3.0",
+            "rota_overdue_seconds 70.5",
+        ):
+            assert f"\n{line}\n" in text, line
+        assert 'task="left-out"' not in text
+        assert 'last_success_timestamp_seconds{task="a"}' not in text, "it never succeeded"
