@@ -113,7 +113,7 @@ class Ambushes:
         def strike(process: Process) -> None:
             self._world.at(self._world.now_s + WORD_S, lambda: self._faults.isolate(process.me, fault.for_s))
             for other in self._others(process.me):
-                self._cluster.processes[other].adapter.raft.slow_disk(4.0, 1.0 + fault.much)
+                self._cluster.processes[other].adapter.raft.writer.slow(4.0, 1.0 + fault.much)
 
         self._judged(fault, "taken", strike)
 

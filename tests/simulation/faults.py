@@ -24,7 +24,7 @@ class Faults:
         for name in list(cluster.names):
             cluster.start(name)
         for process in cluster.running:
-            process.adapter.raft.slow_disk(0.0, 0.0)
+            process.adapter.raft.writer.slow(0.0, 0.0)
             process.has_wrong("disk", None)
 
     # -- the network
@@ -177,7 +177,7 @@ class Faults:
         """A disk takes its time to make things durable; or it is full, too, and its member drains itself."""
         name = self._name(fault.who)
         process = self._cluster.processes[name]
-        process.adapter.raft.slow_disk(fault.for_s, 1.5 * fault.much)
+        process.adapter.raft.writer.slow(fault.for_s, 1.5 * fault.much)
         if self._world.machines[name].running and fault.other % 2:
             process.has_wrong("disk", "no room")
             self._world.at(self._world.now_s + fault.for_s, lambda: self._has_room(process))

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from node.raft.amnesia import AmnesiaAnswer
 from node.raft.founding import Outlook
 from node.raft.prevote import Poll, Standing, may_vote
-from node.raft.statement import Statement
 from tests.simulation.disk import Disk, Entry
+from tests.simulation.disk_writer import DiskWriter
 from tests.simulation.habits import Above, Habits
-from tests.simulation.recovery import AGAIN_S, Recovery, Vote
+from tests.simulation.inquiry import Inquiry
+from tests.simulation.recovery import Recovery, Vote
+from tests.simulation.tracker import Tracker
 from tests.simulation.world import World
 
 ELECTION_S = (0.5, 1.0)
@@ -34,19 +36,17 @@ class Raft:
         self.me, self.disk = me, disk
         self.leader: str | None = None
         self.commit = self.applied = 0
-        self.heard_s: dict[str, float] = {}
         self.leader_heard_s = float("-inf")
-        self._disk_slow_until_s = self._disk_slow_s = 0.0
         self._world, self._habits, self._peer, self._above = world, habits, peer, above
         self._poll = Poll(disk.session)
         self._recovery = Recovery(me, disk, self._settle, world.now_s)
-        self._inquired_s = float("-inf")
+        self.inquiry = Inquiry(me, self._recovery, world, self._send_inquiry)
         self._theirs = ""
         self._votes: set[str] | None = None
-        self._next: dict[str, int] = {}
-        self._match: dict[str, int] = {}
+        self._tracker = Tracker(me, disk)
+        self.writer = DiskWriter(me, disk, world, self._written)
         self._owed: tuple[str, int, int] | None = None
-        self._writing = self._telling = False
+        self._telling = False
         self._deadline_s = world.now_s + world.rng.uniform(*ELECTION_S)
 
     def start(self) -> None:
@@ -66,9 +66,7 @@ class Raft:
         since_s = self._world.now_s - QUORUM_S
         if not self.leading:
             return self.leader is not None and self.leader_heard_s > since_s
-        members = self.disk.members
-        near = sum(name == self.me or self.heard_s.get(name, since_s) > since_s for name in members)
-        return 2 * near > len(members)
+        return self._tracker.majority_heard(since_s, never_s=since_s)
 
     @property
     def applied_in_term(self) -> bool:
@@ -81,14 +79,14 @@ class Raft:
         disk = self.disk
         changes = [index for index, entry in enumerate(disk.log, disk.base + 1) if entry.kind == "members"]
         known = max(changes, default=disk.base)
-        return {self.me, *(name for name, matched in self._match.items() if matched >= known)}
+        return {self.me, *self._tracker.has(known)}
 
     def put(self, entry: Entry) -> bool:
         """Append an entry, if this one leads; otherwise it is lost."""
         if not self.leading:
             return False
         self.disk.append(entry._replace(term=self.disk.term))
-        self._write()
+        self.writer.write()
         self._soon()
         return True
 
@@ -98,10 +96,6 @@ class Raft:
             self.leader_heard_s = float("-inf")
             self._deadline_s = min(self._deadline_s, self._world.now_s + HASTY_S * self._world.rng.uniform(0.2, 1.0))
 
-    def slow_disk(self, for_s: float, by_s: float) -> None:
-        """What is written from now on takes so much longer to be durable."""
-        self._disk_slow_until_s, self._disk_slow_s = self._world.now_s + for_s, by_s
-
     def rise(self) -> None:
         """Begin an election now, though there may be a leader: it hands over, or a timeout was too short."""
         if self.me in self.disk.members and self.disk.voter and not self.leading:
@@ -109,9 +103,9 @@ class Raft:
 
     def yield_lead(self) -> None:
         """Hand the lead over to the member with the longest log."""
-        others = [name for name in self._others() if self._match.get(name, 0) >= self.commit]
-        if self.leading and others:
-            self._send(max(others, key=lambda name: self._match[name]), lambda to: to.rise())
+        to_lead = self._tracker.longest(self._others(), at_least=self.commit)
+        if self.leading and to_lead is not None:
+            self._send(to_lead, lambda to: to.rise())
 
     # elections
 
@@ -122,8 +116,7 @@ class Raft:
         if self.leading:
             self._broadcast()
             since_s = self._world.now_s - self._habits.fallback_s
-            near = sum(name == self.me or self.heard_s.get(name, 0.0) > since_s for name in self.disk.members)
-            if 2 * near <= len(self.disk.members):
+            if not self._tracker.majority_heard(since_s):
                 self.leader = None
                 self._patience()
         elif self._world.now_s >= self._deadline_s:
@@ -134,7 +127,7 @@ class Raft:
             for name in known:
                 if name != self.me:
                     self._send(name, lambda to: to.asked_to_recall(self.me, life))
-        self._inquire()
+        self.inquiry.ask()
         self._above.turned()
         self._world.within(self.me, "raft", HEARTBEAT_S if self.leading else TICK_S, self._tick, last=True)
 
@@ -207,8 +200,7 @@ class Raft:
         if 2 * len(self._votes & set(self.disk.members)) > len(self.disk.members):
             self._votes = None
             self.leader = self.me
-            self._next, self._match = {}, {}
-            self.heard_s = dict.fromkeys(self.disk.members, self._world.now_s)
+            self._tracker.begin(self._world.now_s)
             self.put(Entry(term, "nothing", b""))
             self._above.turned()
 
@@ -221,26 +213,6 @@ class Raft:
     def told(self, member: str, answer: AmnesiaAnswer) -> None:
         """How things stand with a member."""
         self._recovery.told(member, answer)
-
-    def _inquire(self) -> None:
-        """While there is no cluster, ask the members of the list how they stand, whatever they know of this one."""
-        recovery, now_s = self._recovery, self._world.now_s
-        if not recovery.inquires(now_s) or now_s - self._inquired_s < AGAIN_S:
-            return
-        self._inquired_s = now_s
-        said = recovery.statement()
-        for name in sorted(recovery.founding.listed - {self.me}):
-            self._send(name, lambda to: to.inquired(said))
-
-    def inquired(self, said: Statement) -> None:
-        """A member without a cluster says how it stands, and asks."""
-        self._recovery.heard(said, self._world.now_s)
-        answer = self._recovery.statement()
-        self._send(said.member, lambda to: to.stated(answer))
-
-    def stated(self, said: Statement) -> None:
-        """How another one stands."""
-        self._recovery.heard(said, self._world.now_s)
 
     @property
     def outlook(self) -> Outlook:
@@ -292,16 +264,13 @@ class Raft:
         """The answer to both; `matched` None: the logs differ, go on from `hint`."""
         if term != self.disk.term or not self.leading:
             return
-        self.heard_s[follower] = self._world.now_s
+        self._tracker.heard(follower, self._world.now_s)
         if matched is None:
-            # Less than it had acknowledged: it has lost its disk.
-            self._match[follower] = min(self._match.get(follower, 0), hint)
-            self._next[follower] = min(hint + 1, self._next.get(follower, hint + 1))
+            self._tracker.differs(follower, hint)
             self._send_entries(follower)
             return
-        self._match[follower] = max(matched, self._match.get(follower, 0))
-        self._next[follower] = max(self._next.get(follower, 0), matched + 1)
-        if self._next[follower] <= self.disk.last:
+        self._tracker.matches(follower, matched)
+        if self._tracker.lags(follower):
             self._send_entries(follower)
         self._count()
 
@@ -326,7 +295,7 @@ class Raft:
         owed = self._owed
         if owed is None or owed[1] != term or owed[2] <= matched:
             self._owed = (leader, term, matched)
-        self._write()
+        self.writer.write()
         self._pay()
 
     def _pay(self) -> None:
@@ -339,32 +308,15 @@ class Raft:
         self._recovery.matches(term, matched)
         self._send(leader, lambda to: to.appended(self.me, term, matched, 0))
 
-    def _write(self) -> None:
-        """Have the disk keep what it has been given; entries that come meanwhile share the next sync."""
-        disk, world = self.disk, self._world
-        if self._writing or disk.durable >= disk.last:
-            return
-        self._writing = True
-        upto, generation = disk.last, disk.generation
-
-        def written() -> None:
-            self._writing = False
-            if disk.generation == generation:
-                disk.durable = max(disk.durable, upto)
-                self._pay()
-                self._count()
-            self._write()
-
-        slow_s = self._disk_slow_s if world.now_s < self._disk_slow_until_s else 0.0
-        world.within(self.me, "raft", world.rng.uniform(0.0002, 0.003) + slow_s, written)
+    def _written(self) -> None:
+        self._pay()
+        self._count()
 
     def _count(self) -> None:
         """As leader: what a majority has is committed, if it is of this term."""
         if self.leader != self.me or self.commit >= self.disk.last:
             return
-        members, match = self.disk.members, self._match
-        has = sorted([match.get(n, 0) if n != self.me else self.disk.durable for n in members], reverse=True)
-        agreed = has[len(members) // 2]
+        agreed = self._tracker.agreed()
         if agreed > self.commit and self.disk.term_at(agreed) == self.disk.term:
             self._advance(agreed)
             self._soon()
@@ -413,14 +365,14 @@ class Raft:
             self._send_entries(name)
 
     def _send_entries(self, name: str) -> None:
-        disk, me, term, commit, last = self.disk, self.me, self.disk.term, self.commit, self.disk.last
-        prev = min(self._next.get(name, last + 1) - 1, last)
+        disk, me, term, commit = self.disk, self.me, self.disk.term, self.commit
+        prev = self._tracker.sent_up_to(name)
         if prev < disk.base:
             index, at_term, members = disk.snapshot, disk.term_at(disk.snapshot), disk.members_at(disk.snapshot)
             self._send(name, lambda to: to.snapshot(me, term, index, at_term, members))
             return
         entries, prev_term = disk.after(prev, self._habits.entries_at_once), disk.term_at(prev)
-        self._next[name] = prev + len(entries) + 1
+        self._tracker.sent(name, prev + len(entries))
         self._send(name, lambda to: to.append(me, term, prev, prev_term, entries, commit))
 
     def _send(self, name: str, call: Callable[["Raft"], None]) -> None:
@@ -434,6 +386,9 @@ class Raft:
                 call(to)
 
         self._world.send(self.me, name, "raft", come)
+
+    def _send_inquiry(self, name: str, call: Callable[[Inquiry], None]) -> None:
+        self._send(name, lambda to: call(to.inquiry))
 
     def takes(self, sender: str, cluster_id: str) -> bool:
         """Whether a message of a member of that cluster is taken; one that is of none knows now that there is one."""
