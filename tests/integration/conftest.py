@@ -1,8 +1,15 @@
-"""What tests with attempts share."""
+"""What tests with attempts and with tables share."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from testkit.object_store import object_store
+
+if TYPE_CHECKING:
+    from tests.integration.tables import TablePlace
 
 ROOT = Path(__file__).parents[2]
 
@@ -11,3 +18,17 @@ ROOT = Path(__file__).parents[2]
 def kinds_for_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts find the kinds of `kinds_for_tests` and of the example, which are not installed."""
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'examples/rota-hello'}")
+
+
+@pytest.fixture(params=["folder", "store"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[TablePlace]":
+    """Where a table is: each test is done in both."""
+    from tests.integration.tables import InFolder, InStore  # not at the top: the extra `spark` may not be installed
+
+    if request.param == "folder":
+        yield InFolder(tmp_path / "table")
+        return
+    pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
+    with object_store() as store:
+        yield InStore(store)
