@@ -171,8 +171,8 @@ class DeltaSink:
         with as_sink():
             if change.handle is not None:
                 self._commit_merge(mark, written, about, change)
-            elif not any(self._commit(mark, written, about, change) for _ in range(TRIES)):
-                raise TableBusy(f"{self.table.shown}: {TRIES} commits of other programs came in between")
+            else:
+                self._commit_again(mark, written, about, change)
         if change.handle is not None:
             with store_errors(self.table.place):
                 self.table.place.inside(self._staged(mark)).remove_folder()
@@ -188,6 +188,22 @@ class DeltaSink:
             raise TableBusy(f"{said}, {TRIES} times")
         # Nothing of the batch is visible. The attempt makes it again, from the source.
         raise SinkOvertaken(said)
+
+    def move(self, mark: Mark, about: About) -> None:
+        """Commit a batch without files, whose cursor is that of `about`. Raises `TableBusy` as well."""
+        with as_sink():
+            standing = self.table.schema_json()
+            if standing is None:
+                raise SinkUnfit(
+                    f"{self.table.shown} is not there yet, and its log keeps the cursor: let the task run once"
+                )
+            nothing = _Change(loads_columns(standing), None, lambda _: [])
+            self._commit_again(mark, Staged(0, ()), about, nothing)
+
+    def _commit_again(self, mark: Mark, written: Staged, about: About, change: _Change) -> None:
+        """Commit, and again for as long as other programs commit in between."""
+        if not any(self._commit(mark, written, about, change) for _ in range(TRIES)):
+            raise TableBusy(f"{self.table.shown}: {TRIES} commits of other programs came in between")
 
     def _commit(self, mark: Mark, written: Staged, about: About, change: _Change) -> bool:
         handle = self.table.opened(change.columns.json()) if change.handle is None else change.handle

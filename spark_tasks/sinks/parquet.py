@@ -128,6 +128,10 @@ class ParquetSink:
                     self.place.move(f"{LEDGER}/{part}", name)
             self.table.place.inside(staged).remove_folder()
 
+    def move(self, mark: Mark, about: About) -> None:
+        """Commit a batch without files to the ledger, whose cursor is that of `about`."""
+        self.commit(mark, Staged(0, ()), about)
+
     def sweep(self) -> list[str]:
         """Remove what attempts wrote that were overtaken."""
         return [f"{LEDGER}/{name}" for name in self.table.sweep()]

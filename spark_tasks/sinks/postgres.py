@@ -41,27 +41,27 @@ class PostgresSink:
             self.table = f"{name(self.schema)}.{name(table)}"
             target = f"{self.schema}.{table}"
             self.ledger = BatchLedger(self.schema, task, target)
-            self.ledger.create(opened)
         self.prefix = f"{_PREFIX}{sha256(json.dumps([task, target]).encode()).hexdigest()[:12]}_"
 
     def last(self) -> Visible | None:
         """The last batch that is visible."""
         with session(self.uri) as opened:
-            return self.ledger.last(opened)
+            return self.ledger.last(opened) if self.ledger.is_there(opened) else None
 
     def has_run(self, run_id: str) -> bool:
         """Whether a batch of that run is visible."""
         with session(self.uri) as opened:
-            return self.ledger.has_run(opened, run_id)
+            return self.ledger.is_there(opened) and self.ledger.has_run(opened, run_id)
 
     def holder(self) -> int | None:
         """The token of the attempt that holds the table for this task."""
         with session(self.uri) as opened:
-            return self.ledger.holder(opened)
+            return self.ledger.holder(opened) if self.ledger.is_there(opened) else None
 
     def claim(self, token: int, instead_of: int | None) -> bool:
         """Make the attempt with `token` the holder."""
         with session(self.uri) as opened:
+            self.ledger.create(opened)
             return self.ledger.claim(opened, token, instead_of)
 
     def _staging(self, mark: Mark) -> str:

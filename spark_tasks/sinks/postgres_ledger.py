@@ -34,6 +34,10 @@ class BatchLedger:
 
     def create(self, session: Session) -> None:
         """Make the two tables if they are not there, and commit."""
+        there = self.is_there(session)
+        session.commit()
+        if there:
+            return
         for again in (True, False):
             try:
                 session.run(
@@ -51,6 +55,11 @@ class BatchLedger:
                 session.rollback()
                 if not again:
                     raise
+
+    def is_there(self, session: Session) -> bool:
+        """Whether the two tables are there."""
+        found = (f"to_regclass({literal(table)}) IS NOT NULL" for table in (self.sinks, self.batches))
+        return bool(session.rows(f"SELECT {' AND '.join(found)}")[0][0])
 
     def last(self, session: Session) -> Visible | None:
         """The last batch."""

@@ -86,12 +86,26 @@ class SqliteSink:
                 done = SqliteMerge(self.params, self.schemas[mark]).apply(database)
                 self.ledger.add(database, mark, about, done.rows, done.deleted)
         except CommitUnknown:
-            last = self.last()
-            if last is None or last.mark != mark:
+            if not self._is_last(mark):
                 raise
             done = Committed(written.rows, 0)
         staged.unlink()
         return done
+
+    def move(self, mark: Mark, about: About) -> None:
+        """Say in `rota_batches` that a batch without rows is in, whose cursor is that of `about`."""
+        try:
+            with self.file.writing() as database:
+                self.ledger.create(database)
+                if not self.ledger.check(database, mark):
+                    self.ledger.add(database, mark, about, 0, 0)
+        except CommitUnknown:
+            if not self._is_last(mark):
+                raise
+
+    def _is_last(self, mark: Mark) -> bool:
+        last = self.last()
+        return last is not None and last.mark == mark
 
     def sweep(self) -> list[str]:
         """Nothing: what an attempt stages is in its scratch folder, which ends with it."""

@@ -73,6 +73,15 @@ def target(server: Server, tmp_path: Path) -> Target:
     return Target(server, database, tmp_path)
 
 
+def test_an_attempt_that_only_asks_makes_no_tables(target: Target) -> None:
+    sink, ours = target.sink(), "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'rota_%'"
+    assert (sink.last(), sink.holder(), sink.has_run("run")) == (None, None, False)
+    assert target.server.sql(target.database, ours) == "0"
+    assert sink.claim(1, instead_of=None)
+    assert target.server.sql(target.database, ours) == "2"
+    assert (target.sink().holder(), target.sink().last()) == (1, None)
+
+
 def _stage(sink: PostgresSink, mark: Mark, number: int) -> Staged:
     """What Spark does before a commit."""
     table, columns = sink._staging(mark), StructType().add("n", LongType())
