@@ -9,6 +9,7 @@ import pytest
 from examples.demo.postgres import Server, postgres_server
 from testkit.object_store import object_store
 from tests.integration.spark.databases import PASSWORD, EtlDatabase
+from tests.integration.spark.shelf import Shelf
 
 if TYPE_CHECKING:
     from tests.integration.spark.ingests import House, Lake
@@ -53,6 +54,12 @@ def anywhere(request: pytest.FixtureRequest) -> "House":
     """A folder of source files, and a table in a folder or in an object store."""
     found: House = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    """A source file and a target file of SQLite."""
+    return Shelf(tmp_path)
 
 
 @pytest.fixture(scope="package")
