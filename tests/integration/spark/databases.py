@@ -4,19 +4,16 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from examples.demo.postgres import Server
-from spark_tasks.etl import parts
-from spark_tasks.etl.attempt import EtlAttempt, EtlFigures
+from spark_tasks.etl.attempt import EtlFigures
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.postgres.session import session
-from spark_tasks.transform.params import SOURCE
 from tasks.postgres_url import with_password
 from testkit.fake_context import FakeContext
+from tests.integration.spark.etl_sinks import run_attempt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,16 +90,7 @@ class EtlDatabase:
 
     def run(self, spark: "SparkSession", params: dict[str, Any], token: int = 1, run: int = 1) -> EtlFigures:
         """Run an attempt in that session."""
-        context = self.attempt(params, token, run)
-        sources = parts.sources_of(context)
-
-        @contextmanager
-        def started() -> "Iterator[SparkSession]":
-            yield spark
-
-        attempt = EtlAttempt(context, sources.pop(SOURCE), sources, parts.sink_of(context))
-        attempt.run(started)
-        return attempt.figures
+        return run_attempt(spark, self.attempt(params, token, run))
 
     def put(self, table: str, rows: "pa.Table") -> None:
         """Put the rows into a table in place of what it has."""
