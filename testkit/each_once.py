@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from node.cli.local import NotInTime, wait_for
 from node.client import Client, path
+from testkit.cluster import Cluster
 
 LEVEL_S: Final = 30.0
 """So long is waited for what is due to be there, and for what runs to end; what is not by then is lost."""
@@ -89,6 +90,16 @@ def pause(client: Client, names: Sequence[str]) -> dict[str, Kept]:
     with suppress(NotInTime):
         wait_for("all has succeeded", lambda: not any(kept.wrong for kept in told().values()), LEVEL_S, LOOK_S)
     return told()
+
+
+def assert_each_occurrence_once(cluster: Cluster, tasks: Sequence[str]) -> None:
+    """Of tasks that are due every so many seconds, with `overlap: allow` and `catch_up: all`; they are paused here.
+
+    From the registration to the pause: each has succeeded, once.
+    """
+    for task, kept in pause(cluster.client, tasks).items():
+        assert not kept.wrong, kept.wrong
+        assert len(kept.runs) >= 3, f"{task} was hardly ever due"
 
 
 def _runs(client: Client, name: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from node.cli.local import wait_for
 from node.client import ApiProblem, path
 from testkit.cluster import Cluster
 from testkit.command import Rota
-from testkit.occurrences import assert_each_occurrence_once
+from testkit.each_once import assert_each_occurrence_once
 
 pytestmark = pytest.mark.chaos
 

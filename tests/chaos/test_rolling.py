@@ -3,7 +3,7 @@
 import pytest
 
 from testkit.cluster import Cluster
-from testkit.occurrences import assert_each_occurrence_once
+from testkit.each_once import assert_each_occurrence_once
 
 pytestmark = pytest.mark.chaos
 
