@@ -17,12 +17,12 @@ from spark_tasks.files.listing import (
     new_and_changed,
 )
 from spark_tasks.files.ready import complete
+from spark_tasks.ingest.batch_plan import again, planned
+from spark_tasks.ingest.checkpoint_check import check_hint
 from spark_tasks.ingest.converting import BatchConverter, Converted
 from spark_tasks.ingest.errors import FilesRefused, FilesUnfit, IngestStopped
 from spark_tasks.ingest.figures import Figures
 from spark_tasks.ingest.params import IngestParams
-from spark_tasks.ingest.planned import again, planned
-from spark_tasks.ingest.standing import check_hint
 from spark_tasks.ingest.writing import check_counts
 from spark_tasks.spark.progress import speed_text
 from spark_tasks.spark.stopping import session_of

@@ -1,4 +1,4 @@
-"""BatchSnapshots that the driver holds open, so that all readers of a batch see the database at one moment."""
+"""Snapshots that the driver holds open, so that all readers of a batch see the database at one moment."""
 
 from spark_tasks.postgres.session import Session
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from spark_tasks.postgres.names import TableName
 from spark_tasks.sinks.delta_params import DeltaTarget
-from spark_tasks.sinks.keyed import KeyedRows
+from spark_tasks.sinks.keyed_params import KeyedRows
 from spark_tasks.sinks.parquet_params import ParquetTarget
 from spark_tasks.sinks.sqlite_params import SqliteTable
 from spark_tasks.sinks.webhook_params import Webhook

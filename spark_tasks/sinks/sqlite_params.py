@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
-from spark_tasks.sinks.keyed import KeyedRows
+from spark_tasks.sinks.keyed_params import KeyedRows
 from tasks.reach import Reach
 
 SINKS: Final = "rota_sinks"
