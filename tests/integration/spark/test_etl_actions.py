@@ -1,12 +1,17 @@
-"""What a client may ask of an ETL beside its work: a preview, and its cursor, with real Spark and PostgreSQL."""
+"""What a client may ask of an ETL beside its work: a preview, and its cursor, with real Spark."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not installed")
+pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
+
+from deltalake import DeltaTable
+from pyarrow import dataset
 
 from spark_tasks.etl.cursors import ResetArgs, ShowArgs
 from spark_tasks.etl.errors import CursorUnfit
@@ -16,6 +21,7 @@ from spark_tasks.spark.sample import PreviewArgs
 from spark_tasks.transform.apply import TransformUnfit
 from tasks.kind import Fenced
 from tests.integration.spark.databases import PASSWORD, EtlDatabase
+from tests.integration.spark.shelf import Shelf
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -79,3 +85,26 @@ def test_the_cursor_is_shown_and_set_in_the_sink_by_a_batch_of_its_own(database:
     whole = {key: value for key, value in params.items() if key != "incremental"}
     with pytest.raises(CursorUnfit, match="reads its source whole"):
         Etl().reset(database.attempt(whole, token=8, run=8), ResetArgs())
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("sink", ["sqlite", "delta", "parquet"])
+def test_rows_above_a_cursor_that_was_set_are_read_again(shelf: Shelf, sink: str) -> None:
+    shelf.numbers(10)
+    out = str(shelf.folder / "out" / "dst")
+    given: dict[str, Any] = {
+        "sqlite": {"type": "sqlite", "path": out, "table": "dst", "mode": "append", "shared": True},
+        "delta": {"type": "delta", "table": out, "mode": "append", "shared": True},
+        "parquet": {"type": "parquet", "folder": out, "shared": True},
+    }[sink]
+    params = shelf.params("SELECT id FROM source") | {"sink": given, "incremental": {"cursor": "id", "lag_s": 0}}
+    assert Etl().run(shelf.attempt(params))["rows"] == 10
+    assert Etl().reset(shelf.attempt(params, token=2, run=2), ResetArgs(to="7"))["batch"] == 2
+    again = Etl().run(shelf.attempt(params, token=3, run=3))
+    assert (again["rows"], again["cursor"]) == (3, {"cursor": "id", "value": 10})
+    if sink == "sqlite":
+        found = [row for (row,) in shelf.sql("SELECT id FROM dst", file=Path(out))]
+    else:
+        rows = DeltaTable(out).to_pyarrow_table() if sink == "delta" else dataset.dataset(out).to_table()
+        found = rows.column("id").to_pylist()
+    assert sorted(found) == sorted([*range(1, 11), 8, 9, 10])
