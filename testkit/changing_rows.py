@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from spark_tasks.postgres.session import Session
@@ -94,10 +95,13 @@ class ChangingRows:
             opened.run("RELEASE nested")
 
 
-def wrong_versions(source: Mapping[int, int], read: Iterable[Row]) -> list[str]:
+def wrong_versions(
+    source: Mapping[int, int], read: Iterable[Row], removed: Mapping[int, int] = MappingProxyType({})
+) -> list[str]:
     """What is wrong with the versions that were read of rows whose last versions are `source` (pure).
 
-    Each row's last version must be there, none may be there twice, and none that the source never had.
+    Each row's last version must be there, none may be there twice, and none that the source never had. `removed` are
+    the last versions of rows that are gone from the source: these may have been missed.
 
     >>> wrong_versions({1: 2, 2: 1}, [(1, 1), (1, 2), (2, 1)])
     []
@@ -105,8 +109,10 @@ def wrong_versions(source: Mapping[int, int], read: Iterable[Row]) -> list[str]:
     ['row 1: version 2 is missing', 'row 1: version 1 is there 2 times']
     >>> wrong_versions({1: 1}, [(1, 1), (1, 2)])
     ['row 1: version 2 never was']
+    >>> wrong_versions({}, [(1, 1), (2, 1), (2, 1)], removed={1: 2, 2: 1})
+    ['row 2: version 1 is there 2 times']
     """
-    there = Counter(read)
+    there, ever = Counter(read), {**removed, **source}
     found = [
         f"row {key}: version {version} is missing" for key, version in sorted(source.items()) if not there[key, version]
     ]
@@ -115,7 +121,5 @@ def wrong_versions(source: Mapping[int, int], read: Iterable[Row]) -> list[str]:
         for (key, version), count in sorted(there.items())
         if count > 1
     ]
-    found += [
-        f"row {key}: version {version} never was" for key, version in sorted(there) if version > source.get(key, 0)
-    ]
+    found += [f"row {key}: version {version} never was" for key, version in sorted(there) if version > ever.get(key, 0)]
     return found

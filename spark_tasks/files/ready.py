@@ -1,6 +1,7 @@
 """Which of the new files are complete, by the task's rule: old enough, or marked by another file."""
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -88,9 +89,22 @@ def modified_s(sources: Sequence[Source], now_s: float) -> dict[str, float]:
 
     found = {}
     for source in sources:
-        filesystem, name = fsspec.core.url_to_fs(local_path(source.path) if is_local(source.path) else source.path)
         try:
-            found[source.path] = filesystem.modified(name).timestamp()
+            if is_local(source.path):
+                found[source.path] = Path(local_path(source.path)).stat().st_mtime
+            else:
+                filesystem, name = fsspec.core.url_to_fs(source.path)
+                found[source.path] = filesystem.modified(name).timestamp()
         except FileNotFoundError:
             found[source.path] = now_s
     return found
+
+
+def staged_modified_s(place: Path, source: Source, now_s: float) -> float:
+    """As `modified_s`, of the local file that was opened at `place`, or of a remote one after it was fetched there."""
+    import fsspec
+
+    if is_local(source.path):
+        return place.stat().st_mtime
+    fsspec.core.url_to_fs(source.path)[0].invalidate_cache()
+    return modified_s([source], now_s)[source.path]

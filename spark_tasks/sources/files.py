@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_tasks.files.batching import batches
 from spark_tasks.files.columns import evolve, settle
 from spark_tasks.files.faults import BadFile, MalformedRows, explained
-from spark_tasks.files.listing import NoSourceFiles, Source, check_allowed, check_globs, listing
+from spark_tasks.files.listing import NoSourceFiles, Source, SourceChanged, check_allowed, check_globs, listing
 from spark_tasks.files.malformed import first_bad
 from spark_tasks.files.reading import CORRUPT, check_fields, frame, layouts_of, marks
-from spark_tasks.files.ready import complete, modified_s
+from spark_tasks.files.ready import complete, modified_s, staged_modified_s
 from spark_tasks.files.staging import check_unchanged, staged
 from spark_tasks.files.text_checks import check_text
 from spark_tasks.sources.file_params import FileRows
@@ -63,6 +63,7 @@ class FilesReader:
         self.incremental = incremental
         self.now_s = now_s
         self._batch: Sequence[Source] = ()
+        self._changed_s: Mapping[str, float] = {}
         self._staged = ExitStack()
         self._read: tuple[SparkSession, StructType, Mapping[Path, Source]] | None = None
 
@@ -82,7 +83,7 @@ class FilesReader:
         batch, high, more = next_files(
             found, changed_s, low, now_s - self.incremental.lag_s, (self.params.batch_files, self.params.batch_bytes)
         )
-        self._batch = batch
+        self._batch, self._changed_s = batch, changed_s
         if not batch:
             return None
         return Plan({"files": True, "value": high}, self._about() | {"above": low, "to": high}, more)
@@ -108,6 +109,7 @@ class FilesReader:
         try:
             places = self._staged.enter_context(staged(self._batch, self.scratch, self.pins))
             check_unchanged(places)
+            self._check_times(places)
             check_text(form, places)
             found = layouts_of(spark, form, places)
             schema = evolve(settle(spark, form, None, places, [], found), form, places, found)
@@ -117,6 +119,17 @@ class FilesReader:
         self._read = spark, schema, places
         rows = frame(spark, form, schema, places, found)
         return _checked(rows) if marks(form) else rows
+
+    def _check_times(self, places: Mapping[Path, Source]) -> None:
+        """Raise `BadFile` for a file that was changed after the batch was planned: its rows would come again later."""
+        if self.incremental is None:
+            return
+        for place, source in places.items():
+            if staged_modified_s(place, source, self.now_s()) != self._changed_s[source.path]:
+                raise BadFile(
+                    source.path,
+                    SourceChanged(f"{source.path} was changed after the batch was planned: the next attempt goes on"),
+                )
 
     def explained(self, error: Exception) -> Exception | None:
         """What is wrong with a file that Spark could not read (`port.ExplainsErrors`)."""

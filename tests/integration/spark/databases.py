@@ -85,6 +85,11 @@ class EtlDatabase:
             f"(SELECT '>', * FROM ({right}) r EXCEPT ALL SELECT '>', * FROM ({left}) l) LIMIT 5"
         )
 
+    def versions(self, table: str) -> list[tuple[int, int]]:
+        """The columns `id` and `version` of a table."""
+        lines = self.sql(f"SELECT id, version FROM {table}").splitlines()
+        return [(int(key), int(version)) for key, _, version in (line.partition("|") for line in lines)]
+
     def staged(self) -> str:
         return self.sql("SELECT count(*) FROM pg_tables WHERE tablename LIKE 'rota_stage%'")
 
@@ -98,3 +103,9 @@ class EtlDatabase:
             with opened.connection.cursor() as cursor:
                 cursor.adbc_ingest(table, rows, mode="replace")
             opened.commit()
+
+    def rows(self, query: str) -> "pa.Table":
+        """The rows of a query."""
+        with session(self.uri) as opened, opened.connection.cursor() as cursor:
+            cursor.execute(query)
+            return cursor.fetch_arrow_table()

@@ -14,11 +14,16 @@ pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not i
 import pyarrow as pa
 from pyarrow import parquet
 
+from node.cli.local import wait_for
 from spark_tasks.etl.errors import BatchUnfit
 from spark_tasks.files.faults import MalformedRows, SchemaDrift
-from spark_tasks.files.listing import NoSourceFiles
+from spark_tasks.files.listing import NoSourceFiles, SourceChanged
+from spark_tasks.sources.files import FilesReader
 from spark_tasks.spark.session import spark_session
+from testkit.changing_files import ChangingFiles
+from testkit.changing_rows import wrong_versions
 from tests.integration.spark.databases import EtlDatabase
+from tests.integration.spark.etl_sinks import at_step
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -100,3 +105,60 @@ def test_all_formats_are_read_whole(database: EtlDatabase, tmp_path: Path) -> No
         with pytest.raises(NoSourceFiles, match="no complete file matches"):
             database.run(spark, _params(database, "replace"), token=10, run=10)
         assert database.sql("SELECT count(*) FROM dst") == "20"
+
+
+LAG_S = 1.5
+BATCHES = [pytest.param(4, marks=pytest.mark.more), pytest.param(50, marks=pytest.mark.soak)]
+
+
+@pytest.mark.parametrize("batches", BATCHES)
+def test_nothing_is_missing_and_nothing_twice_of_files_that_change_while_they_are_read(
+    database: EtlDatabase, tmp_path: Path, batches: int
+) -> None:
+    """An attempt that finds a file replaced or gone after it was planned fails, and the next one goes on."""
+    files, done, token, refused = ChangingFiles(database.folder / "in", seed=13), 0, 0, 0
+    params = _params(database, columns="id INT, version INT") | {"incremental": {"files": True, "lag_s": LAG_S}}
+    deadline_s = time.monotonic() + 60 + 30 * batches
+    with spark_session("changing", tmp_path / "spark") as spark:
+        files.start()
+        try:
+            while done < batches:
+                assert time.monotonic() < deadline_s, f"only {done} batches"
+                token += 1
+                try:
+                    done += database.run(spark, params, token, token).batches
+                except SourceChanged:
+                    refused += 1
+        finally:
+            files.stop()
+        wait_for("each file is as old as the lag", lambda: time.time() >= files.newest_s() + LAG_S, 60)
+        database.run(spark, params, 1_000_000, 1_000_000)
+    assert wrong_versions(files.there, database.versions("dst"), files.removed) == []
+    print(f"{files.changes} changes while {done} batches ran; {refused} attempts found a file replaced or gone")
+
+
+@pytest.mark.soak
+def test_a_file_that_is_replaced_or_removed_after_it_was_planned_fails_the_attempt_and_the_next_goes_on(
+    database: EtlDatabase, tmp_path: Path
+) -> None:
+    params = _params(database) | {"incremental": {"files": True, "lag_s": 100}}
+    _put(database, "a.csv", "id,name\n1,a\n", age_s=500)
+    _put(database, "b.csv", "id,name\n2,b\n", age_s=400)
+    with spark_session("files", tmp_path / "spark") as spark:
+        replace = (FilesReader, "load", "before")
+        with (
+            at_step(replace, lambda: _put_over(database, "a.csv", "id,name\n3,c\n", age_s=300)),
+            pytest.raises(SourceChanged, match=r"a\.csv was changed after the batch was planned"),
+        ):
+            database.run(spark, params)
+        with (
+            at_step(replace, (database.folder / "in" / "b.csv").unlink),
+            pytest.raises(SourceChanged, match=r"b\.csv was there when the files were listed, and is gone"),
+        ):
+            database.run(spark, params, token=2, run=2)
+        assert database.run(spark, params, token=3, run=3).rows == 1
+    assert _ids(database) == "3"
+
+
+def _put_over(database: EtlDatabase, name: str, text: str, age_s: float) -> None:
+    _put(database, f".{name}", text, age_s).rename(database.folder / "in" / name)
