@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,27 +14,20 @@ pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not i
 
 from examples.demo import flights
 from examples.demo.delays import DELAYS
-from spark_tasks.etl.attempt import EtlAttempt
 from spark_tasks.etl.errors import BatchUnfit, SinkReplaced
 from spark_tasks.etl.kind import RESULT, Etl
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.postgres.session import QueryUnfit, ServerAway, ServerRefused, Session
-from spark_tasks.postgres.snapshots import BatchSnapshots
+from spark_tasks.sinks import postgres_staging
 from spark_tasks.sinks.params import PostgresTable
 from spark_tasks.sinks.port import SinkUnfit
 from spark_tasks.sinks.postgres import PostgresSink
-from spark_tasks.sources.params import PostgresRows
 from spark_tasks.sources.port import SourceReplaced, SourceUnfit
-from spark_tasks.sources.postgres import PostgresReader
-from spark_tasks.spark.session import spark_session
 from spark_tasks.transform.apply import TransformUnfit
 from tasks.kind import Fenced
-from testkit.changing_rows import ChangingRows, wrong_versions
 from testkit.fake_context import FakeContext
 from tests.integration.spark.databases import EtlDatabase
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.integration.spark.etl_sinks import at_step
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -219,6 +212,30 @@ def test_of_two_attempts_at_once_the_one_that_was_overtaken_commits_nothing(data
 
 
 @pytest.mark.more
+def test_an_attempt_whose_staged_rows_were_swept_by_another_says_that_it_was_overtaken(database: EtlDatabase) -> None:
+    """And not that a table is missing, which would be no reason to try again."""
+    database.sql("CREATE TABLE src AS SELECT n AS id FROM generate_series(1, 100) n")
+    params = {"source": database.end(table="src"), "sink": database.end(table="dst", mode="append")}
+    old = database.attempt(params)
+    target = old.params.sink
+    assert isinstance(target, PostgresTable)
+
+    def overtake() -> None:
+        sink = PostgresSink(target, database.uri, "sales", database.folder / "other")
+        assert sink.claim(2, instead_of=1)
+        assert len(sink.sweep()) == 1
+
+        def fenced(value: Any) -> None:
+            raise Fenced("token 2 has the run")
+
+        old.before_checkpoint = fenced
+
+    with at_step((postgres_staging, "staging_format", "after"), overtake), pytest.raises(Fenced):
+        Etl().run(old)
+    assert database.sql("SELECT to_regclass('dst') IS NULL") == "t"
+
+
+@pytest.mark.more
 @pytest.mark.parametrize("die_at", ["is planned", "rows are staged", "is committed"])
 def test_an_attempt_that_is_killed_leaves_all_of_a_batch_or_nothing(database: EtlDatabase, die_at: str) -> None:
     database.sql("CREATE TABLE src AS SELECT n AS id, md5(n::text) AS v FROM generate_series(1, 1000) n")
@@ -229,85 +246,6 @@ def test_an_attempt_that_is_killed_leaves_all_of_a_batch_or_nothing(database: Et
     assert Etl().run(database.attempt(params, token=2))["rows"] == (0 if committed else 1000)
     assert database.differ("SELECT * FROM src", "SELECT * FROM dst") == ""
     assert database.staged() == "0"
-
-
-def _follow(database: EtlDatabase, spark: "SparkSession", params: dict[str, Any], batches: int, pause_s: float) -> None:
-    """Run attempts, one for each run, until there were so many batches; all in one Spark session."""
-    done, token = 0, 0
-    deadline_s = time.monotonic() + 120 + 60 * batches
-    while done < batches:
-        assert time.monotonic() < deadline_s, f"only {done} batches"
-        token += 1
-        batches_now = _once(database, spark, params, token)
-        assert batches_now <= 1, "a run ends when it has read what was new, though more is new by then"
-        done += batches_now
-        time.sleep(pause_s)
-
-
-def _once(database: EtlDatabase, spark: "SparkSession", params: dict[str, Any], token: int) -> int:
-    context = database.attempt(params, token=token, run=token)
-    given = context.params
-    assert isinstance(given.source, PostgresRows)
-    assert isinstance(given.sink, PostgresTable)
-    source = PostgresReader("source", given.source, database.uri, BatchSnapshots(), given.incremental)
-    sink = PostgresSink(given.sink, database.uri, "sales", context.scratch)
-
-    @contextmanager
-    def started() -> "Iterator[SparkSession]":
-        yield spark
-
-    attempt = EtlAttempt(context, source, {}, sink)
-    attempt.run(started)
-    return attempt.figures.batches
-
-
-LAG_S = 3.0
-
-
-def _changing(database: EtlDatabase, incremental: dict[str, Any], sink: dict[str, Any], batches: int) -> None:
-    rows = ChangingRows(database.uri, "src", seed=7, late_s=LAG_S / 3)
-    rows.create()
-    params = {"source": database.end(table="src"), "incremental": incremental, "sink": sink}
-    with spark_session("changing", database.folder / "spark") as spark:
-        rows.start()
-        try:
-            _follow(database, spark, params, batches, pause_s=0.2)
-        finally:
-            rows.stop()
-        time.sleep(LAG_S if "cursor" in incremental else 0)  # a row waits until it is as old as the lag
-        _once(database, spark, params, token=1_000_000)
-    assert rows.changes > batches
-    print(f"{rows.changes} transactions while {batches} batches ran")
-
-
-def _last_versions(database: EtlDatabase) -> dict[int, int]:
-    lines = database.sql("SELECT id, version FROM src").splitlines()
-    return {int(key): int(version) for key, _, version in (line.partition("|") for line in lines)}
-
-
-def _read_versions(database: EtlDatabase) -> list[tuple[int, int]]:
-    lines = database.sql("SELECT id, version FROM dst").splitlines()
-    return [(int(key), int(version)) for key, _, version in (line.partition("|") for line in lines)]
-
-
-WAYS: dict[str, dict[str, Any]] = {"cursor": {"cursor": "at", "lag_s": LAG_S}, "xmin": {"xmin": True}}
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("batches", [pytest.param(4, marks=pytest.mark.more), pytest.param(50, marks=pytest.mark.soak)])
-def test_nothing_is_missing_and_nothing_twice_of_rows_that_change_while_they_are_read(
-    database: EtlDatabase, way: str, batches: int
-) -> None:
-    _changing(database, WAYS[way], database.end(table="dst", mode="append"), batches)
-    assert wrong_versions(_last_versions(database), _read_versions(database)) == []
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("way", WAYS)
-def test_a_copy_of_changing_rows_ends_equal_to_its_source(database: EtlDatabase, way: str) -> None:
-    sink = database.end(table="dst", mode="upsert", keys=["id"], tombstone="gone")
-    _changing(database, WAYS[way], sink, batches=20)
-    assert database.differ("SELECT id, version, at FROM src WHERE NOT gone", "SELECT * FROM dst") == ""
 
 
 @pytest.mark.more
