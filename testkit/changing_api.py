@@ -47,6 +47,10 @@ class ChangingApi:
         """The last versions of the records, by their ids."""
         return {key: record["version"] for key, record in self.records.items()}
 
+    def newest_s(self) -> float:
+        """The latest time that a record bears, in seconds since 1970."""
+        return max(datetime.fromisoformat(record["at"]).timestamp() for record in self.records.values())
+
     def _write(self, number: int) -> None:
         draw = random.Random(f"{self.seed}/{number}")
         mine: list[int] = []

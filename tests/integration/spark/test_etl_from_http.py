@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not installed")
 
+from node.cli.local import wait_for
 from spark_tasks.etl.kind import Etl
 from spark_tasks.sources.port import SourceReplaced, SourceUnfit
 from spark_tasks.spark.session import spark_session
@@ -137,8 +138,7 @@ def test_nothing_is_missing_and_nothing_twice_of_records_that_change_while_they_
                 done += database.run(spark, params, token, token).batches
         finally:
             api.stop()
-        time.sleep(LAG_S)  # a record waits until it is as old as the lag
+        wait_for("each record is as old as the lag", lambda: time.time() >= api.newest_s() + LAG_S, 60)
         database.run(spark, params, 1_000_000, 1_000_000)
-    read = [tuple(map(int, line.split("|"))) for line in database.sql("SELECT id, version FROM dst").splitlines()]
-    assert wrong_versions(api.versions(), [(key, version) for key, version in read]) == []
+    assert wrong_versions(api.versions(), database.versions("dst")) == []
     print(f"{api.changes} changes and {api.requests} requests while {done} batches ran")

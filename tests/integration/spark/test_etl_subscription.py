@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,11 @@ pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not i
 from node.cli.local import wait_for
 from spark_tasks.etl.errors import EtlStopped
 from spark_tasks.etl.kind import Etl
+from spark_tasks.etl.params import EtlParams
+from testkit.api_server import api_server, as_json
 from testkit.cluster import Cluster
+from testkit.fake_context import FakeContext
+from testkit.webhook_receiver import SECRET, webhook_receiver
 from tests.integration.spark.databases import PASSWORD, EtlDatabase
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.soak]
@@ -46,9 +51,9 @@ def wait_until_equal(database: EtlDatabase) -> None:
     wait_for("all rows are in the sink, once", equal, BATCH_S, 0.1)
 
 
-def test_rows_that_come_later_are_taken_in_the_same_session_until_it_is_asked_to_stop(database: EtlDatabase) -> None:
-    params = subscription(database)
-    context = database.attempt(params)
+@contextmanager
+def running(context: FakeContext[EtlParams]) -> Iterator[None]:
+    """The attempt runs beside the block, and is asked to stop at its end; it must run until then."""
     ended: list[Exception] = []
 
     def attempt() -> None:
@@ -57,21 +62,59 @@ def test_rows_that_come_later_are_taken_in_the_same_session_until_it_is_asked_to
         except Exception as error:
             ended.append(error)
 
-    running = threading.Thread(target=attempt)
-    running.start()
-    for first in (1, 11, 21):
-        began_s = time.monotonic()
-        insert(database, first, first + 9)
-        wait_until_equal(database)
-        print(f"10 rows were visible {time.monotonic() - began_s:.2f} s after they were committed")
-    context.cancelled = True
-    running.join(BATCH_S)
-    assert [type(error) for error in ended] == [EtlStopped]
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    try:
+        yield
+    finally:
+        context.cancelled = True
+        thread.join(BATCH_S)
+    assert [type(error) for error in ended] == [EtlStopped], ended
+
+
+def test_rows_that_come_later_are_taken_in_the_same_session_until_it_is_asked_to_stop(database: EtlDatabase) -> None:
+    params = subscription(database)
+    with running(database.attempt(params)):
+        for first in (1, 11, 21):
+            began_s = time.monotonic()
+            insert(database, first, first + 9)
+            wait_until_equal(database)
+            print(f"10 rows were visible {time.monotonic() - began_s:.2f} s after they were committed")
     assert database.sql("SELECT count(*) FROM rota_batches WHERE task = 'sales'") == "3"
     insert(database, 31, 35)
     later = database.attempt({name: value for name, value in params.items() if name != "poll_s"}, token=2, run=2)
     assert Etl().run(later)["rows"] == 5
     wait_until_equal(database)
+
+
+def test_records_of_an_api_go_on_to_a_webhook_while_it_runs(database: EtlDatabase, tmp_path: Path) -> None:
+    """Each record is asked for, posted and taken once, in one session; the next attempt goes on from the ledger."""
+    records = [{"id": number} for number in range(1, 11)]
+    with api_server(lambda request: as_json(records)) as url, webhook_receiver() as receiver:
+        params = {
+            "source": {"type": "http", "url": url, "columns": {"id": "bigint"}},
+            "incremental": {"cursor": "id", "lag_s": 0},
+            "poll_s": POLL_S,
+            "sink": {"type": "webhook", "url": receiver.url, "secret": {"secret": "signs"}}
+            | {"ledger": str(tmp_path / "hooks"), "shared": True},
+        }
+        database.secrets["signs"] = SECRET
+
+        def wait_until_taken() -> None:
+            wait_for("all records are taken", lambda: len(receiver.rows()) >= len(records), BATCH_S, 0.1)
+
+        with running(database.attempt(params)):
+            wait_until_taken()
+            for _ in range(3):
+                began_s = time.monotonic()
+                records += [{"id": len(records) + number} for number in range(1, 11)]
+                wait_until_taken()
+                print(f"10 records were taken {time.monotonic() - began_s:.2f} s after the API had them")
+        records += [{"id": len(records) + number} for number in range(1, 6)]
+        with running(database.attempt(params, token=2, run=2)):
+            wait_until_taken()
+        assert [row["id"] for row in receiver.rows()] == [record["id"] for record in records]
+        assert (receiver.wrong, receiver.arrivals) == ([], len(receiver.taken))
 
 
 @pytest.fixture
