@@ -7,6 +7,7 @@ the sink; a checkpoint says what is visible. Every attempt starts by asking the 
 crash between any two steps neither loses nor doubles a row. The sink decides; the checkpoint is only a check of it.
 """
 
+import os
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,6 +17,7 @@ from pydantic import BaseModel
 from spark_tasks.etl import parts
 from spark_tasks.etl.cursors import ResetArgs, ShowArgs, cursor_at, lag_s, now
 from spark_tasks.etl.params import EtlParams
+from spark_tasks.spark.exchange import sweep_exchange
 from spark_tasks.spark.sample import PreviewArgs
 from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare
 from spark_tasks.spark.stopping import session_of
@@ -115,6 +117,7 @@ class Etl:
         from spark_tasks.etl.attempt import EtlAttempt
 
         began_s = time.monotonic()
+        sweep_exchange(os.environ, ctx.task, ctx.token)
         sources = parts.sources_of(ctx)
         attempt = EtlAttempt(ctx, sources.pop(SOURCE), sources, parts.sink_of(ctx))
         attempt.run(lambda: session_of(ctx))

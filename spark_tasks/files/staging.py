@@ -5,12 +5,17 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from spark_tasks.files.faults import BadFile
 from spark_tasks.files.listing import Source, SourceChanged
+from spark_tasks.spark.seen import check_seen
 from spark_tasks.storage.errors import away_errors_at
 from spark_tasks.storage.url import is_local
 from tasks.file_guard import FileGuard
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @contextmanager
@@ -90,6 +95,11 @@ def check_unchanged(places: Mapping[Path, Source]) -> None:
                     "write files under a name that begins with '.', and rename them when they are complete"
                 ),
             )
+
+
+def check_places_seen(spark: "SparkSession", places: Mapping[Path, Source]) -> None:
+    """Raise `seen.NotSeen` unless the executors of a cluster see the files at `places`."""
+    check_seen(spark, places, {place: source.path for place, source in places.items() if str(place) != source.path})
 
 
 def for_spark(place: Path) -> str:

@@ -13,15 +13,14 @@ from spark_tasks.files.layouts import Layout
 from spark_tasks.files.listing import Source
 from spark_tasks.files.malformed import first_bad
 from spark_tasks.files.reading import check_fields, layouts_of
-from spark_tasks.files.staging import check_unchanged, staged
+from spark_tasks.files.staging import check_places_seen, check_unchanged, staged
 from spark_tasks.files.text_checks import check_text
 from spark_tasks.ingest.errors import IngestFailed, IngestStopped
 from spark_tasks.ingest.params import IngestParams
-from spark_tasks.ingest.reachable import check_reachable
 from spark_tasks.ingest.widening import rewritten
 from spark_tasks.ingest.writing import BatchWriter, Counts
 from spark_tasks.spark.causes import cause, is_sparks
-from spark_tasks.spark.exchange import exchange_folder
+from spark_tasks.spark.exchange import exchange_folder, sweep_exchange
 from spark_tasks.spark.progress import followed
 from spark_tasks.spark.session import is_local_master
 from tasks.file_guard import FileGuard
@@ -71,12 +70,13 @@ class BatchConverter:
         """
         # A Spark on other machines can open files only by their own paths.
         pins = FileGuard(self.ctx.access, "source") if is_local_master(os.environ) else None
+        sweep_exchange(os.environ, self.ctx.task, self.ctx.token)
         folder = exchange_folder(os.environ, self.ctx.scratch, self.ctx.task, self.ctx.token)
         with staged(batch, folder / "fetched" / mark.name, pins) as places:
             columns = before
             try:
                 if pins is None:
-                    check_reachable(self.spark, self.table, mark, places)
+                    check_places_seen(self.spark, places)
                 check_text(self.ctx.params, places)
                 found = layouts_of(self.spark, self.ctx.params, places)
                 columns = self._columns(before, places, found)

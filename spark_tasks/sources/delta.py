@@ -6,8 +6,10 @@ has the table's id, the version, and a digest of its entry in the log: a table t
 copy to other versions of the same numbers, is noticed.
 """
 
+import os
 from collections.abc import Sequence
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -30,6 +32,8 @@ from spark_tasks.sources.delta_params import DeltaRows
 from spark_tasks.sources.last_rows import last_rows
 from spark_tasks.sources.params import Incremental
 from spark_tasks.sources.port import Cursor, Plan, SourceReplaced, SourceUnfit
+from spark_tasks.spark.seen import check_seen
+from spark_tasks.spark.session import is_local_master
 from spark_tasks.storage.delta_options import open_store
 from spark_tasks.storage.errors import store_errors
 from spark_tasks.table.parquet_files import ParquetRows, load
@@ -165,14 +169,20 @@ class DeltaReader:
         columns = _nullable(loads_columns(str(table.schema().to_json())))
         if plan.reaches is None or self.params.tombstone is None:
             files = [_plain(one.file) for one in self._rows(table, plan)]
+            self._check_seen(spark, files)
             return load(spark, self.place, columns, files, self.guard, _vacuumed)
         from pyspark.sql.types import LongType, StringType, StructType
 
         self._check_columns(columns, self.params.tombstone)
         wider = StructType([*columns.fields]).add(CHANGE, StringType()).add(VERSION, LongType())
         files = [_with_change(one) for one in self._rows(table, plan)]
+        self._check_seen(spark, files)
         rows = load(spark, self.place, wider, files, self.guard, _vacuumed)
         return last_changes(rows, self.params.keys, self.params.tombstone)
+
+    def _check_seen(self, spark: "SparkSession", files: Sequence[ParquetRows]) -> None:
+        if self.place.is_local and not is_local_master(os.environ):
+            check_seen(spark, [Path(self.place.path) / file.path for file in files], {})
 
     def _rows(self, table: "DeltaTable", plan: Plan) -> list[ChangedRows]:
         by = frozenset(table.metadata().partition_columns)

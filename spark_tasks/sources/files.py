@@ -19,7 +19,7 @@ from spark_tasks.files.listing import NoSourceFiles, Source, SourceChanged, chec
 from spark_tasks.files.malformed import first_bad
 from spark_tasks.files.reading import CORRUPT, check_fields, frame, layouts_of, marks
 from spark_tasks.files.ready import complete, modified_s, staged_modified_s
-from spark_tasks.files.staging import check_unchanged, staged
+from spark_tasks.files.staging import check_places_seen, check_unchanged, staged
 from spark_tasks.files.text_checks import check_text
 from spark_tasks.sources.file_params import FileRows
 from spark_tasks.sources.params import Incremental
@@ -110,6 +110,8 @@ class FilesReader:
             places = self._staged.enter_context(staged(self._batch, self.scratch, self.pins))
             check_unchanged(places)
             self._check_times(places)
+            if self.pins is None:
+                check_places_seen(spark, places)
             check_text(form, places)
             found = layouts_of(spark, form, places)
             schema = evolve(settle(spark, form, None, places, [], found), form, places, found)

@@ -12,6 +12,7 @@ from spark_tasks.sources.params import Incremental, SourceParams, SqliteRows
 from spark_tasks.sources.port import RowSource
 from spark_tasks.sources.postgres import PostgresReader
 from spark_tasks.sources.sqlite import SqliteReader
+from spark_tasks.spark.exchange import exchange_folder
 from spark_tasks.spark.session import is_local_master
 from tasks.access import addresses, check_address
 from tasks.errors import MissingSecret
@@ -76,4 +77,5 @@ class SourceOpener:
         ctx = self._ctx
         # A Spark on other machines can open files only by their own paths.
         pins = FileGuard(ctx.access, "source") if is_local_master(os.environ) else None
-        return FilesReader(view, params, ctx.access, pins, ctx.scratch / "files", incremental)
+        folder = exchange_folder(os.environ, ctx.scratch, ctx.task, ctx.token)
+        return FilesReader(view, params, ctx.access, pins, folder / "files", incremental)

@@ -10,18 +10,22 @@ from spark_tasks.spark.session import SHARED, is_local_master
 def exchange_folder(environ: Mapping[str, str], scratch: Path, task: str, token: int) -> Path:
     """The folder of the attempt with that token: in the shared folder if Spark has a cluster and there is one.
 
-    Else it is `scratch`. What attempts with older tokens left in the shared folder is removed.
+    Else it is `scratch`.
     """
+    shared = _shared(environ, task)
+    return scratch if shared is None else shared / str(token)
+
+
+def sweep_exchange(environ: Mapping[str, str], task: str, token: int) -> None:
+    """Remove what attempts at the task with tokens before that one left in the shared folder."""
+    shared = _shared(environ, task)
+    if shared is None or not shared.is_dir():
+        return
+    for each in list(shared.iterdir()):
+        if each.name.isdecimal() and int(each.name) < token:
+            shutil.rmtree(each)
+
+
+def _shared(environ: Mapping[str, str], task: str) -> Path | None:
     shared = environ.get(SHARED)
-    if is_local_master(environ) or not shared:
-        return scratch
-    folder = Path(shared) / task
-    for left in _older(folder, token):
-        shutil.rmtree(left)
-    return folder / str(token)
-
-
-def _older(folder: Path, token: int) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return [each for each in folder.iterdir() if each.name.isdecimal() and int(each.name) < token]
+    return None if is_local_master(environ) or not shared else Path(shared) / task

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spark_tasks.spark.seen import check_seen
 from spark_tasks.table import object_writer
 from spark_tasks.table.local_parts import local_parts
 from spark_tasks.table.part import Part, PartsFolder
@@ -24,15 +25,36 @@ Write = Callable[["DataFrame", "Mark"], tuple[Part, ...]]
 def writer(spark: "SparkSession", table: PartsFolder, scratch: Path) -> Write:
     """How batches of `table` are written in the session `spark`. `scratch` is a local folder for messages.
 
-    What it gives raises what Spark raises; for an object store also `NoBucket`, `NoPermission` and `StoreAway`.
+    What it gives raises what Spark raises; for an object store also `NoBucket`, `NoPermission` and `StoreAway`; for a
+    folder `seen.NotSeen`, if Spark's executors are on machines that have another one at its path.
     """
-    return _local(table) if table.place.is_local else object_writer.writer(spark, table, scratch)
+    return _local(spark, table) if table.place.is_local else object_writer.writer(spark, table, scratch)
 
 
-def _local(table: PartsFolder) -> Write:
+def _local(spark: "SparkSession", table: PartsFolder) -> Write:
+    elsewhere = not str(spark.sparkContext.master).startswith("local")
+
     def write(rows: "DataFrame", mark: "Mark") -> tuple[Part, ...]:
         folder = table.parquet_folder(mark)
+        if elsewhere:
+            _check_shared(spark, Path(table.place.path) / folder)
         rows.write.mode("overwrite").partitionBy(*table.partitioned_by()).parquet(table.place.shown(folder))
+        if elsewhere:  # executors that came meanwhile have written as well
+            _check_shared(spark, Path(table.place.path) / folder)
         return local_parts(table, folder)
 
     return write
+
+
+def _check_shared(spark: "SparkSession", folder: Path) -> None:
+    """Raise `NotSeen` unless the executors see what this node puts into the folder.
+
+    Otherwise each would make one of that name on its own disk, and its rows would be missing here without a word.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    marker = folder / ".seen"
+    marker.write_text("seen")
+    try:
+        check_seen(spark, [marker], {})
+    finally:
+        marker.unlink()

@@ -16,7 +16,6 @@ pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not i
 from examples.demo.postgres import Server, postgres_server
 from node.cli.local import wait_for
 from node.execution import process_tree
-from testkit import mounts
 from testkit.object_store import ObjectStore, object_store
 from testkit.spark_cluster import SparkCluster, spark_cluster
 from tests.integration.spark.cluster_work import ENDS_S, PASSWORD, Attempt, EtlWork, IngestWork, Work
@@ -184,21 +183,7 @@ def _computes(pid: int) -> bool:
 
 
 @pytest.mark.soak
-@pytest.mark.skipif(mounts.why_not() is not None, reason=str(mounts.why_not()))
-def test_files_that_executors_do_not_see_are_named(works: Works, tmp_path: Path) -> None:
-    work = works.of("ingest")
-    assert isinstance(work, IngestWork)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    with spark_cluster(tmp_path / "spark", workers=0) as other:
-        other.add_worker(mounts.within(elsewhere, work.source))
-        attempt = work.start(1, other.environ)
-        assert attempt.ended() != 0
-    assert f"does not see {work.source}/0.csv as this node does: nodes and executors must mount" in attempt.said()
-    assert not work.writes()
-
-
-@pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -209,9 +194,11 @@ def test_files_that_executors_do_not_see_are_named(works: Works, tmp_path: Path)
         ),
     ],
 )
-def test_what_executors_lack_is_named(works: Works, cluster: SparkCluster, given: Mapping[str, str], says: str) -> None:
+def test_what_executors_lack_is_named(
+    works: Works, cluster: SparkCluster, given: Mapping[str, str], says: str, kind: str
+) -> None:
     if not Path("/usr/bin/python3").exists():
         pytest.skip("there is no Python beside this one")
-    attempt = works.of("ingest").start(1, {**cluster.environ, **given})
+    attempt = works.of(kind).start(1, {**cluster.environ, **given})
     assert attempt.ended() != 0
     assert says in attempt.said(), attempt.said()[-3000:]

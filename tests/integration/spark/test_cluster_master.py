@@ -3,6 +3,7 @@
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,13 +71,28 @@ def test_a_job_without_executors_is_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_master_that_is_silent_is_given_up_after_a_minute(house: House) -> None:
+@pytest.mark.parametrize("kind", ["ingest", "etl"])
+def test_a_master_that_is_silent_is_given_up_after_a_minute(house: House, kind: str) -> None:
     house.put_csv(0)
+    files = {"format": "csv", "columns": "n INT, text STRING"}
+    tasks: dict[str, tuple[str, dict[str, Any]]] = {
+        "ingest": (
+            "spark_tasks.ingest.kind:Ingest",
+            {"source": f"{house.folder}/in/*.csv", "table": str(house.table)} | files,
+        ),
+        "etl": (
+            "spark_tasks.etl.kind:Etl",
+            {
+                "source": {"type": "files", "files": f"{house.folder}/in/*.csv", "shared": True} | files,
+                "sink": {"type": "delta", "table": str(house.table), "mode": "append", "shared": True},
+            },
+        ),
+    }
+    target, params = tasks[kind]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         master = f"spark://127.0.0.1:{listener.getsockname()[1]}"
-        params = {"source": f"{house.folder}/in/*.csv", "table": str(house.table), "format": "csv"}
         began_s = time.monotonic()
-        attempt = started(house.folder, "spark_tasks.ingest.kind:Ingest", params, {}, 1, {MASTER: master})
+        attempt = started(house.folder, target, params, {}, 1, {MASTER: master})
         assert attempt.ended() != 0
         assert REGISTRATION_S < time.monotonic() - began_s < 3 * REGISTRATION_S
     assert f"SparkAway: the Spark master {master} has not answered for 60 s" in attempt.said(), attempt.said()[-3000:]

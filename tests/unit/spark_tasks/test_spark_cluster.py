@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tasks.spark.exchange import exchange_folder
+from spark_tasks.spark.exchange import exchange_folder, sweep_exchange
 from spark_tasks.spark.master import MasterUnfit, addresses
 from spark_tasks.spark.session import ENVIRONMENT, settings
 from spark_tasks.spark.standalone import variables
@@ -49,7 +49,7 @@ def test_what_earlier_attempts_left_in_the_shared_folder_is_removed(tmp_path: Pa
     for folder in (*kept, lost):
         folder.mkdir(parents=True)
         (folder / "file").touch()
-    exchange_folder(given, tmp_path / "scratch", "task", 7)
+    sweep_exchange(given, "task", 7)
     assert all((folder / "file").exists() for folder in kept)
     assert not lost.exists()
 
