@@ -1,5 +1,6 @@
 """What sources and sinks of an `etl` meet that is not as the task says: each has a stated outcome."""
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,7 +17,7 @@ pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
 import shutil
 
 from deltalake import DeltaTable, write_deltalake
-from pyarrow import table
+from pyarrow import dataset, table
 
 from spark_tasks.etl.errors import BatchFailed
 from spark_tasks.etl.kind import Etl
@@ -32,6 +33,7 @@ from tasks.place import NoBucket
 from testkit import small_disk
 from testkit.api_server import Request, Response, api_server, as_json
 from testkit.object_store import ObjectStore, object_store
+from tests.integration.spark.cluster_work import started
 from tests.integration.spark.databases import EtlDatabase
 from tests.integration.spark.etl_sinks import at_step
 from tests.integration.spark.ingests import House
@@ -148,7 +150,7 @@ def test_a_database_without_room_fails_the_attempt_and_the_next_goes_on(database
                 database.run(spark, params)
             assert not isinstance(told.value, Unretryable)
             assert database.sql("SELECT count(*) FROM dst") == "0"
-            database.sql("VACUUM dst; DELETE FROM src WHERE id > 1000")
+            database.sql("TRUNCATE dst; DELETE FROM src WHERE id > 1000")
             assert database.run(spark, params, token=2).rows == 1000
         assert database.differ("SELECT * FROM src", "SELECT * FROM dst") == ""
         assert database.staged() == "0"
@@ -168,7 +170,7 @@ def _large(path: Path, rows: int) -> None:
 @NO_DISKS
 @pytest.mark.parametrize("kind", ["delta", "parquet"])
 def test_a_folder_without_room_fails_the_attempt_and_the_next_goes_on(
-    database: EtlDatabase, full_disk: Path, tmp_path: Path, kind: str
+    full_disk: Path, tmp_path: Path, kind: str
 ) -> None:
     _large(tmp_path / "app.db", 2000)
     at = str(full_disk / "t")
@@ -178,20 +180,18 @@ def test_a_folder_without_room_fails_the_attempt_and_the_next_goes_on(
         "incremental": {"cursor": "id", "lag_s": 0, "batch_rows": 500},
         "sink": {"type": kind, "shared": True} | named,
     }
-    with spark_session("room", tmp_path / "spark") as spark:
-        with pytest.raises((BatchFailed, OSError), match=r"No space left on device|Mkdirs failed") as told:
-            database.run(spark, params)
-        assert not isinstance(told.value, Unretryable)
-        with closing(sqlite3.connect(tmp_path / "app.db")) as opened, opened:
-            opened.execute("DELETE FROM src WHERE id >= 1000")
-            opened.execute("INSERT INTO src VALUES (2000, NULL)")
-        database.run(spark, params, token=2)
-        shown = spark.read.parquet(str(full_disk / "t")) if kind == "parquet" else None
-        ids = (
-            [row.id for row in shown.select("id").collect()]
-            if shown is not None
-            else DeltaTable(full_disk / "t").to_pyarrow_table(columns=["id"]).column("id").to_pylist()
-        )
+    # In a process of its own: a file that it has not closed takes room until it ends.
+    full = started(tmp_path, "spark_tasks.etl.kind:Etl", params, {}, 1, {})
+    assert full.ended() != 0
+    assert "spark_tasks.etl.errors.BatchFailed: batch 3: " in full.said(), full.said()[-3000:]
+    assert re.search("No space left on device|Mkdirs failed", full.said())
+    with closing(sqlite3.connect(tmp_path / "app.db")) as opened, opened:
+        opened.execute("DELETE FROM src WHERE id >= 1000")
+        opened.execute("INSERT INTO src VALUES (2000, NULL)")
+    later = started(tmp_path, "spark_tasks.etl.kind:Etl", params, {}, 2, {})
+    assert later.ended() == 0, later.said()[-3000:]
+    shown = DeltaTable(at).to_pyarrow_table() if kind == "delta" else dataset.dataset(at, format="parquet").to_table()
+    ids = shown.column("id").to_pylist()
     assert sorted(ids) == [*range(1000), 2000]
 
 
@@ -311,12 +311,14 @@ def test_a_source_whose_bucket_is_not_there_is_named_before_spark_is_started(
     for name, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
-    source: dict[str, Any] = {
+    sources: dict[str, dict[str, Any]] = {
         "delta": {"table": "s3://absent/t", "options": store.references},
         "files": {"files": "s3://absent/t/*.csv", "format": "csv", "columns": "id INT"},
-    }[kind]
+    }
     database.secrets |= store.secrets
-    context = database.attempt({"source": source | {"type": kind}, "sink": database.end(table="dst", mode="replace")})
+    context = database.attempt(
+        {"source": sources[kind] | {"type": kind}, "sink": database.end(table="dst", mode="replace")}
+    )
     with pytest.raises((NoBucket, NoSourceFiles), match=r"the bucket 'absent' .*does not exist"):
         Etl().run(context)
     assert not (context.scratch / "log4j2.properties").exists()
