@@ -70,7 +70,7 @@ def _of(values: list[str], numbers: Any) -> Any:
 CREATE_ORDERS: Final = """
 CREATE TABLE orders (id bigint PRIMARY KEY, at timestamptz NOT NULL, customer int NOT NULL, region text NOT NULL,
   amount double precision NOT NULL, note text);
-INSERT INTO orders SELECT n, timestamptz '2026-01-01Z' + n * interval '1 s', n * 7919 % 50000,
+INSERT INTO orders SELECT n, timestamptz '2026-01-01Z' + n * interval '1 s', n::bigint * 7919 % 50000,
   (ARRAY['north', 'east', 'south', 'west'])[1 + n % 4], (n * 37 % 100000) / 100.0, 'order ' || n
   FROM generate_series(0, {rows} - 1) n;
 ANALYZE orders;
