@@ -34,11 +34,14 @@ def on_own_disk(params: EtlParams) -> list[str]:
     return list(dict.fromkeys(field.partition(".")[0] for field in fields))
 
 
-def sources_of(ctx: Context[EtlParams]) -> "dict[str, RowSource]":
-    """The sources by the names of their views. Raises `AccessRefused` and `MissingSecret`."""
+def sources_of(ctx: Context[EtlParams], whole: bool = True) -> "dict[str, RowSource]":
+    """The sources by the names of their views; `whole`: all their rows will be wanted, not only the first.
+
+    Raises `AccessRefused` and `MissingSecret`.
+    """
     from spark_tasks.sources.opening import SourceOpener
 
-    opener = SourceOpener(ctx)
+    opener = SourceOpener(ctx, whole)
     return {
         view: opener.open(view, one, ctx.params.incremental if view == SOURCE else None)
         for view, (_, one) in named_sources(ctx.params).items()

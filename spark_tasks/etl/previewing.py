@@ -24,7 +24,7 @@ def preview(
 
     Raises what `kind.Etl.run` says of sources and transforms.
     """
-    sources = parts.sources_of(ctx)
+    sources = parts.sources_of(ctx, whole=False)
     try:
         plans = {view: source.plan(None) for view, source in sources.items()}
         if plans[SOURCE] is None:

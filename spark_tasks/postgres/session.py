@@ -85,6 +85,11 @@ class Session:
         with explained():
             self.connection.rollback()
 
+    def cancel(self) -> None:
+        """End the statement that another thread waits for: it raises `QueryFailed` there."""
+        with explained():
+            self.connection.adbc_cancel()
+
     def close(self) -> None:
         """End the session; what is not committed is rolled back."""
         with explained():

@@ -11,6 +11,7 @@ from spark_tasks.sources.http_params import HttpRows, header_text
 from spark_tasks.sources.params import Incremental, SourceParams, SqliteRows
 from spark_tasks.sources.port import RowSource
 from spark_tasks.sources.postgres import PostgresReader
+from spark_tasks.sources.postgres_copy import LocalCopy
 from spark_tasks.sources.sqlite import SqliteReader
 from spark_tasks.spark.exchange import exchange_folder
 from spark_tasks.spark.session import is_local_master
@@ -22,10 +23,14 @@ from tasks.place import Place, resolved
 
 
 class SourceOpener:
-    """Opens the sources of one attempt. Those in one PostgreSQL database are read under one snapshot for each batch."""
+    """Opens the sources of one attempt. Those in one PostgreSQL database are read under one snapshot for each batch.
 
-    def __init__(self, ctx: Context[Any]) -> None:
+    `whole` says that all their rows will be wanted, not only the first.
+    """
+
+    def __init__(self, ctx: Context[Any], whole: bool = True) -> None:
         self._ctx = ctx
+        self._whole = whole
         self._snapshots = BatchSnapshots()
 
     def open(self, view: str, params: SourceParams, incremental: Incremental | None) -> RowSource:
@@ -40,7 +45,12 @@ class SourceOpener:
         if isinstance(params, HttpRows):
             return self._http(view, params, incremental)
         params.check(ctx.access)
-        return PostgresReader(view, params, uri(params, ctx.secret), self._snapshots, incremental)
+        return PostgresReader(view, params, uri(params, ctx.secret), self._snapshots, incremental, self._copies(view))
+
+    def _copies(self, view: str) -> LocalCopy | None:
+        if not self._whole or not is_local_master(os.environ):
+            return None
+        return LocalCopy(self._ctx.scratch / "rows" / view, lambda: self._ctx.cancelled)
 
     def _delta(self, params: DeltaRows, incremental: Incremental | None) -> RowSource:
         from spark_tasks.sources.delta import DeltaReader

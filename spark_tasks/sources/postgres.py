@@ -18,6 +18,7 @@ from spark_tasks.postgres.session import explained
 from spark_tasks.postgres.snapshots import BatchSnapshots, Snapshot
 from spark_tasks.sources.params import Incremental, PostgresRows
 from spark_tasks.sources.port import Cursor, Plan, SourceReplaced, SourceUnfit
+from spark_tasks.sources.postgres_copy import LocalCopy
 from spark_tasks.sources.postgres_partition import data_source
 from spark_tasks.sources.postgres_types import INTEGERS, TIMES, Column, columns_of
 
@@ -36,7 +37,10 @@ WHERE i.indrelid = $1::text::regclass AND i.indisprimary AND i.indnkeyatts = 1""
 
 
 class PostgresReader:
-    """The rows of a table or a query, for the view `view`. `uri` is the database's URL with its password."""
+    """The rows of a table or a query, for the view `view`. `uri` is the database's URL with its password.
+
+    With `copies`, which is for a Spark on this machine, the driver reads the rows; without, the executors do.
+    """
 
     def __init__(
         self,
@@ -45,12 +49,14 @@ class PostgresReader:
         uri: str,
         snapshots: BatchSnapshots,
         incremental: Incremental | None = None,
+        copies: LocalCopy | None = None,
     ) -> None:
         self.view = view
         self.params = params
         self.uri = uri
         self.snapshots = snapshots
         self.incremental = incremental
+        self.copies = copies
         self.columns: list[Column] = []
 
     @property
@@ -137,6 +143,8 @@ class PostgresReader:
         snapshot = self.snapshots.of(self.uri)
         queries = self._queries(snapshot, self._where(snapshot, plan))
         ddl = ", ".join(f"`{one.name.replace('`', '``')}` {one.spark}" for one in self.columns)
+        if self.copies is not None:
+            return self.copies.load(spark, self.uri, snapshot.name, queries, ddl)
         source = data_source(f"rota_postgres_{self.view}", self.uri, snapshot.name, queries, ddl)
         spark.dataSource.register(source)
         return spark.read.format(source.name()).load()
@@ -172,7 +180,9 @@ class PostgresReader:
         return (column if column is not None and self._type_of(column) in INTEGERS else None), KEYS_LEAST
 
     def release(self) -> None:
-        """End the snapshots (`port.RowSource`)."""
+        """End the snapshots, and remove copies of rows (`port.RowSource`)."""
+        if self.copies is not None:
+            self.copies.remove()
         self.snapshots.release()
 
 

@@ -1,30 +1,30 @@
-"""Reads one part of a batch on an executor: its own session, in the snapshot that the driver holds."""
+"""Reads the rows of a batch, part by part, each in a session that sees the snapshot which the driver holds."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from spark_tasks.postgres.session import QueryUnfit, Session, explained
+from spark_tasks.postgres.session import QueryUnfit, Session, explained, session
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSource
 
 
-def read(uri: str, snapshot: str, query: str, schema: "pa.Schema") -> "Iterator[pa.RecordBatch]":
+def join(opened: Session, snapshot: str) -> None:
+    """Have the transaction of a new session see what the snapshot shows. Raises what a `Session` raises."""
+    opened.run(
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        f"SET TRANSACTION SNAPSHOT '{snapshot}'",
+        "SET LOCAL datestyle = 'ISO'",
+    )
+
+
+def read(opened: Session, query: str, schema: "pa.Schema") -> "Iterator[pa.RecordBatch]":
     """The rows of `query` as Arrow batches of that schema. Raises what a `Session` raises, `QueryUnfit` for a value."""
-    opened = Session(uri)
-    try:
-        opened.run(
-            "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
-            f"SET TRANSACTION SNAPSHOT '{snapshot}'",
-            "SET LOCAL datestyle = 'ISO'",
-        )
-        with explained(), opened.connection.cursor() as cursor:
-            cursor.execute(query)
-            for batch in cursor.fetch_record_batch():
-                yield _fitted(batch, schema)
-    finally:
-        opened.close()
+    with explained(), opened.connection.cursor() as cursor:
+        cursor.execute(query)
+        for batch in cursor.fetch_record_batch():
+            yield _fitted(batch, schema)
 
 
 def _fitted(batch: "pa.RecordBatch", schema: "pa.Schema") -> "pa.RecordBatch":
@@ -58,7 +58,9 @@ def data_source(format_name: str, uri: str, snapshot: str, queries: list[str], d
             return [InputPartition(query) for query in queries]
 
         def read(self, partition: InputPartition) -> Any:
-            return read(uri, snapshot, partition.value, arrow)
+            with session(uri) as opened:
+                join(opened, snapshot)
+                yield from read(opened, partition.value, arrow)
 
     class PostgresDataSource(DataSource):
         @classmethod

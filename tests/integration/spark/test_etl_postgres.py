@@ -261,7 +261,7 @@ def test_errors_name_what_is_wrong_in_a_sentence(database: EtlDatabase) -> None:
     with pytest.raises(SinkUnfit, match="1 rows of a batch have a null in their keys"):
         Etl().run(database.attempt(nulls, token=2))
     database.sql("INSERT INTO src VALUES (2, 'NaN')")
-    with pytest.raises(BatchUnfit, match="QueryUnfit: column n has a value that is no decimal"):
+    with pytest.raises(QueryUnfit, match="column n has a value that is no decimal"):
         Etl().run(database.attempt(nulls, token=3))
     with pytest.raises(TransformUnfit, match=r"transform.sql: .*nope"):
         Etl().run(database.attempt(twice | {"transform": {"sql": "SELECT nope FROM source"}}, token=4))
