@@ -44,12 +44,14 @@ class FetchedRows:
         return pa.schema([field.with_name(name) for field, name in zip(stored, self.names, strict=True)])
 
     def batches(self) -> "Iterator[pa.RecordBatch]":
-        """The rows, in the order of Spark's parts. Raises `SinkUnfit` for a value that Python has no room for."""
-        from pyarrow import parquet
+        """The rows, in the order of Spark's parts."""
+        for part in self.parts():
+            yield from part
 
-        for path in self._files():
-            with parquet.ParquetFile(path) as file:
-                yield from file.iter_batches(ROWS_A_STEP)
+    def parts(self) -> "list[Iterator[pa.RecordBatch]]":
+        """The rows of each of Spark's parts. Several may be read at once."""
+        schema = self.schema()
+        return [_batches(path, schema) for path in self._files()]
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("*.parquet"))
@@ -57,6 +59,15 @@ class FetchedRows:
     def remove(self) -> None:
         """Remove the files."""
         shutil.rmtree(self.folder)
+
+
+def _batches(path: Path, schema: "pa.Schema") -> "Iterator[pa.RecordBatch]":
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(ROWS_A_STEP):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def fetch(rows: "DataFrame", folder: Path, local: bool) -> FetchedRows:

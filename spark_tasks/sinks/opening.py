@@ -32,7 +32,7 @@ def open_sink(ctx: Context[Any], params: SinkParams) -> Sink:
     match params:
         case PostgresTable():
             params.check(ctx.access, "destination")
-            return PostgresSink(params, uri(params, ctx.secret), ctx.task, ctx.scratch / "staged")
+            return PostgresSink(params, uri(params, ctx.secret), ctx.task, ctx.scratch / "staged", local)
         case SqliteTable():
             guard = FileGuard(ctx.access, "destination")
             guard.resolve(params.path)
