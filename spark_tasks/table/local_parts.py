@@ -14,7 +14,11 @@ _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 def local_parts(table: PartsFolder, folder: str) -> tuple[Part, ...]:
     """The Parquet files in that folder of the table, with the statistics in their footers."""
-    root = Path(table.place.path)
+    return parts_in(Path(table.place.path), folder)
+
+
+def parts_in(root: Path, folder: str) -> tuple[Part, ...]:
+    """As `local_parts`, for a folder in `root`."""
     return tuple(_part(path, path.relative_to(root)) for path in sorted((root / folder).rglob("part-*.parquet")))
 
 

@@ -10,7 +10,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -77,16 +77,8 @@ class ObjectWriter(DataSourceArrowWriter):
         first = next(groups, None)
         if first is None:
             return None
-        file = place.files.open(f"{place.path}/{name}", "wb", block_size=UPLOAD_BYTES)
-        try:
+        with uploading(place, name) as file:
             part = write_parquet(file, name, first, groups)
-            file.close()
-        except BaseException:
-            # Closing would complete the upload of half a file.
-            file.closed = True
-            with suppress(Exception):  # the store may be away
-                file.discard()
-            raise
         return replace(part, partition_values=dict(texts))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -98,6 +90,21 @@ class ObjectWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: what was written is swept with what lost tasks left, of which Spark knows nothing here."""
+
+
+@contextmanager
+def uploading(place: Place, name: str) -> Iterator[IO[bytes]]:
+    """A new object of that name, which is there when the block ends; none if the block raises."""
+    file = place.files.open(f"{place.path}/{name}", "wb", block_size=UPLOAD_BYTES)
+    try:
+        yield file
+        file.close()
+    except BaseException:
+        # Closing would complete the upload of half a file.
+        file.closed = True
+        with suppress(Exception):  # the store may be away
+            file.discard()
+        raise
 
 
 def partitions(
