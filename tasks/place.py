@@ -211,14 +211,17 @@ class Place:
                 f"{self.url}: the bucket {bucket!r} does not exist ({error}): make it, or correct the URL"
             ) from error
 
-    def write_whole(self, name: str, content: bytes) -> None:
-        """Write a small file so that no reader sees only a part of it."""
+    def write_whole(self, name: str, content: bytes, writer: str = "") -> None:
+        """Write a small file so that no reader sees only a part of it.
+
+        Several that write the same file at once must give `writer`s of their own, which are part of a temporary name.
+        """
         path = f"{self._path}/{name}"
         if not self.is_local:
             with self._missing_bucket_named():
                 self._files.pipe_file(path, content)
             return
-        self._write_aside(f"{path}.partial", content).replace(path)
+        self._write_aside(f"{path}.{writer}.partial" if writer else f"{path}.partial", content).replace(path)
         self._sync_names(name)
 
     def write_new(self, name: str, content: bytes) -> bool:

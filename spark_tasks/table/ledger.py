@@ -1,8 +1,13 @@
-"""The ledger of a task in a table: one page for each batch that the task has committed, with its files and rows."""
+"""The ledger of a task in a table: one page for each batch that the task has committed, with its files and rows.
+
+Each page names the previous one, and is in a file of its own. The file of a page may hold copies of all earlier pages
+as well (`Ledger.merge`), so that a ledger of thousands of batches is read at once.
+"""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 from spark_tasks.storage.errors import store_errors
@@ -71,6 +76,18 @@ class Page:
     cursor: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True)
+class PageFile:
+    """A page's file. `earlier` are all pages before it, newest first, if they were merged into it at `merged_s`.
+
+    `merged_s` is in seconds since 1970, by the clock of the node that merged them; None if the file has its page only.
+    """
+
+    page: Page
+    earlier: tuple[Page, ...] = ()
+    merged_s: float | None = None
+
+
 class Ledger:
     """The pages of `task` in the table at `place`. All paths are relative to the table."""
 
@@ -89,6 +106,15 @@ class Ledger:
 
     def pages(self, last: Mark | None) -> Iterator[Page]:
         """The pages from `last` backwards. Raises `LedgerDamaged`, and what `store_errors` names."""
+        for file in self.files(last):
+            yield file.page
+            yield from file.earlier
+
+    def files(self, last: Mark | None) -> Iterator[PageFile]:
+        """The files from that of `last` backwards, to the first batch's or one with all earlier pages.
+
+        Raises as `pages` does.
+        """
         paths: list[str] | None = None
         ahead: dict[str, bytes] = {}
         first = True
@@ -102,34 +128,78 @@ class Ledger:
                     content = ahead.get(path) or self.place.read(path)
                 if content is None:
                     raise FileNotFoundError("it does not exist")
-                page = _read(content)
+                file = _read(content)
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise LedgerDamaged(
                     f"the table contains batch {last.batch} of {self.task}, but {self.place.shown(path)} cannot be "
                     f"read ({error}), so the files that are in the table are not known. Restore this file, or ingest "
                     "into a new table"
                 ) from None
-            yield page
-            first, last = False, page.previous
+            yield file
+            first, last = False, None if file.merged_s is not None else file.page.previous
 
     def _paths(self) -> list[str]:
         """The paths of all pages, committed or not, sorted by their batches."""
-        names = self.place.names(self.folder)
-        return [f"{self.folder}/{name}" for name in names if named(name.removesuffix(".json"))]
+        return [f"{self.folder}/{mark.name}.json" for mark in self.marks()]
+
+    def marks(self) -> list[Mark]:
+        """The batches of all pages that have a file, committed or not, sorted. Raises what `store_errors` names."""
+        with store_errors(self.place):
+            names = self.place.names(self.folder)
+        found = (named(name.removesuffix(".json")) for name in names if name.endswith(".json"))
+        return sorted(mark for mark in found if mark is not None)
 
     def has(self, batch: int) -> bool:
         """Whether any attempt has written a page of that batch, committed or not."""
-        with store_errors(self.place):
-            return any(path.startswith(f"{self.folder}/{batch:08d}-") for path in self._paths())
+        return any(mark.batch == batch for mark in self.marks())
 
     def write(self, page: Page) -> None:
         """Write the batch's page durably; it becomes valid when the batch is committed."""
         with store_errors(self.place):
             self.place.write_whole(self.path(page.mark), json.dumps(asdict(page)).encode())
 
+    def merge(self, pages: Sequence[Page], merged_s: float, writer: str) -> None:
+        """Put copies of all of `pages`, newest first, into the file of the newest.
 
-def _read(kept: bytes) -> Page:
+        They are committed pages back to that of the first batch, so the file says the same as before, and more: readers
+        may come at any time, and whoever merges the same pages at once writes the same. `writer` keeps the temporary
+        files of several writers apart. Raises `LedgerDamaged` if pages are missing.
+        """
+        file = PageFile(pages[0], tuple(pages[1:]), merged_s)
+        try:
+            _check_follow(file)
+        except ValueError as error:
+            raise LedgerDamaged(f"the ledger of {self.task} is not merged: {error}") from None
+        value = asdict(file.page) | {"earlier": [asdict(page) for page in file.earlier], "merged_s": merged_s}
+        path = self.path(file.page.mark)
+        with store_errors(self.place):
+            self.place.write_whole(path, json.dumps(value).encode(), writer)
+            content = self.place.read(path)
+        if content is None or _read(content).earlier != file.earlier:
+            raise LedgerDamaged(f"{self.place.shown(path)} does not hold the pages that were written into it")
+
+
+def _check_follow(file: PageFile) -> None:
+    """Raise `ValueError` unless the earlier pages in a file are all that there are before its own."""
+    for newer, older in pairwise((file.page, *file.earlier)):
+        if newer.previous != older.mark:
+            raise ValueError(f"the page before that of batch {newer.mark.batch} is missing")
+    oldest = (file.page, *file.earlier)[-1]
+    if oldest.previous is not None:
+        raise ValueError(f"the pages before that of batch {oldest.mark.batch} are missing")
+
+
+def _read(kept: bytes) -> PageFile:
     value = json.loads(kept)
+    merged_s = value.get("merged_s")
+    if merged_s is None:
+        return PageFile(_page(value))
+    file = PageFile(_page(value), tuple(map(_page, value["earlier"])), merged_s)
+    _check_follow(file)
+    return file
+
+
+def _page(value: Mapping[str, Any]) -> Page:
     previous = value["previous"]
     return Page(
         mark=Mark(**value["mark"]),
