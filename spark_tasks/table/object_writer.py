@@ -7,21 +7,20 @@ task left that was lost or done twice is not among them, and is swept later.
 """
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
 from spark_tasks.spark import causes
 from spark_tasks.storage.errors import quoted_error, store_errors_at
+from spark_tasks.table import parquet_writer
+from spark_tasks.table.parquet_writer import row_groups, write_file
 from spark_tasks.table.part import Part, PartitionTexts, PartsFolder, part_from, partition_text
-from spark_tasks.table.statistics import statistics
 from tasks.place import Place
 
 if TYPE_CHECKING:
@@ -30,12 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_tasks.table.ledger import Mark
-
-GROUP_BYTES: Final = 64 << 20
-"""The size in memory of a row group: a task holds one of them."""
-
-UPLOAD_BYTES: Final = 16 << 20
-"""The size of one part of an upload. A store takes 10,000 parts, so a file may have 160 GB."""
 
 
 @dataclass
@@ -73,13 +66,11 @@ class ObjectWriter(DataSourceArrowWriter):
         task = TaskContext.get()
         number, attempt = (task.partitionId(), task.taskAttemptId()) if task else (0, 0)
         name = f"{self.folder}/part-{number:05d}-{attempt}-{uuid.uuid4().hex}.snappy.parquet"
-        groups = row_groups(batches, GROUP_BYTES)
+        groups = row_groups(batches, parquet_writer.GROUP_BYTES)
         first = next(groups, None)
         if first is None:
             return None
-        with uploading(place, name) as file:
-            part = write_parquet(file, name, first, groups)
-        return replace(part, partition_values=dict(texts))
+        return replace(write_file(place, name, first, groups), partition_values=dict(texts))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave the messages of the tasks that count for the driver; runs on the driver's machine."""
@@ -90,21 +81,6 @@ class ObjectWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: what was written is swept with what lost tasks left, of which Spark knows nothing here."""
-
-
-@contextmanager
-def uploading(place: Place, name: str) -> Iterator[IO[bytes]]:
-    """A new object of that name, which is there when the block ends; none if the block raises."""
-    file = place.files.open(f"{place.path}/{name}", "wb", block_size=UPLOAD_BYTES)
-    try:
-        yield file
-        file.close()
-    except BaseException:
-        # Closing would complete the upload of half a file.
-        file.closed = True
-        with suppress(Exception):  # the store may be away
-            file.discard()
-        raise
 
 
 def partitions(
@@ -133,60 +109,6 @@ def _runs(batches: "Iterable[pa.RecordBatch]", by: Sequence[str]) -> "Iterator[t
             texts = tuple((name, partition_text(key[begin].as_py())) for name, key in zip(by, keys, strict=True))
             yield texts, rest.slice(begin, end - begin)
             begin = end
-
-
-def row_groups(batches: "Iterator[pa.RecordBatch]", group_bytes: int) -> "Iterator[pa.Table]":
-    """The rows in tables of about `group_bytes`: Spark gives 10,000 at a time, and a row group of these is small."""
-    import pyarrow as pa
-
-    held: list[pa.RecordBatch] = []
-    size_bytes = 0
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        held.append(batch)
-        size_bytes += batch.nbytes
-        if size_bytes >= group_bytes:
-            yield pa.Table.from_batches(held)
-            held, size_bytes = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
-
-
-def write_parquet(file: IO[bytes], name: str, first: "pa.Table", groups: "Iterator[pa.Table]") -> Part:
-    """Write the row groups `first` and `groups` to `file`; the part with the path `name`."""
-    from pyarrow import parquet
-
-    footers: list[Any] = []
-    with_nan: set[tuple[str, ...]] = set()
-    with parquet.ParquetWriter(file, first.schema, compression="snappy", metadata_collector=footers) as out:
-        group: pa.Table | None = first
-        while group is not None:
-            with_nan |= nan_columns(group)
-            out.write_table(group, row_group_size=group.num_rows)
-            group = next(groups, None)
-    [footer] = footers
-    stats = statistics(footer, with_nan)
-    return Part(name, file.tell(), time.time_ns() // 1_000_000, footer.num_rows, stats)
-
-
-def nan_columns(table: "pa.Table") -> set[tuple[str, ...]]:
-    """The columns, also in structs, that hold NaN."""
-    from pyarrow import compute, types
-
-    found = set()
-
-    def look(path: tuple[str, ...], column: Any) -> None:
-        if types.is_floating(column.type):
-            if compute.any(compute.is_nan(column)).as_py():
-                found.add(path)
-        elif types.is_struct(column.type):
-            for field in column.type:
-                look((*path, field.name), compute.struct_field(column, field.name))
-
-    for name in table.column_names:
-        look((name,), table.column(name))
-    return found
 
 
 def writer(spark: "SparkSession", table: PartsFolder, scratch: Path) -> "Callable[[DataFrame, Mark], tuple[Part, ...]]":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_tasks.storage.errors import store_errors
 from spark_tasks.table.local_parts import parts_in
-from spark_tasks.table.object_writer import uploading
+from spark_tasks.table.parquet_writer import uploading
 from spark_tasks.table.part import Part, PartsFolder
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spark_tasks.table.ledger import Mark
 
 UPLOADS: Final = 4
-"""How many files are uploaded at once. Each holds `object_writer.UPLOAD_BYTES` in memory."""
+"""How many files are uploaded at once. Each holds `parquet_writer.UPLOAD_BYTES` in memory."""
 
 _COPY_BYTES: Final = 1 << 20
 

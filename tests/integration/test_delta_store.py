@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from spark_tasks.storage.errors import NoPermission, StoreAway
-from spark_tasks.table import ledger, object_writer
+from spark_tasks.table import ledger, parquet_writer
 from spark_tasks.table.delta import PROBE, Table, TableUnfit
 from spark_tasks.table.ledger import LedgerDamaged, Mark
 from spark_tasks.table.object_writer import ObjectWriter
@@ -73,8 +73,8 @@ def _batches(size_bytes: int) -> "Iterator[pa.RecordBatch]":
 def test_a_large_file_goes_up_in_parts_and_half_a_file_is_none(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_writer, "UPLOAD_BYTES", 5 << 20)  # the least that S3 takes
-    monkeypatch.setattr(object_writer, "GROUP_BYTES", 1 << 20)
+    monkeypatch.setattr(parquet_writer, "UPLOAD_BYTES", 5 << 20)  # the least that S3 takes
+    monkeypatch.setattr(parquet_writer, "GROUP_BYTES", 1 << 20)
     table = object_table(store)
     writer = ObjectWriter(table.place.url, table.place.options, "task/00000001-1", "")
     sent = pa.Table.from_batches(_batches(12 << 20))

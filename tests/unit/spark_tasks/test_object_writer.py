@@ -8,7 +8,8 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from spark_tasks.table.object_writer import ObjectWriter, Written, partitions, row_groups  # noqa: E402  after the check that they are there
+from spark_tasks.table.object_writer import ObjectWriter, Written, partitions  # noqa: E402  after the check that they are there
+from spark_tasks.table.parquet_writer import row_groups  # noqa: E402
 from spark_tasks.table.part import Part, part_from  # noqa: E402
 
 

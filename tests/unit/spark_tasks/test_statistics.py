@@ -16,7 +16,7 @@ from hypothesis import given  # noqa: E402  after the check that they are there
 from hypothesis import strategies as st  # noqa: E402
 from pyarrow import parquet  # noqa: E402
 
-from spark_tasks.table.object_writer import write_parquet  # noqa: E402
+from spark_tasks.table.parquet_writer import write_parquet  # noqa: E402
 from spark_tasks.table.part import Part  # noqa: E402
 from spark_tasks.table.statistics import COLUMNS_MAX, above, below, bounds, statistics  # noqa: E402
 
