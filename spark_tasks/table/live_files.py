@@ -4,11 +4,12 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
 
 from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 
+from spark_tasks.table.delta import TableUnfit
+from spark_tasks.table.log_path import path_of
 from spark_tasks.table.part import partition_text
 
 if TYPE_CHECKING:
@@ -35,19 +36,32 @@ class LiveFile:
 
 
 def live_files(handle: DeltaTable, bounded: Collection[str] = ()) -> list[LiveFile]:
-    """The files of the table at the version of `handle`, with the bounds of the columns `bounded`."""
+    """The files of the table at the version of `handle`, with the bounds of the columns `bounded`.
+
+    Raises `TableUnfit` if a commit could not take one of them away.
+    """
     import pyarrow as pa
 
     found = pa.table(handle.get_add_actions())
     by = handle.metadata().partition_columns
     # deltalake gives paths as the log spells them, and takes them as they are.
-    paths, sizes = map(unquote, found.column("path").to_pylist()), found.column("size_bytes").to_pylist()
+    paths, sizes = map(_path, found.column("path").to_pylist()), found.column("size_bytes").to_pylist()
     partitions = _values(found, "partition", by)
     lows, highs = _values(found, "min", bounded), _values(found, "max", bounded)
     return [
         LiveFile(path, size, partition, low, high)
         for path, size, partition, low, high in zip(paths, sizes, partitions, lows, highs, strict=True)
     ]
+
+
+def _path(spelled: str) -> str:
+    path = path_of(spelled)
+    if path is None:
+        raise TableUnfit(
+            f"the table's log spells the path {spelled!r} in a way in which deltalake cannot take the file out of the "
+            "table, so its rows would be there twice: have the program that wrote it write its rows anew"
+        )
+    return path
 
 
 def _values(found: "pa.Table", struct: str, names: Collection[str]) -> list[dict[str, Any]]:

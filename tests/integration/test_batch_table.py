@@ -15,7 +15,7 @@ from deltalake.transaction import AddAction, RemoveAction  # noqa: E402
 from pyspark.sql.types import LongType, StringType, StructType  # noqa: E402
 
 from spark_tasks.sinks.batch_table import BatchTable  # noqa: E402
-from spark_tasks.table.delta import Overtaken, Table, add_action  # noqa: E402
+from spark_tasks.table.delta import Overtaken, Table, TableUnfit, add_action  # noqa: E402
 from spark_tasks.table.ledger import Mark, Page  # noqa: E402
 from spark_tasks.table.live_files import live_files, unreadable  # noqa: E402
 from spark_tasks.table.parquet_files import ParquetReader, ParquetRows  # noqa: E402
@@ -154,6 +154,17 @@ def test_files_tell_their_partitions_and_bounds_and_their_rows_are_read_with_bot
     expected = [{"v": v, "kind": kind, "absent": None} for v, kind in (("x", "a b"), ("y", "50%/x"), (None, None))]
     assert sorted(back, key=str) == sorted(expected, key=str)
     assert unreadable(DeltaTable(tmp_path)) == []
+
+
+def test_a_file_that_no_commit_could_take_away_is_named(tmp_path: Path) -> None:
+    """deltalake spells its path in another way than the log, and so removes nothing."""
+    write_deltalake(tmp_path, pa.table({"n": [1]}))
+    [name] = [file.path for file in live_files(DeltaTable(tmp_path))]
+    entry = tmp_path / "_delta_log" / f"{0:020d}.json"
+    entry.write_text(entry.read_text().replace(name, name.replace("-", "%2D")))
+    assert DeltaTable(tmp_path).to_pyarrow_table().num_rows == 1
+    with pytest.raises(TableUnfit, match=r"spells the path 'part%2D.* have the program that wrote it write its rows"):
+        live_files(DeltaTable(tmp_path))
 
 
 def test_an_attempt_whose_files_its_successor_has_swept_learns_that_it_was_overtaken(tmp_path: Path) -> None:

@@ -1,0 +1,23 @@
+"""How deltalake spells the path of a file in a table's log.
+
+deltalake encodes the paths that a commit names by itself. If another program has spelled the path of a file in another
+way, what deltalake writes does not name that file: taken out of the table that way, it stays in.
+"""
+
+from typing import Final
+from urllib.parse import quote, unquote
+
+_PLAIN: Final = "/!$&'()+,:;=@~"
+"""The characters that deltalake does not encode, beside letters, digits, `-`, `.` and `_`."""
+
+
+def path_of(spelled: str) -> str | None:
+    """The path of a file that the log spells so; None if deltalake would spell it in another way.
+
+    >>> path_of("at=05%253A00/part%200.parquet")
+    'at=05%3A00/part 0.parquet'
+    >>> path_of("at=ü/part-0.parquet"), path_of("at=%3D/part-0.parquet")
+    (None, None)
+    """
+    path = unquote(spelled)
+    return path if quote(path, safe=_PLAIN) == spelled else None
