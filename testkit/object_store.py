@@ -1,9 +1,14 @@
-"""An S3 API on loopback: moto's server, in this process, in memory."""
+"""An S3 API on loopback: moto's server, in memory, in this process or in one of its own."""
 
+import re
+import subprocess
+import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 BUCKET: Final = "lake"
@@ -50,7 +55,7 @@ class ObjectStore:
         return sorted(path.removeprefix(folder) for path in self.files.find(folder))
 
     def stop(self) -> None:
-        """From now on nothing answers."""
+        """From now on nothing answers. Not for a store in a process of its own."""
         self.server.stop()
 
 
@@ -69,3 +74,25 @@ def object_store() -> Iterator[ObjectStore]:
         yield store
     finally:
         server.stop()
+
+
+@contextmanager
+def object_store_process(log: Path) -> Iterator[ObjectStore]:
+    """A store in a process of its own: it answers also while a library keeps this process from running Python.
+
+    The new file `log` has what it prints.
+    """
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with log.open("xb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out)
+    try:
+        end_s = time.monotonic() + 60
+        while (found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text())) is None:
+            assert process.poll() is None and time.monotonic() < end_s, log.read_text()
+            time.sleep(0.05)
+        store = ObjectStore(found[0], process)
+        store.files.mkdir(BUCKET)
+        yield store
+    finally:
+        process.kill()
+        process.wait()

@@ -1,8 +1,8 @@
 """`python -m testkit.one_attempt FILE`: one attempt of a kind in a process of its own, which may kill itself midway.
 
-FILE is JSON: `kind` (module:class), `params`, `task`, `run_id`, `token`, `secrets`, `scratch`, `die_at`: when the
-attempt logs a message with that text, the process gets SIGKILL; and `fence`: once a file of that name exists, another
-attempt has taken the run over.
+FILE is JSON: `kind` (module:class), `params`, `task`, `run_id`, `token`, `secrets`, `scratch`, `die_at` and `pause_at`:
+when the attempt logs a message with that text, the process gets SIGKILL, or SIGSTOP; and `fence`: once a file of
+that name exists, another attempt has taken the run over.
 """
 
 import importlib
@@ -31,25 +31,29 @@ def start_attempt(
     return subprocess.Popen(command, cwd=_ROOT, env={**os.environ, **environ}, stderr=errors, start_new_session=True)
 
 
-class _Death(logging.Handler):
-    def __init__(self, at: str) -> None:
+class _Signal(logging.Handler):
+    """Sends this process a signal when it logs a message with the text `at`."""
+
+    def __init__(self, at: str, number: signal.Signals) -> None:
         super().__init__()
         self.at = at
+        self.number = number
 
     def emit(self, record: logging.LogRecord) -> None:
         if self.at in record.getMessage():
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self.number)
 
 
 def main(file: Path) -> None:
     """Run the attempt, and print its result as JSON."""
     given: dict[str, Any] = json.loads(file.read_text())
-    module, _, name = given["kind"].partition(":")
-    kind = getattr(importlib.import_module(module), name)
+    module, _, class_name = given["kind"].partition(":")
+    kind = getattr(importlib.import_module(module), class_name)
     log = logging.getLogger("attempt")
     log.setLevel(logging.INFO)
-    if given.get("die_at"):
-        log.addHandler(_Death(given["die_at"]))
+    for name, number in (("die_at", signal.SIGKILL), ("pause_at", signal.SIGSTOP)):
+        if given.get(name):
+            log.addHandler(_Signal(given[name], number))
     fence = given.get("fence")
 
     def fenced(value: Any) -> None:
