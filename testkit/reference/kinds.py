@@ -13,6 +13,8 @@ from spark_tasks.files import faults, listing, ready
 from spark_tasks.ingest import errors as ingest_errors
 from spark_tasks.ingest import expectations
 from spark_tasks.ingest import kind as ingest
+from spark_tasks.maintain import errors as maintain_errors
+from spark_tasks.maintain import kind as maintain
 from spark_tasks.postgres import session
 from spark_tasks.sinks import delta as delta_sink
 from spark_tasks.sinks import delta_merge, delta_params, parquet_params, sqlite_params, webhook_params
@@ -162,6 +164,25 @@ _RESULTS: Final = {
     ("etl", "reset"): {field: about for field, about in etl.SHOWN.items() if field != "next"},
 }
 
+_MAINTAIN_ERRORS: Final = (
+    AccessRefused,
+    maintain_errors.NoTable,
+    maintain_errors.TableInUse,
+    maintain_errors.RewriteDiffers,
+    maintain_errors.FileUnreadable,
+    maintain_errors.NoRoom,
+    maintain_errors.KeepTooShort,
+    delta.TableUnfit,
+    ledger.LedgerDamaged,
+    place.BadDestination,
+    place.NoBucket,
+    storage_errors.NoPermission,
+    storage_errors.StoreAway,
+    errors.MissingSecret,
+    maintain_errors.MaintainStopped,
+    errors.Fenced,
+)
+
 _INTRODUCTION: Final = """\
 # Kinds of task
 
@@ -188,6 +209,7 @@ def render() -> str:
             _actions("ingest", ingest.Ingest),
             _kind("etl", etl.Etl, etl.RESULT, _ETL_ERRORS, _ETL_PARTS),
             _actions("etl", etl.Etl),
+            _kind("maintain", maintain.Maintain, maintain.RESULT, _MAINTAIN_ERRORS),
             _secrets(),
         ]
     )

@@ -9,6 +9,8 @@ import pytest
 from testkit.object_store import object_store
 
 if TYPE_CHECKING:
+    from testkit.object_store import ObjectStore
+    from tests.integration.maintained import Lakehouse
     from tests.integration.tables import TablePlace
 
 ROOT = Path(__file__).parents[2]
@@ -32,3 +34,36 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[TablePlac
     pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
     with object_store() as store:
         yield InStore(store)
+
+
+@pytest.fixture(scope="session")
+def far_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator["ObjectStore"]:
+    """An object store in a process of its own, for all tests of this process: each takes names of its own."""
+    from testkit.object_store import object_store_process
+
+    with object_store_process(tmp_path_factory.mktemp("store") / "store.log") as store:
+        yield store
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.more)])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> "Lakehouse":
+    """A table in a folder, and in `make test-more` one in an object store."""
+    from tests.integration.maintained import Lakehouse
+
+    return Lakehouse(tmp_path, request.getfixturevalue("far_store") if request.param == "s3" else None)
+
+
+@pytest.fixture
+def in_store(far_store: "ObjectStore", tmp_path: Path) -> "Lakehouse":
+    """A table in an object store."""
+    from tests.integration.maintained import Lakehouse
+
+    return Lakehouse(tmp_path, far_store)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> "Lakehouse":
+    """A table in a folder."""
+    from tests.integration.maintained import Lakehouse
+
+    return Lakehouse(tmp_path)

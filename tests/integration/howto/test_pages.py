@@ -22,6 +22,7 @@ FOLLOWED = {
     "etl-between-postgresql-databases.md",
     "ingest-dirty-csv.md",
     "ingest-to-s3.md",
+    "maintain-a-table.md",
     "read-the-metrics.md",
     "recover.md",
     "remove-a-node.md",
@@ -115,6 +116,16 @@ def test_files_are_ingested_into_a_table_on_s3(reader: Reader, cluster: Cluster)
             (cluster.secrets_dir / f"s3_{name}").write_text(value)
         reader("how-to/ingest-to-s3.md", S3_ENDPOINT=store.endpoint, BUCKET=BUCKET, SECRETS=str(cluster.secrets_dir))
         assert any(name.endswith(".snappy.parquet") for name in store.names("sales"))
+
+
+def test_a_table_is_maintained(reader: Reader, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
+    pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+    for number in range(20):
+        rows = {"origin": ["EWR", "JFK"] * 50, "at": list(range(100 * number, 100 * number + 100))}
+        deltalake.write_deltalake(tmp_path / "flights", pa.table(rows), mode="append")
+    reader("how-to/maintain-a-table.md", TABLE=str(tmp_path / "flights"))
+    assert deltalake.DeltaTable(tmp_path / "flights").to_pyarrow_table().num_rows == 2000
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""The kind `maintain`: keeps a Delta table in shape, without Spark."""

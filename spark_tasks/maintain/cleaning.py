@@ -1,0 +1,94 @@
+"""Cleans what a table's log and ledgers have gathered: a checkpoint, expired entries, and thousands of pages."""
+
+import json
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from spark_tasks.maintain.table import MaintainedTable
+from spark_tasks.storage.errors import store_errors
+from spark_tasks.table.delta import LOG, Table
+from spark_tasks.table.ledger import Ledger, Mark, PageFile
+
+NEWEST: Final = 10
+"""The number of newest pages that stay in files of their own."""
+
+WORTHWHILE: Final = 100
+"""The number of older files from which on they are merged."""
+
+
+def clean_log(table: MaintainedTable) -> int:
+    """Write a checkpoint, and remove the log's entries that Delta keeps no longer; the number of removed files.
+
+    What the checkpoint holds of the app transactions, it holds for ever.
+    """
+    with store_errors(table.place):
+        before = set(table.place.names(LOG))
+        last = table.place.read(f"{LOG}/_last_checkpoint")
+    handle = table.handle()
+    if last is None or json.loads(last)["version"] < handle.version():
+        with store_errors(table.place):
+            handle.create_checkpoint()
+        table.sync_log()  # before the entries go that it stands for
+    with store_errors(table.place):
+        table.handle().cleanup_metadata()
+        return len(before - set(table.place.names(LOG)))
+
+
+@dataclass(frozen=True)
+class PageWork:
+    """What is done to a ledger: pages from that of `merge` backwards are merged, and the files of `remove` removed."""
+
+    merge: Mark | None
+    remove: tuple[Mark, ...]
+
+
+def page_work(files: Sequence[PageFile], there: Collection[Mark], now_s: float, keep_s: float) -> PageWork:
+    """What to do to a ledger with these files, newest first; `there` are all marks that have a file (pure).
+
+    An attempt that has begun before the merge may still be reading the files one by one, so they are removed `keep_s`
+    after it, and not merged again before.
+    """
+    merged = files[-1] if files and files[-1].merged_s is not None else None
+    if merged is not None and merged.merged_s is not None and now_s < merged.merged_s + keep_s:
+        return PageWork(None, ())
+    remove = () if merged is None else tuple(page.mark for page in merged.earlier if page.mark in there)
+    older = files[NEWEST:] if merged is None else files[NEWEST:-1]
+    return PageWork(older[0].page.mark if len(older) >= WORTHWHILE else None, remove)
+
+
+def clean_ledgers(table: MaintainedTable, now_s: float, keep_s: float, *, dry_run: bool) -> int:
+    """Merge the pages of all tasks' ledgers in the table, and remove what was merged before; the number of removed.
+
+    No page is lost: it stays in the file that it was merged into. Raises `LedgerDamaged`.
+    """
+    removed = 0
+    with store_errors(table.place):
+        tasks = table.place.inside("_rota").folders()
+    for task in tasks:
+        last = Table(table.place, task).last()
+        ledger = Ledger(table.place, task)
+        files = list(ledger.files(last))
+        work = page_work(files, frozenset(ledger.marks()), now_s, keep_s)
+        removed += len(work.remove)
+        if dry_run:
+            continue
+        with store_errors(table.place):
+            for mark in work.remove:
+                table.place.remove(ledger.path(mark))
+        if work.merge is not None:
+            pages = list(ledger.pages(work.merge))
+            ledger.merge(pages, now_s, uuid.uuid4().hex)
+        _remove_unfinished(ledger, now_s - keep_s)
+    return removed
+
+
+def _remove_unfinished(ledger: Ledger, before_s: float) -> None:
+    """Remove files that an attempt was killed while writing. In an object store there are none."""
+    if not ledger.place.is_local:
+        return
+    for path in (Path(ledger.place.path) / ledger.folder).glob("*.partial"):
+        if path.stat().st_mtime < before_s:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,122 @@
+"""Which files of a table are rewritten together, and how (pure).
+
+A *bin* is a set of files of one partition whose rows become new files. The bins of a *group* are committed at once.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final, Literal
+
+UNCLUSTERED_SHARE: Final = 0.2
+"""The share of a partition's bytes outside clustered files from which on the partition is clustered again."""
+
+PartitionTexts = tuple[str | None, ...]
+"""The texts of the values of a table's partition columns, in the order of these columns."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file with rows of the table, as the log names it. `rows` is None if the log does not say.
+
+    A file that is not `movable` cannot be taken out of the table by deltalake, so it stays as it is.
+    """
+
+    path: str
+    size_bytes: int
+    rows: int | None = None
+    partition: PartitionTexts = ()
+    modified_ms: int = 0
+    movable: bool = True
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Files of one partition that are rewritten: `compact` merges them, `cluster` sorts their rows."""
+
+    how: Literal["compact", "cluster"]
+    files: tuple[DataFile, ...]
+
+    @property
+    def partition(self) -> PartitionTexts:
+        """The partition of its files."""
+        return self.files[0].partition
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its files."""
+        return sum(file.size_bytes for file in self.files)
+
+
+def cluster_mark(columns: Sequence[str]) -> str:
+    """What the name of a file has in it whose rows were sorted by these columns.
+
+    >>> cluster_mark(["origin", "at"]) != cluster_mark(["at", "origin"])
+    True
+    """
+    return "by-" + blake2b(json.dumps(list(columns)).encode(), digest_size=6).hexdigest()
+
+
+def bins(files: Iterable[DataFile], mark: str | None, target_bytes: int, min_files: int) -> list[Bin]:
+    """The bins of these files; none for those that are in shape. No file is in two.
+
+    `mark` is in the names of files that are clustered; None if the table is not to be clustered.
+
+    >>> [bin.size_bytes for bin in bins([DataFile("a", 100), DataFile("b", 10), DataFile("c", 10)], None, 100, 2)]
+    [20]
+    >>> bins([DataFile("a-by-x.parquet", 100), DataFile("b", 10)], "by-x", 100, 2)
+    []
+    >>> [bin.how for bin in bins([DataFile("a-by-x.parquet", 100), DataFile("b", 50)], "by-x", 100, 2)]
+    ['cluster']
+    """
+    partitions: dict[PartitionTexts, list[DataFile]] = {}
+    for file in files:
+        if file.movable:
+            partitions.setdefault(file.partition, []).append(file)
+    found: list[Bin] = []
+    for partition in sorted(partitions, key=str):
+        found += _bins_of(partitions[partition], mark, target_bytes, min_files)
+    return found
+
+
+def _bins_of(files: Sequence[DataFile], mark: str | None, target_bytes: int, min_files: int) -> Iterator[Bin]:
+    if mark is not None:
+        outside = sum(file.size_bytes for file in files if mark not in file.path.rpartition("/")[2])
+        if outside > UNCLUSTERED_SHARE * sum(file.size_bytes for file in files):
+            yield Bin("cluster", tuple(files))
+            return
+    small = [file for file in files if file.size_bytes < target_bytes / 2]
+    if len(small) < min_files:
+        return
+    # Files that came one after another often have rows that are near each other.
+    small.sort(key=lambda file: (file.modified_ms, file.path))
+    for some in _packed(small, target_bytes):
+        if len(some) > 1:
+            yield Bin("compact", tuple(some))
+
+
+def _packed(files: Sequence[DataFile], target_bytes: int) -> Iterator[list[DataFile]]:
+    """The files, in their order, in lists of about the target size at most."""
+    held: list[DataFile] = []
+    size_bytes = 0
+    for file in files:
+        if held and size_bytes + file.size_bytes > target_bytes:
+            yield held
+            held, size_bytes = [], 0
+        held.append(file)
+        size_bytes += file.size_bytes
+    if held:
+        yield held
+
+
+def groups(found: Iterable[Bin], target_bytes: int) -> Iterator[tuple[Bin, ...]]:
+    """The bins in groups of about the target size, or of one bin: a thousand small partitions are few commits."""
+    held: list[Bin] = []
+    for each in found:
+        if held and sum(one.size_bytes for one in held) + each.size_bytes > target_bytes:
+            yield tuple(held)
+            held = []
+        held.append(each)
+    if held:
+        yield tuple(held)

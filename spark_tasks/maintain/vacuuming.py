@@ -1,0 +1,138 @@
+"""Removes files that are not part of a table, or not any more, for long enough.
+
+Which ones, deltalake decides: a file that was removed from the table longer than `keep_h` ago; with `full` also one
+that the log does not name and that was written longer than `keep_h` ago. The files of an attempt at work are younger
+than that, and names that begin with `_` are left alone: Delta's log, and the ledger.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from spark_tasks.maintain.errors import KeepTooShort
+from spark_tasks.maintain.table import FOLDER, MaintainedTable
+from spark_tasks.storage.errors import store_errors
+from spark_tasks.table.delta import LOG, TableUnfit
+from spark_tasks.table.ledger import named
+
+STATED: Final = "delta.deletedFileRetentionDuration"
+"""The table property that says how long files are kept."""
+
+
+@dataclass(frozen=True)
+class RemovedFiles:
+    """The files that were, or would be, removed: their number and size."""
+
+    files: int = 0
+    size_bytes: int = 0
+
+
+def vacuum(table: MaintainedTable, token: int, keep_h: int, *, full: bool, dry_run: bool) -> RemovedFiles:
+    """Remove the files; with `dry_run` only say which. Raises `KeepTooShort`, `TableInUse` and `TableUnfit`.
+
+    They may be of an attempt that was paused for as long, and would still commit them: so the attempt with this token
+    holds the table first, and every other one's rewrites are refused.
+    """
+    found = _removable(table, table.handle(), keep_h, full=full)
+    if not found or dry_run:
+        return _sum(found)
+    table.hold(token)
+    handle = table.handle()
+    table.check_held(handle, token)
+    found = _removable(table, handle, keep_h, full=full)
+    _vacuumed(table, handle, keep_h, full=full, dry_run=False)
+    _remove_empty(table, list(found))
+    table.sync_log()
+    return _sum(found)
+
+
+def _sum(found: Mapping[str, int]) -> RemovedFiles:
+    return RemovedFiles(len(found), sum(found.values()))
+
+
+def _removable(table: MaintainedTable, handle: DeltaTable, keep_h: int, *, full: bool) -> dict[str, int]:
+    """The sizes of the files that deltalake would remove, by their paths in the table."""
+    names = _vacuumed(table, handle, keep_h, full=full, dry_run=True)
+    if not names:
+        return {}
+    _check_inside(table, names)
+    live = {file.path for file in table.data_files(handle)}
+    if hit := sorted(live & {*names, *map(unquote, names)}):
+        raise TableUnfit(f"deltalake would remove {hit[0]} of {table.shown}, which is part of the table")
+    sizes = _sizes(table)
+    return {name: sizes[name] for name in names if name in sizes}  # it names some that are gone already, too
+
+
+def _vacuumed(table: MaintainedTable, handle: DeltaTable, keep_h: int, *, full: bool, dry_run: bool) -> list[str]:
+    stated = handle.metadata().configuration.get(STATED)
+    try:
+        with store_errors(table.place):
+            # deltalake takes a week for stated if the table states nothing.
+            return handle.vacuum(keep_h, dry_run=dry_run, full=full, enforce_retention_duration=stated is not None)
+    except DeltaError as error:
+        if "retention" in str(error).lower() and stated is not None:
+            raise KeepTooShort(
+                f"{table.shown} has the property {STATED} = {stated}, and the task's `keep_h` is {keep_h}: give it at "
+                "least as many hours"
+            ) from None
+        raise
+
+
+def _check_inside(table: MaintainedTable, names: Sequence[str]) -> None:
+    """Raise `TableUnfit` if one of the files to be removed is not a data file, or behind a link to another folder."""
+    hidden = [name for name in names if name.startswith((f"{LOG}/", "_rota/"))]
+    if hidden:
+        raise TableUnfit(f"deltalake would remove {hidden[0]} of {table.shown}, which is not a data file")
+    if table.place.is_local:
+        root = Path(table.place.path).resolve()
+        for folder in sorted({(root / name).parent for name in names}):
+            if not folder.resolve().is_relative_to(root):
+                raise TableUnfit(f"{folder} is, or is behind, a link that leads out of the table: remove the link")
+
+
+def _sizes(table: MaintainedTable) -> Mapping[str, int]:
+    """The sizes of all files of the table, by their paths in it."""
+    place = table.place
+    with store_errors(place):
+        found = place.files.find(place.path, detail=True)
+    root = place.path.rstrip("/") + "/"
+    return {path.removeprefix(root): int(about["size"] or 0) for path, about in found.items()}
+
+
+def _remove_empty(table: MaintainedTable, removed: Sequence[str]) -> None:
+    """Remove the folders of batches that have become empty: an ingest lists them, and writes into new ones only."""
+    if not table.place.is_local:
+        return
+    root = Path(table.place.path)
+    for name in removed:
+        for folder in batch_folders(name):
+            try:
+                (root / folder).rmdir()
+            except OSError:
+                break  # it is not empty, or it is gone
+
+
+def batch_folders(name: str) -> list[str]:
+    """The folder of the batch, or the maintenance, that wrote the file at that path in a table, and the folders in it.
+
+    The innermost is the first.
+
+    >>> batch_folders("flights/00000007-42/year=2013/part-0.parquet")
+    ['flights/00000007-42/year=2013', 'flights/00000007-42']
+    >>> batch_folders("flights/00000007-42.widened/part-0.parquet"), batch_folders("year=2013/part-0.parquet")
+    (['flights/00000007-42.widened'], [])
+    >>> batch_folders("tidy/maintain-7-ab/bin-00001-00000.snappy.parquet")
+    ['tidy/maintain-7-ab']
+    """
+    folders = [each for each in PurePosixPath(name).parents if len(each.parts) >= 2]
+    if not folders:
+        return []
+    own = folders[-1].parts[1]
+    if not own.startswith(FOLDER) and named(own.partition(".")[0]) is None:
+        return []
+    return [each.as_posix() for each in folders]
