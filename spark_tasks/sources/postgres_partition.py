@@ -22,8 +22,10 @@ def join(opened: Session, snapshot: str) -> None:
 def read(opened: Session, query: str, schema: "pa.Schema") -> "Iterator[pa.RecordBatch]":
     """The rows of `query` as Arrow batches of that schema. Raises what a `Session` raises, `QueryUnfit` for a value."""
     with explained(), opened.connection.cursor() as cursor:
-        cursor.execute(query)
-        for batch in cursor.fetch_record_batch():
+        # The reader of `fetch_record_batch` raises OSError, without a SQLSTATE, for what goes wrong midway.
+        results = cursor.execute(query)._results
+        assert results is not None
+        for batch in results.reader:
             yield _fitted(batch, schema)
 
 
