@@ -26,6 +26,9 @@ _LOST_TASK: Final = re.compile(
 )
 _OUTERMOST: Final = re.compile(r"^: (?:[a-z_][\w$]*\.)+([A-Z][\w$]*(?:: [^\n]*)?)", re.MULTILINE)
 
+_NO_PROGRAM: Final = re.compile(r'Cannot run program "[^"]+"[^\n]*')
+"""What Java says of a program that it cannot start. Its own cause does not name the program."""
+
 _JVM_GONE: Final = re.compile(r"Answer from Java side is empty|Error while sending or receiving|Error while receiving")
 
 
@@ -74,6 +77,8 @@ def cause(said: str) -> Cause:
         found = conditions[0]
         message = found[2].partition(" SQLSTATE: ")[0]
         return Cause(f"{found[1]}: {message}{_fragment(said)}"[:_CHARS_MAX], found[1].partition(".")[0])
+    if program := _NO_PROGRAM.search(said):
+        return Cause(program[0][:_CHARS_MAX])
     inner = _CAUSED_BY.findall(said)[-1:] or _LOST_TASK.findall(said)[:1] or _OUTERMOST.findall(said)[:1]
     text = inner[0] if inner else said.strip().partition("\n")[0]
     hint = ": ROTA_SPARK_MEMORY sets the heap of a driver" if "OutOfMemoryError" in text else ""

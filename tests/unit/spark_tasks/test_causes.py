@@ -40,10 +40,17 @@ PYTHON = (
     'last):\n  File "/x/worker.py", line 9, in main\n    process()\nValueError: row 7: no such carrier\n\n' + STACK
 )
 
+PROGRAM = (
+    "Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent failure: Lost task 0.3 in stage "
+    '0.0 (TID 3) (10.0.0.7 executor 0): java.io.IOException: Cannot run program "/nowhere/python3": error=2, No such '
+    f"file or directory\n{STACK}Caused by: java.io.IOException: error=2, No such file or directory\n{STACK}"
+)
+
 
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
+        (PROGRAM, 'Cannot run program "/nowhere/python3": error=2, No such file or directory'),
         (FULL, "IOException: No space left on device"),
         (MEMORY, "OutOfMemoryError: Java heap space: ROTA_SPARK_MEMORY sets the heap of a driver"),
         (LOST, "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: worker lost"),
