@@ -150,7 +150,9 @@ def test_a_database_without_room_fails_the_attempt_and_the_next_goes_on(database
                 database.run(spark, params)
             assert not isinstance(told.value, Unretryable)
             assert database.sql("SELECT count(*) FROM dst") == "0"
-            database.sql("TRUNCATE dst; DELETE FROM src WHERE id > 1000")
+            database.sql(
+                "DROP TABLE dst; CREATE TABLE dst (id int, v text) TABLESPACE small; DELETE FROM src WHERE id > 1000"
+            )
             assert database.run(spark, params, token=2).rows == 1000
         assert database.differ("SELECT * FROM src", "SELECT * FROM dst") == ""
         assert database.staged() == "0"
