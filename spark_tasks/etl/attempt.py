@@ -164,11 +164,11 @@ class EtlAttempt:
         except Exception as error:
             if self.ctx.cancelled:
                 raise EtlStopped("asked to stop") from None
+            if (holder := self.sink.holder()) != self.ctx.token:
+                # The other attempt has swept what this one had staged, which is why it failed.
+                raise SinkOvertaken(f"the attempt with token {holder}, not {mark.token}, holds the sink") from None
             if not is_sparks(error):
                 raise
-            if (holder := self.sink.holder()) != self.ctx.token:
-                # The other attempt has swept what this one had staged, which is why Spark failed.
-                raise SinkOvertaken(f"the attempt with token {holder}, not {mark.token}, holds the sink") from None
             raise self._explained(error) or _of_batch(failure(error), mark) from None
         self.ctx.log.info("batch %d: %d rows are staged", mark.batch, written.rows)
         if self.ctx.cancelled:

@@ -18,7 +18,7 @@ from spark_tasks.etl.errors import BatchUnfit, SinkReplaced
 from spark_tasks.etl.kind import RESULT, Etl
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.postgres.session import QueryUnfit, ServerAway, ServerRefused, Session
-from spark_tasks.sinks import postgres_staging
+from spark_tasks.sinks import postgres
 from spark_tasks.sinks.params import PostgresTable
 from spark_tasks.sinks.port import SinkUnfit
 from spark_tasks.sinks.postgres import PostgresSink
@@ -230,7 +230,7 @@ def test_an_attempt_whose_staged_rows_were_swept_by_another_says_that_it_was_ove
 
         old.before_checkpoint = fenced
 
-    with at_step((postgres_staging, "staging_format", "after"), overtake), pytest.raises(Fenced):
+    with at_step((postgres, "fetch", "after"), overtake), pytest.raises(Fenced):
         Etl().run(old)
     assert database.sql("SELECT to_regclass('dst') IS NULL") == "t"
 
