@@ -4,9 +4,7 @@ An object store shows an object only once it is complete. A local file system do
 disk, and a small file that others go by is written under a temporary name and renamed.
 """
 
-import os
 import posixpath
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -17,7 +15,7 @@ from urllib.parse import urlsplit
 from tasks.access import Access, addresses, check_address, check_options, check_protocol
 from tasks.errors import Failed, Unretryable
 from tasks.file_guard import FileGuard
-from tasks.fsync import sync, sync_names
+from tasks.fsync import sync, sync_names, write_new
 from tasks.secret import SecretEnv, SecretFile
 
 
@@ -235,11 +233,8 @@ class Place:
                 with self._missing_bucket_named():
                     self._files.pipe_file(path, content, mode="create")
                 return True
-            aside = self._write_aside(f"{path}.{os.getpid()}-{threading.get_ident()}.partial", content)
-            try:
-                os.link(aside, path)
-            finally:
-                aside.unlink()
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            write_new(Path(path), content)
         except FileExistsError:
             return False
         self._sync_names(name)

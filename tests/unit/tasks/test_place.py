@@ -1,9 +1,18 @@
 """A folder in which tasks keep files: written whole or once, and listed."""
 
+import errno
+import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from tasks.place import Place
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_of_many_that_write_a_file_at_once_one_does_and_the_rest_change_nothing(tmp_path: Path) -> None:
@@ -23,6 +32,34 @@ def test_of_many_that_write_a_file_at_once_one_does_and_the_rest_change_nothing(
     [first] = wrote
     assert Place(str(tmp_path)).read("log/0.json") == str(first).encode()
     assert [path.name for path in (tmp_path / "log").iterdir()] == ["0.json"], "and nothing is left beside it"
+
+
+def test_a_process_that_is_killed_while_it_writes_a_new_file_leaves_nothing(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\nfrom tasks.place import Place\n"
+        "os.link = lambda *_, **more: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "Place(sys.argv[1]).write_new('0.json', b'{}')"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_file_is_written_once_on_a_file_system_without_files_that_have_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def refused(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "not supported")
+        return opened(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refused)
+    place = Place(str(tmp_path))
+    assert [place.write_new("0.json", content) for content in (b"1", b"2")] == [True, False]
+    assert place.read("0.json") == b"1"
+    assert place.names("") == ["0.json"]
 
 
 def test_files_are_listed_and_read_together(tmp_path: Path) -> None:
