@@ -1,9 +1,7 @@
 """A database with attempts at one ETL task in it, for tests on real Spark."""
 
-import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +11,7 @@ from spark_tasks.etl.params import EtlParams
 from spark_tasks.postgres.session import session
 from tasks.postgres_url import with_password
 from testkit.fake_context import FakeContext
+from testkit.one_attempt import start_attempt
 from tests.integration.spark.etl_sinks import run_attempt
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PASSWORD = "p w:%&'"
-ROOT = Path(__file__).parents[3]
 
 
 class EtlDatabase:
@@ -75,8 +73,7 @@ class EtlDatabase:
             "run_id": "sales~1",
         }
         given |= {"token": token, "secrets": {"pg": PASSWORD}, "die_at": die_at}
-        file.write_text(json.dumps(given | {"scratch": str(self.folder / f"scratch-{self.attempts}")}))
-        return subprocess.Popen([sys.executable, "-m", "testkit.one_attempt", str(file)], cwd=ROOT)
+        return start_attempt(file, given | {"scratch": str(self.folder / f"scratch-{self.attempts}")}, {})
 
     def differ(self, left: str, right: str) -> str:
         """The rows that only one of two queries has, duplicates counted; empty if they are equal."""

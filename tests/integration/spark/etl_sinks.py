@@ -1,11 +1,9 @@
 """Attempts at an ETL task into a sink in a folder or a bucket, and crashes between any two of their steps."""
 
-import json
 import random
 import sqlite3
 import subprocess
-import sys
-import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -22,11 +20,11 @@ from spark_tasks.transform.params import SOURCE
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
 from testkit.object_store import ObjectStore, object_store
+from testkit.one_attempt import kill_at_any_moment, start_attempt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROOT = Path(__file__).parents[3]
 TASK = "sales"
 
 RowTuple = tuple[Any, ...]
@@ -114,8 +112,7 @@ class SinkHouse:
             "secrets": self.secrets(),
             "scratch": str(context.scratch),
         }
-        file.write_text(json.dumps(given))
-        return subprocess.Popen([sys.executable, "-m", "testkit.one_attempt", str(file)], cwd=ROOT)
+        return start_attempt(file, given, {})
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +198,7 @@ def fence(value: Any) -> None:
     raise Fenced("another attempt has the run")
 
 
-def kill_at_any_moment(
+def kill_attempts(
     house: SinkHouse, sink: dict[str, Any], rows: int, kills: int, draw: random.Random
 ) -> FakeContext[EtlParams]:
     """Kill that many attempts at drawn moments, which read rows of an SQLite file; the context of one that may finish.
@@ -216,11 +213,6 @@ def kill_at_any_moment(
         "source": {"type": "sqlite", "path": str(path), "table": "src"},
         "incremental": {"cursor": "n", "lag_s": 0, "batch_rows": 2000},
     }
-    for token in range(1, kills + 1):
-        attempt = house.started(sink, token, **params)
-        deadline_s = time.monotonic() + draw.uniform(5, 14)
-        while attempt.poll() is None and time.monotonic() < deadline_s:
-            time.sleep(0.01)
-        attempt.kill()
-        attempt.wait()
+    lost = Counter(kill_at_any_moment(house.started(sink, token, **params), draw) for token in range(1, kills + 1))
+    print(f"{kills} attempts were killed, by what they were doing: {dict(lost)}")
     return house.attempt(sink, kills + 1, **params)

@@ -1,17 +1,14 @@
 """Tables in SQLite files, and attempts at one task from one file into another."""
 
-import json
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from spark_tasks.etl.params import EtlParams
 from testkit.fake_context import FakeContext
-
-ROOT = Path(__file__).parents[3]
+from testkit.one_attempt import start_attempt
 
 
 class Shelf:
@@ -63,5 +60,4 @@ class Shelf:
         file = self.folder / f"attempt-{self.attempts}.json"
         given: dict[str, Any] = {"kind": "spark_tasks.etl.kind:Etl", "params": params, "task": "t", "run_id": "t~1"}
         given |= {"token": token, "secrets": {}, "die_at": die_at, "scratch": str(self.folder / f"s-{self.attempts}")}
-        file.write_text(json.dumps(given))
-        return subprocess.Popen([sys.executable, "-m", "testkit.one_attempt", str(file)], cwd=ROOT)
+        return start_attempt(file, given, {})

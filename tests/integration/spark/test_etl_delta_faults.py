@@ -29,7 +29,7 @@ from tests.integration.spark.etl_sinks import (
     at_step,
     crashes,
     fence,
-    kill_at_any_moment,
+    kill_attempts,
     run_attempt,
     sink_anywhere,
     sink_in_folder,
@@ -195,7 +195,7 @@ def test_attempts_that_are_killed_at_any_moment_neither_lose_nor_double_a_row(
     more = {"keys": ["id"]} if mode == "merge" else {}
     sink = house.sink(type="delta", table=house.at("table"), mode=mode, **more)
     rows = 2000 * (kills * 2 + 2)
-    run_attempt(spark, kill_at_any_moment(house, sink, rows, kills, random.Random(14)))
+    run_attempt(spark, kill_attempts(house, sink, rows, kills, random.Random(14)))
     every = [(n, n % 3000, f"v{n}") for n in range(1, rows + 1)]
     expected = every if mode == "append" else list({row[1]: row for row in every}.values())
     assert rows_of(house) == sorted(expected)

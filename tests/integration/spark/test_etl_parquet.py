@@ -1,6 +1,7 @@
 """ETL into plain Parquet files with real Spark: what readers see is each batch once, also after faults."""
 
 import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,7 +30,7 @@ from tests.integration.spark.etl_sinks import (
     at_step,
     crashes,
     fence,
-    kill_at_any_moment,
+    kill_attempts,
     run_attempt,
     sink_anywhere,
     sink_session,
@@ -50,13 +51,13 @@ def sink_of(house: SinkHouse, name: str = "out") -> dict[str, Any]:
     return house.sink(type="parquet", folder=house.at(name))
 
 
-def rows_of(house: SinkHouse, name: str = "out") -> list[RowTuple]:
+def rows_of(house: SinkHouse, name: str = "out", columns: Sequence[str] = ("id", "v")) -> list[RowTuple]:
     """What a plain reader of the folder sees."""
     if house.store is None:
         found = dataset.dataset(house.at(name), format="parquet")
     else:
         found = dataset.dataset(f"{BUCKET}/{name}", format="parquet", filesystem=house.store.files)
-    return sorted((row["id"], row["v"]) for row in found.to_table().to_pylist())
+    return sorted(tuple(row.values()) for row in found.to_table(columns=list(columns)).to_pylist())
 
 
 def batch(number: int) -> list[RowTuple]:
@@ -204,7 +205,7 @@ def test_attempts_that_are_killed_at_any_moment_neither_lose_nor_double_a_row(
     house: SinkHouse, spark: "SparkSession", kills: int
 ) -> None:
     rows = 2000 * (kills * 2 + 2)
-    finish = kill_at_any_moment(house, sink_of(house), rows, kills, random.Random(15))
+    finish = kill_attempts(house, sink_of(house), rows, kills, random.Random(15))
     run_attempt(spark, finish)
     assert rows_of(house) == [
         (n % 3000, f"v{n}") for n in sorted(range(1, rows + 1), key=lambda n: (n % 3000, f"v{n}"))

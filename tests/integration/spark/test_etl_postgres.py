@@ -3,6 +3,7 @@
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,6 +27,7 @@ from spark_tasks.sources.port import SourceReplaced, SourceUnfit
 from spark_tasks.transform.apply import TransformUnfit
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
+from testkit.one_attempt import kill_at_any_moment
 from tests.integration.spark.databases import EtlDatabase
 from tests.integration.spark.etl_sinks import at_step
 
@@ -316,13 +318,8 @@ def test_attempts_that_are_killed_at_any_moment_neither_lose_nor_double_a_row(da
         "sink": database.end(table="dst", mode="append"),
     }
     draw = random.Random(14)
-    for token in range(1, 21):
-        attempt = database.started(params, token)
-        deadline_s = time.monotonic() + draw.uniform(3, 15)
-        while attempt.poll() is None and time.monotonic() < deadline_s:
-            time.sleep(0.01)
-        attempt.kill()
-        attempt.wait()
+    lost = Counter(kill_at_any_moment(database.started(params, token), draw) for token in range(1, 21))
+    print(f"20 attempts were killed, by what they were doing: {dict(lost)}")
     Etl().run(database.attempt(params, token=21))
     assert database.differ("SELECT * FROM src", "SELECT * FROM dst") == ""
     assert database.staged() == "0"

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from spark_tasks.sinks.port import SinkAway
 from tasks.access import Access, AccessRefused
 from tasks.kind import Fenced
 from testkit import mounts, small_disk
+from testkit.one_attempt import kill_at_any_moment
 from tests.integration.spark.shelf import Shelf
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -190,27 +192,14 @@ def test_an_attempt_that_is_killed_leaves_all_of_a_batch_or_nothing(shelf: Shelf
 
 @pytest.mark.parametrize("kills", [pytest.param(3, marks=pytest.mark.soak), pytest.param(20, marks=pytest.mark.soak)])
 def test_attempts_that_are_killed_at_any_moment_neither_lose_nor_double_a_row(shelf: Shelf, kills: int) -> None:
-    shelf.numbers(100_000)
+    batches = 3 * kills + 2
+    shelf.numbers(1000 * batches)
     params = shelf.params() | {"incremental": {"cursor": "id", "lag_s": 0, "batch_rows": 1000}}
     draw = random.Random(14)
-
-    def committed() -> int:
-        return (
-            int(shelf.there("SELECT count(*) FROM rota_batches")[0][0])
-            if shelf.target.exists() and shelf.tables()
-            else 0
-        )
-
-    for token in range(1, kills + 1):
-        attempt = shelf.started(params, token)
-        enough, deadline_s = committed() + draw.randint(0, 4), time.monotonic() + 240
-        while attempt.poll() is None and committed() < enough:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.05)
-        time.sleep(draw.uniform(0, 0.5))  # any moment of the next batch
-        attempt.kill()
-        attempt.wait()
-    before = committed()
+    lost = Counter(kill_at_any_moment(shelf.started(params, token), draw) for token in range(1, kills + 1))
+    print(f"{kills} attempts were killed, by what they were doing: {dict(lost)}")
     Etl().run(shelf.attempt(params, token=kills + 1))
-    assert shelf.there("SELECT count(*), count(DISTINCT id), max(id) FROM dst") == [(100_000, 100_000, 100_000)]
-    print(f"{before} of 100 batches were committed by {kills} attempts that were killed")
+    rows = 1000 * batches
+    assert shelf.there("SELECT count(*), count(DISTINCT id), max(id) FROM dst") == [(rows, rows, rows)]
+    assert shelf.there("SELECT batch, rows FROM rota_batches") == [(number, 1000) for number in range(1, batches + 1)]
+    assert {path.name for path in shelf.target.parent.iterdir()} == {"target.db"}

@@ -1,12 +1,10 @@
 """Rows of an SQLite file to a webhook, with real Spark and a real HTTP server that honours idempotency keys."""
 
-import json
 import logging
 import random
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
@@ -27,11 +25,11 @@ from tasks.access import Access, AccessRefused
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
 from testkit.object_store import object_store
+from testkit.one_attempt import start_attempt
 from testkit.webhook_receiver import SECRET, Fault, WebhookReceiver, webhook_receiver
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
-ROOT = Path(__file__).parents[3]
 PASSWORD = "Bearer of-a-secret"
 
 
@@ -84,8 +82,7 @@ class Shop:
         file = self.folder / f"attempt-{self.attempts}.json"
         given: dict[str, Any] = {"kind": "spark_tasks.etl.kind:Etl", "params": params, "task": "shop.items"}
         given |= {"run_id": "items~1", "token": token, "secrets": {"signs": SECRET}, "die_at": die_at}
-        file.write_text(json.dumps(given | {"scratch": str(self.folder / f"scratch-{self.attempts}")}))
-        return subprocess.Popen([sys.executable, "-m", "testkit.one_attempt", str(file)], cwd=ROOT)
+        return start_attempt(file, given | {"scratch": str(self.folder / f"scratch-{self.attempts}")}, {})
 
     def sink(self, token: int) -> WebhookSink:
         context = self.attempt(self.params(), token)
