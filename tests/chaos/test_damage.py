@@ -73,6 +73,7 @@ HARMS: list[tuple[str, Harm]] = [
 ]
 
 
+@pytest.mark.more
 def test_a_member_with_a_damaged_file_recovers_everything_from_the_others(whole: Cluster) -> None:
     tasks = {task["name"]: task["version"] for task in whole.all("/v1/tasks")}
     runs = whole.all("/v1/runs")

@@ -64,6 +64,7 @@ def nobody_is_taken_for_dead(cluster: Cluster) -> Iterator[list[str]]:
 
 
 @pytest.mark.alone
+@pytest.mark.more
 def test_no_node_is_marked_down_at_eightfold_cpu_load(cluster: Cluster, tmp_path: Path) -> None:
     with nobody_is_taken_for_dead(cluster) as short, pressure(tmp_path, memory_mib=256, disk_mib=64) as look:
         already = {task: len(cluster.all(path("v1", "tasks", task, "runs"))) for task in short}

@@ -61,6 +61,7 @@ DEADLINE_S = 60
 """Five nodes that start at the same time, on a busy machine, take half a minute."""
 
 
+@pytest.mark.more
 def test_members_are_added_replaced_and_removed_while_tasks_run(tmp_path: Path) -> None:
     """A fourth member is added, the third is lost and replaced in its slot, the second is removed."""
     env_of: dict[str, dict[str, str]] = {name: {} for name in FIRST}

@@ -79,6 +79,7 @@ def test_another_clusters_node_at_a_dead_members_port_is_refused(clusters: tuple
     assert (_id(a), _id(b)) == ids
 
 
+@pytest.mark.more
 def test_messages_of_another_clusters_node_are_ignored(
     clusters: tuple[Movable, Movable],
 ) -> None:

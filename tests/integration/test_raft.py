@@ -43,6 +43,7 @@ def acknowledged(cluster: Cluster, member: str, acked: set[int]) -> None:
         assert acked <= kept, f"{process.me} lacks {sorted(acked - kept)[:5]}"
 
 
+@pytest.mark.more
 def test_20_000_entries_from_two_members_truncate_nothing(make: Make) -> None:
     """With the library alone, a follower truncated acknowledged entries two dozen times in 5,000."""
     cluster = make(timing={"batch_bytes": 1, "flights": 200})  # an entry for each proposal, so that there are 20,000

@@ -130,7 +130,13 @@ Crasher = Callable[[FakeContext[IngestParams], pytest.MonkeyPatch], None]
 
 
 @pytest.mark.parametrize(
-    "crash", [_crash_before_reading, _crash_after_parquet, _crash_before_commit, _crash_after_commit]
+    "crash",
+    [
+        pytest.param(_crash_before_reading, marks=pytest.mark.more),
+        pytest.param(_crash_after_parquet, marks=pytest.mark.more),
+        _crash_before_commit,
+        pytest.param(_crash_after_commit, marks=pytest.mark.more),
+    ],
 )
 def test_after_a_crash_the_next_attempt_goes_on_where_the_log_stands(
     house: House,
@@ -191,6 +197,7 @@ def test_of_two_attempts_that_race_for_a_batch_one_puts_it_in(anywhere: House) -
     assert anywhere.leftovers() == set(), "the new one swept after the old one had written"
 
 
+@pytest.mark.more
 def test_the_attempt_whose_token_is_good_goes_on_where_an_old_one_came_in_between(house: House) -> None:
     """There was no table yet in which it could have said that it is at work."""
     for number in range(4):
@@ -280,6 +287,7 @@ def test_columns_may_be_named_and_files_may_lack_a_header(house: House) -> None:
     ]
 
 
+@pytest.mark.more
 def test_a_file_that_changed_and_a_table_that_was_replaced_are_errors(house: House) -> None:
     house.put_csv(0)
     done = house.attempt()
@@ -311,6 +319,7 @@ def test_files_of_a_remote_source_are_on_this_disk_for_their_batch_only(house: H
     assert left == [0, 0, 0, 0, 0, 0]
 
 
+@pytest.mark.more
 def test_a_file_that_is_not_complete_waits_for_a_later_run(house: House) -> None:
     house.put_csv(0)
     house.put_csv(1)
