@@ -11,6 +11,7 @@ OFTEN = ("often-0", "often-1", "often-2")
 EVERY_S = 0.5
 
 
+@pytest.mark.more
 def test_a_rolling_restart_loses_no_occurrence(cluster: Cluster) -> None:
     for name in OFTEN:
         cluster.register(name, schedule={"every_s": EVERY_S}, overlap="allow", catch_up="all")

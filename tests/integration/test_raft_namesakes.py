@@ -59,7 +59,8 @@ def ends(cluster: Cluster, name: str, process: Process) -> None:
     assert "ROTA_NODE" in failed
 
 
-@pytest.mark.parametrize("members", [pytest.param(2, marks=pytest.mark.more), 3])
+@pytest.mark.more
+@pytest.mark.parametrize("members", [2, 3])
 def test_a_clone_of_a_running_member_ends_and_the_member_continues(tmp_path: Path, members: int) -> None:
     """As after cloning a machine: the members' connections alternated between the two while both ran."""
     with cluster_of(tmp_path, members) as cluster:

@@ -15,6 +15,7 @@ LARGE = "x" * 200_000
 """So long a param that a file with several takes several entries."""
 
 
+@pytest.mark.more
 def test_a_new_cluster_takes_over_what_another_was_asked(tmp_path: Path) -> None:
     file = tmp_path / "rota.saved"
     with Cluster(_folder(tmp_path, "old")) as old:
