@@ -94,12 +94,18 @@ def write_parquet(file: IO[bytes], name: str, first: "pa.Table", groups: "Iterat
 
     footers: list[Any] = []
     with_nan: set[tuple[str, ...]] = set()
-    with parquet.ParquetWriter(file, first.schema, compression="snappy", metadata_collector=footers) as out:
+    out = parquet.ParquetWriter(file, first.schema, compression="snappy", metadata_collector=footers)
+    try:
         group: pa.Table | None = first
         while group is not None:
             with_nan |= nan_columns(group)
             out.write_table(group, row_group_size=group.num_rows)
             group = next(groups, None)
+    except BaseException:
+        with suppress(Exception):  # the writer's own exit would raise this error, and hide that the disk is full
+            out.close()
+        raise
+    out.close()
     [footer] = footers
     stats = statistics(footer, with_nan)
     return Part(name, file.tell(), time.time_ns() // 1_000_000, footer.num_rows, stats)

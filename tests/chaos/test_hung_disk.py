@@ -45,7 +45,8 @@ def test_work_moves_away_from_a_node_with_a_hung_disk_until_the_disk_answers(clu
     disk.freeze()
     # It answers from memory; its state is not the latest.
     wait_for("it says that it is of no use", lambda: cluster.ask("GET", "/readyz", HUNG, fresh=False).status == 503)
-    assert "Raft thread blocked for" in cluster.said(HUNG)
+    # The log says so after a second (`REPORT_AFTER_S`); it knew no leader any more after 0.8 s (`quorum_s`).
+    wait_for("its log says why", lambda: "Raft thread blocked for" in cluster.said(HUNG))
     assert not cluster.get("/v1/cluster", HUNG, fresh=False)["quorum"], "the answer must be marked as outdated"
     down = cluster.wait_for_status(HUNG, "down", node=leader)
     assert down["reason"] == "silent"

@@ -37,6 +37,7 @@ from tests.integration.spark.cluster_work import started
 from tests.integration.spark.databases import EtlDatabase
 from tests.integration.spark.etl_sinks import at_step
 from tests.integration.spark.ingests import House
+from tests.integration.tables import InFolder
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
 
@@ -208,7 +209,7 @@ def test_an_ingest_into_a_folder_without_room_fails_and_the_next_goes_on(house: 
     with pytest.raises(Exception, match="No space left on device") as told:
         Ingest().run(house.attempt(**given))
     assert not isinstance(told.value, Unretryable)
-    house.table = full_disk / "t"
+    house.stored = InFolder(full_disk / "t")
     assert house.numbers() == list(range(10))
     house.put_csv(1)
     assert Ingest().run(house.attempt(token=2, **given))["files"] == 2
