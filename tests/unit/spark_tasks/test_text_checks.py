@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spark_tasks.files.faults import BadFile
 from spark_tasks.files.form import Form
 from spark_tasks.files.listing import Source
-from spark_tasks.files.text_checks import LINE_MAX_BYTES, _open_line, check_encoding, check_text, ends_open
+from spark_tasks.files.text_checks import _CHUNK_BYTES, LINE_MAX_BYTES, _open_line, check_text, ends_open
 
 LONG = b"n,text\n1," + b"x" * (3 * LINE_MAX_BYTES) + b"\n"
 
@@ -78,12 +78,24 @@ def test_a_file_that_is_cut_short_is_left_to_spark(tmp_path: Path) -> None:
 
 
 def test_bytes_that_are_not_text_are_named_by_their_line(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes("n,text\n1,\ufffd\n".encode() + b"2,caf\xe9\n")
-    places = {path: Source("/in/a.csv", 1)}
-    with pytest.raises(BadFile, match=r"/in/a\.csv, line 3: its bytes are not text in utf-8: set `encoding`"):
-        check_encoding(Form(format="csv"), places)
-    check_encoding(Form(format="csv", encoding="iso-8859-1"), places)
+    text = "n,text\n1,\ufffd\n".encode() + b"2,caf\xe9\n"
+    said = _check(tmp_path, "a.csv", text)
+    assert said == "/in/a.csv, line 3: its bytes are not text in utf-8: set `encoding`, or correct the file"
+    assert _check(tmp_path, "a.csv", text, encoding="iso-8859-1") is None
+    assert _check(tmp_path, "a.json", b'[{"a":\n"\xe9"}]', multiline=True, format="json") is not None
+
+
+@pytest.mark.parametrize("before", range(-3, 1))
+def test_characters_may_lie_anywhere(tmp_path: Path, before: int) -> None:
+    """Also where one piece of a file ends and the next begins; but not be cut by the end of the file."""
+    lines = b"x" * 127 + b"\n"
+    text = lines * (_CHUNK_BYTES // len(lines))
+    text = text[: len(text) + before - 1] + b"\n"
+    assert _check(tmp_path, "a.csv", text + "\U0001f600\n".encode()) is None
+    said = _check(tmp_path, "a.csv", text + "\U0001f600".encode()[:3])
+    assert said is not None
+    last = text.count(b"\n") + 1
+    assert said.startswith(f"/in/a.csv, line {last}: its bytes are not text")
 
 
 @given(st.lists(st.sampled_from([b"a", b",", b'"', b"\n", b"\r"])).map(b"".join))

@@ -1,0 +1,49 @@
+"""The JVM's options for a cache of Spark's classes, with which a session starts in about half the time.
+
+Most of a start goes into loading and checking some 20,000 classes. A JVM can keep them as it has them in memory: from
+Java 17 on in an archive of shared class data (JEP 350), from Java 25 on in an ahead-of-time cache, which also has what
+was seen of them while they ran (JEP 514 and 515). It takes a cache only if the Java, the jars and the options that
+matter are those with which it was made, and otherwise goes without.
+
+`python -m spark_tasks.spark.make_class_cache` makes one. It is in the Python environment, where only those who may
+install programs can write: a JVM trusts what it finds in it.
+"""
+
+import hashlib
+import sys
+from pathlib import Path
+from typing import Final
+
+from spark_tasks.spark.java import Java, jvm_option
+
+AOT_SINCE: Final = 25
+"""The first Java that makes an ahead-of-time cache in one run."""
+
+
+def cache_file(java: Java, pyspark_version: str, prefix: Path | None = None) -> Path:
+    """Where the cache is for that Java and that pyspark, if it was made. `prefix`: of the Python environment."""
+    library = java.home / "lib" / "server" / "libjvm.so"
+    try:
+        facts = library.stat()
+        about = f"{java.home.resolve()} {facts.st_size} {facts.st_mtime_ns}"
+    except OSError:  # not where OpenJDK has it: the JVM itself looks whether the cache fits
+        about = str(java.home.resolve())
+    digest = hashlib.sha256(f"{about} {java.major} {pyspark_version}".encode()).hexdigest()[:16]
+    folder = (Path(sys.prefix) if prefix is None else prefix) / "share" / "rota"
+    return folder / f"spark-classes-{digest}.{'aot' if java.major >= AOT_SINCE else 'jsa'}"
+
+
+def using(java: Java, file: Path) -> str:
+    """The options of a JVM that uses the cache; none if it was not made."""
+    if not file.is_file():
+        return ""
+    if java.major >= AOT_SINCE:
+        return f"{jvm_option(f'-XX:AOTCache={file}')} -Xlog:aot*=off"
+    return f"{jvm_option(f'-XX:SharedArchiveFile={file}')} -Xlog:cds*=off"
+
+
+def making(java: Java, file: Path) -> str:
+    """The options of a JVM that writes the cache when it ends."""
+    if java.major >= AOT_SINCE:
+        return f"{jvm_option(f'-XX:AOTCacheOutput={file}')} -Xlog:aot*=off"
+    return f"{jvm_option(f'-XX:ArchiveClassesAtExit={file}')} -Xlog:cds*=off"
