@@ -8,9 +8,10 @@ into a folder, and into an S3 API that works on the same two cores (moto's serve
 and of `--large-rows`.
 
 Each turn runs both, the one and then the other first, each in a process of its own: its start and that of its JVM are
-counted. What they wrote is compared after each turn. A task's attempt has a context without a cluster; a cluster's
-checkpoints, three for a batch, take about as long as three `PUT`s of a task (`bench.api`). A ratio is of medians. The
-processor time of a run, all its processes together, depends less on what else the machine does.
+counted. The kinds start with the cache of Spark's classes, if there is one (`make bench` makes it); the scripts start
+as pyspark does. What they wrote is compared after each turn. A task's attempt has a context without a cluster; a
+cluster's checkpoints, three for a batch, take about as long as three `PUT`s of a task (`bench.api`). A ratio is of
+medians. The processor time of a run, all its processes together, depends less on what else the machine does.
 """
 
 import json
