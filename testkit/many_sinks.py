@@ -49,7 +49,7 @@ class ManySinks:
 
         checkpoint = Checkpoint(ctx)
         checkpoint.note("begun")
-        with session_of(ctx) as spark, _sharing(spark), ThreadPoolExecutor(32) as pool:
+        with session_of(ctx) as spark, sharing(spark), ThreadPoolExecutor(32) as pool:
             etl, ingest = Etl(), Ingest()
             works = [pool.submit(_done, etl.run, Share(checkpoint, *work)) for work in ctx.params.etls.items()]
             works += [pool.submit(_done, ingest.run, Share(checkpoint, *work)) for work in ctx.params.ingests.items()]
@@ -65,7 +65,7 @@ def _done(run: Callable[[Any], Any], share: "Share[Any]") -> None:
 
 
 @contextmanager
-def _sharing(spark: "SparkSession") -> Iterator[None]:
+def sharing(spark: "SparkSession") -> Iterator[None]:
     """While the block lasts, a kind that starts a session gets one of `spark`, with views of its own.
 
     And nobody compares which files are open before and after: other works open theirs meanwhile.
@@ -79,7 +79,7 @@ def _sharing(spark: "SparkSession") -> Iterator[None]:
         yield own
 
     with ExitStack() as patches:
-        for name in ("etl.kind.session_of", "ingest.attempt.spark_session"):
+        for name in ("etl.kind.session_of", "ingest.attempt.session_of"):
             patches.enter_context(patch(f"spark_tasks.{name}", session))
         for name in ("sources.sqlite", "sinks.sqlite_file"):
             patches.enter_context(patch(f"spark_tasks.{name}.regular_files_open", dict))
