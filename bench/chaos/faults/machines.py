@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -91,11 +92,21 @@ def damaged_files(draw: Draw) -> Fault:
 
 
 def _state_files(folder: Path) -> list[Path]:
-    return [
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and path.stat().st_size > 0 and not KEPT & set(path.relative_to(folder).parts)
-    ]
+    """The files of a node that has been killed. Its supervisors may still remove what attempts had in `scratch`."""
+    found = []
+    for inner, folders, names in os.walk(folder):  # it passes over folders that have gone
+        folders[:] = [name for name in folders if name not in KEPT]
+        found += [Path(inner) / name for name in names if name not in KEPT]
+    return [path for path in found if _size_bytes(path) > 0]
+
+
+def _size_bytes(path: Path) -> int:
+    """The size of a regular file; 0 if it is none, or is gone."""
+    try:
+        facts = path.lstat()
+    except FileNotFoundError:
+        return 0
+    return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
 
 
 def damage(path: Path, chance: random.Random) -> str:
