@@ -49,6 +49,13 @@ def messages(error: Exception) -> Iterator[str]:
         cause = cause.getCause()
 
 
+_HINTS: Final = {
+    "OutOfMemoryError": "ROTA_SPARK_MEMORY sets the heap of a driver",
+    "Mkdirs failed to create": "the disk is full, or the user of the node may not write there",
+}
+"""What to do where the JVM's words do not say it, by a sign of them."""
+
+
 def is_sparks(error: BaseException) -> bool:
     """Whether pyspark raised it, or the bridge to its JVM."""
     return type(error).__module__.startswith(("pyspark", "py4j"))
@@ -66,6 +73,8 @@ def cause(said: str) -> Cause:
     ...       "failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost task 0.0 in stage 0.0 (TID 0) "
     ...       "(10.0.0.1 executor driver): java.lang.OutOfMemoryError: Java heap space\n\tat org.x").said
     'OutOfMemoryError: Java heap space: ROTA_SPARK_MEMORY sets the heap of a driver'
+    >>> cause("org.x: aborted\nCaused by: java.io.IOException: Mkdirs failed to create file:/t\n\tat x").said
+    'IOException: Mkdirs failed to create file:/t: the disk is full, or the user of the node may not write there'
     """
     if _JVM_GONE.search(said):
         return Cause("the JVM of Spark has ended: if the machine is short of memory, the kernel has killed it")
@@ -81,8 +90,8 @@ def cause(said: str) -> Cause:
         return Cause(program[0][:_CHARS_MAX])
     inner = _CAUSED_BY.findall(said)[-1:] or _LOST_TASK.findall(said)[:1] or _OUTERMOST.findall(said)[:1]
     text = inner[0] if inner else said.strip().partition("\n")[0]
-    hint = ": ROTA_SPARK_MEMORY sets the heap of a driver" if "OutOfMemoryError" in text else ""
-    return Cause((text.partition(" SQLSTATE: ")[0][:_CHARS_MAX]) + hint)
+    hints = [hint for sign, hint in _HINTS.items() if sign in text]
+    return Cause(": ".join([text.partition(" SQLSTATE: ")[0][:_CHARS_MAX], *hints]))
 
 
 def _fragment(said: str) -> str:
