@@ -206,7 +206,7 @@ class IngestAttempt:
             disks=self.disks,
             dropped=done.counts.dropped,
             failed=done.counts.failed,
-            parts=tuple(part.path for part in done.parts),
+            parts=tuple(part.path for part in done.parts + done.widened),
         )
         check_counts(done.counts, page.rows)
         self.table.ledger.write(page)

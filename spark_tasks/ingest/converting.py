@@ -123,7 +123,7 @@ class BatchConverter:
         if not names:
             return None, ()
         self.ctx.log.info("batch %d: writing the table again with wider columns: %s", mark.batch, ", ".join(names))
-        return rewritten(self.spark, self.table, columns, mark)
+        return rewritten(self.spark, self.table, columns, mark, self.ctx.scratch)
 
     def _explained(
         self, columns: "StructType | None", error: Exception, places: Mapping[Path, Source]

@@ -3,50 +3,112 @@
 Delta's own type widening leaves the old files as they are, but is a feature that deltalake neither reads nor writes.
 """
 
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from spark_tasks.files.columns import loads_columns
 from spark_tasks.files.faults import SchemaDrift
 from spark_tasks.files.staging import for_spark
 from spark_tasks.ingest.errors import CountsDiffer
-from spark_tasks.storage.url import is_local
+from spark_tasks.storage.errors import store_errors
 from spark_tasks.table.ledger import Mark
-from spark_tasks.table.part import Part
+from spark_tasks.table.part import Part, PlainFolder
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from spark_tasks.table.delta import Table
+    from spark_tasks.table.live_files import LiveFile
+    from tasks.place import Place
+
+PORTION_BYTES: Final = 4 << 30
+"""About how much of a table in an object store is written at once: Spark on this machine writes it into the scratch
+folder first."""
+
+_FOOTERS: Final = 16
+"""How many footers of files are read at once."""
 
 
 def rewritten(
-    spark: "SparkSession", table: "Table", schema: "StructType", mark: Mark
+    spark: "SparkSession", table: "Table", schema: "StructType", mark: Mark, scratch: Path
 ) -> tuple[frozenset[str], tuple[Part, ...]]:
     """Write the rows of the table's files beside those of the batch, with the columns `schema`.
 
-    Gives the files that they were in, and those that they are in now. The table is in a local folder.
-    Raises `SchemaDrift` for a partitioned table, and `CountsDiffer`.
+    Gives the files that they were in, and those that they are in now. `scratch` is a local folder of the attempt.
+
+    Raises `SchemaDrift` for a table that is partitioned, or has features by which its rows are not those of its files;
+    `TableUnfit` for files that a commit could not take away; `CountsDiffer`; for an object store also `NoBucket`,
+    `NoPermission` and `StoreAway`.
     """
-    from pyarrow import parquet
-    from pyspark.sql import functions as f
+    from spark_tasks.table.executor_errors import executor_errors
+    from spark_tasks.table.live_files import live_files, unreadable
+    from spark_tasks.table.writing import writer
 
-    from spark_tasks.table.local_parts import local_parts
-
-    by, files, standing = table.partitioned_by(), table.files(), table.schema_json()
-    if by or not all(map(is_local, files)):
+    handle = table.handle()
+    if handle is None:
+        return frozenset(), ()
+    if handle.metadata().partition_columns:
         raise SchemaDrift(f"the columns of {table.shown} cannot be widened, as it is partitioned: use a new table")
-    if not files or standing is None:
-        return files, ()
-    rows = spark.read.schema(loads_columns(standing)).parquet(*(for_spark(Path(file)) for file in sorted(files)))
-    known = set(rows.columns)
-    columns = [f.col(f"`{each.name}`") if each.name in known else f.lit(None) for each in schema]
-    cast = [column.cast(each.dataType).alias(each.name) for column, each in zip(columns, schema, strict=True)]
-    rows.select(*cast).write.mode("overwrite").parquet(table.place.shown(table.widened_folder(mark)))
-    parts = local_parts(table, table.widened_folder(mark))
-    before = sum(parquet.read_metadata(file).num_rows for file in files)
-    after = sum(part.rows for part in parts)
+    if features := unreadable(handle):
+        raise SchemaDrift(f"the columns of {table.shown} cannot be widened, as it has {', '.join(features)}")
+    place, live = table.place, sorted(live_files(handle), key=lambda file: file.path)
+    write = writer(spark, PlainFolder(place, table.widened_folder(mark)), scratch)
+    standing = loads_columns(str(handle.schema().to_json()))
+    parts: list[Part] = []
+    for some in portions(live, sys.maxsize if place.is_local else PORTION_BYTES):
+        with executor_errors():
+            parts += write(_cast(_rows(spark, place, standing, some), schema), mark)
+    before, after = _count(place, live), sum(part.rows for part in parts)
     if before != after:
         raise CountsDiffer(f"{table.shown} has {before} rows, and {after} of them were written with wider columns")
-    return files, parts
+    return frozenset(handle.file_uris()), tuple(parts)
+
+
+def portions(files: "Sequence[LiveFile]", portion_bytes: int) -> "Iterator[list[LiveFile]]":
+    """The files in their order, in lists of about `portion_bytes` together, each of one file at least (pure)."""
+    some: list[LiveFile] = []
+    size_bytes = 0
+    for file in files:
+        if some and size_bytes + file.size_bytes > portion_bytes:
+            yield some
+            some, size_bytes = [], 0
+        some.append(file)
+        size_bytes += file.size_bytes
+    if some:
+        yield some
+
+
+def _rows(spark: "SparkSession", place: "Place", columns: "StructType", files: "Sequence[LiveFile]") -> "DataFrame":
+    """The rows of files of a table that is not partitioned."""
+    from spark_tasks.table.parquet_files import ParquetRows, load
+
+    if not place.is_local:
+        return load(spark, place, columns, [ParquetRows(file.path, file.size_bytes) for file in files])
+    return spark.read.schema(columns).parquet(*(for_spark(Path(place.path) / file.path) for file in files))
+
+
+def _cast(rows: "DataFrame", schema: "StructType") -> "DataFrame":
+    """The rows with the columns `schema`, null in those that they lack."""
+    from pyspark.sql import functions as f
+
+    known = set(rows.columns)
+    columns = [f.col(f"`{each.name}`") if each.name in known else f.lit(None) for each in schema]
+    return rows.select(
+        *(column.cast(each.dataType).alias(each.name) for column, each in zip(columns, schema, strict=True))
+    )
+
+
+def _count(place: "Place", files: "Sequence[LiveFile]") -> int:
+    """The number of rows in the files, by their footers."""
+    from pyarrow import parquet
+
+    def count(file: "LiveFile") -> int:
+        with place.reading(file.path) as opened:
+            return int(parquet.read_metadata(opened).num_rows)
+
+    with store_errors(place), ThreadPoolExecutor(_FOOTERS) as pool:
+        return sum(pool.map(count, files))

@@ -52,8 +52,6 @@ def visible(page: Page) -> Visible:
 class BatchTable(Table):
     """The table at `place`, as a sink of the task `task` commits to it. Raises what `Table` does."""
 
-    store_partitions = True
-
     def opened(self, schema_json: str) -> DeltaTable:
         """The table at its present version. It is made with the columns `schema_json` if it is not there."""
         self._check_conditions()

@@ -26,7 +26,6 @@ the log is synced before the batch is reported as committed. An object store kee
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -73,9 +72,6 @@ class Table:
     All methods raise `NoBucket`, `NoPermission` and `StoreAway` for an object store that fails.
     """
 
-    store_partitions: ClassVar[bool] = False
-    """Whether its writers can write a partitioned table in an object store."""
-
     def __init__(self, place: Place, task: str, partition_by: Sequence[str] = ()) -> None:
         self.place = place
         self.task = task
@@ -111,15 +107,12 @@ class Table:
     def partitioned_by(self) -> list[str]:
         """The columns by which the table is, or will be, partitioned.
 
-        Raises `TableUnfit` if the table is there, and partitioned by others than `partition_by` names, or if it is
-        partitioned and in an object store.
+        Raises `TableUnfit` if the table is there, and partitioned by others than `partition_by` names.
         """
         table = self._open()
         if table is None:
             return self.partition_by
         found = list(table.metadata().partition_columns)
-        if found and not self.place.is_local and not self.store_partitions:
-            raise TableUnfit(f"{self.shown} is a partitioned table, which can be written only in a folder")
         if self.partition_by and self.partition_by != found:
             by = f"by {', '.join(found)}" if found else "not at all"
             raise TableUnfit(
@@ -179,14 +172,16 @@ class Table:
         """The folder in the table for the Parquet files of that batch, as the attempt with that token writes it."""
         return f"{self.task}/{mark.name}"
 
-    def files(self) -> frozenset[str]:
-        """The paths or URLs of the files that hold the table's rows."""
-        table = self._open()
-        return frozenset() if table is None else frozenset(table.file_uris())
+    def handle(self) -> DeltaTable | None:
+        """The table at its present version; None if there is no table yet."""
+        return self._open()
 
     def widened_folder(self, mark: Mark) -> str:
         """The folder in the table for the rows of earlier batches, if that batch widens the table's columns."""
         return f"{self.task}/{mark.name}.widened"
+
+    def _folders(self, mark: Mark) -> set[str]:
+        return {self.parquet_folder(mark), self.widened_folder(mark)}
 
     def commit(
         self, mark: Mark, schema_json: str, parts: Sequence[Part], replaced: frozenset[str] | None = None
@@ -346,15 +341,14 @@ class Table:
         kept = {page.mark for page in pages}
         gone = []
         with store_errors(self.place):
-            for folder in (self.task, self.ledger.folder):
-                for name in self.place.names(folder):
-                    mark = named(name.partition(".")[0])
-                    if mark is not None and mark.batch <= last.batch and mark not in kept:
-                        gone.append(f"{folder}/{name}")
+            there = {f"{each}/{name}" for each in (self.task, self.ledger.folder) for name in self.place.names(each)}
+            for path in there:
+                mark = named(path.rpartition("/")[2].partition(".")[0])
+                if mark is not None and mark.batch <= last.batch and mark not in kept:
+                    gone.append(path)
             if not self.place.is_local:
                 for page in pages:
-                    if page.run_id == run_id:
-                        folder = self.parquet_folder(page.mark)
+                    for folder in self._folders(page.mark) & there if page.run_id == run_id else ():
                         gone += {f"{folder}/{name}" for name in self.place.names(folder)} - set(page.parts)
             for path in gone:
                 self.place.inside(path).remove_folder()

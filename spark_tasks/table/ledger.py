@@ -59,7 +59,8 @@ class Page:
     """A page of the ledger.
 
     `files` are the sources as `(path, size in bytes)`; `disks` are the identity facts of local folders; `parts` are the
-    paths of the batch's Parquet files in the table. `failed` has the number of rows of which an expectation is not
+    paths of the Parquet files that the batch brought to the table: those of its rows, and those into which it wrote the
+    rows of earlier batches again. `failed` has the number of rows of which an expectation is not
     true, by its name. `cursor` is how far the source has been read, if it was by a cursor (JSON).
     """
 

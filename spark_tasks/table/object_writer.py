@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
-from spark_tasks.spark import causes
-from spark_tasks.storage.errors import quoted_error, store_errors_at
+from spark_tasks.storage.errors import store_errors_at
 from spark_tasks.table import parquet_writer
+from spark_tasks.table.executor_errors import executor_errors
 from spark_tasks.table.parquet_writer import row_groups, write_file
 from spark_tasks.table.part import Part, PartitionTexts, PartsFolder, part_from, partition_text
 from tasks.place import Place
@@ -132,7 +132,7 @@ def writer(spark: "SparkSession", table: PartsFolder, scratch: Path) -> "Callabl
         by = table.partitioned_by()
         if by:
             rows = rows.sortWithinPartitions(*("`" + name.replace("`", "``") + "`" for name in by))
-        try:
+        with executor_errors():
             (
                 rows.write.format("rota_parquet")
                 .mode("append")
@@ -141,11 +141,6 @@ def writer(spark: "SparkSession", table: PartsFolder, scratch: Path) -> "Callabl
                 .option("by", json.dumps(by))
                 .save()
             )
-        except Exception as error:
-            named = quoted_error("\n".join(causes.messages(error)))
-            if named is None:
-                raise
-            raise named from None
         parts = tuple(part_from(value) for value in json.loads(messages.read_text(encoding="utf-8")))
         messages.unlink()
         return parts
