@@ -17,6 +17,7 @@ from spark_tasks.files.staging import check_places_seen, check_unchanged, staged
 from spark_tasks.files.text_checks import check_text
 from spark_tasks.ingest.errors import IngestFailed, IngestStopped
 from spark_tasks.ingest.params import IngestParams
+from spark_tasks.ingest.partitions import check_partitions
 from spark_tasks.ingest.widening import rewritten
 from spark_tasks.ingest.writing import BatchWriter, Counts
 from spark_tasks.spark.causes import cause, is_sparks
@@ -100,7 +101,10 @@ class BatchConverter:
         """The columns of the table with this batch in it."""
         if before is None:
             standing, by = self.table.schema_json(), self.table.partitioned_by()
-            before = settle(self.spark, self.ctx.params, standing, places, by, found)
+            first = settle(self.spark, self.ctx.params, standing, places, by, found)
+            columns = evolve(first, self.ctx.params, places, found)
+            check_partitions(columns, by, self.table)
+            return columns
         return evolve(before, self.ctx.params, places, found)
 
     def _written(

@@ -10,7 +10,6 @@ from spark_tasks.files.listing import GlobUrl
 from spark_tasks.files.ready import Ready
 from spark_tasks.ingest.expectations import Expectations
 from spark_tasks.storage.params import StoredUrl, StoreOptions
-from spark_tasks.storage.url import is_local
 from tasks.access import check_options
 from tasks.source_identity import AcceptedSources
 
@@ -54,7 +53,7 @@ class IngestParams(Form):
         max_length=8,
         description="The columns by which a new table is partitioned, from the outermost; those of a table that is "
         "there are taken as they are. Each task of Spark writes a file for each of its values: few values are best. "
-        "Not for a table at s3://",
+        "At s3:// they are text, integers, dates or booleans",
         examples=[["year", "month"]],
     )
     expect: Expectations = Field(
@@ -75,20 +74,4 @@ class IngestParams(Form):
     @model_validator(mode="after")
     def _known_options(self) -> "IngestParams":
         check_options(self.table, self.options)
-        return self
-
-    @model_validator(mode="after")
-    def _fit_for_the_place(self) -> "IngestParams":
-        if is_local(self.table):
-            return self
-        if self.schema_evolution == "widen":
-            raise ValueError(
-                "only a table in a folder can be widened: set `schema_evolution` to `add` or `fail` for a table at "
-                "s3://, or ingest into a folder"
-            )
-        if self.partition_by:
-            raise ValueError(
-                "only a table in a folder can be partitioned: leave out `partition_by` for a table at s3://, or ingest "
-                "into a folder"
-            )
         return self

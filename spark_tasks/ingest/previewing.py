@@ -15,6 +15,7 @@ from spark_tasks.files.staging import staged
 from spark_tasks.files.text_checks import check_text
 from spark_tasks.ingest.errors import IngestFailed
 from spark_tasks.ingest.params import IngestParams
+from spark_tasks.ingest.partitions import check_partitions
 from spark_tasks.ingest.writing import kept_rows
 from spark_tasks.spark.causes import cause, is_sparks
 from spark_tasks.spark.sample import nothing, sample
@@ -73,8 +74,10 @@ def _rows(
         try:
             check_text(params, places)
             found = layouts_of(spark, params, places)
-            schema = settle(spark, params, table.schema_json(), places, table.partitioned_by(), found)
+            by = table.partitioned_by()
+            schema = settle(spark, params, table.schema_json(), places, by, found)
             schema = evolve(schema, params, places, found)
+            check_partitions(schema, by, table)
             check_fields(spark, params, schema, places, found)
             return sample(kept_rows(spark, params, frame(spark, params, schema, places, found)), most)
         except BadFile:

@@ -26,7 +26,7 @@ from spark_tasks.table.delta import add_action
 from spark_tasks.table.ledger import Mark, Page
 from spark_tasks.table.live_files import LiveFile, live_files, unreadable
 from spark_tasks.table.parquet_files import ParquetRows, load
-from spark_tasks.table.part import Part, PartitionTexts, PlainFolder, partition_text
+from spark_tasks.table.part import Part, PartitionTexts, PlainFolder, odd_partitions, partition_text
 from spark_tasks.table.writing import writer
 from tasks.place import Place
 
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
 TRIES: Final = 10
 """How often a batch is made again, or its commit repeated, because another program has committed to the table."""
-
-_PARTITIONS: Final = ("byte", "short", "integer", "long", "string", "date", "boolean")
-"""The types of partition columns whose values have one text."""
 
 
 class TableBusy(Exception):
@@ -110,10 +107,9 @@ class DeltaSink:
         columns = check_columns(None if standing is None else loads_columns(standing), written, self.table.shown)
         if not set(columns.fieldNames()) - set(by):
             raise SinkUnfit(f"{self.table.shown} needs a column that is not in `partition_by`")
-        odd = [name for name in by if columns[name].dataType.typeName() not in _PARTITIONS]
-        if odd and (self.params.mode != "append" or not self.table.place.is_local):
+        if (odd := odd_partitions(columns, by)) and (self.params.mode != "append" or not self.table.place.is_local):
             raise SinkUnfit(
-                f"{self.table.shown} is partitioned by {odd[0]}, which is {columns[odd[0]].dataType.simpleString()}: "
+                f"{self.table.shown} is partitioned by {odd[0]}: "
                 "only a batch that is appended in a folder may be partitioned by another type than text, integer, date "
                 "or boolean"
             )

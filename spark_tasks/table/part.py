@@ -1,13 +1,15 @@
 """A Parquet file of a batch, as it is named to the table's log, and the folders into which such files are written."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tasks.place import Place
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from spark_tasks.table.ledger import Mark
 
 
@@ -29,6 +31,18 @@ class Part:
 
 PartitionTexts = tuple[tuple[str, str | None], ...]
 """The columns by which a file is partitioned, and the texts of their values."""
+
+
+_ONE_TEXT: Final = ("byte", "short", "integer", "long", "string", "date", "boolean")
+"""The types of partition columns whose values have one text."""
+
+
+def odd_partitions(columns: "StructType", by: Sequence[str]) -> list[str]:
+    """Those of the columns `by` that are of a type that `partition_text` does not take, each with its type."""
+    kinds = {name: columns[name].dataType for name in by}
+    return [
+        f"{name}, which is {kind.simpleString()}" for name, kind in kinds.items() if kind.typeName() not in _ONE_TEXT
+    ]
 
 
 def partition_text(value: Any) -> str | None:

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,23 @@ pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow import dataset, parquet
 
+from spark_tasks.files.faults import SchemaDrift
+from spark_tasks.ingest import widening
 from spark_tasks.ingest.errors import FilesUnfit
 from spark_tasks.ingest.kind import Ingest
 from spark_tasks.storage.errors import StoreAway
+from spark_tasks.table import object_writer
+from spark_tasks.table.delta import Overtaken, TableUnfit
 from spark_tasks.table.ledger import Mark, Page
+from spark_tasks.table.part import PartsFolder
 from spark_tasks.table.quarantine import Quarantine
+from spark_tasks.table.writing import Write
 from tasks.access import Access, AccessRefused
+from tasks.kind import Fenced
 from tasks.place import NoBucket
 from testkit.object_store import BUCKET, SECRET
 from tests.integration.spark.ingests import ROWS_A_FILE, Crash, Lake
@@ -168,6 +177,107 @@ def test_malformed_rows_are_in_the_quarantine_once_also_after_a_failover(lake: L
         result = Ingest().run(lake.attempt(token=token, malformed="quarantine"))
         assert (result["rows"], result["quarantined"]) == (1, 1)
     assert lake.delta("table_quarantine").to_pyarrow_table().num_rows == 1
+
+
+@pytest.fixture(params=["driver", "executors"])
+def each_writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who uploads what the session on this machine writes; on a cluster executors do."""
+    if request.param == "executors":
+        from pyspark.sql import SparkSession
+
+        def by_executors(table: PartsFolder, scratch: Path) -> Write:
+            spark = SparkSession.getActiveSession()
+            assert spark is not None
+            return object_writer.writer(spark, table, scratch)
+
+        monkeypatch.setattr("spark_tasks.table.uploads.writer", by_executors)
+
+
+@pytest.mark.more
+@pytest.mark.usefixtures("each_writer")
+def test_a_table_may_be_partitioned_and_later_batches_go_to_its_partitions(lake: Lake) -> None:
+    params: dict[str, Any] = {"columns": "n INT, day DATE, place STRING, flag BOOLEAN"}
+    odd, new_year, later = "a b/c:ü%=", date(2013, 1, 1), date(2013, 1, 2)
+    _put(lake, "a", f"1,2013-01-01,{odd},true", "2,2013-01-01,,", "3,2013-01-02,x,false")
+    by = ["day", "place", "flag"]
+    assert Ingest().run(lake.attempt(partition_by=by, **params))["rows"] == 3
+    _put(lake, "b", "4,2013-01-02,x,false", f"5,,{odd},true", "6,2013-01-02,x,false")
+    assert Ingest().run(lake.attempt(token=2, **params))["rows"] == 6
+    found = lake.delta()
+    assert found.metadata().partition_columns == by
+    partitions = {1: (new_year, odd, True), 2: (new_year, None, None), 3: (later, "x", False), 5: (None, odd, True)}
+    rows = {row.pop("n"): tuple(row.values()) for row in found.to_pyarrow_table().to_pylist()}
+    assert rows == partitions | {4: partitions[3], 6: partitions[3]}
+    files = pa.table(found.get_add_actions(flatten=True)).to_pylist()
+    assert sorted((file["min.n"], file["max.n"], file["num_records"]) for file in files) == [
+        *((n, n, 1) for n in (1, 2, 3)),
+        (4, 6, 2),
+        (5, 5, 1),
+    ]
+    assert {file["min.n"]: tuple(file[f"partition.{name}"] for name in by) for file in files} == partitions | {
+        4: partitions[3]
+    }
+    for uri in found.file_uris():
+        with lake.store.files.open(uri) as file:
+            assert parquet.read_schema(file).names == ["n"]
+    _put(lake, "c", "7000000000,2013-01-02,x,false")
+    with pytest.raises(TableUnfit, match="is partitioned by day, place, flag"):
+        Ingest().run(lake.attempt(token=3, partition_by=["day"], **params))
+    with pytest.raises(SchemaDrift, match="cannot be widened, as it is partitioned"):
+        Ingest().run(lake.attempt(token=4, schema_evolution="widen", **params))
+    assert lake.numbers() == [1, 2, 3, 4, 5, 6]
+
+
+def _put(lake: Lake, name: str, *rows: str) -> None:
+    lines = ["n,day,place,flag", *rows]
+    (lake.folder / "in" / f"{name}.csv").write_text("".join(f"{line}\n" for line in lines))
+
+
+@pytest.mark.more
+@pytest.mark.usefixtures("each_writer")
+def test_of_two_attempts_that_widen_a_table_one_does(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old one has written the table again when the new one does the whole work."""
+    monkeypatch.setattr(widening, "PORTION_BYTES", 1)
+    lake.put_csv(0)
+    lake.put_csv(1)
+    Ingest().run(lake.attempt(batch_files=1))
+    narrow = set(lake.delta().file_uris())
+    wide = "n,text,at,amount,more\n3000000000,big,2026-01-05T09:00:00Z,1,x\n"
+    (lake.folder / "in" / "02.csv").write_text(wide)
+    old, new = (lake.attempt(token, schema_evolution="widen") for token in (2, 3))
+
+    def fence(value: Any) -> None:
+        raise Fenced
+
+    def overtake(value: Any) -> None:
+        if value["intent"] == 3:
+            assert len([name for name in lake.store.names("table") if "/00000003-2.widened/part-" in name]) == 2
+            assert Ingest().run(new)["rows"] == 21
+            old.before_checkpoint = fence
+
+    old.before_checkpoint = overtake
+    with pytest.raises(Fenced) as refused:
+        Ingest().run(old)
+    assert isinstance(refused.value.__context__, Overtaken)
+    found = lake.delta()
+    assert {each.name: each.type.type for each in found.schema().fields if each.name in "n more"} == {
+        "n": "long",
+        "more": "string",
+    }
+    assert not narrow & set(found.file_uris()), "no file has the narrower column"
+    assert all("/00000003-3" in uri for uri in found.file_uris())
+    assert lake.leftovers() == set(), "what the old one wrote is swept"
+    rows = found.to_pyarrow_table().sort_by("n").to_pylist()
+    assert [(row["n"], row["text"], row["more"]) for row in rows] == [
+        *((n, f"row {n}" if n % ROWS_A_FILE else None, None) for n in range(20)),
+        (3_000_000_000, "big", "x"),
+    ]
+    stats = [found.get_add_actions(flatten=True).column(name) for name in ("num_records", "max.n")]
+    assert sorted(zip(*(column.to_pylist() for column in stats), strict=True)) == [
+        (1, 3_000_000_000),
+        (10, 9),
+        (10, 19),
+    ]
 
 
 @pytest.mark.more

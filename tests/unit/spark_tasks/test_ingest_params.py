@@ -32,8 +32,6 @@ def test_params_take_one_glob_or_several() -> None:
         ({"table": "s3://key:word@bucket/out"}, "must not contain a password"),
         ({"table": "s3://bucket/out", "options": {"profile": "root"}}, "cannot be set by a task"),
         ({"options": {"key": "k"}}, "cannot be set by a task for file"),
-        ({"table": "s3://bucket/out", "schema_evolution": "widen"}, "only a table in a folder can be widened"),
-        ({"table": "s3://bucket/out", "partition_by": ["day"]}, "only a table in a folder can be partitioned"),
         ({"format": "xml"}, "'csv', 'json', 'tbl', 'parquet' or 'avro'"),
         ({"format": "tbl"}, "`columns` is required for format tbl"),
         ({"malformed": "skip"}, "'fail' or 'quarantine'"),
