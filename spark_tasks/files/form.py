@@ -52,8 +52,8 @@ class Form(BaseModel):
         default="fail",
         description="What a file with other columns does. fail: it fails. add: its new columns are added to the table. "
         "widen: and types are widened (int to bigint to decimal, int and float to double, date to timestamp), for "
-        "which the whole table is written again. Any other change fails the file. With add and widen, columns are "
-        "matched by name, a file may lack some, and `columns` is for a new table only",
+        "which the whole table is written again; a partitioned one is not widened. Any other change fails the file. "
+        "With add and widen, columns are matched by name, a file may lack some, and `columns` is for a new table only",
     )
     rescue: bool = Field(
         default=False,

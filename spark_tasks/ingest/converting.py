@@ -103,7 +103,7 @@ class BatchConverter:
             standing, by = self.table.schema_json(), self.table.partitioned_by()
             first = settle(self.spark, self.ctx.params, standing, places, by, found)
             columns = evolve(first, self.ctx.params, places, found)
-            check_partitions(columns, by, self.table)
+            check_partitions(columns, by, self.table.shown, in_folder=self.table.place.is_local)
             return columns
         return evolve(before, self.ctx.params, places, found)
 

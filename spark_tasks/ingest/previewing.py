@@ -77,7 +77,7 @@ def _rows(
             by = table.partitioned_by()
             schema = settle(spark, params, table.schema_json(), places, by, found)
             schema = evolve(schema, params, places, found)
-            check_partitions(schema, by, table)
+            check_partitions(schema, by, table.shown, in_folder=table.place.is_local)
             check_fields(spark, params, schema, places, found)
             return sample(kept_rows(spark, params, frame(spark, params, schema, places, found)), most)
         except BadFile:

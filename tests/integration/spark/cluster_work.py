@@ -19,6 +19,7 @@ from testkit.one_attempt import start_attempt
 PASSWORD: Final = "cluster-password"
 ROWS: Final = 160_000
 FILES: Final = 8
+COLUMNS: Final = ["n", "text", "amount", "part", "big"]
 ENDS_S: Final = 400.0
 """An attempt on a cluster takes half a minute; on a busy machine, some minutes."""
 
@@ -70,29 +71,34 @@ class Work(Protocol):
 
 
 class IngestWork:
-    """Files of `folder` into a table on S3 by that name."""
+    """Files of `folder` into a table on S3 by that name. `more` are params.
 
-    def __init__(self, folder: Path, store: ObjectStore, name: str) -> None:
+    From the second half of the files on, `big` is greater than an INT.
+    """
+
+    def __init__(self, folder: Path, store: ObjectStore, name: str, **more: Any) -> None:
         self.folder = folder
         self.store = store
         self.name = name
+        self.more = more
         self.attempts: list[Attempt] = []
         self.source = folder / "in"
         self.source.mkdir(parents=True)
         for number in range(FILES):
             with (self.source / f"{number}.csv").open("w", newline="") as file:
                 out = csv.writer(file)
-                out.writerow(["n", "text", "amount"])
+                out.writerow(COLUMNS)
                 out.writerows(_row(n) for n in range(number * ROWS // FILES, (number + 1) * ROWS // FILES))
 
     def params(self) -> dict[str, Any]:
         return {
             "source": f"{self.source}/*.csv",
             "format": "csv",
-            "columns": "n BIGINT, text STRING, amount DOUBLE",
+            "columns": "n BIGINT, text STRING, amount DOUBLE, part INT, big BIGINT",
             "table": self.store.url(self.name),
             "options": self.store.references,
             "batch_files": FILES // 2,
+            **self.more,
         }
 
     def start(self, token: int, environ: Mapping[str, str]) -> Attempt:
@@ -105,9 +111,9 @@ class IngestWork:
 
     def differs(self) -> str:
         table = DeltaTable(self.store.url(self.name), storage_options=delta_options(self.store.options, "us-east-1"))
-        found = table.to_pyarrow_table(columns=["n", "text", "amount"]).sort_by("n")
+        found = table.to_pyarrow_table(columns=COLUMNS).sort_by("n")
         wanted = pa.table(
-            dict(zip(("n", "text", "amount"), map(list, zip(*map(_row, range(ROWS)), strict=True)), strict=True)),
+            dict(zip(COLUMNS, map(list, zip(*map(_row, range(ROWS)), strict=True)), strict=True)),
             schema=found.schema,
         )
         return (
@@ -115,8 +121,8 @@ class IngestWork:
         )
 
 
-def _row(n: int) -> tuple[int, str, float]:
-    return n, f"row {n}", n / 4
+def _row(n: int) -> tuple[int, str, float, int, int]:
+    return n, f"row {n}", n / 4, n % 3, n if n < ROWS // 2 else n << 40
 
 
 class EtlWork:

@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,10 +54,11 @@ class Works:
         self.name = f"t{folder.name.encode().hex()[-40:]}"
         self.made: list[Work] = []
 
-    def of(self, kind: str) -> Work:
+    def of(self, kind: str, **more: Any) -> Work:
+        """`more` are params of an ingest."""
         work: Work
         if kind == "ingest":
-            work = IngestWork(self.folder / "ingest", self.store, self.name)
+            work = IngestWork(self.folder / "ingest", self.store, self.name, **more)
         else:
             work = EtlWork(self.folder / "etl", self.server, self.name)
         self.made.append(work)
@@ -101,6 +103,22 @@ def test_both_kinds_share_the_cluster_and_give_what_they_should(works: Works, cl
     for attempt in attempts:
         succeeded(attempt)
     assert (ingest.differs(), etl.differs()) == ("", "")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"partition_by": ["part"]},
+        {"schema_evolution": "widen", "columns": "n BIGINT, text STRING, amount DOUBLE, part INT, big INT"},
+    ],
+)
+def test_executors_partition_and_widen_a_table_in_a_store(
+    works: Works, cluster: SparkCluster, more: Mapping[str, Any]
+) -> None:
+    ingest = works.of("ingest", **more)
+    succeeded(ingest.start(1, cluster.environ))
+    assert ingest.differs() == ""
 
 
 @pytest.mark.parametrize(
