@@ -79,7 +79,7 @@ def _rows(
             schema = evolve(schema, params, places, found)
             check_partitions(schema, by, table.shown, in_folder=table.place.is_local)
             check_fields(spark, params, schema, places, found)
-            return sample(kept_rows(spark, params, frame(spark, params, schema, places, found)), most)
+            return sample(kept_rows(params, frame(spark, params, schema, places, found)), most)
         except BadFile:
             raise
         except Exception as error:

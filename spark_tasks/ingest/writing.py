@@ -66,7 +66,7 @@ class BatchWriter:
             with store_errors(place):
                 place.remove(kept)  # of a try with a file that was then left out
         rows, seen = frame(self.spark, self.form, self.schema, places, layouts), Observation()
-        marked = _flagged(self.spark, rows, self.expected)
+        marked = flagged(rows, self.expected)
         written = _kept(self.form, marked.observe(seen, *self._figures()), self.expected)
         parts = self.write_rows(written, mark)
         figures = {name: int(value) for name, value in seen.get.items()}
@@ -97,16 +97,9 @@ class BatchWriter:
         malformed.check_few(rows, bad, places)
 
 
-def kept_rows(spark: "SparkSession", params: IngestParams, rows: "DataFrame") -> "DataFrame":
+def kept_rows(params: IngestParams, rows: "DataFrame") -> "DataFrame":
     """Those of the rows that would go into the table."""
-    return _kept(params, _flagged(spark, rows, params.expect), params.expect)
-
-
-def _flagged(spark: "SparkSession", rows: "DataFrame", expected: Expectations) -> "DataFrame":
-    if expected:
-        # An expectation is about a row. Without this it could read any file, as a table.
-        spark.conf.set("spark.sql.runSQLOnFiles", "false")
-    return flagged(rows, expected)
+    return _kept(params, flagged(rows, params.expect), params.expect)
 
 
 def _kept(form: Form, rows: "DataFrame", expected: Expectations) -> "DataFrame":

@@ -24,6 +24,7 @@ from spark_tasks.spark import class_cache
 from spark_tasks.spark.cluster import CORES, EXECUTOR_MEMORY, cluster_settings, on_cluster
 from spark_tasks.spark.java import find_java, home_for_spark, jvm_option
 from spark_tasks.spark.master import REGISTRATION_S, SparkAway, own_address
+from spark_tasks.spark.sql_reach import SQL_SETTINGS, forget_reflection
 from spark_tasks.spark.ui import ui_environment, ui_settings
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ def settings(environ: Mapping[str, str], scratch: Path, log4j: Path, jvm_options
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.ui.showConsoleProgress": "false",
+        **SQL_SETTINGS,
         "spark.sql.session.timeZone": "UTC",
         # Delta needs timestamps in microseconds; Spark's default is the older INT96.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -244,6 +246,7 @@ def _started(app: str, configuration: Mapping[str, str]) -> "SparkSession":
     for name, value in configuration.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
+    forget_reflection(session)
     return session
 
 

@@ -1,10 +1,12 @@
 """Make the rows to write from the rows of the source."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_tasks.transform.params import SOURCE, Transform
+from spark_tasks.transform.query import acts
 from tasks.kind import Unretryable
 
 if TYPE_CHECKING:
@@ -14,27 +16,48 @@ GROUP: Final = "rota.transforms"
 """The entry-point group of functions."""
 
 
+_ADVICE: Final = re.compile(r" Verify the spelling .* IF EXISTS\.| SQLSTATE: \w{5}")
+"""What Spark says beside what is wrong: advice on its catalog, which no transform has, and a code."""
+
+
 class TransformUnfit(Unretryable):
     """The transform cannot be carried out: its SQL, its function, or a column that it names."""
 
 
 def transformed(how: Transform | None, source: "DataFrame", lookups: Mapping[str, "DataFrame"]) -> "DataFrame":
     """The rows to write. Nothing is read yet. Raises `TransformUnfit`, and what a function raises."""
-    from pyspark.errors import AnalysisException, ParseException
-
     if how is None:
         return source
+    made: DataFrame
     if how.function is not None:
-        made: DataFrame = _function(how.function)(source, lookups, how.args)
-        return made
-    assert how.sql is not None
-    for view, rows in {SOURCE: source, **lookups}.items():
+        made = _function(how.function)(source, lookups, how.args)
+    else:
+        assert how.sql is not None
+        made = _queried(how.sql, source, lookups)
+        check_distinct(made.columns)
+    return made
+
+
+def _queried(sql: str, source: "DataFrame", lookups: Mapping[str, "DataFrame"]) -> "DataFrame":
+    from pyspark.errors import AnalysisException, ParseException
+
+    views = {SOURCE: source, **lookups}
+    for view, rows in views.items():
         rows.createOrReplaceTempView(view)
     try:
-        return source.sparkSession.sql(how.sql)
+        if (act := acts(source.sparkSession, sql)) is not None:
+            raise TransformUnfit(f"transform.sql must be a query, and does more than read: {act}")
+        return source.sparkSession.sql(sql)
     except (AnalysisException, ParseException) as error:
-        said = " ".join(str(error).partition(";")[0].split("==")[0].split())
-        raise TransformUnfit(f"transform.sql: {said}") from None
+        said = _ADVICE.sub("", " ".join(str(error).partition(";")[0].split("==")[0].split()))
+        there = f" There are {', '.join(views)}." if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" else ""
+        raise TransformUnfit(f"transform.sql: {said}{there}") from None
+
+
+def check_distinct(columns: Sequence[str]) -> None:
+    """Raise `TransformUnfit` if two columns have one name. Whether case tells names apart, the sink knows."""
+    if twice := [column for column in columns if columns.count(column) > 1]:
+        raise TransformUnfit(f"transform.sql gives two columns the name {twice[0]!r}: rename one by AS")
 
 
 def _function(named: str) -> Any:

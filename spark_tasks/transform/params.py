@@ -5,6 +5,8 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from spark_tasks.transform.query import check_text
+
 SOURCE: Final = "source"
 """The view of the source's rows."""
 
@@ -25,7 +27,7 @@ class Transform(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    sql: str | None = Field(
+    sql: Annotated[str, AfterValidator(check_text)] | None = Field(
         default=None,
         min_length=1,
         max_length=50_000,

@@ -54,7 +54,7 @@ def test_the_stages_of_a_job_are_told_and_the_ui_is_on_loopback_if_asked(tmp_pat
         end_s = time.monotonic() + 60
         with followed(spark, told.append):
             while not told and time.monotonic() < end_s:
-                spark.range(0, 2, 1, 2).selectExpr("java_method('java.lang.Thread', 'sleep', 1500L + id)").collect()
+                spark.sparkContext.parallelize(range(2), 2).foreach(lambda n: time.sleep(1.5 + n))
     assert told
     assert told[0].startswith("stage 1 of 1")
     with spark_session("none", tmp_path / "two", {}) as spark:

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from spark_tasks.transform.apply import TransformUnfit, transformed
+from spark_tasks.transform.apply import TransformUnfit, check_distinct, transformed
 from spark_tasks.transform.params import Transform
 
 
@@ -42,3 +43,41 @@ def test_a_function_that_is_not_installed_is_named_with_those_that_are() -> None
 def test_without_a_transform_the_rows_stay_as_they_are() -> None:
     rows: Any = "rows"
     assert transformed(None, rows, {}) is rows
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("SELEC * FROM source", "it must be a query"),
+        ("CREATE TABLE t (n INT)", "it must be a query"),
+        ("/* SELECT */ DROP VIEW source", "it must be a query"),
+        ("-- SELECT\nSHOW TABLES", "it must be a query"),
+        ("/**/" * 10_000 + "DROP VIEW source", "it must be a query"),
+    ],
+)
+def test_what_is_no_query_is_refused_when_the_task_is_registered(sql: str, why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        Transform(sql=sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select 'reflect' AS reflect",
+        "-- by day\n\n/* of\nall */ ((SELECT 1) UNION (SELECT 2))",
+        "/* was: SELECT /* one */ 1 */ SELECT 2",
+        "WITH a AS (SELECT 1) SELECT * FROM a",
+        "FROM source |> WHERE n > 1",
+        "VALUES (1, 'a')",
+        "(TABLE source)",
+        "SELECT/*+ BROADCAST(s) */ * FROM source s",
+    ],
+)
+def test_a_query_may_begin_in_many_ways(sql: str) -> None:
+    assert Transform(sql=sql).sql == sql
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    check_distinct(["id", "n", "ID"])
+    with pytest.raises(TransformUnfit, match="two columns the name 'id': rename one by AS"):
+        check_distinct(["id", "n", "id"])

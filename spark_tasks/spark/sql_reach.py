@@ -1,0 +1,28 @@
+"""What SQL in a task's params may reach: its views, and neither files nor methods of the JVM."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SQL_SETTINGS: Final[Mapping[str, str]] = {"spark.sql.runSQLOnFiles": "false"}
+"""The settings of a session whose SQL cannot name a file as a table: what a task may read, its params say."""
+
+_REFLECTION: Final = ("reflect", "java_method", "try_reflect")
+"""Functions that call any static method of the JVM."""
+
+
+def forget_reflection(spark: "SparkSession") -> None:
+    """Take the functions out of the session that call methods of the JVM.
+
+    A look at the text would not find them all: `IDENTIFIER` makes a function's name of any expression.
+    """
+    jvm: Any = spark._jvm
+    registry = spark._jsparkSession.sessionState().functionRegistry()
+    some, identifier = jvm.scala.Option.apply, jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
+    for name in _REFLECTION:
+        if spark.catalog.functionExists(name):
+            qualified = identifier(name, some("builtin"), some("system"))
+            if not registry.dropFunction(qualified):
+                registry.dropFunction(identifier(name))  # as older versions of Spark know it
