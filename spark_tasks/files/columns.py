@@ -95,6 +95,9 @@ def _named(columns: str | None) -> "StructType | None":
         raise SchemaDrift(f"`columns` is not a list of columns as in SQL: {first_line(str(error))}") from None
     if not isinstance(named, StructType):
         raise SchemaDrift("`columns` is one type, not a list of columns as in SQL")
+    names = [name.lower() for name in named.fieldNames()]
+    if twice := [name for name in named.fieldNames() if names.count(name.lower()) > 1]:
+        raise SchemaDrift(f"`columns` has {' and '.join(twice)}, which are one name to Spark: it ignores case")
     return named
 
 

@@ -1,11 +1,27 @@
 """The format of the files of an ingest, as a task says it."""
 
-from typing import TYPE_CHECKING, Any, Literal
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 if TYPE_CHECKING:
     from typing import Self
+
+
+_QUOTED: Final = re.compile(r"'[^']*'")
+_LETTERS: Final = frozenset("GyMLdDQqEFahHKkmsSVzOXxZ")
+"""The letters of Spark's patterns for times."""
+
+
+def _timestamp_format(text: str) -> str:
+    pattern = _QUOTED.sub("", text)
+    if "%" in pattern:
+        raise ValueError("it is a pattern of Spark, such as yyyy-MM-dd HH:mm:ss, and not one of strftime")
+    # Letters of other alphabets stand for themselves, as in yyyy年MM月dd日.
+    if wrong := [char for char in pattern if char.isascii() and char.isalpha() and char not in _LETTERS]:
+        raise ValueError(f"{wrong[0]!r} is no letter of Spark's patterns, such as yyyy-MM-dd HH:mm:ss")
+    return text
 
 
 class Form(BaseModel):
@@ -32,8 +48,11 @@ class Form(BaseModel):
         default="utf-8", description="CSV: the encoding of the files. A file that is not text in UTF-8 fails"
     )
     multiline: bool = Field(default=False, description="CSV: fields may contain line breaks; JSON: a file is one array")
-    timestamp_format: str | None = Field(
-        default=None, max_length=100, description="The format of timestamps, in Spark's notation; null: ISO 8601"
+    timestamp_format: Annotated[str, AfterValidator(_timestamp_format)] | None = Field(
+        default=None,
+        max_length=100,
+        description="The format of timestamps, in Spark's notation; null: ISO 8601",
+        examples=["dd/MM/yyyy HH:mm:ss"],
     )
     columns: str | None = Field(
         default=None,

@@ -130,6 +130,8 @@ def _local(pattern: str, guard: FileGuard) -> Iterator[Source]:
     guard.resolve(folder)
     if not folder.is_dir():
         raise NoSourceFiles(f"{folder} is not a folder on this member: mount it here, or set the task's `group`")
+    if not set(pattern) & set("*?[") and Path(pattern).is_dir():
+        raise NoSourceFiles(f"{pattern} is a folder: name its files, as {pattern.rstrip('/')}/*")
     for name in fsspec.filesystem("file").glob(pattern):
         if not _is_hidden(name, pattern) and Path(name).is_file():
             guard.resolve(name)
@@ -169,6 +171,8 @@ def _remote(url: str, access: Access) -> Iterator[Source]:
         raise NoSourceFiles(
             f"the bucket {root!r} of the source {url} does not exist: correct the URL, or make the bucket"
         )
+    if not set(pattern) & set("*?[") and any(details["type"] == "directory" for details in found.values()):
+        raise NoSourceFiles(f"{url} is a folder: name its files, as {url.rstrip('/')}/*")
     for name, details in found.items():
         if details["type"] == "file" and not _is_hidden(name, pattern):
             yield Source(filesystem.unstrip_protocol(name), int(details["size"]))

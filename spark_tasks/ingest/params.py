@@ -1,6 +1,6 @@
 """The params of the kind `ingest`: which files to read into which table, and how."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -17,7 +17,7 @@ from tasks.source_identity import AcceptedSources
 class IngestParams(Form):
     """Which files to read into which table, and how."""
 
-    source: list[GlobUrl] | GlobUrl = Field(
+    source: Annotated[list[GlobUrl], Field(min_length=1)] | GlobUrl = Field(
         description="The files, as one glob or a list: local paths, or fsspec URLs, which are fetched batch by batch",
         examples=["/data/flights/*.csv"],
     )

@@ -183,3 +183,21 @@ def test_a_file_is_complete_when_its_marker_is_there(tmp_path: Path) -> None:
         assert len(complete(listing(["memory://marked/*.csv"]), Ready(age_s=60), now_s=0)) == 0
     finally:
         memory.rm("/marked", recursive=True)
+
+
+def test_a_folder_in_place_of_its_files_is_refused(tmp_path: Path) -> None:
+    """Else a run would find nothing new, and succeed each time."""
+    _fill(tmp_path, "in/a.csv")
+    for named in (f"{tmp_path}/in", f"{tmp_path}/in/"):
+        with pytest.raises(NoSourceFiles, match=r"/in/? is a folder: name its files, as .*/in/\*"):
+            listing([named])
+    assert listing([f"{tmp_path}/in*"]) == ()
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/shelf/in/a.csv", b"1")
+    try:
+        with pytest.raises(
+            NoSourceFiles, match=r"memory://shelf/in is a folder: name its files, as memory://shelf/in/\*"
+        ):
+            listing(["memory://shelf/in"])
+    finally:
+        memory.rm("/shelf", recursive=True)

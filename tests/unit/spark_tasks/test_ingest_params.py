@@ -22,10 +22,18 @@ def test_params_take_one_glob_or_several() -> None:
     assert IngestParams(**GOOD | {"source": ["/in/*.csv", "s3://bucket/*.csv"], "table": "file:///out"}).table
 
 
+def test_a_format_of_times_may_have_text_of_its_own() -> None:
+    for pattern in ("dd.MM.yyyy 'Uhr' HH:mm:ss[.SSS][XXX]", "yyyy年MM月dd日 HH:mm", "hh 'o''clock' a, '%' yyyy-MM-dd"):
+        assert IngestParams(**GOOD | {"timestamp_format": pattern}).timestamp_format == pattern
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"source": "in/*.csv"}, "must begin with '/'"),
+        ({"source": []}, "at least 1 item"),
+        ({"timestamp_format": "%d.%m.%y"}, "not one of strftime"),
+        ({"timestamp_format": "YYYY-MM-DD"}, "'Y' is no letter of Spark's patterns, such as yyyy-MM-dd"),
         ({"table": "out"}, "must begin with '/'"),
         ({"table": "gs://bucket/out"}, "cannot be at gs://"),
         ({"table": "s3://bucket"}, "whole bucket"),
