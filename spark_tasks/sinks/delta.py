@@ -69,7 +69,8 @@ class DeltaSink:
 
     def last(self) -> Visible | None:
         """The last batch that is visible."""
-        page = self.table.last_page()
+        with as_sink():
+            page = self.table.last_page()
         return None if page is None else visible(page)
 
     def has_run(self, run_id: str) -> bool:

@@ -148,7 +148,7 @@ class PostgresSink:
             return Committed(opened.run(merge.put(columns)), deleted if self.params.tombstone else 0)
         except QueryFailed as error:
             opened.rollback()
-            raise explain_rows(error, opened, merge) from None
+            raise explain_rows(error, opened, merge, columns) from None
 
     def move(self, mark: Mark, about: About) -> None:
         """Say in `rota_batches` that a batch without rows is in, whose cursor is that of `about`."""

@@ -12,6 +12,9 @@ from spark_tasks.sinks.postgres_staging import PART, postgres_type
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+_NO_CAST = ("22", "42846")
+"""SQLSTATE data exceptions, and cannot_coerce: one type has no cast to the other."""
+
 _TWICE = "21000"
 """SQLSTATE cardinality_violation: an upsert meets a key twice in one batch."""
 
@@ -49,7 +52,8 @@ class Merge:
         """A test for the rows that count."""
         return f"{name(PART)} IN ({', '.join(map(str, self.parts))})" if self.parts else "false"
 
-    def _dead(self) -> str:
+    def dead(self) -> str:
+        """A test for the rows that are deleted."""
         if self.params.tombstone is None:
             return "false"
         column = name(self.params.tombstone)
@@ -79,7 +83,7 @@ class Merge:
         same = " AND ".join(f"target.{name(key)} = stage.{name(key)}::{target[key]}" for key in self.params.keys)
         return (
             f"DELETE FROM {self.table} AS target USING {self.stage} AS stage WHERE {same} AND {self.counted} "
-            f"AND {self._dead()}"
+            f"AND {self.dead()}"
         )
 
     def put(self, target: dict[str, str]) -> str:
@@ -93,7 +97,7 @@ class Merge:
         rest = [name(column) for column in self.columns if column not in self.params.keys]
         sets = ", ".join(f"{column} = excluded.{column}" for column in rest)
         act = f"UPDATE SET {sets}" if rest else "NOTHING"
-        return f"{into} AND NOT {self._dead()} ON CONFLICT ({keys}) DO {act}"
+        return f"{into} AND NOT {self.dead()} ON CONFLICT ({keys}) DO {act}"
 
     def without_keys(self) -> str:
         """A query for the number of rows whose keys are not complete."""
@@ -109,12 +113,28 @@ class Merge:
         )
 
 
-def explain_rows(error: QueryFailed, session: Session, merge: Merge) -> Exception:
-    """The error of a batch that the target refused, with the key that is to blame if it is known."""
+def explain_rows(error: QueryFailed, session: Session, merge: Merge, target: dict[str, str]) -> Exception:
+    """The error of a batch that the target refused, with the key or the column that is to blame if it is known."""
     if error.sqlstate == _TWICE and merge.params.keys and (found := session.rows(merge.twice())):
         key, count = found[0]
         return SinkUnfit(f"{merge.table}: one batch has {count} rows with the keys {key}; make them one in `transform`")
     if error.sqlstate == "42P10":
         keys = ", ".join(merge.params.keys)
         return SinkUnfit(f"{merge.table} has no unique index on ({keys}), which an upsert needs: create one")
-    return type(error)(f"{merge.table}: {error}", error.sqlstate) if isinstance(error, QueryUnfit) else error
+    if not isinstance(error, QueryUnfit):
+        return error
+    column = _uncastable(session, merge, target) if error.sqlstate.startswith(_NO_CAST) else None
+    where = "" if column is None else f", column {column}, which is {target[column]}"
+    return type(error)(f"{merge.table}{where}: {error}", error.sqlstate)
+
+
+def _uncastable(session: Session, merge: Merge, target: dict[str, str]) -> str | None:
+    """The first column with a value that the target's type does not take: PostgreSQL does not name it."""
+    for column in merge.columns:
+        cast = f"{name(column)}::{target[column]}"
+        try:
+            session.rows(f"SELECT count({cast}) FROM {merge.stage} WHERE {merge.counted} AND NOT {merge.dead()}")
+        except QueryUnfit:
+            session.rollback()
+            return column
+    return None

@@ -86,8 +86,18 @@ class Table:
         return self.place.path if self.place.is_local else self.place.url
 
     def _load(self) -> DeltaTable:
-        with store_errors(self.place):
-            return DeltaTable(self.shown, storage_options=self._store)
+        try:
+            with store_errors(self.place):
+                return DeltaTable(self.shown, storage_options=self._store)
+        except TableNotFoundError:
+            raise
+        except DeltaError as error:
+            said = str(error).partition("\n")[0]
+            why = "is a file, and a table is a folder" if self._is_file() else f"has a log that cannot be read: {said}"
+            raise TableUnfit(f"{self.shown} {why}") from None
+
+    def _is_file(self) -> bool:
+        return self.place.is_local and Path(self.place.path).is_file()
 
     def _open(self) -> DeltaTable | None:
         try:

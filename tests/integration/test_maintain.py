@@ -225,6 +225,18 @@ def test_a_table_that_is_not_there_is_named(lake: Lakehouse) -> None:
         lake.maintain()
 
 
+def test_a_file_and_a_log_that_cannot_be_read_are_named_in_one_line(local: Lakehouse) -> None:
+    local.root.write_text("no table")
+    with pytest.raises(TableUnfit, match=r"is a file, and a table is a folder$"):
+        local.maintain()
+    local.root.unlink()
+    (local.root / "_delta_log").mkdir(parents=True)
+    (local.root / "_delta_log" / f"{0:020d}.json").write_text("{no JSON\n")
+    with pytest.raises(TableUnfit, match=r"has a log that cannot be read: .*Json error") as refused:
+        local.maintain()
+    assert "\n" not in str(refused.value)
+
+
 def test_a_bucket_that_is_not_there_and_keys_that_are_wrong_are_named(
     in_store: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -325,3 +325,21 @@ def test_a_source_whose_bucket_is_not_there_is_named_before_spark_is_started(
     with pytest.raises((NoBucket, NoSourceFiles), match=r"the bucket 'absent' .*does not exist"):
         Etl().run(context)
     assert not (context.scratch / "log4j2.properties").exists()
+
+
+def test_a_column_is_named_whose_values_the_target_does_not_take(database: EtlDatabase) -> None:
+    database.sql(
+        "CREATE TABLE src AS SELECT 1 AS id, 2.5 AS price, 'text' AS note; CREATE TABLE days (id int, price date); "
+        "CREATE TABLE numbers (id int, note int)"
+    )
+    wrong = [
+        ("days", "id, price", r'"days", column price, which is date: cannot cast type numeric to date'),
+        ("numbers", "id, note", r'"numbers", column note, which is integer: invalid input syntax .* "text"'),
+    ]
+    for number, (target, columns, why) in enumerate(wrong, 1):
+        params = {
+            "source": database.end(query=f"SELECT {columns} FROM src"),
+            "sink": database.end(table=target, mode="append"),
+        }
+        with pytest.raises(QueryUnfit, match=why):
+            Etl().run(database.attempt(params, token=number, run=number))
