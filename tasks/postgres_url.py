@@ -27,10 +27,14 @@ _FILES: Final = frozenset("passfile sslcert sslkey sslcrl sslcrldir sslkeylogfil
 
 @dataclass(frozen=True)
 class PostgresUrl:
-    """The servers that a URL names, each as `(host, port)`, those in `hostaddr` included; and its `sslrootcert`."""
+    """The servers that a URL names, each as `(host, port)`, those in `hostaddr` included; and more of it.
+
+    `root_certificate` is its `sslrootcert`. `database` is the user's name if the URL names none, "" without a user.
+    """
 
     servers: tuple[tuple[str, str], ...]
     root_certificate: str | None
+    database: str
 
 
 def parse(url: str) -> PostgresUrl:
@@ -66,7 +70,9 @@ def parse(url: str) -> PostgresUrl:
     # Without a host libpq uses its default, a socket of this machine.
     servers = (*numbered, *(pair for pair in addressed if pair[0])) if hosts or not addressed else tuple(addressed)
     root = parameters.get("sslrootcert")
-    return PostgresUrl(servers or (("", ""),), None if root in (None, "", "system") else root)
+    owner = parameters.get("user") or ("" if user is None else unquote(user[0]))
+    database = parameters.get("dbname") or unquote(path.removeprefix("/")) or owner
+    return PostgresUrl(servers or (("", ""),), None if root in (None, "", "system") else root, database)
 
 
 def _servers(rest: str) -> tuple[list[str], list[str], str]:

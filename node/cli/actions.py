@@ -101,8 +101,9 @@ def show_command(api: Api, name: str) -> None:
 @click.option(
     "--to",
     metavar="CURSOR",
-    help="Where the next run begins: a value of the cursor's column, a transaction for xmin, or JSON as `rota etl "
-    "show` prints it. Not given: at the beginning of the source.",
+    help="Where the next run begins: a value of the cursor's column, a transaction for xmin, a version for versions, "
+    "a time such as 2026-01-05T09:00:00+00:00 for files, or JSON as `rota etl show` prints it. Not given: at the "
+    "beginning of the source.",
 )
 @api_command
 def reset_command(api: Api, name: str, to: str | None) -> None:
@@ -127,5 +128,16 @@ def _shown(found: Mapping[str, Any]) -> dict[str, object]:
         "behind": None if lag is None else duration(lag),
     }
     if "next" in found:
-        lines["next"] = json.dumps(found["next"]) if found["next"] else "nothing is new"
+        lines["next"] = _next(found["next"])
     return lines
+
+
+def _next(batch: Mapping[str, Any] | None) -> str:
+    """What the next batch would read.
+
+    >>> _next(None), _next({"whole": True}), _next({"above": 7, "to": 9})
+    ('nothing is new', 'the whole source', '{"above": 7, "to": 9}')
+    """
+    if batch is None:
+        return "nothing is new"
+    return "the whole source" if batch == {"whole": True} else json.dumps(batch)

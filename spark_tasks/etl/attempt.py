@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_tasks.etl.continuing import continued, kept
 from spark_tasks.etl.cursors import lag_text, now
 from spark_tasks.etl.errors import BatchFailed, CursorUnfit, EtlStopped, SinkReplaced
 from spark_tasks.etl.failures import failure
@@ -124,10 +125,11 @@ class EtlAttempt:
         """The next batch; None if all is in the sink."""
         if self.ctx.cancelled:
             raise EtlStopped(f"asked to stop; {self.figures.batches} batches were committed")
-        if self.ctx.params.incremental is None:
-            # A run that reads its source whole is one batch, of this attempt or of one that did not live to say so.
-            return None if self.sink.has_run(self.ctx.run_id) else self.source.plan(None)
-        return self.source.plan(None if self.last is None else self.last.cursor)
+        # A run that reads its source whole is one batch, of this attempt or of one that did not live to say so.
+        if self.ctx.params.incremental is None and self.sink.has_run(self.ctx.run_id):
+            return None
+        last = None if self.last is None else self.last.cursor
+        return self.source.plan(continued(self.ctx.params, self.ctx.task, last))
 
     def _claim(self) -> None:
         """Become the sink's holder, and see which batch is its last. Raises `Fenced` if the run was taken over.
@@ -173,7 +175,8 @@ class EtlAttempt:
         self.ctx.log.info("batch %d: %d rows are staged", mark.batch, written.rows)
         if self.ctx.cancelled:
             raise EtlStopped("asked to stop")
-        done = self.sink.commit(mark, written, About(self.ctx.run_id, plan.reaches))
+        about = About(self.ctx.run_id, kept(self.ctx.params, plan.reaches))
+        done = self.sink.commit(mark, written, about)
         self.ctx.log.info(
             "batch %d is committed: %d rows, %d deleted%s; %s%s",
             mark.batch,
@@ -183,7 +186,7 @@ class EtlAttempt:
             speed_text(written.rows, self.clock() - began_s),
             lag_text(plan.reaches, now()),
         )
-        self.last = Visible(mark, self.ctx.run_id, plan.reaches)
+        self.last = Visible(mark, about.run_id, about.cursor)
         self.figures.rows += done.rows
         self.figures.deleted += done.deleted
         self.figures.batches += 1
@@ -204,8 +207,9 @@ class EtlAttempt:
             raise CursorUnfit("this sink cannot set its cursor")
         self._claim()
         mark = Mark(self._number() + 1, self.ctx.token)
-        self.sink.move(mark, About(self.ctx.run_id, cursor))
-        self.last = Visible(mark, self.ctx.run_id, cursor)
+        about = About(self.ctx.run_id, kept(self.ctx.params, cursor))
+        self.sink.move(mark, about)
+        self.last = Visible(mark, about.run_id, about.cursor)
 
     def _deliver(self) -> None:
         """Have a sink that hands committed batches on do so. Raises `EtlStopped` if it was stopped meanwhile."""

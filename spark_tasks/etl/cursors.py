@@ -26,24 +26,31 @@ class ResetArgs(BaseModel):
     to: str | None = Field(
         default=None,
         max_length=10_000,
-        description="What the cursor is set to: a value of its column, a transaction for `xmin`, or a JSON object as "
-        "`rota etl show` prints it; null: the source is read from its beginning",
+        description="What the cursor is set to: a value of its column, a transaction for `xmin`, a version for "
+        "`versions`, a time such as 2026-01-05T09:00:00+00:00 for `files`, or what `rota etl show` prints; null: "
+        "the source is read from its beginning",
     )
 
 
 def cursor_at(params: EtlParams, to: str | None) -> Cursor | None:
     """The cursor that `to` says. Raises `CursorUnfit`."""
     how = params.incremental
-    if how is None:
-        raise CursorUnfit("this task reads its source whole: give it `incremental`, or run it again")
     if to is None:
         return None
+    if how is None:
+        raise CursorUnfit("this task reads its source whole, so that it has no cursor: give it `incremental`")
     if to.lstrip().startswith("{"):
         return _parsed(to)
     if how.xmin:
         if not to.isdecimal():
             raise CursorUnfit(f"{to!r} is no transaction: the cursor of `xmin` is a number")
         return {"xmin": True, "value": int(to)}
+    if how.versions:
+        if not to.isdecimal():
+            raise CursorUnfit(f"{to!r} is no version: the cursor of `versions` is a number")
+        return {"versions": True, "value": int(to)}
+    if how.files:
+        return {"files": True, "value": _since_1970_s(to)}
     return {"cursor": how.cursor, "value": _number(to) if isinstance(params.source, SqliteRows) else to}
 
 
@@ -55,6 +62,19 @@ def _parsed(text: str) -> Cursor:
     if not isinstance(given, dict) or "value" not in given:
         raise CursorUnfit("a cursor in JSON is an object with a `value`")
     return given
+
+
+def _since_1970_s(text: str) -> float:
+    """The time that `text` says, with its offset, in seconds since 1970. Raises `CursorUnfit`."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise CursorUnfit(
+            f"{text!r} is no time with an offset, such as 2026-01-05T09:00:00+00:00: the cursor of `files` is one"
+        )
+    return at.timestamp()
 
 
 def _number(text: str) -> Any:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import BaseModel
 
 from spark_tasks.etl import parts
+from spark_tasks.etl.continuing import continued, cursor_of
 from spark_tasks.etl.cursors import ResetArgs, ShowArgs, cursor_at, lag_s, now
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.spark.exchange import sweep_exchange
@@ -45,7 +46,7 @@ SHOWN = {
     "run_id": "the run that committed it",
     "cursor": "how far the source has been read; null: from its beginning",
     "lag_s": "by how much the cursor is behind the clock, in seconds; null if it is no time with an offset",
-    "next": "what the next batch would read; null: nothing is new, or the source is read whole",
+    "next": "what the next batch would read, `{whole: true}` if each run reads the source whole; null: nothing is new",
 }
 """What `rota etl show` says, for the reference."""
 
@@ -84,8 +85,11 @@ class Etl:
         """
         source, sink = parts.sources_of(ctx)[SOURCE], parts.sink_of(ctx)
         last = sink.last()
+        cursor = continued(ctx.params, ctx.task, None if last is None else last.cursor)
+        if ctx.params.incremental is None:
+            return _standing(last) | {"next": {"whole": True}}
         try:
-            plan = None if ctx.params.incremental is None else source.plan(None if last is None else last.cursor)
+            plan = source.plan(cursor)
         finally:
             source.release()
         return _standing(last) | {"next": None if plan is None else plan.about}
@@ -121,7 +125,7 @@ class Etl:
         sources = parts.sources_of(ctx)
         attempt = EtlAttempt(ctx, sources.pop(SOURCE), sources, parts.sink_of(ctx))
         attempt.run(lambda: session_of(ctx))
-        cursor = None if attempt.last is None else attempt.last.cursor
+        cursor = None if attempt.last is None else cursor_of(attempt.last.cursor)
         return {
             "rows": attempt.figures.rows,
             "deleted": attempt.figures.deleted,
@@ -133,7 +137,7 @@ class Etl:
 
 
 def _standing(last: "Visible | None") -> dict[str, Any]:
-    cursor = None if last is None else last.cursor
+    cursor = None if last is None else cursor_of(last.cursor)
     return {
         "batch": 0 if last is None else last.mark.batch,
         "token": None if last is None else last.mark.token,

@@ -44,6 +44,11 @@ class DeltaTarget(StoredTable):
         """Whether a batch takes the place of all rows before it, so that the source has to be read whole."""
         return self.mode == "replace"
 
+    @property
+    def adds(self) -> bool:
+        """Whether a row that comes again is there twice."""
+        return self.mode == "append"
+
     @model_validator(mode="after")
     def _keys_for_merges(self) -> "DeltaTarget":
         if (self.mode == "merge") != bool(self.keys):

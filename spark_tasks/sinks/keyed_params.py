@@ -37,3 +37,8 @@ class KeyedRows(BaseModel):
     def replaces(self) -> bool:
         """Whether a batch takes the place of all rows before it, so that the source has to be read whole."""
         return self.mode == "replace"
+
+    @property
+    def adds(self) -> bool:
+        """Whether a row that comes again is there twice."""
+        return self.mode == "append"

@@ -28,3 +28,8 @@ class ParquetTarget(Stored):
     def replaces(self) -> bool:
         """Whether a batch takes the place of all rows before it: never, since files are only added."""
         return False
+
+    @property
+    def adds(self) -> bool:
+        """Whether a row that comes again is there twice."""
+        return True

@@ -24,7 +24,7 @@ class SinkAway(Away):
 
 @dataclass(frozen=True)
 class Visible:
-    """The last batch in a sink: its mark, the run that committed it, and the cursor that it reaches (JSON)."""
+    """The last batch in a sink: its mark, the run that committed it, and what was kept of its cursor (JSON)."""
 
     mark: Mark
     run_id: str

@@ -96,6 +96,11 @@ class Webhook(BaseModel):
         return False
 
     @property
+    def adds(self) -> bool:
+        """Whether a row that comes again is there twice."""
+        return True
+
+    @property
     def on_own_disk(self) -> bool:
         """Whether the ledger is on the member's own disk, where other members do not see it."""
         return local_path(self.ledger) is not None and not self.shared

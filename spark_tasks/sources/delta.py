@@ -51,7 +51,7 @@ CHANGE: Final = "_change_type"
 VERSION: Final = "_commit_version"
 """Columns of the change data feed, whose names no column of a table that has it may have."""
 
-_ANEW: Final = "To start anew, give the task another name or sink"
+_ANEW: Final = "`rota etl reset` says where to begin"
 
 
 class DeltaReader:

@@ -31,6 +31,11 @@ class DeltaRows(StoredTable):
         "is not read: it fails the run, or brings nothing, the rows that it inserted included",
     )
 
+    @property
+    def origin(self) -> str | None:
+        """Of which data a cursor is: None, since a cursor of a table has the table's id in it."""
+        return None
+
     @model_validator(mode="after")
     def _keys_of_changes(self) -> Self:
         if self.keys and self.tombstone is None:

@@ -56,6 +56,11 @@ class FileRows(Form):
         return self
 
     @property
+    def origin(self) -> str | None:
+        """Of which data a cursor is, as people say it."""
+        return f"the files {self.files}"
+
+    @property
     def on_own_disk(self) -> bool:
         """Whether the rows are on the member's own disk, and so are others on another member."""
         return is_local(self.files) and not self.shared

@@ -75,8 +75,8 @@ class FilesReader:
             return self._whole(complete(found, self.params.ready, now_s))
         if after is not None and after.get("files") is not True:
             raise SourceReplaced(
-                f"the sink's last batch was read by {after}, and the task now says `files`: give the task another name "
-                "or sink to start anew"
+                f"the sink's last batch was read by {after}, and the task now says `files`: change "
+                "`incremental` back, or set a cursor of the new way by `rota etl reset`"
             )
         changed_s = modified_s(found, now_s)
         low = None if after is None else float(after["value"])

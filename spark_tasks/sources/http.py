@@ -140,7 +140,7 @@ class HttpReader:
         if after is not None and after.get("cursor") != column:
             raise SourceReplaced(
                 f"the sink's last batch was read by {after}, and the task now says {column}: change `incremental` "
-                "back, or give the task another name or sink to start anew"
+                "back, or set a cursor of the new way by `rota etl reset`"
             )
         kind = self.params.columns[column]
         bound: datetime | date | None = None
@@ -158,8 +158,8 @@ class HttpReader:
             return converter(kind)(Decimal(value) if kind.startswith("epoch") else value)
         except (NotOfType, ArithmeticError, TypeError):
             raise SourceReplaced(
-                f"the sink's last batch reaches {value!r}, which is no {kind}: change `columns` back, or give the task "
-                "another name or sink to start anew"
+                f"the sink's last batch reaches {value!r}, which is no {kind}: change `columns` back, or set another "
+                "cursor by `rota etl reset`"
             ) from None
 
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":

@@ -172,6 +172,11 @@ class HttpRows(BaseModel):
         return self
 
     @property
+    def origin(self) -> str | None:
+        """Of which data a cursor is, as people say it: another server may answer by now."""
+        return f"the API at {urlsplit(self.url).path or '/'}"
+
+    @property
     def on_own_disk(self) -> bool:
         """Whether the rows are on the member's own disk, and so are others on another member."""
         return False

@@ -10,6 +10,7 @@ from spark_tasks.sources.delta_params import DeltaRows
 from spark_tasks.sources.file_params import FileRows
 from spark_tasks.sources.http_params import CURSOR_KINDS, HttpRows
 from tasks.postgres_connection import PostgresConnection
+from tasks.postgres_url import parse
 from tasks.reach import Reach
 
 
@@ -35,6 +36,12 @@ class PostgresRows(PostgresConnection):
         return self
 
     @property
+    def origin(self) -> str | None:
+        """Of which data a cursor is, as people say it: another server may have it by now."""
+        what = "a query" if self.table is None else f"table {self.table.removeprefix('public.')}"
+        return f"{what} in the database {parse(self.url).database}"
+
+    @property
     def on_own_disk(self) -> bool:
         """Whether the rows are on the member's own disk, and so are others on another member."""
         return False
@@ -55,6 +62,11 @@ class SqliteRows(BaseModel):
     )
     table: str = Field(min_length=1, max_length=200, description="The table or view to read")
     shared: bool = Field(default=False, description="All members that may run the task see the same file at this path")
+
+    @property
+    def origin(self) -> str | None:
+        """Of which data a cursor is, as people say it."""
+        return f"table {self.table} in {self.path}"
 
     @property
     def on_own_disk(self) -> bool:

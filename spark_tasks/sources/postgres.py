@@ -118,7 +118,7 @@ class PostgresReader:
         if low is not None and low > newest:
             raise SourceReplaced(
                 f"the sink's last batch reaches transaction {low}, but the database is at {newest}: it was restored or "
-                "replaced. Start with a new sink, or use another task name"
+                "replaced. `rota etl reset` says where to begin"
             )
         if low is not None and low >= horizon:
             return None
@@ -214,7 +214,7 @@ def _value(after: Cursor | None, by: str, what: Any) -> Any:
     if after.get(by) != what:
         raise SourceReplaced(
             f"the sink's last batch was read by {_said(after)}, and the task now says otherwise: change `incremental` "
-            "back, or give the task another name or sink to start anew"
+            "back, or set a cursor of the new way by `rota etl reset`"
         )
     return after["value"]
 

@@ -58,8 +58,13 @@ class SqliteReader:
         if column not in columns:
             raise SourceUnfit(f"{self.params.table} has no column {column}; it has {', '.join(columns)}")
         if after is not None and after.get("cursor") != column:
-            raise SourceReplaced(f"the sink's last batch was read by {after}, and the task now says {column}")
+            raise SourceReplaced(
+                f"the sink's last batch was read by {after}, and the task now says {column}: change `incremental` "
+                "back, or set a cursor of the new way by `rota etl reset`"
+            )
         low = None if after is None else after["value"]
+        if isinstance(low, str):
+            self._check_has_text(database, column, low)
         found = f"SELECT {name(column)} FROM {name(self.params.table)} WHERE {name(column)} IS NOT NULL"
         found += "" if low is None else f" AND {name(column)} > ?"
         if self.incremental.batch_rows is not None:
@@ -72,6 +77,12 @@ class SqliteReader:
             raise SourceUnfit(f"the cursor {column} has a value that is neither a number nor text")
         about = {"file": self.params.path, "above": low, "to": high, "rows": count}
         return Plan({"cursor": column, "value": high}, about, more=count == self.incremental.batch_rows)
+
+    def _check_has_text(self, database: sqlite3.Connection, column: str, low: str) -> None:
+        """Raise `SourceUnfit` if the column has only numbers: to SQLite text is greater, and nothing would be new."""
+        newest = self._asked(database, f"SELECT max({name(column)}) FROM {name(self.params.table)}")[0][0]
+        if isinstance(newest, int | float):
+            raise SourceUnfit(f"the cursor {low!r} is text, and the column {column} of {self.params.table} has numbers")
 
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
         """The rows of the plan (`port.RowSource`), which are copied now."""
@@ -102,6 +113,8 @@ class SqliteReader:
     def _opened(self) -> sqlite3.Connection:
         if self.database is None:
             path = self.guard.resolve(self.params.path)
+            if not path.exists():
+                raise SourceUnfit(f"{self.params.path} is not there: correct `path`, or make the file")
             before = regular_files_open()
             try:
                 database = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_S, isolation_level=None)
@@ -118,6 +131,8 @@ class SqliteReader:
         try:
             return database.execute(query, values).fetchall()
         except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
+                raise SourceUnfit(f"{self.params.path} is no SQLite database: correct `path`") from None
             raise SourceBusy(f"{self.params.path}: {error}") from error
 
     def _steps(self, database: sqlite3.Connection, query: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:

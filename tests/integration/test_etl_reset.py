@@ -11,6 +11,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
 from spark_tasks.etl.cursors import ResetArgs, ShowArgs
+from spark_tasks.etl.errors import CursorUnfit
 from spark_tasks.etl.kind import Etl
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.etl.parts import sink_of
@@ -39,10 +40,11 @@ class Bench:
             database.execute("CREATE TABLE src (n INTEGER PRIMARY KEY)")
             database.executemany("INSERT INTO src VALUES (?)", ((n,) for n in range(1, 11)))
 
-    def attempt(self, token: int) -> FakeContext[EtlParams]:
+    def attempt(self, token: int, whole: bool = False) -> FakeContext[EtlParams]:
         self.attempts += 1
         source = {"type": "sqlite", "path": str(self.folder / "app.db"), "table": "src"}
-        params = {"source": source, "incremental": {"cursor": "n", "lag_s": 0}, "sink": self.sink}
+        incremental = None if whole else {"cursor": "n", "lag_s": 0}
+        params = {"source": source, "incremental": incremental, "sink": self.sink}
         scratch = self.folder / f"scratch-{self.attempts}"
         scratch.mkdir()
         return FakeContext(EtlParams.model_validate(params), scratch, run_id=f"task~{token}", token=token)
@@ -72,6 +74,14 @@ def test_a_reset_is_a_batch_of_its_own_under_its_token(bench: Bench) -> None:
     assert bench.shown() == (2, 4, {"cursor": "n", "value": 10}, None), "nothing is new"
     Etl().reset(bench.attempt(5), ResetArgs())
     assert bench.shown() == (3, 5, None, None)
+
+
+def test_a_task_that_reads_its_source_whole_is_shown_and_reset_without_a_cursor(bench: Bench) -> None:
+    assert Etl().reset(bench.attempt(3, whole=True), ResetArgs())["cursor"] is None
+    found = Etl().show(bench.attempt(4, whole=True), ShowArgs())
+    assert (found["batch"], found["cursor"], found["next"]) == (1, None, {"whole": True})
+    with pytest.raises(CursorUnfit, match="reads its source whole, so that it has no cursor"):
+        Etl().reset(bench.attempt(5, whole=True), ResetArgs(to="7"))
 
 
 def test_one_that_was_overtaken_sets_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,83 @@
+"""What a sink keeps of how far a task has read its source, and whether the task as it is now may go on from there.
+
+A cursor says nothing of what it is a cursor of. So the sink keeps beside it from which data it was read, and of a batch
+of a whole source that it was whole: rows that another source has before the cursor would be left out without a word,
+and rows that were appended once would be appended again.
+"""
+
+import json
+import shlex
+from typing import Any, Final
+
+from spark_tasks.etl.params import EtlParams
+from spark_tasks.sources.port import Cursor, SourceReplaced
+
+_OF: Final = "of"
+"""The field of a kept cursor with what it was read from."""
+
+_WHOLE: Final = "whole"
+
+Kept = dict[str, Any]
+"""What a sink keeps with a batch: a cursor, with what it is of, or `{"whole": true}`."""
+
+
+def kept(params: EtlParams, reaches: Cursor | None) -> Kept | None:
+    """What the sink keeps with a batch that reaches this cursor; None: the beginning, or the end of a whole source."""
+    if params.incremental is None:
+        return {_WHOLE: True}
+    origin = params.source.origin
+    return reaches if reaches is None or origin is None else reaches | {_OF: origin}
+
+
+def cursor_of(last: Kept | None) -> Cursor | None:
+    """The cursor in what a sink has kept; None if there is none.
+
+    >>> cursor_of({"cursor": "id", "value": 7, "of": "table orders"}), cursor_of({"whole": True})
+    ({'cursor': 'id', 'value': 7}, None)
+    """
+    if last is None or _WHOLE in last:
+        return None
+    return {name: value for name, value in last.items() if name != _OF}
+
+
+def continued(params: EtlParams, task: str, last: Kept | None) -> Cursor | None:
+    """The cursor from which the task's next batch goes on; None: from the beginning of its source.
+
+    Raises `SourceReplaced` if the task was changed since the last batch so that it would leave rows out, or append
+    those again that are in the sink.
+    """
+    if last is None:
+        return None
+    was_whole, is_whole = _WHOLE in last, params.incremental is None
+    if was_whole != is_whole and params.sink.adds:
+        raise SourceReplaced(_doubled(task, was_whole, last))
+    if was_whole or is_whole:
+        return None
+    origin, before = params.source.origin, last.get(_OF)
+    if origin is not None and before is not None and origin != before:
+        raise SourceReplaced(
+            f"the sink's last batch was read from {before} up to {last.get('value')!r}, and the task now reads "
+            f"{origin}: its rows up to there would be left out. Change `source` back, or say where to begin: "
+            f"at its beginning by `rota etl reset {task}`, or after the same value by "
+            f"`rota etl reset {task} --to {_as_argument(cursor_of(last))}`"
+        )
+    return cursor_of(last)
+
+
+def _doubled(task: str, was_whole: bool, last: Kept) -> str:
+    if was_whole:
+        return (
+            "the sink's last batch was the whole source, whose rows `incremental` would append once more. Say where "
+            f"to begin: after the last value in the sink by `rota etl reset {task} --to VALUE`, or, once the sink is "
+            f"empty, at the beginning by `rota etl reset {task}`"
+        )
+    return (
+        f"the sink has the rows up to {last.get('value')!r}, and without `incremental` all of them would be appended "
+        "once more. Change `incremental` back, use a mode that replaces rows, or empty the sink and say so by "
+        f"`rota etl reset {task}`"
+    )
+
+
+def _as_argument(cursor: Cursor | None) -> str:
+    """The cursor as the shell takes it. As JSON, since a value by itself does not say its type."""
+    return shlex.quote(json.dumps(cursor))
