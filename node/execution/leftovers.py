@@ -34,8 +34,8 @@ EXEC_WAIT_S: Final = 1.0
 EXEC_CHECK_S: Final = 0.001
 """How long the environment of a process that is starting a program is waited for, and the pause between two looks."""
 
-EMPTY_LOOKS: Final = 5
-"""So often an environment has to be empty (`env -i`): execve may have ended between a look at it and at arguments."""
+_CODE, _ENV_START, _ENV_END = 26, 50, 51
+"""The fields of /proc/PID/stat, from 1, that say where the program is and between which addresses its environment."""
 
 
 class LeftoversRemain(Exception):
@@ -109,11 +109,9 @@ def _is_of(one: process_tree.Process, record: Record, by_pid: dict[int, process_
 
 def _environment_has(pid: int, entries: frozenset[bytes]) -> bool:
     until_s = time.monotonic() + EXEC_WAIT_S
-    looks = 0
     try:
         while not (environment := Path(f"/proc/{pid}/environ").read_bytes()):
-            looks += 1
-            if (_has_started(pid) and looks >= EMPTY_LOOKS) or time.monotonic() > until_s:
+            if _was_given_none(pid) or time.monotonic() > until_s:
                 return False
             time.sleep(EXEC_CHECK_S)
     except OSError:
@@ -122,15 +120,19 @@ def _environment_has(pid: int, entries: frozenset[bytes]) -> bool:
     return entries.issubset(environment.split(b"\0"))
 
 
-def _has_started(pid: int) -> bool:
-    """Whether a process without an environment shows arguments. Raises `OSError` if it is gone, or runs no program.
+def _was_given_none(pid: int) -> bool:
+    """Whether a process runs its program, and has an environment in which there is nothing (`env -i`).
 
-    If not, it is in the midst of execve: the kernel replaces the memory first, and shows neither arguments nor
-    environment until they are copied into it (`environ_read` in fs/proc/base.c). The descriptors that close at execve
-    are closed before, so a process that starts another one and waits for that sees nothing of it for a moment.
+    If not, one that shows none is in the midst of execve: the kernel replaces the memory first, copies the environment
+    into it, and says where the program is after that (`create_elf_tables` and its caller in fs/binfmt_elf.c). The
+    descriptors that close at execve are closed before, so a process that starts another one and waits for that sees
+    nothing of it for a moment. Raises `OSError` if the process is gone, or is a thread of the kernel.
     """
     Path(f"/proc/{pid}/exe").readlink()
-    return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    # The name, in parentheses, is the second field, and may itself contain spaces and parentheses.
+    values = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    code, start, end = (int(values[field - 3]) for field in (_CODE, _ENV_START, _ENV_END))
+    return code != 0 and start == end
 
 
 def _spared() -> set[int]:

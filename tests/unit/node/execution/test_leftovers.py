@@ -6,8 +6,10 @@ import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
+
 from node.execution import process_tree
-from node.execution.leftovers import MARK, Record, _find, _records, _remaining, record_path
+from node.execution.leftovers import MARK, Record, _find, _records, _remaining, _was_given_none, record_path
 
 
 def test_a_record_removed_during_reading_is_skipped(tmp_path: Path) -> None:
@@ -39,3 +41,15 @@ def test_a_process_is_found_at_any_moment_even_while_it_starts_a_program(tmp_pat
     finally:
         child.kill()
         child.wait()
+
+
+def test_a_process_without_an_environment_is_not_waited_for() -> None:
+    child = subprocess.Popen(["sleep", "60"], env={})
+    try:
+        assert _was_given_none(child.pid)
+        assert not _was_given_none(os.getpid())
+    finally:
+        child.kill()
+        child.wait()
+    with pytest.raises(OSError, match="No such file"):
+        _was_given_none(child.pid)
