@@ -11,10 +11,11 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, BinaryIO, Final
 from urllib.parse import quote, quote_plus
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -112,21 +113,56 @@ _OWN: Final = "is the node's own secret or token, which is never handed to a tas
 def _from_file(name: str, secrets_dir: Path, own: NodesOwn) -> str:
     if not _FILE_NAME.fullmatch(name):
         raise MissingSecret(f"{name!r} is not the name of a secret: use letters, digits, '.', '_' and '-' only")
+    with _opened(name, secrets_dir, own) as file:
+        content = file.read(VALUE_BYTES_MAX + 1)
+    if len(content) > VALUE_BYTES_MAX:
+        raise _too_large(name, secrets_dir)
+    try:
+        return content.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise MissingSecret(f"secret {name!r}: {secrets_dir / name} is not UTF-8 text") from None
+
+
+@contextmanager
+def _opened(name: str, secrets_dir: Path, own: NodesOwn) -> Iterator[BinaryIO]:
+    """The file of a secret, open. Raises `MissingSecret`, also for what its reader cannot read."""
     path = secrets_dir / name
     try:
         # Without blocking: opening a named pipe would wait for a writer.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             if _is_own(file.fileno(), secrets_dir, own):
                 raise MissingSecret(f"secret {name!r} {_OWN}")
-            content = file.read(VALUE_BYTES_MAX + 1)
+            yield file
     except OSError as error:
         raise MissingSecret(f"secret {name!r}: cannot read {path}: {error.strerror}") from None
-    if len(content) > VALUE_BYTES_MAX:
-        raise MissingSecret(f"secret {name!r}: {path} is larger than {VALUE_BYTES_MAX} bytes")
+
+
+def _too_large(name: str, secrets_dir: Path) -> MissingSecret:
+    return MissingSecret(f"secret {name!r}: {secrets_dir / name} is larger than {VALUE_BYTES_MAX} bytes")
+
+
+def lacking(
+    reference: Reference,
+    secrets_dir: Path,
+    env_allow: Collection[str],
+    environ: Mapping[str, str],
+    own: NodesOwn = NOBODYS,
+) -> str | None:
+    """Why `reference` does not resolve here; None if nothing speaks against it. No file's content is read.
+
+    So a file that is not UTF-8, or holds the node's own secret, shows only in the attempt.
+    """
     try:
-        return content.decode().removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError:
-        raise MissingSecret(f"secret {name!r}: {path} is not UTF-8 text") from None
+        match reference:
+            case SecretEnv(env=name):
+                _from_env(name, env_allow, environ)
+            case SecretFile(secret=name):
+                with _opened(name, secrets_dir, own) as file:
+                    if os.fstat(file.fileno()).st_size > VALUE_BYTES_MAX:
+                        raise _too_large(name, secrets_dir)
+    except MissingSecret as missing:
+        return str(missing)
+    return None
 
 
 def _is_own(descriptor: int, secrets_dir: Path, own: NodesOwn) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from prometheus_client import Histogram
 from pydantic import BaseModel, Field
 
+from node.duty.hold import Hold
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
 from node.history.bootstrap_board import BootstrapBoard
@@ -146,7 +147,7 @@ class FakeNode:
     outlook: Outlook = None
     kinds: InstalledKinds = field(default_factory=lambda: InstalledKinds({"copy": COPY}))
     reported: dict[str, RunProgress] = field(default_factory=dict)
-    wait_reasons: dict[str, str] = field(default_factory=dict)
+    holds: dict[str, Hold] = field(default_factory=dict)
     overdue_now: Overdue = field(default_factory=Overdue)
     lateness: ThreadLag = field(default_factory=lambda: ThreadLag(Worst(), Worst(), Worst(), Worst()))
     start_delay: Histogram = field(default_factory=start_delays)
@@ -202,8 +203,8 @@ class FakeNode:
     async def overdue(self) -> Overdue:
         return self.overdue_now
 
-    def waiting(self, task: str) -> str | None:
-        return self.wait_reasons.get(task)
+    async def hold(self, task: str) -> Hold | None:
+        return self.holds.get(task)
 
     def log_path(self, run_id: str, attempt: int) -> Path:
         return self.cluster.folder / self.name / run_id / f"{attempt}.log"

@@ -20,11 +20,13 @@ from node.app.data_dir import DataDir
 from node.app.disk_owner import MemberDiskOwner
 from node.app.heartbeat_owner import MemberHeartbeatOwner
 from node.app.kind_terms import preparations_of, terms_of
+from node.app.lacking_secrets import lacking_secrets
 from node.app.projections import join_of, order_of
 from node.app.raft_owner import MemberRaftOwner
 from node.app.updates import Updates
 from node.client import Client
 from node.control.placement_service import PlacementThread
+from node.duty.hold import Hold, hold_of
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
 from node.execution.order import AttemptLimits, Order, log_path, logs_path
@@ -341,18 +343,12 @@ class LocalMember:
             return None if frozen_since_us is None else RunProgress(frozen_since_us=frozen_since_us)
         return RunProgress(said.done, said.total, said.unit, frozen_since_us)
 
-    def waiting(self, task: str) -> str | None:
-        """Why what is due has not begun."""
-        controller = self._core.controller
-        if (wait := controller.waiting.get(task)) is None:
-            return None
-        if why := self._core.standing_aside():
-            return f"{self._config.node} takes on nothing new: {why}"
-        if wait.bound in controller.full:
-            most = next(terms.most for terms in self._terms.values() if terms.bound == wait.bound)
-            attempts = "1 attempt" if most == 1 else f"{most} attempts"
-            return f"{self._config.node} has room for {attempts} of such kinds at once ({wait.bound})"
-        return f"{self._config.node} runs {self._config.max_runs} attempts already (ROTA_MAX_RUNS)"
+    async def hold(self, task: str) -> Hold | None:
+        """What holds a task that is due and that this member owns."""
+        view = self._core.controller.view_of(task, self.lease_held)
+        if (hold := hold_of(view)) is not None:
+            return hold
+        return hold_of(replace(view, lacking=await lacking_secrets(self.state(), task, self.kinds, self._config)))
 
     async def overdue(self) -> Overdue:
         """What is due and has not begun."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 from node.control.attempt_reporter import AttemptReporter
 from node.control.controller_port import ControllerPort, RunnerPort
 from node.duty.duty import Duty
+from node.duty.hold import OwnerSelf
 from node.duty.overdue import Overdue
 from node.duty.room import KindTerms
 from node.duty.step import CancelWork, HandOver, KillAttempt, Launch, LocalAttempt, Owners, WaitsForRoom
@@ -66,8 +67,9 @@ class Controller:
         kinds: Mapping[str, KindTerms] | None = None,
     ) -> None:
         self._me = me
-        self._duty = Duty(me, kinds)
-        self._preparations = sorted({terms.preparation for terms in (kinds or {}).values() if terms.preparation})
+        self._terms = kinds or {}
+        self._duty = Duty(me, self._terms)
+        self._preparations = sorted({terms.preparation for terms in self._terms.values() if terms.preparation})
         self._max_runs = max_runs
         self._member = member
         self._runner = runner
@@ -100,6 +102,22 @@ class Controller:
     def held(self) -> Mapping[str, LocalAttempt]:
         """The attempts on this member, by run id."""
         return self._held
+
+    def view_of(self, task: str, lease: bool) -> OwnerSelf:
+        """What this member knows of itself as the owner of a task; `lease`: whether it holds one."""
+        return OwnerSelf(
+            self._me,
+            lease,
+            self._max_runs,
+            self._resting,
+            self._member.standing_aside(),
+            self._duty.unreadable.get(task, ""),
+            task in self._undecided,
+            self.waiting.get(task),
+            self.full,
+            self._terms,
+            self._held,
+        )
 
     async def overdue(self) -> Overdue:
         """What is due and has not begun, of all tasks. Other callbacks have their turn meanwhile."""

@@ -9,6 +9,7 @@ from tasks.access import EVERYTHING, Access
 from tasks.field_errors import FieldError
 from tasks.installed_kinds import KindEntry, check_params, load, params_schema, refused
 from tasks.kind import Kind
+from tasks.secret import Reference, references_in
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +58,16 @@ class InstalledKinds:
         except Exception as error:  # noqa: BLE001 - a kind is third-party code
             _log_failure(kind, error)
             return []
+
+    def references(self, kind: str, params: Mapping[str, Any]) -> Sequence[Reference]:
+        """The secrets that params name; none where they cannot be read here."""
+        try:
+            return list(references_in(self._kind(kind).Params.model_validate(dict(params))))
+        except KeyError:
+            return ()
+        except Exception as error:  # noqa: BLE001 - a kind is third-party code
+            _log_failure(kind, error)
+            return ()
 
     def _kind(self, kind: str) -> type[Kind[Any]]:
         if kind not in self._loaded:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from prometheus_client.registry import Collector
 
+from node.duty.hold import Hold
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
 from node.history.bootstrap_board import BootstrapBoard
@@ -181,8 +182,8 @@ class NodePort(Protocol):
     def progress(self, run_id: str) -> RunProgress | None:
         """The progress of an attempt on this member; None if it has reported none, or does not run here."""
 
-    def waiting(self, task: str) -> str | None:
-        """Why this member, the task's owner, has not begun what is due (a sentence); None if nothing waits."""
+    async def hold(self, task: str) -> Hold | None:
+        """Why this member, the task's owner, has not begun what is due; None if nothing holds it here."""
 
     async def overdue(self) -> Overdue:
         """What is due and has not begun, of all tasks, as far as this member knows."""

@@ -16,10 +16,21 @@ import aiohttp
 from pydantic_core import from_json
 from yarl import URL
 
+from node.duty.hold import Hold
 from node.identity.cluster_id import ClusterId
 from node.peer.bootstrap import Bootstrap
 from node.peer.portions import Gap, Portion, unpack_portion
-from node.peer.protocol import CLUSTER, MEMBER, NoSuchLog, PeerAway, Roster, RunProgress, read_roster, url_of
+from node.peer.protocol import (
+    CLUSTER,
+    MEMBER,
+    NoSuchLog,
+    PeerAway,
+    Roster,
+    RunProgress,
+    read_progress,
+    read_roster,
+    url_of,
+)
 from node.peer.signing import CHALLENGE, SIGNED, macs_equal, member_key, new_request, response_mac
 from node.state.value import State
 from tasks.field_errors import FieldError
@@ -61,17 +72,11 @@ class PeerClient:
 
     async def progress(
         self, member: str, runs: Sequence[str], tasks: Sequence[str], timeout_s: float
-    ) -> tuple[dict[str, RunProgress], dict[str, str]]:
-        """The progress of the attempts of `runs` on a member, and why `tasks` wait there; only what it knows.
-
-        A member of an earlier version does not report frozen attempts.
-        """
+    ) -> tuple[dict[str, RunProgress], dict[str, Hold]]:
+        """The progress of the attempts of `runs` on a member, and what holds `tasks` there; only what it knows."""
         answer = await self._json("POST", member, "/peer/progress", timeout_s, {"runs": runs, "tasks": tasks})
         try:
-            progress = {run: RunProgress(**reported) for run, reported in answer["progress"].items()}
-            for run, since_us in answer.get("frozen", {}).items():
-                progress[run] = progress.get(run, RunProgress())._replace(frozen_since_us=int(since_us))
-            return progress, dict(answer["waiting"])
+            return read_progress(answer)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PeerAway(member, _INVALID) from error
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from node.duty.hold import Hold
 from node.state.entries import Seed
 from node.state.value import State
 
@@ -60,6 +61,24 @@ class RunProgress(NamedTuple):
     total: float | None = None
     unit: str = ""
     frozen_since_us: int | None = None
+
+
+def read_progress(answer: Any) -> tuple[dict[str, RunProgress], dict[str, Hold]]:
+    """The progress of runs, and what holds tasks, out of JSON.
+
+    A member of an earlier version does not report frozen attempts, and says what holds a task in a sentence only.
+    Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError`.
+
+    >>> read_progress({"progress": {}, "waiting": {"a": "node-1 runs 1 attempt already"}})
+    ({}, {'a': Hold(code='waits', detail='node-1 runs 1 attempt already', runs=())})
+    """
+    progress = {run: RunProgress(**reported) for run, reported in answer["progress"].items()}
+    for run, since_us in answer.get("frozen", {}).items():
+        progress[run] = progress.get(run, RunProgress())._replace(frozen_since_us=int(since_us))
+    holds = {task: Hold("waits", str(why)) for task, why in answer["waiting"].items()}
+    for task, told in answer.get("holds", {}).items():
+        holds[task] = Hold(str(told["code"]), str(told["detail"]), tuple(map(str, told["runs"])))
+    return progress, holds
 
 
 def url_of(host: str, port: int) -> str:

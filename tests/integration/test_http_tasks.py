@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from node.duty.hold import Hold
 from node.http.kinds import InstalledKinds
 from node.state.entries import Join, MarkDown
 from tasks.access import Access
@@ -239,7 +240,7 @@ async def test_a_due_task_says_why_it_has_not_begun() -> None:
         await served.put_task("a", pin="node-2", schedule={"every_s": 60})
         assert (await served.get("/v1/tasks/a/owner")).json["waiting"] is None
         served.cluster.now_us += 61_000_000
-        served.nodes["node-2"].wait_reasons["a"] = "it runs 8 attempts, its most"
+        served.nodes["node-2"].holds["a"] = Hold("max_runs", "it runs 8 attempts, its most", ("b@1",))
         assert (await served.get("/v1/tasks/a/owner")).json["waiting"] == "it runs 8 attempts, its most"
         await served.stop("node-2")
         assert "node-2 does not answer" in (await served.get("/v1/tasks/a/owner")).json["waiting"]

@@ -6,12 +6,24 @@ from node.http.responses.common import FieldProblem
 from node.http.responses.runs import ProgressView
 
 
+class PeerHoldView(TypedDict):
+    """What holds a task on its owner: a code, a sentence, and the runs that have the places."""
+
+    code: str
+    detail: str
+    runs: list[str]
+
+
 class PeerProgressView(TypedDict):
-    """The known progress of runs, since when they are frozen (microseconds since the epoch), and why tasks wait."""
+    """The known progress of runs, since when they are frozen (microseconds since the epoch), and what holds tasks.
+
+    `waiting` has the sentences of `holds`: members of earlier versions send and read only these.
+    """
 
     progress: dict[str, ProgressView]
     frozen: dict[str, int]
     waiting: dict[str, str]
+    holds: dict[str, PeerHoldView]
 
 
 class PeerSeedView(TypedDict):

@@ -101,9 +101,10 @@ async def _waiting(context: RequestContext, task: str, owner: str | None) -> str
     if owner is None:
         return "no member may run it: see `because`"
     if owner == context.node.facts.node:
-        return context.node.waiting(task)
+        hold = await context.node.hold(task)
+        return None if hold is None else hold.detail
     try:
-        _, waiting = await context.server.peers.progress(owner, [], [task], context.server.limits.peer_s)
+        _, holds = await context.server.peers.progress(owner, [], [task], context.server.limits.peer_s)
     except PeerAway as away:
         return str(away)
-    return waiting.get(task)
+    return holds[task].detail if task in holds else None

@@ -41,12 +41,15 @@ async def progress(context: RequestContext) -> web.Response:
     given = await context.model(PeerProgressBody)
     known = {run: progress for run in given.runs if (progress := context.node.progress(run)) is not None}
     views = {run: progress_view(progress) for run, progress in known.items()}
-    waiting = {task: context.node.waiting(task) for task in given.tasks}
+    asked = {task: await context.node.hold(task) for task in given.tasks}
+    holds = {task: hold for task, hold in asked.items() if hold is not None}
     return context.answer(
         {
             "progress": {run: view for run, view in views.items() if view is not None},
             "frozen": {run: one.frozen_since_us for run, one in known.items() if one.frozen_since_us is not None},
-            "waiting": {task: why for task, why in waiting.items() if why is not None},
+            # Members of earlier versions read the sentence only.
+            "waiting": {task: hold.detail for task, hold in holds.items()},
+            "holds": {task: asdict(hold) for task, hold in holds.items()},
         }
     )
 

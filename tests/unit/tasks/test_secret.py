@@ -16,6 +16,7 @@ from tasks.secret import (
     Reference,
     SecretEnv,
     SecretFile,
+    lacking,
     mark,
     redact_json,
     references_in,
@@ -213,3 +214,20 @@ def test_secrets_that_are_links_in_the_data_folder_are_found(tmp_path: Path, own
 def test_a_named_pipe_is_refused_as_a_secret_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert resolve({"secret": "pipe"}, tmp_path, (), {}) == ""
+
+
+def test_what_is_lacking_is_told_without_reading_a_file(tmp_path: Path) -> None:
+    (tmp_path / "pg").write_text("hunter2")
+    (tmp_path / "large").write_bytes(b"x" * 70_000)
+    own = NodesOwn(files=(str(tmp_path / "node"),))
+    (tmp_path / "node").write_text("the node's own")
+
+    def why(reference: SecretFile | SecretEnv) -> str | None:
+        return lacking(reference, tmp_path, ("PGPASS", "UNSET"), {"PGPASS": "x"}, own)
+
+    assert (why(SecretFile(secret="pg")), why(SecretEnv(env="PGPASS"))) == (None, None)
+    assert "No such file" in (why(SecretFile(secret="absent")) or "")
+    assert "larger than" in (why(SecretFile(secret="large")) or "")
+    assert "never handed to a task" in (why(SecretFile(secret="node")) or "")
+    assert "is not set" in (why(SecretEnv(env="UNSET")) or "")
+    assert "not listed" in (why(SecretEnv(env="OTHER")) or "")

@@ -1,0 +1,87 @@
+"""What holds a task that is due, as its owner knows: its lease, its places, and what it lacks. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from node.duty.room import NO_TERMS, KindTerms
+from node.duty.step import Held, WaitsForRoom
+
+RUNS_MAX: Final = 20
+"""How many of the runs that have the places are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why the owner of a task has not begun what is due: a code, a sentence, and the runs that have the places.
+
+    `code` is one of stopping, no_lease, aside, unreadable, undecided, bound, max_runs and secret. A member of a later
+    version may send others, one of an earlier version sends `waits`.
+    """
+
+    code: str
+    detail: str
+    runs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerSelf:
+    """What the owner of a task, `member`, knows of itself.
+
+    `aside`: why it takes on nothing new; "" where it does. `unreadable`: why the task's schedule cannot be computed
+    there; "" if it can. `undecided`: the last decision on the task failed, which is a bug in Rota. `waits`: what has no
+    room there. `full` are the bounds of kinds that leave no place, `terms` those of the kinds, and `attempts` those
+    that have the places. `lacking` says of each secret that the task names and the member lacks why.
+    """
+
+    member: str
+    lease: bool
+    max_runs: int
+    stopping: bool = False
+    aside: str = ""
+    unreadable: str = ""
+    undecided: bool = False
+    waits: WaitsForRoom | None = None
+    full: frozenset[str] = frozenset()
+    terms: Mapping[str, KindTerms] | None = None
+    attempts: Held | None = None
+    lacking: Sequence[str] = ()
+
+
+def hold_of(owner: OwnerSelf) -> Hold | None:
+    """The first thing that holds a task that is due; None: nothing does, and the owner is about to claim it."""
+    member = owner.member
+    if owner.stopping:
+        return Hold("stopping", f"{member} is stopping, and begins nothing new")
+    if not owner.lease:
+        return Hold("no_lease", f"{member} has no lease, and begins nothing without one")
+    if owner.aside:
+        return Hold("aside", f"{member} takes on nothing new: {owner.aside}")
+    if owner.unreadable:
+        return Hold("unreadable", f"{member} cannot evaluate its schedule: {owner.unreadable}")
+    if owner.undecided:
+        return Hold("undecided", f"{member} cannot decide on it, which is a bug in Rota: its log says more")
+    if owner.waits is not None:
+        return _room(owner, owner.waits)
+    if owner.lacking:
+        return Hold("secret", f"{member} lacks what it needs: {'; '.join(owner.lacking)}")
+    return None
+
+
+def _room(owner: OwnerSelf, waits: WaitsForRoom) -> Hold:
+    attempts, terms = owner.attempts or {}, owner.terms or {}
+    if waits.bound and waits.bound in owner.full:
+        most = next(each.most for each in terms.values() if each.bound == waits.bound)
+        taken = (run_id for run_id, one in attempts.items() if terms.get(one.kind, NO_TERMS).bound == waits.bound)
+        text = f"{owner.member} has room for {_attempts(most)} of such kinds at once ({waits.bound})"
+        return Hold("bound", text, _named(taken))
+    text = f"{owner.member} runs {_attempts(owner.max_runs)} already (ROTA_MAX_RUNS)"
+    return Hold("max_runs", text, _named(attempts))
+
+
+def _attempts(count: int) -> str:
+    return "1 attempt" if count == 1 else f"{count} attempts"
+
+
+def _named(run_ids: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(run_ids)[:RUNS_MAX])
