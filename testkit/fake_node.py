@@ -206,6 +206,9 @@ class FakeNode:
     async def hold(self, task: str) -> Hold | None:
         return self.holds.get(task)
 
+    def unoffered(self, kind: str) -> str | None:
+        return None if kind == "copy" else "it is not installed there"
+
     def log_path(self, run_id: str, attempt: int) -> Path:
         return self.cluster.folder / self.name / run_id / f"{attempt}.log"
 

@@ -16,7 +16,7 @@ from aiohttp import web
 from node.app.config import SHORT_SECRET, Config, is_loopback
 from node.app.data_dir import DataDir, DataDirInUse, ForeignFolder
 from node.app.member import LocalMember
-from node.app.offered_kinds import offered
+from node.app.offered_kinds import offer
 from node.app.task_access import nothing_allowed, secrets_in_reach
 from node.client import Client
 from node.execution.leftovers import LeftoversRemain, kill_leftovers
@@ -151,7 +151,7 @@ async def _serve(
     stop = _stop_signal()
     try:
         kinds = installed()
-        member = LocalMember(config, folder, seed, kinds, offered(kinds, config.allow_command), cluster)
+        member = LocalMember(config, folder, seed, kinds, offer(kinds, config.allow_command), cluster)
     except _REFUSALS as error:
         raise CannotStart(str(error)) from error
     api = await _serve_api(config, seed, member, descriptors)

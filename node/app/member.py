@@ -21,6 +21,7 @@ from node.app.disk_owner import MemberDiskOwner
 from node.app.heartbeat_owner import MemberHeartbeatOwner
 from node.app.kind_terms import preparations_of, terms_of
 from node.app.lacking_secrets import lacking_secrets
+from node.app.offered_kinds import KindOffer
 from node.app.projections import join_of, order_of
 from node.app.raft_owner import MemberRaftOwner
 from node.app.updates import Updates
@@ -81,7 +82,7 @@ class _Clock:
 class LocalMember:
     """One member, from `start` to `stop`, of `cluster`. Implements `node.http.node_port.NodePort`.
 
-    It checks params by the kinds that are `installed` here, and takes on those that are `offered`.
+    It checks params by the kinds that are `installed` here, and takes on those that it `offer`s.
     When it cannot go on, `failed` is set to what went wrong; its caller ends it then.
     """
 
@@ -91,11 +92,12 @@ class LocalMember:
         folder: DataDir,
         seed: Seed,
         installed: Mapping[str, KindEntry],
-        offered: Mapping[str, KindEntry],
+        offer: KindOffer,
         cluster: ClusterId,
     ) -> None:
-        self._config, self._folder, self._seed, self._offered = config, folder, seed, offered
-        self._terms = terms_of(offered, config.kind_settings, config.max_runs)
+        self._config, self._folder, self._seed, self._offered = config, folder, seed, offer.offered
+        self.unoffered = offer.why_not
+        self._terms = terms_of(offer.offered, config.kind_settings, config.max_runs)
         self._on_loop = Services()
         self._stopping = False
         self.facts = config

@@ -29,6 +29,7 @@ _MODULES: Final = {
     "tasks": "tasks",
     "show": "tasks",
     "where": "tasks",
+    "why": "why",
     "pause": "tasks",
     "resume": "tasks",
     "delete": "tasks",

@@ -15,6 +15,7 @@ from node.cli.api import Api, ago, api_command, progress_text
 from node.cli.following import LogFollower
 from node.cli.text import say
 from node.cli.watching import wait_for_end
+from node.cli.why import why_it_waits
 from node.client import path
 
 WAITING_S: Final = 3.0
@@ -84,11 +85,6 @@ def _params(pairs: tuple[str, ...]) -> dict[str, Any]:
     return parsed
 
 
-def _why_it_waits(api: Api, task: str) -> str:
-    owner = api.client.get(path("v1", "tasks", task, "owner"))
-    return "; ".join(filter(None, (owner["waiting"], *(told["detail"] for told in owner["standing"]))))
-
-
 def wait_and_show(
     api: Api, run_id: str, index: str, waiting_s: float = WAITING_S, clock: Callable[[], float] = time.monotonic
 ) -> dict[str, Any]:
@@ -120,7 +116,7 @@ def wait_and_show(
             )
             if run["state"] == "waiting" and silent_until_s is not None and clock() >= silent_until_s:
                 silent_until_s = None
-                click.echo(f"rota: {run_id} waits: {_why_it_waits(api, run['task'])}", err=True)
+                click.echo(f"rota: {run_id} waits: {why_it_waits(api, run_id, run['task'])}", err=True)
             return run
 
         return wait_for_end(read, lambda why: say(f"rota: cannot read the state of {run_id}: {why}", err=True), clock)

@@ -14,6 +14,7 @@ import yaml
 from node.cli.api import Api, ago, api_command
 from node.cli.reading import documents
 from node.cli.text import input_text, source_name
+from node.cli.why import held_state
 from node.client import ApiProblem, path
 
 LIST_BYTES_MAX: Final = 900_000
@@ -30,10 +31,10 @@ _PLACE: Final = re.compile(r"^\[(\d+)\]")
 def _state_fields() -> frozenset[str]:
     """The fields that the API returns for a task besides its definition."""
     # Imported here: the models take as long to import as everything else that a command needs.
-    from node.http.responses.tasks import TaskView
+    from node.http.responses.tasks import ListedTaskView
     from tasks.spec import Spec
 
-    return frozenset(get_type_hints(TaskView)) - frozenset(Spec.model_fields)
+    return frozenset(get_type_hints(ListedTaskView)) - frozenset(Spec.model_fields)
 
 
 @click.command("apply")
@@ -159,7 +160,7 @@ def _parts(specs: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 @click.option("--owner", help="Only tasks that this node owns.")
 @api_command
 def tasks_command(api: Api, kind: str | None, owner: str | None) -> None:
-    """List all tasks with their owners."""
+    """List all tasks with their owners, and what holds those that nobody has asked to wait (see rota why)."""
     items = list(api.client.items("/v1/tasks", kind=kind, owner=owner))
     api.show(
         {"items": items, "next": None},
@@ -172,7 +173,7 @@ def tasks_command(api: Api, kind: str | None, owner: str | None) -> None:
                     item["owner"],
                     ago(item["next_fire_at"]),
                     item["last"] and f"{item['last']['state']} {ago(item['last']['finished_at'])}",
-                    "paused" if item["paused"] else "enabled" if item["enabled"] else "disabled",
+                    held_state(item),
                 )
                 for item in items
             ),

@@ -6,8 +6,8 @@ from hashing.view import Slot
 from node.history.feeders import feeders, why_feeder
 from node.http.responses.bootstraps import BootstrapTaskView, BootstrapView
 from node.http.responses.placement import OwnerView, StandingView
-from node.http.times import rfc3339, rfc3339_or_none
 from node.peer.bootstrap import Bootstrap, summary, task_of
+from node.state.times import rfc3339, rfc3339_or_none
 from node.state.value import State
 
 

@@ -185,6 +185,9 @@ class NodePort(Protocol):
     async def hold(self, task: str) -> Hold | None:
         """Why this member, the task's owner, has not begun what is due; None if nothing holds it here."""
 
+    def unoffered(self, kind: str) -> str | None:
+        """Why this member does not offer a kind (a sentence); None if it does."""
+
     async def overdue(self) -> Overdue:
         """What is due and has not begun, of all tasks, as far as this member knows."""
 

@@ -15,11 +15,11 @@ from pydantic import (
     model_validator,
 )
 
-from node.http.times import EPOCH
 from node.peer.bootstrap import Bootstrap
 from node.state.restoring import COUNT_MAX
 from node.state.settings import HISTORY_DAYS_MAX, SECONDS, SLACK_MILLI_MAX
 from node.state.shape import LATEST_US
+from node.state.times import EPOCH
 from node.state.value import Settings
 from tasks.cron import LAST_FIRE_US, check_at
 from tasks.run import RunState
@@ -84,6 +84,12 @@ class OwnerQuery(_RequestModel):
     """A question about a supposed placement: as if some members were down."""
 
     without: str | None = Field(default=None, description="As if this member were down (or these, comma-separated)")
+
+
+class WhyQuery(_RequestModel):
+    """Which of a task's runs the question is about."""
+
+    run_id: str | None = Field(default=None, description="Of this active run; default: of what waits first")
 
 
 class PlanQuery(_RequestModel):

@@ -7,17 +7,18 @@ from typing import Any
 import msgpack
 
 from node.duty.ownership import Ownership
+from node.duty.standing import TaskStanding, standing
+from node.duty.why import Why
 from node.http.bootstrap_views import catching_up
 from node.http.responses.cluster import MemberView, SettingsView
-from node.http.responses.placement import OwnerView, RunningOn
+from node.http.responses.placement import OwnerView, RunningOn, StandingView
 from node.http.responses.runs import AttemptView, ProgressView, RunView
-from node.http.responses.tasks import LastView, RegisteredView, TaskView
-from node.http.task_status import standing
-from node.http.times import rfc3339, rfc3339_or_none
+from node.http.responses.tasks import HeldView, LastView, RegisteredView, TaskView
+from node.http.responses.why import WhyView
 from node.peer.bootstrap import Bootstrap
 from node.peer.protocol import RunProgress, url_of
+from node.state.times import rfc3339, rfc3339_or_none
 from node.state.value import Attempt, EndedRun, Member, Outcome, Run, Settings, State, TaskRow
-from node.state.waiting import due_us as due_of
 from tasks.run import HELD
 from tasks.schedule import next_due_us
 
@@ -122,6 +123,7 @@ def running_on(state: State, task: str) -> list[RunningOn]:
 
 def owner_view(state: State, ownership: Ownership, task: str, now_us: int) -> OwnerView:
     """Who owns a task, and why. Raises `KeyError` if the placement does not have the task yet."""
+    standings = standing(state, task, ownership.owner(task), ownership.explain(task), now_us)
     return {
         "task": task,
         "owner": ownership.owner(task),
@@ -133,20 +135,37 @@ def owner_view(state: State, ownership: Ownership, task: str, now_us: int) -> Ow
         "because": [{"node": node, "verdict": verdict} for node, verdict in ownership.explain(task)],
         "next_fire_at": rfc3339_or_none(next_fire_us(state.tasks[task], now_us)),
         "waiting": None,
-        "standing": standing(state, task, ownership.owner(task), ownership.explain(task), now_us),
+        "standing": [standing_view(told) for told in standings],
     }
 
 
-def overdue(state: State, task: str, now_us: int) -> bool:
-    """Whether something of the task is due and not claimed."""
-    runs = [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
-    if any(run.state in ("waiting", "orphaned") and due_of(run, now_us) <= now_us for run in runs):
-        return True
-    row = state.tasks[task]
-    if runs or row.paused or not row.spec.enabled:
-        return False
-    due_us = next_due_us(row.spec.schedule, row.since_us, row.through_us)
-    return due_us is not None and due_us <= now_us
+def standing_view(told: TaskStanding) -> StandingView:
+    """A statement about a task."""
+    until = rfc3339_or_none(told.until_us)
+    return {"code": told.code, "detail": told.detail, "until": until, "run_id": told.run_id}
+
+
+def why_view(task: str, found: Why) -> WhyView:
+    """Why a task does not run."""
+    return {
+        "task": task,
+        "code": found.code,
+        "sentence": found.sentence(task),
+        "detail": found.detail,
+        "remedy": found.remedy,
+        "until": rfc3339_or_none(found.until_us),
+        "run_id": found.run_id,
+        "member": found.member,
+        "runs": list(found.runs),
+        "steps": [{"place": step.place, "found": step.found, "ends": step.ends} for step in found.steps],
+    }
+
+
+def held_view(found: Why | None) -> HeldView | None:
+    """Why a task is held, in a list."""
+    if found is None:
+        return None
+    return {"code": found.code, "detail": found.detail, "until": rfc3339_or_none(found.until_us)}
 
 
 def progress_view(progress: RunProgress | None) -> ProgressView | None:

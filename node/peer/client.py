@@ -87,6 +87,19 @@ class PeerClient:
             raise PeerAway(member, _INVALID)
         return answer
 
+    async def unoffered(self, member: str, kind: str, timeout_s: float) -> str | None:
+        """Why a member does not offer a kind; None if it does. Members of earlier versions answer 404."""
+        path = f"/peer/kinds/{quote(kind, safe='')}/offer"
+        status, packed = await self._response("GET", member, path, timeout_s)
+        if status == 404:
+            return "it is of an earlier version, and does not say why"
+        _expect_ok(member, status)
+        try:
+            why = from_json(packed)["why_not"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise PeerAway(member, _INVALID) from error
+        return None if why is None else str(why)
+
     async def check(
         self, member: str, kind: str, params: Sequence[Mapping[str, Any]], bound: Sequence[bool], timeout_s: float
     ) -> list[list[FieldError]]:

@@ -5,11 +5,11 @@ import asyncio
 import aiohttp
 import pytest
 
-from node.http.times import rfc3339
 from node.peer.client import PeerClient
 from node.peer.portions import Gap
 from node.peer.protocol import PeerAway, RunProgress
 from node.state.entries import Finish
+from node.state.times import rfc3339
 from testkit.fake_node import SECRET
 from tests.integration.http_cluster import on_loop, servers
 

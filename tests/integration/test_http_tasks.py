@@ -1,15 +1,19 @@
 """Tasks, owners and plans over HTTP."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from node.duty.hold import Hold
 from node.http.kinds import InstalledKinds
+from node.peer.client import PeerClient
+from node.peer.protocol import RunProgress
 from node.state.entries import Join, MarkDown
 from tasks.access import Access
 from tasks.installed_kinds import installed
+from testkit.fake_node import NOW_US, SECRET
 from tests.integration.http_cluster import on_loop, servers
 
 pytestmark = pytest.mark.integration
@@ -241,12 +245,67 @@ async def test_a_due_task_says_why_it_has_not_begun() -> None:
         assert (await served.get("/v1/tasks/a/owner")).json["waiting"] is None
         served.cluster.now_us += 61_000_000
         served.nodes["node-2"].holds["a"] = Hold("max_runs", "it runs 8 attempts, its most", ("b@1",))
-        assert (await served.get("/v1/tasks/a/owner")).json["waiting"] == "it runs 8 attempts, its most"
+        assert (await served.get("/v1/tasks/a/owner")).json["waiting"] == "it runs 8 attempts, its most: b@1"
         await served.stop("node-2")
         assert "node-2 does not answer" in (await served.get("/v1/tasks/a/owner")).json["waiting"]
         for name in ("node-1", "node-2"):
             served.cluster.ok(MarkDown(served.cluster.now_us, name, 1, "stopped", 0))
-        assert "because" in (await served.get("/v1/tasks/a/owner")).json["waiting"]
+        assert "node-2 is down (stopped)" in (await served.get("/v1/tasks/a/owner")).json["waiting"]
+
+
+@on_loop
+async def test_why_a_task_does_not_run_is_asked_of_those_who_know() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        await served.put_task("a", pin="node-2", schedule={"every_s": 60})
+        reply = await served.get("/v1/tasks/a/why")
+        assert (reply.json["code"], reply.json["until"]) == ("not_due", "2026-11-18T11:07:40Z")
+        served.cluster.now_us += 61_000_000
+        assert (await served.get("/v1/tasks/a/why")).json["code"] == "due"
+        served.nodes["node-2"].holds["a"] = Hold("max_runs", "node-2 runs 1 attempt already", ("b@1",))
+        held = (await served.get("/v1/tasks/a/why")).json
+        assert (held["code"], held["member"], held["runs"]) == ("max_runs", "node-2", ["b@1"])
+        assert held["sentence"].startswith("a does not run: node-2 runs 1 attempt already: b@1; wait")
+        assert [step["ends"] for step in held["steps"]][-2:] == [False, True]
+        listed = (await served.get("/v1/tasks")).json["items"]
+        assert [item["held"] for item in listed] == [
+            {"code": "max_runs", "detail": "node-2 runs 1 attempt already: b@1", "until": None}
+        ]
+        await served.stop("node-2")
+        assert (await served.get("/v1/tasks/a/why")).json["code"] == "owner_away"
+        assert (await served.get("/v1/tasks")).json["items"][0]["held"]["code"] == "owner_away"
+        served.node.role = replace(served.node.role, leader=None, has_quorum=False)
+        assert (await served.get("/v1/tasks/a/why")).json["code"] == "no_quorum"
+
+
+@on_loop
+async def test_why_a_run_waits_where_it_runs_and_why_a_kind_is_not_offered() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        await served.put_task("a", overlap="queue")
+        first, second = await served.start_run(), await served.start_run()
+        served.claim(first, "node-2")
+        behind = (await served.get("/v1/tasks/a/why")).json
+        assert (behind["code"], behind["run_id"], behind["runs"]) == ("behind", second, [first])
+        served.nodes["node-2"].reported[first] = RunProgress(frozen_since_us=served.cluster.now_us)
+        runs = (await served.get(f"/v1/tasks/a/why?run_id={first}")).json
+        assert (runs["code"], "frozen since 2026-11-18T11:06:40Z" in runs["detail"]) == ("running", True)
+        assert list((await served.get("/v1/tasks/a/why?run_id=other")).fields) == ["run_id"]
+        assert (await served.get("/v1/tasks/other/why")).status == 404
+        for name in ("node-1", "node-2"):
+            row = served.cluster.machine.state.members[name]
+            again = Join(NOW_US, name, row.host, row.raft_port, row.http_port, 9, (), 1, ("other",), 1)
+            served.cluster.ok(again)
+        kind = (await served.get(f"/v1/tasks/a/why?run_id={second}")).json
+        assert kind["code"] == "no_kind"
+        assert [item["held"]["code"] for item in (await served.get("/v1/tasks")).json["items"]] == ["no_kind"]
+
+
+@on_loop
+async def test_members_are_asked_why_they_do_not_offer_a_kind() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        peers = PeerClient(SECRET, served.node.state, me="node-1")
+        assert await peers.unoffered("node-2", "other", 5) == "it is not installed there"
+        assert await peers.unoffered("node-2", "copy", 5) is None
+        await peers.close()
 
 
 @on_loop

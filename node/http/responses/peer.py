@@ -43,6 +43,12 @@ class PeerMembersView(TypedDict):
     members: list[PeerSeedView]
 
 
+class PeerOfferView(TypedDict):
+    """Why this member does not offer a kind (a sentence); null if it does."""
+
+    why_not: str | None
+
+
 class PeerCheckView(TypedDict):
     """The errors of each of the params, in order."""
 

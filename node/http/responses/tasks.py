@@ -53,6 +53,20 @@ class TaskView(RegisteredView):
     owner: str | None
 
 
+class HeldView(TypedDict):
+    """What holds a task that nobody has asked to wait: the code and the detail of `GET /v1/tasks/{name}/why`."""
+
+    code: str
+    detail: str
+    until: Time | None
+
+
+class ListedTaskView(TaskView):
+    """A task in a list. `held`: what holds it, if that is unexpected (no owner, backing off, no room ...)."""
+
+    held: HeldView | None
+
+
 class ChangedTaskView(RegisteredView):
     """A task that was just registered or changed.
 
@@ -65,7 +79,7 @@ class ChangedTaskView(RegisteredView):
 class TaskPage(TypedDict):
     """Tasks, by name."""
 
-    items: list[TaskView]
+    items: list[ListedTaskView]
     next: Cursor
 
 

@@ -17,10 +17,11 @@ from node.http.routes import (
     saved,
     tasks,
     watch,
+    why,
 )
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(
     endpoint
-    for topic in (health, cluster, saved, members, kinds, tasks, owner, bootstraps, runs, logs, watch, docs, peer)
+    for topic in (health, cluster, saved, members, kinds, tasks, owner, why, bootstraps, runs, logs, watch, docs, peer)
     for endpoint in topic.endpoints.all
 )

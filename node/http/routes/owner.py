@@ -6,17 +6,19 @@ from typing import Final
 from aiohttp import web
 from pydantic_core import to_json
 
+from node.duty.overdue import unbegun_since_us
 from node.duty.ownership import Ownership
+from node.duty.why import UNEXPECTED
 from node.http.bootstrap_views import bootstrap_owner_view
 from node.http.endpoint import Endpoints, ResponseSpec
+from node.http.explaining import explain
 from node.http.problems import Problem, invalid_field
 from node.http.request_context import RequestContext
 from node.http.requests import OwnerQuery, PlanQuery
 from node.http.responses.placement import LoadView, MoveView, OwnerView, PlanView
 from node.http.routes.tasks import known_task
-from node.http.views import overdue, owner_view
+from node.http.views import owner_view
 from node.peer.bootstrap import member_of
-from node.peer.protocol import PeerAway
 
 endpoints = Endpoints("placement")
 
@@ -46,8 +48,10 @@ async def owner(context: RequestContext, query: OwnerQuery) -> web.Response:
         raise Problem("behind", "the placement with this task is still being computed: try again")
     now_us = context.server.now_us()
     view = owner_view(state, ownership, name, now_us)
-    if query.without is None and overdue(state, name, now_us):
-        view["waiting"] = await _waiting(context, name, view["owner"])
+    since_us = unbegun_since_us(state, name)
+    if query.without is None and since_us is not None and since_us <= now_us:
+        found = await explain(context, name, ownership)
+        view["waiting"] = found.detail if found.code in UNEXPECTED - {"due"} else None
     return context.answer(view)
 
 
@@ -94,17 +98,3 @@ async def _without(context: RequestContext, ownership: Ownership, without: str) 
         which = ", ".join(unknown) or "''"
         raise invalid_field("without", f"there is no member {which}; the members are {there}", "the query")
     return await asyncio.to_thread(ownership.without, members)
-
-
-async def _waiting(context: RequestContext, task: str, owner: str | None) -> str | None:
-    """Why what is due has not begun, as the owner says."""
-    if owner is None:
-        return "no member may run it: see `because`"
-    if owner == context.node.facts.node:
-        hold = await context.node.hold(task)
-        return None if hold is None else hold.detail
-    try:
-        _, holds = await context.server.peers.progress(owner, [], [task], context.server.limits.peer_s)
-    except PeerAway as away:
-        return str(away)
-    return holds[task].detail if task in holds else None

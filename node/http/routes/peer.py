@@ -17,7 +17,7 @@ from node.http.requests import (
     PeerProgressBody,
 )
 from node.http.responses.cluster import MemberView
-from node.http.responses.peer import PeerCheckView, PeerMembersView, PeerProgressView
+from node.http.responses.peer import PeerCheckView, PeerMembersView, PeerOfferView, PeerProgressView
 from node.http.routes.logs import local
 from node.http.routes.members import add_from_body
 from node.http.views import progress_view
@@ -97,6 +97,12 @@ async def schema(context: RequestContext) -> web.Response:
         raise Problem("not-found", "this kind is not installed here") from None
     except KindError as error:
         raise Problem("internal", str(error)) from None
+
+
+@endpoints.add("GET", "/peer/kinds/{kind}/offer", {200: ResponseSpec("Why not", PeerOfferView)}, access="member")
+async def offer(context: RequestContext) -> web.Response:
+    """Why this member does not offer a kind."""
+    return context.answer({"why_not": context.node.unoffered(context.path("kind"))})
 
 
 @endpoints.add(

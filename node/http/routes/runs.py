@@ -9,6 +9,7 @@ from aiohttp import web
 from pydantic import JsonValue
 
 from node.history.filters import RunPosition
+from node.http.asking import progress_of
 from node.http.endpoint import Endpoints, ResponseSpec
 from node.http.pages import cursor_of, cut, run_before
 from node.http.problems import Problem, invalid
@@ -17,12 +18,11 @@ from node.http.requests import ActionBody, RunsQuery, StartBody, TaskRunsQuery
 from node.http.responses.runs import RunPage, RunView, StartedView
 from node.http.routes.tasks import known_task, task_to_change
 from node.http.specs import ParamsToCheck, check_params, storable
-from node.http.times import micros
 from node.http.views import ended_view, run_view
-from node.peer.protocol import PeerAway, RunProgress
 from node.state.entries import Cancel, Start
+from node.state.times import micros
 from node.state.value import EndedRun, Run, State
-from tasks.run import ACTIVE, HELD
+from tasks.run import ACTIVE
 
 endpoints = Endpoints("runs")
 
@@ -123,7 +123,7 @@ async def run(context: RequestContext) -> web.Response:
     found = await find(context, context.path("run_id"))
     if isinstance(found, EndedRun):
         return context.answer(ended_view(found))
-    progress = await _progress(context, [found])
+    progress = await progress_of(context, [found])
     return context.answer(run_view(found, progress=progress.get(found.run_id)))
 
 
@@ -168,7 +168,7 @@ async def _page(context: RequestContext, query: RunsQuery) -> RunPage:
         ended = {one.run.run_id: one for one in await asyncio.to_thread(context.node.history.runs, *asked)}
     runs: list[Run | EndedRun] = [*ended.values(), *(run for run in active if run.run_id not in ended)]
     page, more = cut(sorted(runs, key=_age, reverse=True), query.limit)
-    progress = await _progress(context, [run for run in page if isinstance(run, Run)])
+    progress = await progress_of(context, [run for run in page if isinstance(run, Run)])
     items: list[RunView] = []
     for run in page:
         known = progress.get(run.run_id) if isinstance(run, Run) else None
@@ -195,24 +195,3 @@ def _active(state: State, query: RunsQuery, before: RunPosition | None) -> list[
         and (query.node is None or (run.attempts and run.attempts[-1].node == query.node))
         and (before is None or _age(run) < before)
     ]
-
-
-async def _progress(context: RequestContext, runs: list[Run]) -> dict[str, RunProgress]:
-    """The progress of runs, requested concurrently from the members that hold them, as far as those answer."""
-    by_member: dict[str, list[str]] = {}
-    for run in runs:
-        if run.state in HELD and run.node is not None:
-            by_member.setdefault(run.node, []).append(run.run_id)
-    here = {run_id: context.node.progress(run_id) for run_id in by_member.pop(context.node.facts.node, [])}
-    known = {run_id: progress for run_id, progress in here.items() if progress is not None}
-    for answer in await asyncio.gather(*(_progress_on(context, member, held) for member, held in by_member.items())):
-        known |= answer
-    return known
-
-
-async def _progress_on(context: RequestContext, member: str, runs: list[str]) -> dict[str, RunProgress]:
-    try:
-        progress, _ = await context.server.peers.progress(member, runs, [], context.server.limits.peer_s)
-    except PeerAway:
-        return {}
-    return progress

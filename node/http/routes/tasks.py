@@ -8,15 +8,24 @@ from typing import Final
 
 from aiohttp import web
 
-from node.http.advice import may_run, warnings
+from node.duty.advice import may_run, warnings
 from node.http.endpoint import Endpoints, ResponseSpec
+from node.http.explaining import unexpectedly_held
 from node.http.pages import cursor_of, cut, name_after
 from node.http.problems import NAME_RULE, Problem, invalid_field
 from node.http.request_context import RequestContext, problem_of_proposal, require_accepted
 from node.http.requests import NamedSpec, PutQuery, SpecList, TasksQuery
-from node.http.responses.tasks import ChangedTaskView, FieldChangeView, PutPage, PutView, TaskPage, TaskView
+from node.http.responses.tasks import (
+    ChangedTaskView,
+    FieldChangeView,
+    ListedTaskView,
+    PutPage,
+    PutView,
+    TaskPage,
+    TaskView,
+)
 from node.http.specs import CheckedSpec, many_specs, one_spec
-from node.http.views import registered_view, task_view
+from node.http.views import held_view, registered_view, task_view
 from node.raft.errors import EntryTooLarge
 from node.state.apply import apply
 from node.state.codec import BadEntry, pack_batch
@@ -166,9 +175,10 @@ async def tasks(context: RequestContext, query: TasksQuery) -> web.Response:
             if len(found) > query.limit:
                 break
     page, more = cut(found, query.limit)
-    items: list[TaskView] = []
-    for _, row, owner in page:
-        items.append(task_view(row, owner, context.server.now_us()))
+    held = await unexpectedly_held(context, [name for name, _, _ in page if name in context.state.tasks], ownership)
+    items: list[ListedTaskView] = []
+    for name, row, owner in page:
+        items.append({**task_view(row, owner, context.server.now_us()), "held": held_view(held.get(name))})
         if len(items) % _VIEWS_BATCH == 0:
             await asyncio.sleep(0)
     return context.answer({"items": items, "next": cursor_of(page[-1][0]) if more else None})

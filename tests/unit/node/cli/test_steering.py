@@ -47,6 +47,7 @@ CLUSTER: Final = {
     "waiting_for": None,
     "members": [MEMBER],
 }
+WHY: Final = {"code": "aside", "sentence": STEERS, "steps": [{"place": "lease", "found": STEERS, "ends": True}]}
 
 
 @pytest.mark.parametrize(
@@ -55,9 +56,10 @@ CLUSTER: Final = {
         (["runs"], {"/v1/runs": {"items": [RUN]}}),
         (["members"], {"/v1/members": {"items": [MEMBER], "next": None}}),
         (["status"], {"/v1/cluster": CLUSTER, "/v1/runs": {"items": []}}),
+        (["why", "a"], {"/v1/tasks/a/why": WHY}),
         (["status"], {"/v1/cluster": {**CLUSTER, "waiting_for": STEERS}, "/v1/runs": {"items": []}}),
     ],
-    ids=["runs", "members", "status", "waiting"],
+    ids=["runs", "members", "status", "why", "waiting"],
 )
 def test_control_characters_do_not_reach_the_terminal(words: list[str], answers: dict[str, Any]) -> None:
     with api_server(lambda request: as_json(answers[request.path])) as url:

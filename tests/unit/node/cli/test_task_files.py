@@ -7,7 +7,7 @@ import click
 import pytest
 
 from node.cli.api import Api
-from node.cli.tasks import LIST_BYTES_MAX, _print_where, _specs, apply_command
+from node.cli.tasks import LIST_BYTES_MAX, _print_where, _specs, apply_command, tasks_command
 from node.client import ApiProblem, Client
 from testkit.api_server import Request, Response, api_server, as_json
 
@@ -83,4 +83,21 @@ def test_a_refused_task_is_named_with_its_file(tmp_path: Path) -> None:
         f"  {tmp_path}/two.yaml: task 'second': kind: is missing",
         f"  {tmp_path}/two.yaml: task number 2: name: is missing",
         "  another",
+    ]
+
+
+def test_tasks_says_in_short_what_holds_a_task(capsys: pytest.CaptureFixture[str]) -> None:
+    task = {"name": "a", "kind": "copy", "owner": "n1", "next_fire_at": None, "last": None, "paused": False}
+    items = [
+        {**task, "enabled": True, "held": {"code": "no_label", "detail": "no member has it", "until": None}},
+        {**task, "name": "b", "enabled": True, "held": None},
+        {**task, "name": "c", "enabled": False},
+    ]
+    with api_server(lambda _: as_json({"items": items, "next": None})) as url:
+        tasks_command.main([], standalone_mode=False, obj=Client([url]))
+    assert [line.split("  ")[-1].strip() for line in capsys.readouterr().out.splitlines()] == [
+        "STATE",
+        "enabled, held: no label",
+        "enabled",
+        "disabled",
     ]

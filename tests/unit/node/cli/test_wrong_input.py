@@ -158,10 +158,10 @@ def test_wait_prints_why_a_run_waits(cluster: Cluster, capsys: pytest.CaptureFix
     }
     ends = waiting | {"state": "cancelled", "error": None, "result": None}
     looks = iter([waiting, waiting, ends])
-    owner = {"waiting": None, "standing": [{"code": "nobody", "detail": "node-1 lacks a label (gpu=yes)"}]}
-    cluster.answers = {"/v1/runs/r": lambda: next(looks), "/v1/tasks/T/owner": lambda: owner}
+    why = {"detail": "no member has the label gpu=yes"}
+    cluster.answers = {"/v1/runs/r": lambda: next(looks), "/v1/tasks/T/why": lambda: why}
     assert wait_and_show(Api(as_json=False), "r", "7", waiting_s=0) == ends
-    assert capsys.readouterr().err == "rota: r waits: node-1 lacks a label (gpu=yes)\n"
+    assert capsys.readouterr().err == "rota: r waits: no member has the label gpu=yes\n"
 
 
 def test_comparing_many_names_takes_linear_time(cluster: Cluster, tmp_path: Path) -> None:

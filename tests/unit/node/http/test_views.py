@@ -12,7 +12,6 @@ from node.http.views import (
     ended_view,
     member_view,
     next_fire_us,
-    overdue,
     owner_view,
     run_view,
     settings_view,
@@ -88,16 +87,11 @@ def test_the_next_due_time_is_in_the_future_unless_there_is_none() -> None:
     later = NOW_US + 95_000_000
     assert next_fire_us(world.state.tasks["often"], later) == NOW_US + 100_000_000
     assert next_fire_us(world.state.tasks["hand"], later) is None
-    assert overdue(world.state, "often", later)
-    assert not overdue(world.state, "once", later)
-    assert not overdue(world.state, "hand", later)
     at_us = next_fire_us(world.state.tasks["once"], later)
     assert at_us is not None
     assert next_fire_us(world.state.tasks["once"], at_us + 1) == at_us
-    assert overdue(world.state, "once", at_us + 1)
     world.do(Pause(NOW_US + 1, "often", on=True))
     assert next_fire_us(world.state.tasks["often"], later) is None
-    assert not overdue(world.state, "often", later)
 
 
 LAST_YEAR = "9999-12-31T23:59:59.999999Z"
@@ -125,7 +119,6 @@ def test_a_due_time_after_the_calendar_does_not_break_lists(
     state = replace(world.state, tasks=world.state.tasks.set("a", row))
     assert task_view(row, "node-1", NOW_US)["next_fire_at"] == expected
     assert owner_view(state, Ownership.of(state), "a", NOW_US)["next_fire_at"] == expected
-    assert not overdue(state, "a", NOW_US)
 
 
 def test_a_task_has_its_complete_definition() -> None:

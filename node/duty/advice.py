@@ -4,7 +4,7 @@ Such a definition is accepted: a suitable member may join later or get the label
 allow.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from node.state.value import Member
 
@@ -17,7 +17,7 @@ def warnings(kind: str, group: Mapping[str, str], pin: str | None, members: Iter
         found.append(f"pin: {pin} is not a member (members: {_names(present)}); the task runs elsewhere until it is")
     able = [member for member in present if set(group.items()) <= set(member.labels)]
     if group and not able:
-        found.append(f"group: {_lacking(group, present)}; the task waits until a member has it")
+        found.append(f"group: {lacking_labels(group, present)}; the task waits until a member has it")
     elif able and not any(kind in member.kinds for member in able):
         found.append(f"group: no member with {_labels(group)} ({_names(able)}) offers the kind {kind}; the task waits")
     return found
@@ -28,7 +28,8 @@ def may_run(kind: str, group: Mapping[str, str], member: Member | None) -> bool:
     return member is not None and kind in member.kinds and set(group.items()) <= set(member.labels)
 
 
-def _lacking(group: Mapping[str, str], members: list[Member]) -> str:
+def lacking_labels(group: Mapping[str, str], members: Collection[Member]) -> str:
+    """Which labels of `group` no member has, and which values there are instead."""
     present = {label for member in members for label in member.labels}
     absent = [(name, value) for name, value in sorted(group.items()) if (name, value) not in present]
     if not absent:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from node.http.advice import warnings
+from node.duty.advice import warnings
 from node.state.value import Member
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgpack
 
 from node.duty.ownership import Ownership
-from node.http.views import owner_view
+from node.duty.standing import standing
 from node.state.entries import Cancel, Drain, Finish, MarkDown, Pause, Start
 from tests.unit.node.http.given import NOW_US, World
 
@@ -13,8 +13,9 @@ S = 1_000_000
 
 
 def statements(world: World, task: str = "a", now_us: int = NOW_US) -> list[tuple[str, str]]:
-    view = owner_view(world.state, Ownership.of(world.state), task, now_us)
-    return [(one["code"], one["detail"]) for one in view["standing"]]
+    owners = Ownership.of(world.state)
+    told = standing(world.state, task, owners.owner(task), owners.explain(task), now_us)
+    return [(one.code, one.detail) for one in told]
 
 
 def test_the_status_of_tasks_that_are_not_due() -> None:

@@ -1,0 +1,51 @@
+"""The command `rota why`: what holds a task, or where it runs."""
+
+from typing import Any
+
+import click
+
+from node.cli.api import Api, ago, api_command
+from node.cli.text import say
+from node.client import ApiProblem, path
+
+
+@click.command("why")
+@click.argument("name")
+@click.option("--run", "run_id", metavar="RUN", help="Of this active run; by default of what waits first.")
+@api_command
+def why_command(api: Api, name: str, run_id: str | None) -> None:
+    """Say why a task does not run and what to do about it, or where it runs.
+
+    Below the answer stands the walk to it: what was looked at, in order, up to the first thing that holds the task.
+    """
+    answer = api.client.get(path("v1", "tasks", name, "why"), run_id=run_id)
+    api.show(answer, lambda: _print(api, answer))
+
+
+def _print(api: Api, answer: dict[str, Any]) -> None:
+    say(answer["sentence"])
+    say("")
+    ended = "runs" if answer["code"] == "running" else "held"
+    api.fields({step["place"]: ("" if not step["ends"] else f"{ended}: ") + step["found"] for step in answer["steps"]})
+
+
+def why_it_waits(api: Api, run_id: str, task: str) -> str:
+    """Why a run waits, in a sentence."""
+    try:
+        return str(api.client.get(path("v1", "tasks", task, "why"), run_id=run_id)["detail"])
+    except ApiProblem as problem:
+        return f"the node that was asked cannot say why: {problem.detail}"  # it has begun since, or a node is older
+
+
+def held_state(item: dict[str, Any]) -> str:
+    """The state of a listed task, with what holds it if that is unexpected. Older nodes do not send `held`.
+
+    >>> held_state({"paused": False, "enabled": True, "held": {"code": "max_runs", "until": None}})
+    'enabled, held: max runs'
+    """
+    state = "paused" if item["paused"] else "enabled" if item["enabled"] else "disabled"
+    held = item.get("held")
+    if not held:
+        return state
+    until = f" (until {ago(held['until'])})" if held["until"] else ""
+    return f"{state}, held: {held['code'].replace('_', ' ')}{until}"

@@ -1,0 +1,155 @@
+"""A task's status in statements: what of it runs, waits or is not due, and why. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from hashing.preference import Reason
+from node.duty.agenda import UNCLAIMED, next_occurrence_us
+from node.state.times import rfc3339
+from node.state.value import Run, State, TaskRow
+from node.state.waiting import due_us as due_of
+from tasks.run import HELD
+from tasks.schedule import unreadable
+
+RUNS_MAX: Final = 20
+"""How many of a task's active runs are described: the oldest."""
+
+ERROR_CHARS_MAX: Final = 400
+"""Characters of an attempt's error in a statement; the run and its log have the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStanding:
+    """One statement about a task: a code, a sentence, until when it holds, and the run that it is about."""
+
+    code: str
+    detail: str
+    until_us: int | None = None
+    run_id: str | None = None
+
+
+def standing(state: State, task: str, owner: str | None, because: Iterable[Reason], now_us: int) -> list[TaskStanding]:
+    """Statements about `task` at `now_us`; those that keep it from running come first. It must be in `state`."""
+    row = state.tasks[task]
+    statements: list[TaskStanding] = []
+    if owner is None:
+        statements.append(TaskStanding("no_owner", f"no member may run it: {obstacles(because, row)}"))
+    if row.paused:
+        statements.append(
+            TaskStanding("paused", f"paused: it has no due times until it is resumed (rota resume {task})")
+        )
+    elif not row.timing.enabled:
+        statements.append(disabled())
+    statements += _runs(runs_of(state, task), row, now_us)
+    if not row.paused and row.timing.enabled and (told := schedule_standing(state, task, now_us)) is not None:
+        statements.append(told)
+    return statements
+
+
+def disabled() -> TaskStanding:
+    """A task that is not enabled."""
+    return TaskStanding("disabled", "disabled: it has no due times until its definition has enabled: true")
+
+
+def runs_of(state: State, task: str) -> list[Run]:
+    """The active runs of a task, oldest first, its actions among them."""
+    return [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
+
+
+def obstacles(because: Iterable[Reason], row: TaskRow) -> str:
+    """The verdicts of the walk to the owner, in words."""
+    group = ", ".join(f"{name}={value}" for name, value in row.placing.group)
+    words = {
+        "down": "is down",
+        "draining": "is draining",
+        "vacant": "is not a member",
+        "group": f"lacks a label ({group})",
+        "kind": f"does not offer the kind {row.placing.kind}",
+        "full": "is full",
+    }
+    found = [f"{node} {words.get(verdict, verdict)}" for node, verdict in because if node is not None]
+    return ", ".join(found) or "there are no members"
+
+
+def _runs(active: list[Run], row: TaskRow, now_us: int) -> Iterator[TaskStanding]:
+    for run in active[:RUNS_MAX]:
+        yield run_standing(run, active, row, now_us)
+    if len(active) > RUNS_MAX:
+        yield TaskStanding("more", f"{len(active) - RUNS_MAX} more runs are active")
+
+
+def run_standing(run: Run, active: list[Run], row: TaskRow, now_us: int) -> TaskStanding:
+    """What `run`, one of the task's `active` runs, does or waits for: running, backing_off, behind or due."""
+    ahead = run_ahead(active, row)
+    number = run.attempts[-1].attempt if run.attempts else 0
+    if run.state in HELD:
+        verb = "is about to begin" if run.state == "claimed" else "runs"
+        ending = f", and is being cancelled ({run.cancelling})" if run.cancelling is not None else ""
+        return TaskStanding(
+            "running", f"attempt {number} of {run.run_id} {verb} on {run.node}{ending}", None, run.run_id
+        )
+    if (due_us := due_of(run, now_us)) > now_us:
+        return TaskStanding("backing_off", f"{run.run_id} {_pause(run, due_us)}", due_us, run.run_id)
+    if ahead is not None and ahead is not run and not run.action:
+        detail = f"{run.run_id} waits behind {ahead.run_id} (overlap: {row.spec.overlap})"
+        return TaskStanding("behind", detail, None, run.run_id)
+    return TaskStanding("due", f"{run.run_id} is due and not claimed yet", None, run.run_id)
+
+
+def _pause(run: Run, due_us: int) -> str:
+    """Until when a run waits, and why."""
+    until = rfc3339(due_us)
+    if run.state == "orphaned":
+        return f"backs off until {until}, the grace period of its failover"
+    error = first_sentence(run.attempts[-1].error if run.attempts else None)
+    if run.aways:
+        return f"waits until {until}, since what it needs does not answer: {error}"
+    failed = f"backs off until {until}, after {run.failures} failed {'attempt' if run.failures == 1 else 'attempts'}"
+    return f"{failed}: {error}" if error else failed
+
+
+def first_sentence(error: str | None) -> str:
+    """The first sentence of an attempt's error, on one line; "" for none.
+
+    >>> first_sentence("OSError: no route to db.internal. Is it up?")
+    'OSError: no route to db.internal.'
+    """
+    first, dot, _ = " ".join((error or "").split()).partition(". ")
+    return (first + dot.rstrip())[:ERROR_CHARS_MAX]
+
+
+def run_ahead(active: list[Run], row: TaskRow) -> Run | None:
+    """The run that the task's other runs wait for, as the owner decides (`node.duty.decide`); None: they do not."""
+    if row.spec.overlap == "allow":
+        return None
+    active = [run for run in active if not run.action]
+    held = [run for run in active if run.state in HELD]
+    orphaned = [run for run in active if run.state == "orphaned"]
+    free = [run for run in active if run.state in UNCLAIMED]
+    return next(iter(held or orphaned or free), None)
+
+
+def schedule_standing(state: State, task: str, now_us: int) -> TaskStanding | None:
+    """When the schedule of a task next has something due: by_hand, unreadable, over, backing_off, not_due or due.
+
+    None: there is nothing to say, since a run is active and the schedule has no further times.
+    """
+    row = state.tasks[task]
+    schedule = row.timing.schedule
+    if schedule is None:
+        detail = f"it has no schedule: it runs when it is started by hand (rota run {task})"
+        return None if task in state.runs_of else TaskStanding("by_hand", detail)
+    if (why := unreadable(schedule)) is not None:
+        return TaskStanding("unreadable", f"this member cannot evaluate its schedule: {why}")
+    due_us = next_occurrence_us(row, row.through_us)
+    if due_us is None:
+        return None if task in state.runs_of else TaskStanding("over", "its schedule has no further times")
+    if due_us > now_us:
+        if row.timing.continuous:
+            until = rfc3339(due_us)
+            return TaskStanding(
+                "backing_off", f"its next run backs off until {until}, because the last one failed", due_us
+            )
+        return TaskStanding("not_due", f"not due until {rfc3339(due_us)}", due_us)
+    return TaskStanding("due", f"due since {rfc3339(due_us or row.since_us)} and not claimed yet")

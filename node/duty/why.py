@@ -1,0 +1,339 @@
+"""Why does a task not run? One walk, which ends at the first thing that holds it, or where it runs. Pure.
+
+What does not pass by itself comes first: without a quorum nothing is claimed, and a task that no member may run is not
+helped by its next due time. Then come what passes with time, and what its owner alone knows (`node.duty.hold`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from hashing.preference import Reason
+from node.duty.hold import Hold
+from node.duty.remedies import remedy
+from node.duty.standing import (
+    TaskStanding,
+    disabled,
+    first_sentence,
+    obstacles,
+    run_ahead,
+    run_standing,
+    runs_of,
+    schedule_standing,
+)
+from node.duty.unowned import why_unowned
+from node.state.times import rfc3339
+from node.state.value import Run, State, TaskRow
+from node.state.waiting import due_us as due_of
+from tasks.errors import MissingSecret
+from tasks.run import HELD
+
+Place = Literal["quorum", "runs", "definition", "schedule", "owner", "time", "lease", "room", "secrets", "claim"]
+
+UNEXPECTED: Final = frozenset(
+    {
+        "no_quorum",
+        "no_owner",
+        "no_label",
+        "no_kind",
+        "members_down",
+        "members_draining",
+        "backing_off",
+        "unreadable",
+        "owner_away",
+        "stopping",
+        "no_lease",
+        "aside",
+        "undecided",
+        "bound",
+        "max_runs",
+        "secret",
+        "waits",
+        "due",
+    }
+)
+"""What holds a task that nobody has asked to wait. `due` is among them once it has lasted (`node.duty.overdue`)."""
+
+_LEASE: Final = ("stopping", "no_lease", "aside", "unreadable", "undecided")
+_ROOM: Final = ("bound", "max_runs", "waits")
+
+
+@dataclass(frozen=True, slots=True)
+class WhyStep:
+    """A step of the walk: where it was, what was found there, and whether it ended there."""
+
+    place: Place
+    found: str
+    ends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WhyFacts:
+    """What a member knows beside the state, and what others have told it.
+
+    `me` is that member, `leader` and `quorum` are its role's, `owner` and `because` the placement's. `asked`: the owner
+    was asked, and answered `hold`, or did not answer, for the reason `away`. `unoffered`: why members do not offer the
+    task's kind, by member. `frozen_since_us`: since when attempts are frozen, by run.
+    """
+
+    me: str
+    leader: str | None
+    quorum: bool
+    owner: str | None
+    because: tuple[Reason, ...] = ()
+    asked: bool = False
+    hold: Hold | None = None
+    away: str = ""
+    unoffered: Mapping[str, str] = field(default_factory=dict)
+    frozen_since_us: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Where the walk ended: a code, what was found there, what to do, and the steps up to there.
+
+    `until_us`: until when this holds, if that is known; `member`: where it is held, or runs; `run_id`: the run that is
+    held, or runs; `runs`: the others that it waits for.
+    """
+
+    code: str
+    detail: str
+    remedy: str
+    until_us: int | None = None
+    run_id: str | None = None
+    member: str | None = None
+    runs: tuple[str, ...] = ()
+    steps: tuple[WhyStep, ...] = ()
+
+    def sentence(self, task: str) -> str:
+        """What holds it, or where it runs, and what to do: one sentence."""
+        verb = "runs" if self.code == "running" else "does not run"
+        return f"{task} {verb}: {self.detail}; {self.remedy}"
+
+
+def why(state: State, task: str, known: WhyFacts, now_us: int, run_id: str | None = None) -> Why:
+    """Why `task`, which must be in `state`, does not run at `now_us`; of its active run `run_id`, if that is given."""
+    return _Walk(state, task, known, now_us, run_id).end()
+
+
+def asks_owner(state: State, task: str, found: Why) -> bool:
+    """Whether the owner may know better: it was not asked when `found` was."""
+    if found.code == "due":
+        return True
+    return _lacked_secret(state.tasks[task]) and found.code in ("by_hand", "not_due", "over", "backing_off")
+
+
+def _lacked_secret(row: TaskRow) -> bool:
+    """Whether the last run failed since a secret was missing."""
+    return row.last is not None and (row.last.error or "").startswith(MissingSecret.__name__)
+
+
+class _Walk:
+    def __init__(self, state: State, task: str, known: WhyFacts, now_us: int, run_id: str | None) -> None:
+        self._state, self._task, self._known, self._now_us = state, task, known, now_us
+        self._row = state.tasks[task]
+        self._active = runs_of(state, task)
+        self._due = self._schedule_due()
+        self._run = self._subject(run_id)
+        self._steps: list[WhyStep] = []
+
+    def end(self) -> Why:
+        for place, step in self._places():
+            match step():
+                case Why() as found:
+                    self._steps.append(WhyStep(place, found.detail, ends=True))
+                    return replace(found, steps=tuple(self._steps))
+                case str(passed):
+                    self._steps.append(WhyStep(place, passed))
+        raise AssertionError("the last step always ends the walk")
+
+    def _places(self) -> list[tuple[Place, Callable[[], Why | str | None]]]:
+        """The steps in order. Each ends the walk, or tells what it found, or has nothing to do with the question."""
+        return [
+            ("quorum", self._quorum),
+            ("runs", self._runs),
+            ("definition", self._definition),
+            ("schedule", self._schedule),
+            ("owner", self._owner),
+            ("time", self._time),
+            ("lease", self._lease),
+            ("room", self._room),
+            ("secrets", self._secrets),
+            ("claim", self._claim),
+        ]
+
+    # -- what the question is about
+
+    def _subject(self, run_id: str | None) -> Run | None:
+        """The run that the question is about; None: the next occurrence of the schedule."""
+        if run_id is not None:
+            return self._state.runs[run_id]
+        work = [run for run in self._active if not run.action]
+        held = [run for run in work if run.state in HELD]
+        free = [run for run in work if run.state not in HELD]
+        if self._row.spec.overlap == "allow":
+            free.sort(key=lambda run: due_of(run, self._now_us))
+        ahead = run_ahead(self._active, self._row)
+        if free:
+            return ahead if ahead in free else free[0]
+        if self._due and (self._row.spec.overlap == "allow" or self._replaced() is not None):
+            return None
+        actions = [run for run in self._active if run.action and run.state not in HELD]
+        return next(iter(held or actions), None)
+
+    def _schedule_due(self) -> bool:
+        if self._row.paused or not self._row.timing.enabled:
+            return False
+        told = schedule_standing(self._state, self._task, self._now_us)
+        return told is not None and told.code == "due"
+
+    def _replaced(self) -> Run | None:
+        """The run whose end an occurrence that is due waits for (`overlap: replace`)."""
+        if self._row.spec.overlap != "replace":
+            return None
+        return next((run for run in self._active if run.cancelling is not None and not run.action), None)
+
+    # -- the steps
+
+    def _quorum(self) -> Why | str | None:
+        known = self._known
+        if known.quorum and known.leader is not None:
+            return f"{known.leader} leads, and a majority follows it"
+        detail = f"{known.me} hears no leader that a majority follows: nothing is claimed, and nothing can be changed"
+        held = [run for run in self._active if run.state in HELD]
+        if held:
+            named = ", ".join(f"{run.run_id} on {run.node}" for run in held)
+            detail += f" (as far as is known here, {named} goes on while that member has a lease, and is frozen then)"
+        return self._ends("no_quorum", detail, member=known.me)
+
+    def _runs(self) -> Why | str | None:
+        run = self._run
+        if run is None:
+            running = [one.run_id for one in self._active if one.state in HELD]
+            return f"{', '.join(running)} runs" if running else "no run is active"
+        if run.state not in HELD:
+            return f"{run.run_id} is {run.state}"
+        detail = run_standing(run, self._active, self._row, self._now_us).detail
+        if (since_us := self._known.frozen_since_us.get(run.run_id)) is not None:
+            detail += f", frozen since {rfc3339(since_us)}, because {run.node} has no lease"
+        return self._ends("running", detail, run_id=run.run_id, member=run.node)
+
+    def _definition(self) -> Why | str | None:
+        if self._run is not None:
+            return None
+        if not self._row.timing.enabled:
+            return self._ends("disabled", disabled().detail)
+        if self._row.paused:
+            return self._ends("paused", "paused: it has no due times until it is resumed")
+        return "it is enabled and not paused"
+
+    def _schedule(self) -> Why | str | None:
+        if self._run is not None:
+            return None
+        told = self._told()
+        if told.code in ("unreadable", "over"):
+            return self._ends(
+                told.code, self._with_last(told), member=self._known.me if told.code == "unreadable" else None
+            )
+        return told.detail
+
+    def _owner(self) -> Why | str | None:
+        owner, known = self._known.owner, self._known
+        if owner is None:
+            code, detail = why_unowned(self._state, self._row, known.unoffered)
+            return self._ends(code, detail, run_id=self._run_id)
+        before = obstacles(known.because[:-1], self._row) if len(known.because) > 1 else ""
+        return f"{owner} owns it" + (f" ({before})" if before else "")
+
+    def _time(self) -> Why | str | None:
+        told, replaced = self._told(), self._replaced()
+        if told.code == "due" and self._run is None and replaced is not None:
+            detail = f"it waits for the end of {replaced.run_id}, which is being cancelled (overlap: replace)"
+            return self._ends("behind", detail, member=replaced.node, runs=(replaced.run_id,))
+        if told.code == "due":
+            return told.detail
+        if told.code == "behind":
+            return self._behind(told)
+        if self._lacks_secret:
+            return self._with_last(told)
+        return self._ends(told.code, self._with_last(told), told.until_us, self._run_id)
+
+    def _lease(self) -> Why | str | None:
+        known, owner = self._known, self._known.owner
+        if known.away:
+            return self._ends("owner_away", f"{owner} owns it: {known.away}", None, self._run_id, owner)
+        if known.hold is not None and known.hold.code in _LEASE:
+            return self._held(known.hold)
+        return f"{owner} has a lease, and takes on work" if known.asked else None
+
+    def _room(self) -> Why | str | None:
+        known = self._known
+        if known.hold is not None and known.hold.code in _ROOM:
+            return self._held(known.hold)
+        return f"{known.owner} has a place for it" if known.asked else None
+
+    def _secrets(self) -> Why | str | None:
+        known = self._known
+        if known.hold is not None:
+            return self._held(known.hold)
+        return f"{known.owner} has every secret that it names" if known.asked else None
+
+    def _claim(self) -> Why:
+        owner = self._known.owner
+        return self._ends("due", f"{self._told().detail}; {owner} owns it", None, self._run_id, owner)
+
+    # -- what is found
+
+    def _told(self) -> TaskStanding:
+        """What the subject does or waits for, as time goes."""
+        if self._run is not None:
+            return run_standing(self._run, self._active, self._row, self._now_us)
+        told = schedule_standing(self._state, self._task, self._now_us)
+        # Beside an active run (an action), what has no due times is not described.
+        return told or TaskStanding("over" if self._row.timing.schedule else "by_hand", "it has no further due times")
+
+    def _with_last(self, told: TaskStanding) -> str:
+        """The detail with how the last run failed, where that may be what the question is about."""
+        last = self._row.last
+        if self._run is not None or last is None or last.state not in ("failed", "timed_out", "abandoned"):
+            return told.detail
+        error = first_sentence(last.error)
+        detail = f"{told.detail}; its last run {last.state.replace('_', ' ')}" + (f": {error}" if error else "")
+        if _lacked_secret(self._row) and self._known.asked and self._known.hold is None:
+            detail += f" ({self._known.owner} has it now)"
+        return detail
+
+    def _behind(self, told: TaskStanding) -> Why:
+        ahead = run_ahead(self._active, self._row)
+        assert ahead is not None
+        doing = run_standing(ahead, self._active, self._row, self._now_us).detail
+        return self._ends("behind", f"{told.detail}: {doing}", None, told.run_id, ahead.node, (ahead.run_id,))
+
+    # -- how a step ends
+
+    @property
+    def _run_id(self) -> str | None:
+        return None if self._run is None else self._run.run_id
+
+    @property
+    def _lacks_secret(self) -> bool:
+        return self._known.hold is not None and self._known.hold.code == "secret"
+
+    def _held(self, hold: Hold) -> Why:
+        """Held by its owner. `secret` may be told before the task is due, since its last run failed for that."""
+        detail = hold.detail + (f": {', '.join(hold.runs)}" if hold.runs else "")
+        until_us = self._told().until_us
+        return self._ends(hold.code, detail, until_us, self._run_id, self._known.owner, hold.runs)
+
+    def _ends(
+        self,
+        code: str,
+        detail: str,
+        until_us: int | None = None,
+        run_id: str | None = None,
+        member: str | None = None,
+        runs: tuple[str, ...] = (),
+    ) -> Why:
+        ahead = runs[0] if runs else None
+        todo = remedy(code, task=self._task, run=run_id, ahead=ahead, member=member)
+        return Why(code, detail, todo, until_us, run_id, member, runs)

@@ -1,0 +1,89 @@
+"""Explains why tasks do not run: gathers what `node.duty.why` decides on, here and from those who know more."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from node.duty.overdue import OVERDUE_US, unbegun_since_us
+from node.duty.ownership import Ownership
+from node.duty.why import UNEXPECTED, Why, WhyFacts, asks_owner, why
+from node.http.asking import holds_on, progress_of, unoffered_by
+from node.http.request_context import RequestContext
+from node.peer.protocol import RunProgress
+from node.state.value import State
+
+MEMBERS_ASKED_MAX: Final = 20
+"""Of how many members it is asked why they do not offer a kind."""
+
+TASKS_BATCH: Final = 50
+
+
+async def explain(context: RequestContext, task: str, ownership: Ownership, run_id: str | None = None) -> Why:
+    """Why `task`, which the state and the ownership have, does not run; or of its active run `run_id`, if it is given.
+
+    Whoever knows more is asked: the owner, the member that runs it, or those that do not offer its kind.
+    """
+    state, now_us = context.state, context.server.now_us()
+    known = _known(context, task, ownership)
+    found = why(state, task, known, now_us, run_id)
+    if found.code == "running" and found.run_id is not None:
+        progress = (await progress_of(context, [state.runs[found.run_id]])).get(found.run_id, RunProgress())
+        frozen = {} if progress.frozen_since_us is None else {found.run_id: progress.frozen_since_us}
+        known = replace(known, frozen_since_us=frozen)
+    elif found.code == "no_kind":
+        row = state.tasks[task]
+        able = [each for each in state.members.values() if set(row.placing.group) <= set(each.labels)]
+        up = sorted(each.id for each in able if each.status == "up")[:MEMBERS_ASKED_MAX]
+        down = {each.id: f"it is {each.status}" for each in able}
+        known = replace(known, unoffered=down | await unoffered_by(context, row.placing.kind, up))
+    elif known.owner is not None and asks_owner(state, task, found):
+        holds, away = await holds_on(context, known.owner, [task])
+        known = replace(known, asked=True, hold=holds.get(task), away=away)
+    else:
+        return found
+    # What was told is about the state of before.
+    return why(state, task, known, now_us, run_id)
+
+
+async def unexpectedly_held(context: RequestContext, tasks: Iterable[str], ownership: Ownership) -> dict[str, Why]:
+    """Why tasks are held that nobody has asked to wait. Each owner is asked once, if something of its tasks is overdue.
+
+    A task whose schedule says that it is not due is not described, unless no member may run it.
+    """
+    state, now_us = context.state, context.server.now_us()
+    found: dict[str, Why] = {}
+    overdue: dict[str, list[str]] = {}
+    for number, task in enumerate(tasks, 1):
+        if number % TASKS_BATCH == 0:
+            await asyncio.sleep(0)  # let other requests run
+        late, owner = _late(state, task, now_us), ownership.owner(task)
+        if task not in ownership.state.tasks or not (late or owner is None or task in state.runs_of):
+            continue
+        told = why(state, task, _known(context, task, ownership), now_us)
+        if told.code == "due" and late and owner is not None:
+            overdue.setdefault(owner, []).append(task)
+        if told.code in UNEXPECTED and (late or told.code != "due"):
+            found[task] = told
+    answers = await asyncio.gather(*(holds_on(context, owner, names) for owner, names in overdue.items()))
+    for names, (holds, away) in zip(overdue.values(), answers, strict=True):
+        for task in names:
+            known = replace(_known(context, task, ownership), asked=True, hold=holds.get(task), away=away)
+            found[task] = why(state, task, known, now_us)
+    return found
+
+
+def _late(state: State, task: str, now_us: int) -> bool:
+    since_us = unbegun_since_us(state, task)
+    return since_us is not None and now_us - since_us >= OVERDUE_US
+
+
+def _known(context: RequestContext, task: str, ownership: Ownership) -> WhyFacts:
+    role = context.node.role
+    return WhyFacts(
+        context.node.facts.node,
+        role.leader,
+        role.has_quorum,
+        ownership.owner(task),
+        tuple(ownership.explain(task)),
+    )
