@@ -79,6 +79,6 @@ def test_what_is_beyond_the_bound_waits_and_says_so(cluster: Cluster, tmp_path: 
     cluster.wait_for_attempt(runs[0], 1)
     runs.append(cluster.run("two"))
     waiting = wait_for("it waits", lambda: cluster.get("/v1/tasks/two/owner")["waiting"])
-    assert waiting.startswith("node-1 has room for 1 attempt of such kinds at once (ROTA_ENGINES): one@")
+    assert waiting.startswith("node-1 has room for 1 attempt of such kinds at once (ROTA_ENGINES): one~")
     gate.touch()
     assert [cluster.wait_for_run(run_id)["state"] for run_id in runs] == ["succeeded", "succeeded"]

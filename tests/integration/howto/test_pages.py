@@ -20,6 +20,7 @@ FOLLOWED = {
     "backup-a-folder.md",
     "backup-postgresql-to-s3.md",
     "etl-between-postgresql-databases.md",
+    "find-out-why-a-task-does-not-run.md",
     "ingest-dirty-csv.md",
     "ingest-to-s3.md",
     "maintain-a-table.md",
@@ -42,7 +43,12 @@ def test_each_page_is_followed_below() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    ["how-to/backup-a-folder.md", "how-to/run-a-script-that-resumes.md", "how-to/write-a-kind.md"],
+    [
+        "how-to/backup-a-folder.md",
+        "how-to/find-out-why-a-task-does-not-run.md",
+        "how-to/run-a-script-that-resumes.md",
+        "how-to/write-a-kind.md",
+    ],
 )
 def test_pages_without_values_of_the_reader_s(reader: Reader, page: str) -> None:
     reader(page)
