@@ -48,4 +48,5 @@ def held_state(item: dict[str, Any]) -> str:
     if not held:
         return state
     until = f" (until {ago(held['until'])})" if held["until"] else ""
-    return f"{state}, held: {held['code'].replace('_', ' ')}{until}"
+    what = "due and not begun" if held["code"] == "due" else held["code"].replace("_", " ")
+    return f"{state}, held: {what}{until}"

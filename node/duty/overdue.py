@@ -18,10 +18,11 @@ again: nearly all of them are due, and the others are forgotten when they change
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """How many tasks have something that is overdue, and how long the most overdue has waited, in seconds."""
+    """How many tasks have something that is overdue, how long the oldest has waited (seconds), and their names."""
 
     tasks: int = 0
     oldest_s: float = 0.0
+    names: frozenset[str] = frozenset()
 
 
 class Late:
@@ -51,8 +52,8 @@ class Late:
 
     def overdue(self, now_us: int) -> Overdue:
         """What is overdue at `now_us`."""
-        late = [since_us for since_us in self._since_us.values() if now_us - since_us >= OVERDUE_US]
-        return Overdue(len(late), (now_us - min(late)) / 1e6) if late else Overdue()
+        late = {task: since_us for task, since_us in self._since_us.items() if now_us - since_us >= OVERDUE_US}
+        return Overdue(len(late), (now_us - min(late.values())) / 1e6, frozenset(late)) if late else Overdue()
 
 
 def unbegun_since_us(state: State, task: str) -> int | None:

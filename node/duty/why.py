@@ -133,8 +133,9 @@ class _Walk:
         self._state, self._task, self._known, self._now_us = state, task, known, now_us
         self._row = state.tasks[task]
         self._active = runs_of(state, task)
-        self._due = self._schedule_due()
+        self._scheduled = schedule_standing(state, task, now_us)
         self._run = self._subject(run_id)
+        self._subject_told = self._told()
         self._steps: list[WhyStep] = []
 
     def end(self) -> Why:
@@ -176,7 +177,7 @@ class _Walk:
         ahead = run_ahead(self._active, self._row)
         if free:
             return ahead if ahead in free else free[0]
-        if self._due and (self._row.spec.overlap == "allow" or self._replaced() is not None):
+        if self._schedule_due() and (self._row.spec.overlap == "allow" or self._replaced() is not None):
             return None
         actions = [run for run in self._active if run.action and run.state not in HELD]
         return next(iter(held or actions), None)
@@ -184,8 +185,7 @@ class _Walk:
     def _schedule_due(self) -> bool:
         if self._row.paused or not self._row.timing.enabled:
             return False
-        told = schedule_standing(self._state, self._task, self._now_us)
-        return told is not None and told.code == "due"
+        return self._scheduled is not None and self._scheduled.code == "due"
 
     def _replaced(self) -> Run | None:
         """The run whose end an occurrence that is due waits for (`overlap: replace`)."""
@@ -200,10 +200,10 @@ class _Walk:
         if known.quorum and known.leader is not None:
             return f"{known.leader} leads, and a majority follows it"
         detail = f"{known.me} hears no leader that a majority follows: nothing is claimed, and nothing can be changed"
-        held = [run for run in self._active if run.state in HELD]
-        if held:
-            named = ", ".join(f"{run.run_id} on {run.node}" for run in held)
-            detail += f" (as far as is known here, {named} goes on while that member has a lease, and is frozen then)"
+        held = "".join(
+            f"; {run.run_id} on {run.node} {self._goes_on(run)}" for run in self._active if run.state in HELD
+        )
+        detail += held
         return self._ends("no_quorum", detail, member=known.me)
 
     def _runs(self) -> Why | str | None:
@@ -214,9 +214,15 @@ class _Walk:
         if run.state not in HELD:
             return f"{run.run_id} is {run.state}"
         detail = run_standing(run, self._active, self._row, self._now_us).detail
-        if (since_us := self._known.frozen_since_us.get(run.run_id)) is not None:
-            detail += f", frozen since {rfc3339(since_us)}, because {run.node} has no lease"
+        if run.run_id in self._known.frozen_since_us:
+            detail += f", {self._goes_on(run)}"
         return self._ends("running", detail, run_id=run.run_id, member=run.node)
+
+    def _goes_on(self, run: Run) -> str:
+        since_us = self._known.frozen_since_us.get(run.run_id)
+        if since_us is None:
+            return f"goes on while {run.node} has a lease, as far as is known here"
+        return f"is frozen since {rfc3339(since_us)}, because {run.node} has no lease"
 
     def _definition(self) -> Why | str | None:
         if self._run is not None:
@@ -230,7 +236,7 @@ class _Walk:
     def _schedule(self) -> Why | str | None:
         if self._run is not None:
             return None
-        told = self._told()
+        told = self._subject_told
         if told.code in ("unreadable", "over"):
             return self._ends(
                 told.code, self._with_last(told), member=self._known.me if told.code == "unreadable" else None
@@ -246,7 +252,7 @@ class _Walk:
         return f"{owner} owns it" + (f" ({before})" if before else "")
 
     def _time(self) -> Why | str | None:
-        told, replaced = self._told(), self._replaced()
+        told, replaced = self._subject_told, self._replaced()
         if told.code == "due" and self._run is None and replaced is not None:
             detail = f"it waits for the end of {replaced.run_id}, which is being cancelled (overlap: replace)"
             return self._ends("behind", detail, member=replaced.node, runs=(replaced.run_id,))
@@ -280,7 +286,7 @@ class _Walk:
 
     def _claim(self) -> Why:
         owner = self._known.owner
-        return self._ends("due", f"{self._told().detail}; {owner} owns it", None, self._run_id, owner)
+        return self._ends("due", f"{self._subject_told.detail}; {owner} owns it", None, self._run_id, owner)
 
     # -- what is found
 
@@ -288,9 +294,10 @@ class _Walk:
         """What the subject does or waits for, as time goes."""
         if self._run is not None:
             return run_standing(self._run, self._active, self._row, self._now_us)
-        told = schedule_standing(self._state, self._task, self._now_us)
         # Beside an active run (an action), what has no due times is not described.
-        return told or TaskStanding("over" if self._row.timing.schedule else "by_hand", "it has no further due times")
+        return self._scheduled or TaskStanding(
+            "over" if self._row.timing.schedule else "by_hand", "it has no further due times"
+        )
 
     def _with_last(self, told: TaskStanding) -> str:
         """The detail with how the last run failed, where that may be what the question is about."""
@@ -322,7 +329,7 @@ class _Walk:
     def _held(self, hold: Hold) -> Why:
         """Held by its owner. `secret` may be told before the task is due, since its last run failed for that."""
         detail = hold.detail + (f": {', '.join(hold.runs)}" if hold.runs else "")
-        until_us = self._told().until_us
+        until_us = self._subject_told.until_us
         return self._ends(hold.code, detail, until_us, self._run_id, self._known.owner, hold.runs)
 
     def _ends(

@@ -1,22 +1,21 @@
 """Explains why tasks do not run: gathers what `node.duty.why` decides on, here and from those who know more."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from typing import Final
 
-from node.duty.overdue import OVERDUE_US, unbegun_since_us
 from node.duty.ownership import Ownership
+from node.duty.standing import runs_of
 from node.duty.why import UNEXPECTED, Why, WhyFacts, asks_owner, why
 from node.http.asking import holds_on, progress_of, unoffered_by
 from node.http.request_context import RequestContext
-from node.peer.protocol import RunProgress
-from node.state.value import State
 
 MEMBERS_ASKED_MAX: Final = 20
 """Of how many members it is asked why they do not offer a kind."""
 
-TASKS_BATCH: Final = 50
+TASKS_BATCH: Final = 10
+"""How many tasks are decided on before others have their turn: some milliseconds' work."""
 
 
 async def explain(context: RequestContext, task: str, ownership: Ownership, run_id: str | None = None) -> Why:
@@ -27,9 +26,9 @@ async def explain(context: RequestContext, task: str, ownership: Ownership, run_
     state, now_us = context.state, context.server.now_us()
     known = _known(context, task, ownership)
     found = why(state, task, known, now_us, run_id)
-    if found.code == "running" and found.run_id is not None:
-        progress = (await progress_of(context, [state.runs[found.run_id]])).get(found.run_id, RunProgress())
-        frozen = {} if progress.frozen_since_us is None else {found.run_id: progress.frozen_since_us}
+    if found.code in ("running", "no_quorum"):
+        progress = await progress_of(context, runs_of(state, task))
+        frozen = {run: one.frozen_since_us for run, one in progress.items() if one.frozen_since_us is not None}
         known = replace(known, frozen_since_us=frozen)
     elif found.code == "no_kind":
         row = state.tasks[task]
@@ -51,31 +50,35 @@ async def unexpectedly_held(context: RequestContext, tasks: Iterable[str], owner
 
     A task whose schedule says that it is not due is not described, unless no member may run it.
     """
+    late = (await context.node.overdue()).names
     state, now_us = context.state, context.server.now_us()
     found: dict[str, Why] = {}
     overdue: dict[str, list[str]] = {}
-    for number, task in enumerate(tasks, 1):
-        if number % TASKS_BATCH == 0:
-            await asyncio.sleep(0)  # let other requests run
-        late, owner = _late(state, task, now_us), ownership.owner(task)
-        if task not in ownership.state.tasks or not (late or owner is None or task in state.runs_of):
+    async for task in _in_portions(tasks):
+        owner = ownership.owner(task)
+        if not (task in late or owner is None or task in state.runs_of):
+            continue
+        if task not in state.tasks or task not in ownership.state.tasks:
             continue
         told = why(state, task, _known(context, task, ownership), now_us)
-        if told.code == "due" and late and owner is not None:
+        if told.code == "due" and task in late and owner is not None:
             overdue.setdefault(owner, []).append(task)
-        if told.code in UNEXPECTED and (late or told.code != "due"):
+        elif told.code in UNEXPECTED - {"due"}:
             found[task] = told
     answers = await asyncio.gather(*(holds_on(context, owner, names) for owner, names in overdue.items()))
     for names, (holds, away) in zip(overdue.values(), answers, strict=True):
-        for task in names:
+        async for task in _in_portions(names):
             known = replace(_known(context, task, ownership), asked=True, hold=holds.get(task), away=away)
             found[task] = why(state, task, known, now_us)
     return found
 
 
-def _late(state: State, task: str, now_us: int) -> bool:
-    since_us = unbegun_since_us(state, task)
-    return since_us is not None and now_us - since_us >= OVERDUE_US
+async def _in_portions(tasks: Iterable[str]) -> AsyncIterator[str]:
+    """The tasks, with a pause for other requests between portions."""
+    for number, task in enumerate(tasks, 1):
+        if number % TASKS_BATCH == 0:
+            await asyncio.sleep(0)
+        yield task
 
 
 def _known(context: RequestContext, task: str, ownership: Ownership) -> WhyFacts:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from node.duty.hold import Hold
+from node.duty.overdue import Overdue
 from node.http.kinds import InstalledKinds
 from node.peer.client import PeerClient
 from node.peer.protocol import RunProgress
@@ -261,6 +262,7 @@ async def test_why_a_task_does_not_run_is_asked_of_those_who_know() -> None:
         assert (reply.json["code"], reply.json["until"]) == ("not_due", "2026-11-18T11:07:40Z")
         served.cluster.now_us += 61_000_000
         assert (await served.get("/v1/tasks/a/why")).json["code"] == "due"
+        served.node.overdue_now = Overdue(1, 1.0, frozenset({"a"}))
         served.nodes["node-2"].holds["a"] = Hold("max_runs", "node-2 runs 1 attempt already", ("b@1",))
         held = (await served.get("/v1/tasks/a/why")).json
         assert (held["code"], held["member"], held["runs"]) == ("max_runs", "node-2", ["b@1"])

@@ -168,7 +168,15 @@ def test_the_members_that_it_needs_are_away(cluster: Cluster) -> None:
     assert f"{lost} is down" in found["detail"]
     found = why(cluster, "taken-over", "backing_off", leader)
     assert (found["run_id"], "grace period" in found["detail"]) == (orphan, True)
+    stays = cluster.notes()
+    cluster.register("stays", node=leader, params=stays.params, **on(left))
+    cluster.wait_for_attempt(cluster.run("stays", leader), 1, node=leader)
     cluster.kill(lost)
     cluster.kill(leader)
     found = why(cluster, "bound", "no_quorum", left)
     assert (found["member"], len(found["steps"])) == (left, 1)
+
+    def frozen() -> bool:
+        return f"on {left} is frozen since " in why(cluster, "stays", "no_quorum", left)["detail"]
+
+    wait_for("its attempt is frozen, for want of a lease", lambda: frozen() or None)

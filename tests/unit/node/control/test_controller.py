@@ -1,5 +1,6 @@
 """A duty, being done: what is launched, and what is committed."""
 
+from node.duty.hold import hold_of
 from node.duty.room import KindTerms
 from node.duty.step import LeaseView
 from node.execution.attempt_events import AttemptFrozen, AttemptThawed, Progressed
@@ -93,6 +94,10 @@ def test_no_more_attempts_than_there_is_room_for_and_the_others_say_that_they_wa
         work.due("two")
         await turns()
         assert list(work.controller.waiting) == ["two"]
+        hold = hold_of(work.controller.view_of("two", lease=True))
+        assert hold is not None
+        assert (hold.code, hold.runs) == ("max_runs", (order.run_id,))
+        assert hold_of(work.controller.view_of("one", lease=True)) is None
         work.ends(order)
         await until(lambda: len(work.runner.launched) == 2)
         assert work.controller.waiting == {}

@@ -19,13 +19,15 @@ def test_an_occurrence_that_nobody_begins_is_overdue(owners: Owners) -> None:
     assert _overdue(one, NOW + MIN - 1) == Overdue()
     for later_s in (2, 30, 90):
         one.step(NOW + MIN + later_s * S, LEASE, {}, 0)
-        assert _overdue(one, NOW + MIN + later_s * S) == Overdue(1, later_s), "since the first that was due"
+        assert _overdue(one, NOW + MIN + later_s * S) == Overdue(1, later_s, frozenset({"t"})), (
+            "since the first that was due"
+        )
 
 
 def test_it_is_told_without_a_lease_too() -> None:
     one = duty(world(task("t", schedule=EVERY), task("u", schedule={"every_s": 3600})))
     one.step(NOW + 2 * MIN, None, {}, 8)
-    assert _overdue(one, NOW + 2 * MIN) == Overdue(1, 60.0)
+    assert _overdue(one, NOW + 2 * MIN) == Overdue(1, 60.0, frozenset({"t"}))
     step = one.step(NOW + 2 * MIN, LEASE, {}, 8)
     assert step.entries, "it is decided on as soon as there is a lease"
 
@@ -47,9 +49,9 @@ def test_waiting_behind_another_run_or_for_a_retry_is_not() -> None:
     row = task("t", overlap="queue")
     waits = run(row, "waiting", 2, due_us=0, created_at_us=NOW)
     assert _told(world(row, run(row, "running"), waits)) == Overdue()
-    assert _told(world(row, waits)) == Overdue(1, 10.0), "since it was asked for"
+    assert _told(world(row, waits)) == Overdue(1, 10.0, frozenset({"t"})), "since it was asked for"
     assert _told(world(row, replace(waits, due_us=NOW + MIN))) == Overdue()
-    assert _told(world(row, replace(waits, due_us=NOW + 5 * S))) == Overdue(1, 5.0)
+    assert _told(world(row, replace(waits, due_us=NOW + 5 * S))) == Overdue(1, 5.0, frozenset({"t"}))
 
 
 def _overdue(one: Duty, now_us: int) -> Overdue:
@@ -70,5 +72,7 @@ def test_very_many_at_once_take_no_work_each() -> None:
     while one.step(NOW, LEASE, {}, 8).wake_us == NOW:
         pass
     assert one.take_due(NOW + MIN + 3 * S, 10) == 10
-    assert one.overdue(NOW + MIN + 3 * S) == Overdue(10, 3.0)
-    assert _overdue(one, NOW + MIN + 3 * S) == Overdue(many, 3.0)
+    some = one.overdue(NOW + MIN + 3 * S)
+    assert (some.tasks, some.oldest_s, len(some.names)) == (10, 3.0, 10)
+    names = frozenset(f"t-{number}" for number in range(many))
+    assert _overdue(one, NOW + MIN + 3 * S) == Overdue(many, 3.0, names)

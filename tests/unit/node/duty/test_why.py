@@ -58,7 +58,9 @@ def test_without_a_quorum_nothing_else_is_asked() -> None:
     for role in ({"leader": None}, {"quorum": False}):
         found = why(world.state, "a", replace(known(world), **role), NOW_US)
         assert (found.code, found.member, len(found.steps)) == ("no_quorum", "node-1", 1)
-        assert f"{run_id} on node-2" in found.detail
+        assert found.detail.endswith(f"; {run_id} on node-2 goes on while node-2 has a lease, as far as is known here")
+    frozen = why(world.state, "a", replace(known(world, frozen_since_us={run_id: NOW_US}), leader=None), NOW_US)
+    assert f"{run_id} on node-2 is frozen since 2026-11-18T11:06:40Z" in frozen.detail
 
 
 def test_what_its_definition_and_its_schedule_hold() -> None:
@@ -97,7 +99,7 @@ def test_where_it_runs_and_since_when_it_is_frozen() -> None:
     assert (found.code, found.run_id, found.member) == ("running", run_id, "node-2")
     assert found.sentence("a") == f"a runs: attempt 1 of {run_id} runs on node-2; follow it with: rota log -f {run_id}"
     frozen = ask(world, frozen_since_us={run_id: NOW_US})
-    assert "frozen since 2026-11-18T11:06:40Z, because node-2 has no lease" in frozen.detail
+    assert frozen.detail.endswith("is frozen since 2026-11-18T11:06:40Z, because node-2 has no lease")
     world.do(Pause(NOW_US, "a", on=True))
     assert ask(world).code == "running", "a paused task runs by hand"
 
