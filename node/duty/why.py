@@ -176,7 +176,7 @@ class _Walk:
             free.sort(key=lambda run: due_of(run, self._now_us))
         ahead = run_ahead(self._active, self._row)
         if free:
-            return ahead if ahead in free else free[0]
+            return ahead if ahead is not None and ahead.state not in HELD else free[0]
         if self._schedule_due() and (self._row.spec.overlap == "allow" or self._replaced() is not None):
             return None
         actions = [run for run in self._active if run.action and run.state not in HELD]

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from traceback import extract_tb
 from typing import Any
 
+from pydantic import ValidationError
+
 from tasks.access import EVERYTHING, Access
 from tasks.field_errors import FieldError
-from tasks.installed_kinds import KindEntry, check_params, load, params_schema, refused
+from tasks.installed_kinds import KindEntry, KindError, check_params, load, params_schema, refused
 from tasks.kind import Kind
 from tasks.secret import Reference, references_in
 
@@ -63,8 +65,8 @@ class InstalledKinds:
         """The secrets that params name; none where they cannot be read here."""
         try:
             return list(references_in(self._kind(kind).Params.model_validate(dict(params))))
-        except KeyError:
-            return ()
+        except (KeyError, KindError, ValidationError):
+            return ()  # the attempt says so
         except Exception as error:  # noqa: BLE001 - a kind is third-party code
             _log_failure(kind, error)
             return ()

@@ -1,5 +1,6 @@
 """Why does a task not run? Each reason is provoked really, on three nodes, and asked for at any of them."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from node.cli.local import NotInTime, wait_for
 from node.client import path
+from testkit import cluster_kinds
 from testkit.cluster import Cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.more]
@@ -17,9 +19,18 @@ PATIENT = {"attempts": 3, "backoff_s": 600}
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes with room for two attempts each, one of them of an engine. The third does not run commands."""
-    env = {"ROTA_MAX_RUNS": "2", "ROTA_ENGINES": "1"}
-    with Cluster(tmp_path_factory.mktemp("cluster"), env=env, env_of={"node-3": {"ROTA_ALLOW_COMMAND": "0"}}) as made:
+    """Three nodes with room for two attempts each, one of them of an engine. The third runs no commands, and its
+    tzdata knows no time zone but UTC.
+    """
+    folder = tmp_path_factory.mktemp("cluster")
+    python_path = cluster_kinds.install(folder / "kinds")
+    older = folder / "older" / "tzdata"
+    older.mkdir(parents=True)
+    (older / "__init__.py").touch()
+    (older / "zones").write_text("UTC\n")
+    env = {"ROTA_MAX_RUNS": "2", "ROTA_ENGINES": "1", "PYTHONPATH": python_path}
+    third = {"ROTA_ALLOW_COMMAND": "0", "PYTHONPATH": f"{older.parent}{os.pathsep}{python_path}"}
+    with Cluster(folder, env=env, env_of={"node-3": third}) as made:
         made.start()
         made.wait_until_whole()
         yield made
@@ -79,6 +90,17 @@ def test_what_its_definition_its_schedule_and_the_members_hold(cluster: Cluster)
     cluster.ask("POST", "/v1/members/node-2/undrain")
     cluster.wait_for_status("node-2", "up")
     why(cluster, "elsewhere", "by_hand")
+
+
+def test_a_schedule_that_its_owner_cannot_evaluate(cluster: Cluster) -> None:
+    schedule = {"cron": "* * * * * *", "timezone": "Europe/Paris"}
+    cluster.register("foreign", node="node-1", schedule=schedule, **on("node-3"))
+    for node, words in (("node-1", "node-3 cannot evaluate its schedule: "), ("node-3", "this member cannot evaluate")):
+        found = why(cluster, "foreign", "unreadable", node)
+        assert (found["member"], words in found["detail"]) == ("node-3", True)
+        assert "'Europe/Paris' is not a time zone" in found["detail"]
+        assert "install a newer tzdata on node-3" in found["sentence"]
+    cluster.ask("DELETE", "/v1/tasks/foreign")
 
 
 def test_what_its_runs_hold(cluster: Cluster) -> None:

@@ -68,3 +68,13 @@ def test_the_built_in_kinds_check_any_params_without_raising(
             continue
         kinds.check(kind, given, bound=False)
     assert not caplog.messages
+
+
+def test_the_secrets_that_params_name_are_told_and_none_where_they_cannot_be_read() -> None:
+    kinds = InstalledKinds({**installed(), "absent": KindEntry("absent", "tests.unit.node.http.test_kinds:Absent")})
+    postgres = {"type": "postgres", "url": "postgresql://a@b/c", "password": {"secret": "p"}}
+    found = kinds.references("backup", {**BACKUP, "source": postgres})
+    assert {reference.model_dump_json() for reference in found} == {'{"env":"KEY"}', '{"secret":"p"}'}
+    assert kinds.references("backup", {}) == ()
+    assert kinds.references("absent", {}) == ()
+    assert kinds.references("unknown", {}) == ()
