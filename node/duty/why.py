@@ -4,11 +4,10 @@ What does not pass by itself comes first: without a quorum nothing is claimed, a
 helped by its next due time. Then come what passes with time, and what its owner alone knows (`node.duty.hold`).
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
 
-from hashing.preference import Reason
 from node.duty.hold import Hold
 from node.duty.remedies import remedy
 from node.duty.standing import (
@@ -22,93 +21,15 @@ from node.duty.standing import (
     schedule_standing,
 )
 from node.duty.unowned import why_unowned
+from node.duty.why_values import Place, Why, WhyFacts, WhyStep
 from node.state.times import rfc3339
 from node.state.value import Run, State, TaskRow
 from node.state.waiting import due_us as due_of
 from tasks.errors import MissingSecret
 from tasks.run import HELD
 
-Place = Literal["quorum", "runs", "definition", "schedule", "owner", "time", "lease", "room", "secrets", "claim"]
-
-UNEXPECTED: Final = frozenset(
-    {
-        "no_quorum",
-        "no_owner",
-        "no_label",
-        "no_kind",
-        "members_down",
-        "members_draining",
-        "backing_off",
-        "unreadable",
-        "owner_away",
-        "stopping",
-        "no_lease",
-        "aside",
-        "undecided",
-        "bound",
-        "max_runs",
-        "secret",
-        "waits",
-        "due",
-    }
-)
-"""What holds a task that nobody has asked to wait. `due` is among them once it has lasted (`node.duty.overdue`)."""
-
 _LEASE: Final = ("stopping", "no_lease", "aside", "unreadable", "undecided")
 _ROOM: Final = ("bound", "max_runs", "waits")
-
-
-@dataclass(frozen=True, slots=True)
-class WhyStep:
-    """A step of the walk: where it was, what was found there, and whether it ended there."""
-
-    place: Place
-    found: str
-    ends: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class WhyFacts:
-    """What a member knows beside the state, and what others have told it.
-
-    `me` is that member, `leader` and `quorum` are its role's, `owner` and `because` the placement's. `asked`: the owner
-    was asked, and answered `hold`, or did not answer, for the reason `away`. `unoffered`: why members do not offer the
-    task's kind, by member. `frozen_since_us`: since when attempts are frozen, by run.
-    """
-
-    me: str
-    leader: str | None
-    quorum: bool
-    owner: str | None
-    because: tuple[Reason, ...] = ()
-    asked: bool = False
-    hold: Hold | None = None
-    away: str = ""
-    unoffered: Mapping[str, str] = field(default_factory=dict)
-    frozen_since_us: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Why:
-    """Where the walk ended: a code, what was found there, what to do, and the steps up to there.
-
-    `until_us`: until when this holds, if that is known; `member`: where it is held, or runs; `run_id`: the run that is
-    held, or runs; `runs`: the others that it waits for.
-    """
-
-    code: str
-    detail: str
-    remedy: str
-    until_us: int | None = None
-    run_id: str | None = None
-    member: str | None = None
-    runs: tuple[str, ...] = ()
-    steps: tuple[WhyStep, ...] = ()
-
-    def sentence(self, task: str) -> str:
-        """What holds it, or where it runs, and what to do: one sentence."""
-        verb = "runs" if self.code == "running" else "does not run"
-        return f"{task} {verb}: {self.detail}; {self.remedy}"
 
 
 def why(state: State, task: str, known: WhyFacts, now_us: int, run_id: str | None = None) -> Why:

@@ -7,7 +7,8 @@ from typing import Final
 
 from node.duty.ownership import Ownership
 from node.duty.standing import runs_of
-from node.duty.why import UNEXPECTED, Why, WhyFacts, asks_owner, why
+from node.duty.why import asks_owner, why
+from node.duty.why_values import UNEXPECTED, Why, WhyFacts
 from node.http.asking import holds_on, progress_of, unoffered_by
 from node.http.request_context import RequestContext
 

@@ -8,7 +8,7 @@ import msgpack
 
 from node.duty.ownership import Ownership
 from node.duty.standing import TaskStanding, standing
-from node.duty.why import Why
+from node.duty.why_values import Why
 from node.http.bootstrap_views import catching_up
 from node.http.responses.cluster import MemberView, SettingsView
 from node.http.responses.placement import OwnerView, RunningOn, StandingView

@@ -10,6 +10,7 @@ from node.cli.local import NotInTime, wait_for
 from node.client import path
 from testkit import cluster_kinds
 from testkit.cluster import Cluster
+from testkit.descriptors import starved
 
 pytestmark = [pytest.mark.integration, pytest.mark.more]
 
@@ -171,6 +172,17 @@ def test_its_owner_has_no_place_for_it(cluster: Cluster) -> None:
     for place in (notes, gate):
         place.let_go()
     cluster.wait_for_run(waits)
+
+
+def test_its_owner_stands_aside_until_it_can_start_attempts(cluster: Cluster) -> None:
+    """As with a full disk, the reason is the member's own."""
+    cluster.register("starved", schedule={"every_s": 1}, **on("node-2"))
+    wait_for("it runs", lambda: cluster.get("/v1/tasks/starved", "node-1")["last"])
+    with starved(cluster.pid("node-2")):
+        found = why(cluster, "starved", "members_draining", "node-1")
+        assert "node-2 is draining (attempts cannot be started here " in found["detail"]
+    cluster.wait_for_status("node-2", "up", node="node-1", deadline_s=60)
+    cluster.ask("DELETE", "/v1/tasks/starved")
 
 
 def test_the_members_that_it_needs_are_away(cluster: Cluster) -> None:

@@ -2,7 +2,7 @@
 
 from typing_extensions import TypedDict
 
-from node.duty.why import Place
+from node.duty.why_values import Place
 from node.http.responses.common import Time
 
 

@@ -8,7 +8,7 @@ from pydantic_core import to_json
 
 from node.duty.overdue import unbegun_since_us
 from node.duty.ownership import Ownership
-from node.duty.why import UNEXPECTED
+from node.duty.why_values import UNEXPECTED
 from node.http.bootstrap_views import bootstrap_owner_view
 from node.http.endpoint import Endpoints, ResponseSpec
 from node.http.explaining import explain

@@ -1,29 +1,12 @@
 """A node without free file descriptors cannot start attempts: other members run what is due."""
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
 import pytest
 
 from node.cli.local import wait_for
 from testkit.cluster import Cluster
+from testkit.descriptors import starved
 
 pytestmark = pytest.mark.integration
-
-
-@contextmanager
-def _starved(pid: int) -> Iterator[None]:
-    """Limit a process to one more descriptor than it has."""
-    held = {int(one.name) for one in Path(f"/proc/{pid}/fd").iterdir()}
-    lowest = next(number for number in range(len(held) + 1) if number not in held)
-    soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest + 1, hard))
-    try:
-        yield
-    finally:
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.more
@@ -36,7 +19,7 @@ def test_other_members_run_what_a_node_without_descriptors_cannot_start(cluster:
             return bool(runs) and runs[0]["node"] in nodes
 
         wait_for("node-1 to run it", lambda: done_by("node-1") or None)
-        with _starved(cluster.pid("node-1")):
+        with starved(cluster.pid("node-1")):
             cluster.wait_for_status("node-1", "draining", node="node-2")
             wait_for("another to run it", lambda: done_by("node-2") or None)
         assert "this node takes on nothing new" in cluster.said("node-1")

@@ -9,7 +9,8 @@ import pytest
 from node.duty.hold import Hold
 from node.duty.ownership import Ownership
 from node.duty.remedies import REMEDIES
-from node.duty.why import UNEXPECTED, Why, WhyFacts, asks_owner, why
+from node.duty.why import asks_owner, why
+from node.duty.why_values import UNEXPECTED, Why, WhyFacts
 from node.state.entries import (
     Cancel,
     Claim,
