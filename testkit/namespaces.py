@@ -93,6 +93,13 @@ class Spaces:
             for way in ways:
                 self._rule(name, way, other, "-j", "DROP")
 
+    def cut_but(self, name: str, other: str, ports: Iterable[int]) -> None:
+        """Let nothing through between a node and another but TCP from or to these ports."""
+        for way in BOTH:
+            through = ("-p", "tcp", "-m", "multiport", "--ports", ",".join(map(str, ports)))
+            self._rule(name, way, other, *through, "-j", "ACCEPT")
+            self._rule(name, way, other, "-j", "DROP")
+
     def lose(self, name: str, others: Iterable[str], share: float) -> None:
         """Drop that share of the packets between a node and these others, either way."""
         for other in others:

@@ -10,7 +10,7 @@ __all__ = ["SeparateCluster", "why_not"]
 
 
 class SeparateCluster(Cluster):
-    """Nodes with an address each. Further verbs: `cut_off` and `heal`."""
+    """Nodes with an address each. Further verbs: `cut_off`, `lose_heartbeats` and `heal`."""
 
     def __init__(self, folder: Path, nodes: int = 3) -> None:
         self._spaces = Spaces(f"node-{number}" for number in range(1, nodes + 1))
@@ -32,6 +32,11 @@ class SeparateCluster(Cluster):
     def cut_off(self, name: str, *others: str, ways: tuple[str, ...] = BOTH) -> None:
         """Let nothing through between a node and these others, or all; INPUT or OUTPUT alone: one way."""
         self._spaces.cut(name, others or self.others(name), ways)
+
+    def lose_heartbeats(self, name: str, other: str) -> None:
+        """Let nothing through between a node and another but Raft and HTTP."""
+        at = dict(member.split("=") for member in self.members.split(","))
+        self._spaces.cut_but(name, other, [int(port) for one in (name, other) for port in at[one].split(":")[1:]])
 
     def heal(self) -> None:
         """Let everything through again."""

@@ -79,3 +79,32 @@ def test_a_follower_cut_off_from_the_leader_only_stops_its_work(cluster: Separat
     cluster.heal()
     cluster.wait_until_whole()
     assert_finished_once(cluster, lost)
+
+
+@pytest.mark.more
+def test_a_node_whose_heartbeats_are_lost_says_that_it_has_no_lease(cluster: SeparateCluster) -> None:
+    """It is up for as long as nobody calls it down, and its API answers."""
+    leader = cluster.wait_for_leader()
+    lost = cluster.others(leader)[0]
+    assert cluster.ask("PATCH", "/v1/settings", leader, json={"window_s": 60}).status == 200
+    notes = cluster.notes()
+    cluster.register("goes-on", params=notes.params, group={"node": lost})
+    cluster.register("waits", group={"node": lost})
+    begun = cluster.run("goes-on")
+    cluster.wait_for_attempt(begun, 1)
+    cluster.lose_heartbeats(lost, leader)
+
+    def frozen() -> bool:
+        found = cluster.get("/v1/tasks/goes-on/why", leader)
+        return (found["code"], found["member"]) == ("running", lost) and ", is frozen since " in found["detail"]
+
+    wait_for("its attempt is frozen", lambda: frozen() or None)
+    waits = cluster.run("waits", leader)
+    found = cluster.get("/v1/tasks/waits/why", leader)
+    assert (found["code"], found["member"], found["run_id"]) == ("no_lease", lost, waits)
+    assert cluster.member(lost, leader)["status"] == "up"
+    cluster.heal()
+    assert cluster.wait_for_run(waits)["state"] == "succeeded"
+    notes.let_go()
+    assert cluster.wait_for_run(begun)["attempt"] == 1, "it has gone on"
+    assert cluster.ask("PATCH", "/v1/settings", leader, json={"window_s": 1}).status == 200
