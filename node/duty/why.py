@@ -121,10 +121,9 @@ class _Walk:
         if known.quorum and known.leader is not None:
             return f"{known.leader} leads, and a majority follows it"
         detail = f"{known.me} hears no leader that a majority follows: nothing is claimed, and nothing can be changed"
-        held = "".join(
-            f"; {run.run_id} on {run.node} {self._goes_on(run)}" for run in self._active if run.state in HELD
-        )
-        detail += held
+        for run in self._active:
+            if run.state in HELD:
+                detail += f"; {run.run_id} on {run.node} {self._goes_on(run)}"
         return self._ends("no_quorum", detail, member=known.me)
 
     def _runs(self) -> Why | str | None:
@@ -159,9 +158,8 @@ class _Walk:
             return None
         told = self._subject_told
         if told.code in ("unreadable", "over"):
-            return self._ends(
-                told.code, self._with_last(told), member=self._known.me if told.code == "unreadable" else None
-            )
+            where = self._known.me if told.code == "unreadable" else None
+            return self._ends(told.code, self._with_last(told), member=where)
         return told.detail
 
     def _owner(self) -> Why | str | None:
@@ -227,9 +225,9 @@ class _Walk:
             return told.detail
         error = first_sentence(last.error)
         detail = f"{told.detail}; its last run {last.state.replace('_', ' ')}" + (f": {error}" if error else "")
-        if _lacked_secret(self._row) and self._known.asked and self._known.hold is None:
-            detail += f" ({self._known.owner} has it now)"
-        return detail
+        known = self._known
+        has_it = known.asked and known.hold is None and not known.away
+        return f"{detail} ({known.owner} has it now)" if has_it and _lacked_secret(self._row) else detail
 
     def _behind(self, told: TaskStanding) -> Why:
         ahead = run_ahead(self._active, self._row)

@@ -35,8 +35,8 @@ async def explain(context: RequestContext, task: str, ownership: Ownership, run_
         row = state.tasks[task]
         able = [each for each in state.members.values() if set(row.placing.group) <= set(each.labels)]
         up = sorted(each.id for each in able if each.status == "up")[:MEMBERS_ASKED_MAX]
-        down = {each.id: f"it is {each.status}" for each in able}
-        known = replace(known, unoffered=down | await unoffered_by(context, row.placing.kind, up))
+        others = {each.id: f"it is {each.status}" for each in able if each.status != "up"}
+        known = replace(known, unoffered=others | await unoffered_by(context, row.placing.kind, up))
     elif known.owner is not None and asks_owner(state, task, found):
         holds, away = await holds_on(context, known.owner, [task])
         known = replace(known, asked=True, hold=holds.get(task), away=away)

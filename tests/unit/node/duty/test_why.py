@@ -286,6 +286,7 @@ def test_a_secret_that_is_missing_is_told_before_the_next_due_time_too() -> None
     found = ask(world, asked=True, hold=Hold("secret", "node-2 lacks what it needs: secret 'pg'"))
     assert (found.code, found.member, found.until_us) == ("secret", "node-2", NOW_US + 60 * S)
     assert ask(world, asked=True, hold=Hold("no_lease", "node-2 has no lease")).code == "not_due", "it may have by then"
+    assert "has it now" not in ask(world, asked=True, away="node-2 does not answer").detail
     there = ask(world, asked=True)
     assert (there.code, there.detail.endswith("(node-2 has it now)")) == ("not_due", True)
 
