@@ -88,12 +88,17 @@ class PeerClient:
         return answer
 
     async def unoffered(self, member: str, kind: str, timeout_s: float) -> str | None:
-        """Why a member does not offer a kind; None if it does. Members of earlier versions answer 404."""
-        path = f"/peer/kinds/{quote(kind, safe='')}/offer"
-        status, packed = await self._response("GET", member, path, timeout_s)
-        if status == 404:
-            return "it is of an earlier version, and does not say why"
-        _expect_ok(member, status)
+        """Why a member does not offer a kind; None if it does.
+
+        Members of earlier versions do not know the path, and answer 404 without a signature.
+        """
+        path, limits = f"/peer/kinds/{quote(kind, safe='')}/offer", aiohttp.ClientTimeout(total=timeout_s)
+        async with self._request("GET", member, path, limits) as (response, request_mac):
+            if response.status == 404 and SIGNED not in response.headers:
+                return "it does not say why: it may be of an earlier version"
+            packed = await _read(member, response)
+            self._verify(member, response, request_mac, packed)
+        _expect_ok(member, response.status)
         try:
             why = from_json(packed)["why_not"]
         except (ValueError, KeyError, TypeError) as error:
