@@ -137,7 +137,14 @@ def _next(batch: Mapping[str, Any] | None) -> str:
 
     >>> _next(None), _next({"whole": True}), _next({"above": 7, "to": 9})
     ('nothing is new', 'the whole source', '{"above": 7, "to": 9}')
+    >>> _next({"refused": "the sink's last batch was read from table one"})
+    "the next run would fail: the sink's last batch was read from table one"
     """
-    if batch is None:
-        return "nothing is new"
-    return "the whole source" if batch == {"whole": True} else json.dumps(batch)
+    match batch:
+        case None:
+            return "nothing is new"
+        case {"whole": True}:
+            return "the whole source"
+        case {"refused": str(why)}:
+            return f"the next run would fail: {why}"
+    return json.dumps(batch)

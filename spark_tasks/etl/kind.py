@@ -18,6 +18,7 @@ from spark_tasks.etl import parts
 from spark_tasks.etl.continuing import continued, cursor_of
 from spark_tasks.etl.cursors import ResetArgs, ShowArgs, cursor_at, lag_s, now
 from spark_tasks.etl.params import EtlParams
+from spark_tasks.sources.port import SourceReplaced
 from spark_tasks.spark.exchange import sweep_exchange
 from spark_tasks.spark.sample import PreviewArgs
 from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare
@@ -46,7 +47,8 @@ SHOWN = {
     "run_id": "the run that committed it",
     "cursor": "how far the source has been read; null: from its beginning",
     "lag_s": "by how much the cursor is behind the clock, in seconds; null if it is no time with an offset",
-    "next": "what the next batch would read, `{whole: true}` if each run reads the source whole; null: nothing is new",
+    "next": "what the next batch would read; `{whole: true}`: each run reads the source whole; `{refused: why}`: the "
+    "next run would fail, since it has another source than the cursor; null: nothing is new",
 }
 """What `rota etl show` says, for the reference."""
 
@@ -81,18 +83,24 @@ class Etl:
     def show(self, ctx: Context[EtlParams], args: ShowArgs) -> dict[str, Any]:
         """Where the task stands: the last batch in the sink, its cursor, and what the next batch would read.
 
-        Raises what sources and sinks raise.
+        Raises what sources and sinks raise, except that the source is another one than the cursor's: this is told
+        beside the cursor.
         """
         source, sink = parts.sources_of(ctx)[SOURCE], parts.sink_of(ctx)
         last = sink.last()
-        cursor = continued(ctx.params, ctx.task, None if last is None else last.cursor)
-        if ctx.params.incremental is None:
-            return _standing(last) | {"next": {"whole": True}}
+        following: dict[str, Any] | None
         try:
-            plan = source.plan(cursor)
+            cursor = continued(ctx.params, ctx.task, None if last is None else last.cursor)
+            if ctx.params.incremental is None:
+                following = {"whole": True}
+            else:
+                plan = source.plan(cursor)
+                following = None if plan is None else plan.about
+        except SourceReplaced as error:
+            following = {"refused": str(error)}
         finally:
             source.release()
-        return _standing(last) | {"next": None if plan is None else plan.about}
+        return _standing(last) | {"next": following}
 
     def reset(self, ctx: Context[EtlParams], args: ResetArgs) -> dict[str, Any]:
         """Set the cursor in the sink. A run that is under way reads on from there, too.
