@@ -66,6 +66,7 @@ class FakeFacts:
     secret: str = SECRET
     hosts: tuple[str, ...] = ("rota.example",)
     metrics_tasks: int = 2
+    read_token: str | None = None
 
 
 @dataclass
@@ -142,6 +143,7 @@ class FakeNode:
     cluster: FakeCluster
     name: str = "node-1"
     token: str | None = None
+    read_token: str | None = None
     role: RaftRole = LEADER
     lease_held: bool = True
     outlook: Outlook = None
@@ -158,7 +160,7 @@ class FakeNode:
 
     @property
     def facts(self) -> FakeFacts:
-        return FakeFacts(self.name, self.token)
+        return FakeFacts(self.name, self.token, read_token=self.read_token)
 
     @property
     def history(self) -> HistoryStore:

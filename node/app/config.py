@@ -59,6 +59,7 @@ class Config:
     data: Path
     secret: str
     token: str | None
+    read_token: str | None
     labels: tuple[tuple[str, str], ...]
     capacity: int
     max_runs: int
@@ -101,8 +102,10 @@ def _read(reader: SettingsReader) -> Config:
     node = reader.text("ROTA_NODE")
     data = Path(reader.text("ROTA_DATA") or f".rota/{node}")
     secret, token = reader.secret("ROTA_SECRET") or "", reader.secret("ROTA_TOKEN")
+    read_token = reader.secret("ROTA_READ_TOKEN")
     secrets_dir = Path(reader.text("ROTA_SECRETS_DIR"))
-    own = own_of(map(reader.given_file, ("ROTA_SECRET", "ROTA_TOKEN")), data, (secret, token))
+    files = map(reader.given_file, ("ROTA_SECRET", "ROTA_TOKEN", "ROTA_READ_TOKEN"))
+    own = own_of(files, data, (secret, token, read_token))
     allow_command = reader.parsed("ROTA_ALLOW_COMMAND", parse_switch)
     never_reached = (*own.files, own.data, str(secrets_dir.absolute()))
     return Config(
@@ -112,6 +115,7 @@ def _read(reader: SettingsReader) -> Config:
         data=data,
         secret=secret,
         token=token,
+        read_token=read_token,
         labels=reader.parsed("ROTA_LABELS", parse_labels),
         capacity=reader.parsed("ROTA_CAPACITY", integer_between(1, 1_000_000)),
         max_runs=reader.parsed_or(
@@ -202,6 +206,12 @@ def _secret_problems(config: Config, failed: set[str]) -> list[str]:
             "ROTA_SECRET (or ROTA_SECRET_FILE) is not set: members authenticate one another with it, and an open "
             "Raft port would let anyone who reaches it run code here; make one with: openssl rand -hex 32"
         )
+    if config.read_token and "ROTA_TOKEN" not in failed and config.read_token == config.token:
+        problems.append("ROTA_READ_TOKEN is the same as ROTA_TOKEN: whoever has it may write; give it another value")
+    if config.read_token and not config.token and "ROTA_TOKEN" not in failed:
+        problems.append(
+            "ROTA_READ_TOKEN is set and ROTA_TOKEN is not: without it, nobody needs a token; set both, or none"
+        )
     if is_loopback(config.bind):
         return problems
     if not config.token and "ROTA_TOKEN" not in failed:
@@ -212,7 +222,11 @@ def _secret_problems(config: Config, failed: set[str]) -> list[str]:
     problems += [
         f"{name} is too short for ROTA_BIND={config.bind}, which others can reach: {len(value)} characters, and "
         f"fewer than {SHORT_SECRET} can be guessed; make one with: openssl rand -hex 32"
-        for name, value in (("ROTA_SECRET", config.secret), ("ROTA_TOKEN", config.token))
+        for name, value in (
+            ("ROTA_SECRET", config.secret),
+            ("ROTA_TOKEN", config.token),
+            ("ROTA_READ_TOKEN", config.read_token),
+        )
         if value and len(value) < SHORT_SECRET
     ]
     return problems

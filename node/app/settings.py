@@ -131,6 +131,12 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             example="output of `openssl rand -hex 32`",
             has_file=True,
         ),
+        Setting(
+            "ROTA_READ_TOKEN",
+            "A second token, with which clients may read everything and change nothing. Requires `ROTA_TOKEN`.",
+            example="output of `openssl rand -hex 32`",
+            has_file=True,
+        ),
     ),
     "Running tasks": (
         Setting(

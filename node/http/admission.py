@@ -1,12 +1,13 @@
-"""The checks that every request passes before a handler sees it: token or signature, origin, body, and waits."""
+"""The checks that every request passes before a handler sees it: who sends it, origin, body, and waits."""
 
 from time import monotonic
 from typing import Final
 
 from aiohttp import HttpVersion11, web
 
-from node.http.auth import check_content_type, check_encoding, check_origin, shown_token, tokens_equal
-from node.http.endpoint import Endpoint
+from node.http.auth import FORM, JSON, check_content_type, check_encoding, check_origin, tokens_equal
+from node.http.endpoint import OF_BROWSERS, Endpoint
+from node.http.identification import check_form, identify, is_known_to_the_browser
 from node.http.problems import Problem, invalid_field
 from node.http.request_context import COMMON_QUERY, RequestContext
 from node.peer.protocol import CLUSTER, MEMBER
@@ -29,17 +30,25 @@ async def admit(endpoint: Endpoint, context: RequestContext) -> None:
         peer_request = _check_signature(endpoint, context)
         _check_cluster(context)
     else:
-        _check_token(endpoint, context)
+        identify(endpoint, context)
     check_encoding(request)
     if endpoint.access != "anyone":
-        check_origin(request, context.node.facts.hosts, reads=endpoint.method == "GET", page=endpoint.access == "page")
+        check_origin(
+            request.headers,
+            context.node.facts.hosts,
+            reads=endpoint.method == "GET",
+            known=is_known_to_the_browser(context),
+            page=endpoint.access == "page" or endpoint.access in OF_BROWSERS,
+        )
     if endpoint.method != "GET":
-        check_content_type(request)
+        check_content_type(request, FORM if endpoint.access in OF_BROWSERS else JSON)
     if "Expect" in request.headers and request.version >= HttpVersion11:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # aiohttp must not count this as the beginning of the response
     if peer_request is not None and not tokens_equal(digest(await context.body()), peer_request.body_digest):
         raise Problem("unauthorized", "the body differs from the one that was signed")
+    if endpoint.access in OF_BROWSERS and endpoint.method != "GET":
+        await check_form(context)
     if INDEX in request.headers and endpoint.access != "anyone":
         await _wait_for_index(context)
     if COMMON_QUERY in request.query:
@@ -52,25 +61,6 @@ async def admit(endpoint: Endpoint, context: RequestContext) -> None:
                 pass
             case _:
                 raise invalid_field(COMMON_QUERY, "must be true or false", "the query")
-
-
-def _check_token(endpoint: Endpoint, context: RequestContext) -> None:
-    expected = context.node.facts.token
-    if endpoint.access == "anyone" or expected is None:
-        return
-    authorization = context.request.headers.get("Authorization")
-    shown = shown_token(authorization, basic=endpoint.access == "page")
-    if shown is not None and tokens_equal(shown, expected):
-        return
-    # A single challenge: of two in one header browsers read only the first, and they prompt for Basic only.
-    challenge = 'Basic realm="rota", charset="UTF-8"' if endpoint.access == "page" else 'Bearer realm="rota"'
-    if shown is not None:
-        code, detail = "wrong-token", "the token is wrong: it differs from this node's ROTA_TOKEN"
-    elif authorization:
-        code, detail = "no-token", "the Authorization header has no token: send Authorization: Bearer and ROTA_TOKEN"
-    else:
-        code, detail = "no-token", "there is no token: send Authorization: Bearer and ROTA_TOKEN"
-    raise Problem("unauthorized", detail, headers={"WWW-Authenticate": challenge}, code=code)
 
 
 def _check_signature(endpoint: Endpoint, context: RequestContext) -> PeerRequest:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic, perf_counter
 from typing import Final
 
@@ -14,8 +14,9 @@ from node.http.admission import INDEX, PEER_REQUEST_MAC, admit
 from node.http.connection import ConnectionTimeouts
 from node.http.connection_limits import ConnectionLimits
 from node.http.endpoint import Endpoint
-from node.http.error_responses import problem_responses
+from node.http.error_responses import closing, problem_responses
 from node.http.event_hub import EventHub
+from node.http.identification import tokens_of
 from node.http.listener import Listener
 from node.http.metrics import Metrics
 from node.http.node_port import NodePort
@@ -24,6 +25,7 @@ from node.http.request_context import RequestContext, serve
 from node.http.request_limits import RequestLimits
 from node.http.routes import ENDPOINTS
 from node.http.server_context import SERVER, ServerContext
+from node.http.session import SessionSigner
 from node.http.streaming import StreamLimit
 from node.liveness.wall_clock import now_us as clock_us
 from node.peer.client import PeerClient
@@ -46,10 +48,11 @@ def build_app(
     peers: PeerClient,
     limits: RequestLimits | None = None,
     now_us: Callable[[], int] = clock_us,
+    pages: Sequence[Endpoint] = (),
 ) -> web.Application:
     """The application for `node`. It serves `node.changes()` as events, and closes `peers` when it is cleaned up.
 
-    `now_us` is the wall clock, in microseconds since the epoch.
+    `now_us` is the wall clock, in microseconds since the epoch. `pages` are served beside the API, and not described.
     """
     limits = limits or RequestLimits()
     server = ServerContext(
@@ -60,13 +63,14 @@ def build_app(
         events=EventHub(os.urandom(4).hex(), node.facts.node),
         now_us=now_us,
         verifier=SignatureVerifier(member_key(node.facts.secret), node.facts.node),
+        signer=SessionSigner(node.facts.secret, tokens_of(node.facts)),
         streams=StreamLimit(limits.streams),
         endpoints=ENDPOINTS,
     )
     # `RequestContext.body` enforces the same limit while it reads.
     app = web.Application(middlewares=[problem_responses], client_max_size=limits.body_bytes)
     app[SERVER] = server
-    for endpoint in ENDPOINTS:
+    for endpoint in (*ENDPOINTS, *pages):
         handler = _handler(endpoint, server)
         app.router.add_route(endpoint.method, endpoint.path, handler, expect_handler=_check_expect)
         if endpoint.method == "GET" and endpoint.path not in _STREAMS:
@@ -131,7 +135,9 @@ def _handler(endpoint: Endpoint, server: ServerContext) -> Handler:
             return response
         except Problem as problem:
             status = problem.status
-            raise
+            if endpoint.on_problem is None:
+                raise
+            return closing(endpoint.on_problem(context, problem))
         finally:
             if not streams:
                 server.metrics.request(endpoint.method, endpoint.path, status, perf_counter() - begun_s)

@@ -2,13 +2,13 @@
 
 A web page in a browser can send requests to 127.0.0.1. It cannot send JSON or a token to another site unless that site
 allows it first (CORS, which this API never grants). A page whose host name is pointed at this machine afterwards (DNS
-rebinding) sends that name in `Host`.
+rebinding) sends that name in `Host`; it has a name, so that requests for an IP address are never its own.
 """
 
 import base64
 import hmac
 import ipaddress
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Final
 
 from aiohttp import web
@@ -16,6 +16,7 @@ from aiohttp import web
 from node.http.problems import Problem
 
 JSON: Final = "application/json"
+FORM: Final = "application/x-www-form-urlencoded"
 
 
 def tokens_equal(shown: str, expected: str) -> bool:
@@ -71,21 +72,22 @@ def check_encoding(request: web.BaseRequest) -> None:
         raise Problem("media-type", "the body has a Content-Encoding: send it uncompressed, 1 MiB at most")
 
 
-def check_origin(request: web.BaseRequest, names: Container[str], *, reads: bool, page: bool) -> None:
-    """Refuse requests of another site's page: writes, and reads with credentials (a browser adds those it knows).
+def check_origin(headers: Mapping[str, str], names: Container[str], *, reads: bool, known: bool, page: bool) -> None:
+    """Refuse requests of another origin's page: writes, and reads of a client that is `known` to the browser.
 
-    `names` are those of ROTA_HOSTS, under which a proxy may serve this node. A navigation to a `page` by a link on
-    another site is allowed. Raises `Problem` foreign-page.
+    A browser adds the password and the cookie that it knows to requests of any page. Without them a foreign page
+    cannot read the response. `names` are those of ROTA_HOSTS, under which a proxy may serve this node. A navigation to
+    a `page` by a link on another site is allowed. Raises `Problem` foreign-page.
     """
-    headers = request.headers
-    if reads and "Authorization" not in headers:
+    if reads and not known:
         return
-    if page and headers.get("Sec-Fetch-Mode") == "navigate":
+    if reads and page and headers.get("Sec-Fetch-Mode") == "navigate":
         return
     origin = headers.get("Origin")
     at = None if origin is None else origin.partition("://")[2].lower()
     ours = at is None or (at != "" and (at == headers.get("Host", "").lower() or _without_port(at) in names))
-    if not ours or headers.get("Sec-Fetch-Site") == "cross-site":
+    # Another port of the same host is the same site and another origin.
+    if not ours or headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
         raise Problem(
             "foreign-page",
             f"this request comes from a page of {'another site' if origin is None else repr(origin[:200])}; "
@@ -93,11 +95,11 @@ def check_origin(request: web.BaseRequest, names: Container[str], *, reads: bool
         )
 
 
-def check_content_type(request: web.BaseRequest) -> None:
-    """Refuse a write whose body is not JSON; no body is accepted. Raises `Problem` media-type."""
-    if not request.body_exists or (request.content_type == JSON and "Content-Type" in request.headers):
+def check_content_type(request: web.BaseRequest, media_type: str = JSON) -> None:
+    """Refuse a write whose body is of another type; no body is accepted. Raises `Problem` media-type."""
+    if not request.body_exists or (request.content_type == media_type and "Content-Type" in request.headers):
         return
-    raise Problem("media-type", f"a {request.method} needs Content-Type: {JSON} and a JSON body")
+    raise Problem("media-type", f"a {request.method} needs Content-Type: {media_type} and such a body")
 
 
 def _without_port(host: str) -> str:

@@ -10,9 +10,15 @@ from aiohttp import web
 from pydantic import BaseModel
 
 Handler = Callable[..., Awaitable[web.StreamResponse]]
-Access = Literal["client", "page", "member", "anyone"]
-"""Who may send the request: a client with the token; the same, also with the token as a browser's password; a member
-with a signature; anyone."""
+ProblemHandler = Callable[..., web.Response]
+"""Makes a response of a `RequestContext` and a `Problem`."""
+Access = Literal["client", "page", "member", "anyone", "browser", "visitor"]
+"""Who may send the request: a client with the token, or to read, a browser that has signed in; the same, also with the
+token as a browser's password; a member with a signature; anyone; a browser that has signed in; any browser. Writes of
+the last two are forms with a CSRF token."""
+
+OF_BROWSERS: Final = ("browser", "visitor")
+"""Access of the page's endpoints, which answer with HTML and take forms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,8 @@ class Endpoint:
     """A method on a path.
 
     `responses` are the successful ones by status, `problems` the problem types of its own. `query` is the model of its
-    parameters; `body` that of the request's body, and `headers` the request headers, for the description.
+    parameters; `body` that of the request's body, and `headers` the request headers, for the description. `on_problem`
+    makes the response to a `Problem`; None: a problem document.
     """
 
     method: str
@@ -43,6 +50,7 @@ class Endpoint:
     body: Any = None
     body_needed: bool = True
     headers: Mapping[str, str] = field(default_factory=dict)
+    on_problem: ProblemHandler | None = None
 
     @property
     def reads(self) -> bool:

@@ -31,10 +31,7 @@ async def problem_responses(
         check_host(request.headers.get("Host", ""), _HostNames(server.node))
         return await handler(request)
     except Problem as problem:
-        response = problem.response()
-        if problem.status in _CLOSING:
-            response.force_close()
-        return response
+        return closing(problem.response())
     except web.HTTPException as error:
         return _problem_of_aiohttp(request, error).response()
     except (asyncio.CancelledError, ConnectionResetError):
@@ -51,6 +48,13 @@ async def problem_responses(
         # One failed request must not end the others.
         _log.exception("answering %s %s failed", request.method, request.path)
         return Problem("internal", "this node failed to answer: see its log for the reason").response()
+
+
+def closing(response: web.Response) -> web.Response:
+    """The response to a `Problem`. It ends the connection if the request's body may not have been read."""
+    if response.status in _CLOSING:
+        response.force_close()
+    return response
 
 
 class _HostNames:

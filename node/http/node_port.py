@@ -38,6 +38,10 @@ class NodeFacts(Protocol):
         """The token that clients need (ROTA_TOKEN); None: they need none."""
 
     @property
+    def read_token(self) -> str | None:
+        """A token with which clients may read only (ROTA_READ_TOKEN); None: there is none."""
+
+    @property
     def secret(self) -> str:
         """The secret that members share (ROTA_SECRET)."""
 

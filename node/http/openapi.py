@@ -17,6 +17,7 @@ _REF: Final = "#/components/schemas/{model}"
 _ALWAYS: Final = ("bad-request", "misdirected", "invalid", "internal", "behind", "not-ready", "media-type")
 _WITH_TOKEN: Final = ("unauthorized",)
 _OF_CLIENTS: Final = ("foreign-page",)
+_OF_WRITES: Final = ("read-only",)
 _OF_MEMBERS: Final = ("other-cluster", "request-timeout", "too-large")
 _WITH_BODY: Final = ("request-timeout", "too-large")
 _READS: Final = ("no-quorum",)
@@ -50,7 +51,11 @@ def openapi_document(endpoints: tuple[Endpoint, ...], *, secured: bool) -> dict[
             "schemas": dict(sorted(schemas.definitions.items())),
             "headers": _HEADERS,
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "ROTA_TOKEN"},
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "ROTA_TOKEN; to read, also ROTA_READ_TOKEN",
+                },
                 "page": {"type": "http", "scheme": "basic", "description": "ROTA_TOKEN as the password, for a browser"},
                 "member": {
                     "type": "http",
@@ -71,6 +76,8 @@ def problems_of(endpoint: Endpoint, *, secured: bool) -> list[str]:
         kinds += _OF_MEMBERS
     if endpoint.access != "anyone":
         kinds += _OF_CLIENTS
+    if secured and endpoint.access in ("client", "page") and endpoint.method != "GET":
+        kinds += _OF_WRITES
     if endpoint.body is not None:
         kinds += _WITH_BODY
     if endpoint.reads:

@@ -24,6 +24,8 @@ CATALOGUE: Final[dict[str, tuple[int, str]]] = {
     "bad-request": (400, "The request does not parse"),
     "unauthorized": (401, "Not authorized"),
     "foreign-page": (403, "The request comes from another site's web page"),
+    "read-only": (403, "This token may read only"),
+    "stale-form": (403, "The form is not of this session"),
     "not-found": (404, "Not found"),
     "method-not-allowed": (405, "This path does not support the method"),
     "request-timeout": (408, "The body did not arrive in time"),

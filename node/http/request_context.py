@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl
 
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
@@ -16,6 +17,7 @@ from node.http.json_body import read_json
 from node.http.node_port import NodePort
 from node.http.problems import Problem, body_errors, invalid, invalid_field
 from node.http.server_context import ServerContext
+from node.http.session import BrowserSession, Role
 from node.raft.errors import ChangeRefused, EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded, RaftError, RaftStopped
 from node.state.codec import BadEntry
 from node.state.entries import Entry
@@ -43,6 +45,8 @@ UNSTORABLE: Final = "a value that cannot be stored, such as a number of more tha
 INLINE_BYTES: Final = 65_536
 """A larger body is parsed in another thread: 1 MiB takes tens of milliseconds."""
 
+FORM_FIELDS_MAX: Final = 200
+
 GRACE_S: Final = 0.5
 """How much longer than its own limit a call of the node may take, in seconds."""
 
@@ -50,11 +54,15 @@ GRACE_S: Final = 0.5
 class RequestContext:
     """A request that is being answered, and the server that answers it."""
 
-    __slots__ = ("_body", "request", "server")
+    __slots__ = ("_body", "request", "role", "server", "session")
 
     def __init__(self, request: web.Request, server: ServerContext) -> None:
         self.request = request
         self.server = server
+        self.role: Role = "guest"
+        """What the client may do, once the request is admitted."""
+        self.session: BrowserSession | None = None
+        """The browser's session, if its cookie states a valid one."""
         self._body: bytes | None = None
 
     @property
@@ -128,6 +136,16 @@ class RequestContext:
             return read_json(body) if len(body) <= INLINE_BYTES else await asyncio.to_thread(read_json, body)
         except ValueError as error:
             raise Problem("bad-request", f"the body is not JSON: {error}") from None
+
+    async def form(self) -> dict[str, str]:
+        """The fields of a form; the last of those with one name. Raises `Problem` bad-request, too-large,
+        request-timeout.
+        """
+        try:
+            text = (await self.body()).decode()
+            return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict"))
+        except ValueError as error:
+            raise Problem("bad-request", f"the form cannot be read: {error}") from None
 
     async def model(self, model: type[M], *, empty: bool = False) -> M:
         """The body, validated. With `empty`, an absent body counts as `{}`. Raises `Problem` as `json`, and invalid."""

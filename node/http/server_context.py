@@ -11,6 +11,7 @@ from node.http.event_hub import EventHub
 from node.http.metrics import Metrics
 from node.http.node_port import NodePort
 from node.http.request_limits import RequestLimits
+from node.http.session import SessionSigner
 from node.http.streaming import StreamLimit
 from node.http.task_names import TaskNames
 from node.peer.client import PeerClient
@@ -21,7 +22,8 @@ from node.peer.signing import SignatureVerifier
 class ServerContext:
     """The node, and what its HTTP server keeps beside it.
 
-    `peers` asks other members. `now_us` is the wall clock in microseconds. `verifier` checks requests of other members.
+    `peers` asks other members. `now_us` is the wall clock in microseconds. `verifier` checks requests of other members,
+    `signer` the sessions of browsers.
     """
 
     node: NodePort
@@ -31,6 +33,7 @@ class ServerContext:
     events: EventHub
     now_us: Callable[[], int]
     verifier: SignatureVerifier
+    signer: SessionSigner
     streams: StreamLimit
     endpoints: tuple[Endpoint, ...]
     task_names: TaskNames = field(default_factory=TaskNames)

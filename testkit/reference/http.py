@@ -19,6 +19,8 @@ _ACCESS: Final[Mapping[Access, str]] = {
     "page": "token, also as a browser's password",
     "member": "signature of a member",
     "anyone": "none",
+    "browser": "session of a browser",
+    "visitor": "none",
 }
 
 _COMMON: Final = ("Rota-Index", "consistent")
@@ -26,7 +28,8 @@ _COMMON: Final = ("Rota-Index", "consistent")
 
 _CONVENTIONS: Final = """## Conventions
 
-- **Authentication.** `Authorization: Bearer TOKEN`, if the node has `ROTA_TOKEN`. Requests between members are signed.
+- **Authentication.** `Authorization: Bearer TOKEN`, if the node has `ROTA_TOKEN`. With `ROTA_READ_TOKEN` a client
+  may send `GET` only, as may a browser that has signed in on the page at `/`. Requests between members are signed.
 - **Lists** have `items` and `next`. Send `next` as `after` to get the next page; it is null on the last page.
 - **Times** in responses are RFC 3339 in UTC. Fields that end in `_s` are seconds, in `_us` microseconds.
 - **Read your writes.** Every response has `Rota-Index`, the last index applied at that member. A request with

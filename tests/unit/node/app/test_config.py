@@ -73,7 +73,7 @@ def test_every_member_has_its_id_as_a_label() -> None:
 LONG = "f00dfeedf00dfeed"
 
 
-@pytest.mark.parametrize("name", ["ROTA_SECRET", "ROTA_TOKEN"])
+@pytest.mark.parametrize("name", ["ROTA_SECRET", "ROTA_TOKEN", "ROTA_READ_TOKEN"])
 def test_a_short_secret_or_token_is_refused_beyond_loopback(name: str) -> None:
     far = {"ROTA_SECRET": LONG, "ROTA_TOKEN": LONG, "ROTA_BIND": "0.0.0.0"}
     assert load({**WELL, **far}).bind == "0.0.0.0"
@@ -82,6 +82,12 @@ def test_a_short_secret_or_token_is_refused_beyond_loopback(name: str) -> None:
     assert "15 characters" in said
     assert "openssl rand -hex 32" in said
     assert load({**WELL, **far, name: LONG[1:], "ROTA_BIND": "127.0.0.1"})
+
+
+def test_a_token_to_read_needs_one_to_write_and_differs_from_it() -> None:
+    assert load({**WELL, "ROTA_TOKEN": LONG, "ROTA_READ_TOKEN": "other"}).read_token == "other"
+    assert "ROTA_TOKEN is not" in problems(ROTA_READ_TOKEN=LONG)
+    assert "is the same as ROTA_TOKEN" in problems(ROTA_TOKEN=LONG, ROTA_READ_TOKEN=LONG)
 
 
 def test_members_need_not_be_set_if_the_data_folder_knows_them(tmp_path: Path) -> None:
@@ -140,7 +146,7 @@ def test_every_setting_of_the_table_is_read() -> None:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_example_of_a_setting_is_a_value_that_it_takes(name: str) -> None:
-    far = {"ROTA_TOKEN": LONG} if name == "ROTA_BIND" else {}
+    far = {"ROTA_TOKEN": LONG} if name in ("ROTA_BIND", "ROTA_READ_TOKEN") else {}
     assert SETTINGS[name].example
     load({**WELL, **far, name: SETTINGS[name].example})
 

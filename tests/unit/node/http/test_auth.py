@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from node.http.auth import check_host, check_target, shown_token, tokens_equal
+from node.http.auth import check_host, check_origin, check_target, shown_token, tokens_equal
 from node.http.problems import Problem
 
 
@@ -60,3 +60,48 @@ def test_undecodable_bytes_are_a_wrong_token() -> None:
     assert tokens_equal("\udcff", "\udcff")
     assert shown_token("Basic \udcff", basic=True) is None
     assert shown_token("Basic ²", basic=True) is None
+
+
+OURS = {"Host": "127.0.0.1:8101"}
+FOREIGN = (
+    {"Origin": "http://evil.example"},
+    {"Origin": "http://127.0.0.1:3000", "Sec-Fetch-Site": "same-site"},
+    {"Origin": "null"},
+    {"Origin": ""},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Origin": "https://rota.example:3000", "Sec-Fetch-Site": "same-site"},
+)
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+def test_a_page_of_another_origin_neither_writes_nor_reads_with_what_the_browser_knows(headers: dict[str, str]) -> None:
+    for reads, known in ((False, False), (False, True), (True, True)):
+        for page in (False, True):
+            with pytest.raises(Problem) as caught:
+                check_origin(OURS | headers, {"rota.example"}, reads=reads, known=known, page=page)
+            assert caught.value.kind == "foreign-page"
+    # The browser does not let it read the response.
+    check_origin(OURS | headers, set(), reads=True, known=False, page=False)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Origin": "http://127.0.0.1:8101", "Sec-Fetch-Site": "same-origin"},
+        {"Origin": "https://rota.example", "Sec-Fetch-Site": "same-origin"},
+        {"Sec-Fetch-Site": "none"},
+    ],
+)
+def test_our_own_page_and_what_is_no_browser_are_let_in(headers: dict[str, str]) -> None:
+    for reads in (False, True):
+        check_origin(OURS | headers, {"rota.example"}, reads=reads, known=True, page=True)
+
+
+def test_a_link_on_another_site_leads_to_pages_and_nowhere_else() -> None:
+    link = OURS | {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    check_origin(link, set(), reads=True, known=True, page=True)
+    for reads, page in ((True, False), (False, True)):
+        with pytest.raises(Problem):
+            check_origin(link, set(), reads=reads, known=True, page=page)

@@ -1,0 +1,104 @@
+"""Who sends a request: the role of its token or of its browser's session, and the CSRF token of its form."""
+
+import secrets
+from typing import Final
+
+from node.http.auth import shown_token, tokens_equal
+from node.http.endpoint import OF_BROWSERS, Endpoint
+from node.http.node_port import NodeFacts
+from node.http.problems import Problem
+from node.http.request_context import RequestContext
+from node.http.session import ID_HEX, SESSION_S, BrowserSession, Role, SessionRejected, cookie_name
+
+CSRF_FIELD: Final = "csrf"
+"""The field of a form with the CSRF token of its session."""
+
+
+def role_of(token: str, facts: NodeFacts) -> Role | None:
+    """The role of a token; None if this node does not know it."""
+    if facts.token is not None and tokens_equal(token, facts.token):
+        return "operator"
+    if facts.read_token is not None and tokens_equal(token, facts.read_token):
+        return "reader"
+    return None
+
+
+def tokens_of(facts: NodeFacts) -> dict[Role, str]:
+    """The token of each role that has one."""
+    of: tuple[tuple[Role, str | None], ...] = (("operator", facts.token), ("reader", facts.read_token))
+    return {role: token for role, token in of if token is not None}
+
+
+def identify(endpoint: Endpoint, context: RequestContext) -> None:
+    """Set the role and the session of a request that no member has signed. Raises `Problem` unauthorized, read-only."""
+    why = _read_session(context)
+    context.role = _role(endpoint, context, why)
+    if endpoint.method != "GET" and context.role == "reader" and endpoint.access != "visitor":
+        raise Problem("read-only", "this token may read only: use the one in ROTA_TOKEN to change something")
+
+
+def is_known_to_the_browser(context: RequestContext) -> bool:
+    """Whether a browser may have added to the request what lets it in."""
+    return "Authorization" in context.request.headers or context.session is not None
+
+
+async def check_form(context: RequestContext) -> None:
+    """Refuse a form that is not of the browser's session. Raises `Problem` stale-form."""
+    shown = (await context.form()).get(CSRF_FIELD, "")
+    if context.session is None or not context.server.signer.csrf_matches(context.session, shown):
+        raise Problem(
+            "stale-form", "nothing was changed: this form is of an earlier session; load the page again, and repeat it"
+        )
+
+
+def new_session(role: Role, now_s: float) -> BrowserSession:
+    """A session that begins now."""
+    return BrowserSession(role, int(now_s) + SESSION_S, secrets.token_hex(ID_HEX // 2))
+
+
+def _read_session(context: RequestContext) -> str | None:
+    """Set the session that the cookie states. Returns why it is none (a sentence); None without a cookie."""
+    cluster = context.state.cluster_id
+    cookie = context.request.cookies.get(cookie_name(cluster))
+    if cookie is None:
+        return None
+    try:
+        context.session = context.server.signer.read(cookie, cluster, context.server.now_us() / 1e6)
+    except SessionRejected as rejected:
+        return str(rejected)
+    return None
+
+
+def _role(endpoint: Endpoint, context: RequestContext, rejected: str | None) -> Role:
+    facts = context.node.facts
+    if facts.token is None:
+        return "operator"
+    if endpoint.access == "anyone":
+        return "guest"
+    authorization = context.request.headers.get("Authorization")
+    shown = shown_token(authorization, basic=endpoint.access == "page")
+    if shown is not None and endpoint.access not in OF_BROWSERS:
+        if (role := role_of(shown, facts)) is not None:
+            return role
+    elif context.session is not None and (endpoint.method == "GET" or endpoint.access in OF_BROWSERS):
+        # Only a form shows by its CSRF token that a page of ours has sent it: other writes need the token itself.
+        role = context.session.role
+        if role != "guest" or endpoint.access == "visitor":
+            return role
+    elif endpoint.access == "visitor":
+        return "guest"
+    if endpoint.access in OF_BROWSERS:
+        raise Problem("unauthorized", rejected or "sign in first", code="no-session")
+    raise _refusal(shown, authorization, page=endpoint.access == "page")
+
+
+def _refusal(shown: str | None, authorization: str | None, *, page: bool) -> Problem:
+    # A single challenge: of two in one header browsers read only the first, and they prompt for Basic only.
+    challenge = 'Basic realm="rota", charset="UTF-8"' if page else 'Bearer realm="rota"'
+    if shown is not None:
+        code, detail = "wrong-token", "the token is wrong: it differs from this node's ROTA_TOKEN"
+    elif authorization:
+        code, detail = "no-token", "the Authorization header has no token: send Authorization: Bearer and ROTA_TOKEN"
+    else:
+        code, detail = "no-token", "there is no token: send Authorization: Bearer and ROTA_TOKEN"
+    return Problem("unauthorized", detail, headers={"WWW-Authenticate": challenge}, code=code)
