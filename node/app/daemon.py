@@ -37,6 +37,7 @@ from node.runtime.gc_tuning import collect_in_short
 from node.runtime.logs import flush
 from node.state.codec import DamagedSnapshot
 from node.state.entries import Seed
+from node.web.routes import PAGES
 from tasks.installed_kinds import KindError, installed
 
 _log = logging.getLogger("rota")
@@ -195,7 +196,7 @@ async def _serve_api(config: Config, seed: Seed, member: LocalMember, descriptor
     """Serve the member's API. If that fails, the member is closed. Raises `CannotStart`."""
     try:
         clients = clients_for(descriptors, config.max_runs)
-        app = build_app(member, member.peers, RequestLimits(streams=streams_for(clients)))
+        app = build_app(member, member.peers, RequestLimits(streams=streams_for(clients)), pages=PAGES)
         api, _ = await serve_on(app, config.bind, seed.http_port, clients)
     except OSError as error:
         await member.close()

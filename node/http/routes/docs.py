@@ -49,9 +49,3 @@ async def asset(context: RequestContext) -> web.Response:
         raise Problem("not-found", "the page has no such part")
     body = (swagger_ui_path / name).read_bytes()
     return web.Response(body=body, content_type=_TYPES[name], headers={**POLICY, "Cache-Control": "max-age=3600"})
-
-
-@endpoints.add("GET", "/", {302: ResponseSpec("Redirects to the description")}, access="page")
-async def root(context: RequestContext) -> web.Response:
-    """Redirect to /docs."""
-    return web.Response(status=302, headers={"Location": "docs"})

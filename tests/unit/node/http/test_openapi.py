@@ -41,7 +41,6 @@ GET /v1/events
 GET /metrics
 GET /openapi.json
 GET /docs
-GET /
 """.split("\n")[1:-1]
 
 

@@ -1,0 +1,39 @@
+"""The page's style sheet, scripts and icon, read once, and addressed by their content so that browsers keep them."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_NAMES: Final = ("page.css", "page.js", "icon.svg", "vendor/htmx.min.js", "vendor/sse.js")
+
+VERSION_HEX: Final = 12
+"""Hexadecimal digits of a version, the beginning of the content's SHA-256."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file of the page. `version` changes with its content."""
+
+    body: bytes
+    media_type: str
+    version: str
+
+
+@cache
+def assets() -> dict[str, Asset]:
+    """All assets by name: the last part of their paths."""
+    found = {}
+    for path in _NAMES:
+        body = files("node.web").joinpath("static", path).read_bytes()
+        name = path.rpartition("/")[2]
+        version = hashlib.sha256(body).hexdigest()[:VERSION_HEX]
+        found[name] = Asset(body, _TYPES[name[name.rindex(".") :]], version)
+    return found
+
+
+def path_of(name: str) -> str:
+    """The path of an asset below the page's root, with its version."""
+    return f"static/{name}?v={assets()[name].version}"

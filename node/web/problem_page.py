@@ -1,0 +1,38 @@
+"""What a browser is answered instead of a problem document: a page, a notice in the open page, or how to sign in."""
+
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from node.http.problems import CATALOGUE, Problem
+from node.http.request_context import RequestContext
+from node.web.rendering import end_session, is_part, page, redirect
+
+
+def problem_page(context: RequestContext, problem: Problem) -> web.Response:
+    """The response to a `Problem`."""
+    if problem.more.get("code") == "no-session" and context.request.method in ("GET", "HEAD") and not is_part(context):
+        return _to_sign_in(context)
+    template = "notice.html" if is_part(context) else "problem.html"
+    title = CATALOGUE[problem.kind][1]
+    # Without the session: `page` would give a guest's to a browser whose cookie a foreign page's request did not bear.
+    response = page(context, template, problem.status, title=title, detail=problem.detail, bad=True)
+    response.headers.update({name: value for name, value in problem.headers.items() if name != "WWW-Authenticate"})
+    response.cookies.clear()
+    return response
+
+
+def _to_sign_in(context: RequestContext) -> web.Response:
+    if context.request.headers.get("Sec-Fetch-Site") == "cross-site":
+        # A link on another site: the browser keeps a strict cookie back. It sends it when our own page leads here.
+        response = page(context, "continue.html")
+        response.cookies.clear()
+        return response
+    return redirect(context, f"sign-in?{urlencode({'next': context.request.path_qs})}")
+
+
+def signed_out(context: RequestContext) -> web.Response:
+    """Back to the form for signing in, without a session."""
+    response = redirect(context, "sign-in")
+    end_session(context, response)
+    return response

@@ -1,0 +1,127 @@
+"""Templates to responses: whole pages and parts of them, with the headers that all have, and the session's cookie."""
+
+import re
+from functools import cache
+from typing import Any, Final
+
+from aiohttp import web
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from node.http.identification import new_session
+from node.http.request_context import RequestContext
+from node.http.session import BrowserSession, cookie_name
+from node.web.assets import path_of
+from node.web.words import FILTERS
+
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    # Without a referrer at all, browsers would send `Origin: null` with our own forms.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+_NEXT: Final = re.compile(r"/(?![/\\])[\x21-\x7e]{0,1000}")
+
+
+def page(context: RequestContext, template: str, status: int = 200, **values: Any) -> web.Response:
+    """A template as a response. A browser without a session gets one of a guest, for the forms of the page."""
+    session = context.session
+    issued = session is None
+    if session is None:
+        session = new_session("guest", context.server.now_us() / 1e6)
+    facts = context.node.facts
+    text = (
+        _templates()
+        .get_template(template)
+        .render(
+            root=root_of(context.request.path),
+            path=context.request.path,
+            csrf=context.server.signer.csrf(session),
+            node=facts.node,
+            secured=facts.token is not None,
+            role=context.role,
+            now_us=context.server.now_us(),
+            **values,
+        )
+    )
+    response = web.Response(text=text, status=status, content_type="text/html", headers=HEADERS)
+    if issued:
+        set_session(context, response, session)
+    return response
+
+
+def redirect(context: RequestContext, target: str) -> web.Response:
+    """A redirect with GET to a path below the page's root, such as `tasks`. It works behind a path prefix."""
+    return web.Response(status=303, headers={**HEADERS, "Location": root_of(context.request.path) + target})
+
+
+def set_session(context: RequestContext, response: web.Response, session: BrowserSession) -> None:
+    """Have the browser keep a session: for requests of our own pages only, and out of reach of scripts."""
+    cluster = context.state.cluster_id
+    response.set_cookie(
+        cookie_name(cluster),
+        context.server.signer.cookie(session, cluster),
+        max_age=session.expires_s - context.server.now_us() // 1_000_000,
+        path="/",
+        secure=_is_secure(context.request),
+        httponly=True,
+        samesite="Strict",
+    )
+
+
+def end_session(context: RequestContext, response: web.Response) -> None:
+    """Have the browser forget its session."""
+    response.del_cookie(
+        cookie_name(context.state.cluster_id),
+        path="/",
+        secure=_is_secure(context.request),
+        httponly=True,
+        samesite="Strict",
+    )
+
+
+def root_of(path: str) -> str:
+    """The page's root, relative to a document at `path`: a proxy may serve it below a prefix.
+
+    >>> root_of("/"), root_of("/tasks"), root_of("/tasks/a")
+    ('./', './', '../')
+    """
+    return "../" * (path.count("/") - 1) or "./"
+
+
+def local_target(path: str) -> str:
+    """A path with its query, if it is one of this page, as a target of `redirect`; else the overview.
+
+    >>> local_target("/tasks?q=a"), local_target("//evil.example"), local_target("https://evil.example")
+    ('tasks?q=a', '', '')
+    """
+    return path[1:] if _NEXT.fullmatch(path) else ""
+
+
+def is_part(context: RequestContext) -> bool:
+    """Whether htmx asks, for a part of the page that is open."""
+    return context.request.headers.get("HX-Request") == "true"
+
+
+def _is_secure(request: web.Request) -> bool:
+    # The header is a proxy's. A client that sends it by itself makes its own cookie stricter, and nothing else.
+    return request.secure or request.headers.get("X-Forwarded-Proto", "").strip().lower() == "https"
+
+
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader("node.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    templates.filters.update(FILTERS)
+    templates.globals["asset"] = path_of
+    return templates

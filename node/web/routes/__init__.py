@@ -1,0 +1,10 @@
+"""The page's endpoints, one file per topic."""
+
+from typing import Final
+
+from node.http.endpoint import Endpoint
+from node.web.routes import files, overview, sessions
+
+PAGES: Final[tuple[Endpoint, ...]] = tuple(
+    endpoint for topic in (sessions, files, overview) for endpoint in topic.endpoints.all
+)

@@ -1,0 +1,40 @@
+"""Sign in with a token, and sign out."""
+
+from aiohttp import web
+
+from node.http.identification import new_session, role_of
+from node.http.request_context import RequestContext
+from node.web.page_endpoints import PageEndpoints
+from node.web.problem_page import signed_out
+from node.web.rendering import local_target, page, redirect, set_session
+from node.web.requests import SignInQuery
+
+endpoints = PageEndpoints("page")
+
+
+@endpoints.page("/sign-in", "visitor")
+async def sign_in_page(context: RequestContext, query: SignInQuery) -> web.Response:
+    """The form for signing in; for whoever need not sign in, the way on."""
+    if context.role != "guest":
+        return redirect(context, local_target(query.next))
+    return page(context, "sign_in.html", next=query.next, wrong=None)
+
+
+@endpoints.form("/sign-in", "visitor")
+async def sign_in(context: RequestContext) -> web.Response:
+    """Exchange a token for a session in a cookie."""
+    form = await context.form()
+    target = form.get("next", "/")
+    role = role_of(form.get("token", "").strip(), context.node.facts)
+    if role is None:
+        wrong = "That is not a token of this cluster. It is in ROTA_TOKEN of each node; `rota up` tells its file."
+        return page(context, "sign_in.html", 401, next=target, wrong=wrong)
+    response = redirect(context, local_target(target))
+    set_session(context, response, new_session(role, context.server.now_us() / 1e6))
+    return response
+
+
+@endpoints.form("/sign-out", "visitor")
+async def sign_out(context: RequestContext) -> web.Response:
+    """End the session in this browser."""
+    return signed_out(context)

@@ -1,0 +1,105 @@
+// What the page needs beside htmx: parts are fetched again when something has happened, a few times a second at most;
+// the lamp says whether events arrive; times count down; and keyboard, notices and sessions that end.
+"use strict";
+
+const COALESCE_MS = 500; // events within this time cause one fetch of each part
+const lamp = () => document.getElementById("live");
+
+function setLive(live) {
+  const element = lamp();
+  if (!element) return;
+  const state = live ? "yes" : "no";
+  if (element.dataset.state === state) return;
+  element.dataset.state = state;
+  element.querySelector(".says").textContent = live ? "live" : "not live: reconnecting";
+}
+
+const pending = new Set();
+let timer = null;
+let last = 0;
+
+// Parts listen for rota:run, rota:owner and rota:member on the body.
+function changed(...names) {
+  names.forEach((name) => pending.add(name));
+  if (timer !== null || document.hidden) return;
+  timer = setTimeout(flush, Math.max(50, last + COALESCE_MS - Date.now()));
+}
+
+function flush() {
+  timer = null;
+  last = Date.now();
+  const names = [...pending];
+  pending.clear();
+  names.forEach((name) => htmx.trigger(document.body, `rota:${name}`));
+}
+
+const all = () => changed("run", "owner", "member");
+for (const name of ["run", "owner", "member"]) {
+  document.addEventListener(`sse:${name}`, () => changed(name));
+}
+document.addEventListener("sse:reset", all);
+document.addEventListener("rota:changed", all);
+document.addEventListener("htmx:sseOpen", () => { setLive(true); all(); });
+document.addEventListener("htmx:sseError", () => setLive(false));
+document.addEventListener("htmx:sseClose", () => setLive(false));
+document.addEventListener("visibilitychange", () => { if (!document.hidden) all(); });
+
+document.addEventListener("htmx:responseError", (event) => {
+  if (event.detail.xhr.status !== 401) return;
+  const here = location.pathname + location.search;
+  const base = new URL(document.documentElement.dataset.root, location.href).pathname;
+  const next = "/" + (here.startsWith(base) ? here.slice(base.length) : "");
+  location.assign(`${document.documentElement.dataset.root}sign-in?next=${encodeURIComponent(next)}`);
+});
+document.addEventListener("htmx:sendError", () => setLive(false));
+
+document.addEventListener("click", (event) => {
+  const close = event.target.closest("[data-close]");
+  if (close) close.closest(".notice").remove();
+});
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, select, textarea");
+  if (event.key === "/" && !typing) {
+    const search = document.getElementById("search");
+    if (search) { event.preventDefault(); search.focus(); search.select(); }
+  }
+});
+
+// Times: <time datetime="..." data-show="until|since|clock">. The server's words stand until this script has run.
+const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+function duration(seconds) {
+  const left = Math.max(0, Math.floor(seconds));
+  for (let i = 0; i < UNITS.length; i += 1) {
+    const [size, unit] = UNITS[i];
+    if (left < size) continue;
+    const whole = Math.floor(left / size);
+    const less = i + 1 < UNITS.length ? Math.floor((left % size) / UNITS[i + 1][0]) : 0;
+    return less ? `${whole} ${unit} ${less} ${UNITS[i + 1][1]}` : `${whole} ${unit}`;
+  }
+  return "0 s";
+}
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+// The cluster's clock, not this machine's: the page says what time it was when it was made.
+let ahead_ms = 0;
+function tick() {
+  const now = Date.now() + ahead_ms;
+  for (const element of document.querySelectorAll("time[data-show]")) {
+    const at = Date.parse(element.dateTime);
+    const show = element.dataset.show;
+    let text;
+    if (show === "clock") text = clock.format(at);
+    else if (show === "since") text = duration((now - at) / 1000);
+    else text = at > now ? `in ${duration((at - now) / 1000)}` : "now";
+    if (element.textContent !== text) element.textContent = text;
+    if (!element.title) element.title = exact.format(at);
+  }
+}
+function readClock() {
+  const stamps = document.querySelectorAll("[data-now]");
+  if (stamps.length) ahead_ms = Math.max(...[...stamps].map((one) => Date.parse(one.dataset.now))) - Date.now();
+}
+readClock();
+tick();
+setInterval(tick, 1000);
+document.addEventListener("htmx:afterSettle", tick);

@@ -1,0 +1,70 @@
+"""Times, durations and amounts in words, for the templates. Pure."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from node.state.times import rfc3339
+
+_UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def duration(seconds: float) -> str:
+    """A duration in its two largest units.
+
+    >>> duration(0.4), duration(59), duration(61), duration(7260), duration(200_000)
+    ('0 s', '59 s', '1 min 1 s', '2 h 1 min', '2 d 7 h')
+    """
+    left = max(0, int(seconds))
+    for number, (size_s, unit) in enumerate(_UNITS):
+        if left >= size_s:
+            whole, rest = divmod(left, size_s)
+            if number + 1 < len(_UNITS) and (less := rest // _UNITS[number + 1][0]):
+                return f"{whole} {unit} {less} {_UNITS[number + 1][1]}"
+            return f"{whole} {unit}"
+    return "0 s"
+
+
+def since(at_us: int, now_us: int) -> str:
+    """How long ago a time was.
+
+    >>> since(0, 61_000_000)
+    '1 min 1 s'
+    """
+    return duration((now_us - at_us) / 1e6)
+
+
+def clock(at_us: int) -> str:
+    """A time of day in UTC; the page's script shows the reader's own instead.
+
+    >>> clock(1_794_000_000_000_000)
+    '21:20'
+    """
+    return rfc3339(at_us)[11:16]
+
+
+def count(number: int, one: str, more: str = "") -> str:
+    """A number with its noun.
+
+    >>> count(1, "task"), count(1200, "task"), count(2, "entry", "entries")
+    ('1 task', '1,200 tasks', '2 entries')
+    """
+    return f"{number:,} {one if number == 1 else more or one + 's'}"
+
+
+def amount(value: float) -> str:
+    """A number for people.
+
+    >>> amount(1234567), amount(0.25)
+    ('1,234,567', '0.25')
+    """
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+
+
+FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "duration": duration,
+    "since": since,
+    "clock": clock,
+    "count": count,
+    "amount": amount,
+    "rfc3339": rfc3339,
+}
