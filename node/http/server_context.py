@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
@@ -16,6 +16,8 @@ from node.http.streaming import StreamLimit
 from node.http.task_names import TaskNames
 from node.peer.client import PeerClient
 from node.peer.signing import SignatureVerifier
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,14 @@ class ServerContext:
     streams: StreamLimit
     endpoints: tuple[Endpoint, ...]
     task_names: TaskNames = field(default_factory=TaskNames)
+    _kept: dict[type, Any] = field(default_factory=dict)
+
+    def kept(self, of: type[T]) -> T:
+        """The one `of` of this server, made when it is first asked for: what rooms above keep between requests."""
+        if of not in self._kept:
+            self._kept[of] = of()
+        found: T = self._kept[of]
+        return found
 
 
 SERVER: Final = web.AppKey("server", ServerContext)

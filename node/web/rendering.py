@@ -49,7 +49,7 @@ def page(context: RequestContext, template: str, status: int = 200, **values: An
         )
     )
     response = web.Response(text=text, status=status, content_type="text/html", headers=HEADERS)
-    if issued:
+    if issued and not is_part(context):  # parts are fetched at once: each would replace the others' session
         set_session(context, response, session)
     return response
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from node.state.times import rfc3339
+from tasks.spec import At, Continuous, Cron, Every, Schedule
 
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
@@ -58,6 +59,25 @@ def amount(value: float) -> str:
     ('1,234,567', '0.25')
     """
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+
+
+def schedule_words(schedule: Schedule | None) -> str:
+    """A schedule in words.
+
+    >>> schedule_words(Every(every_s=90)), schedule_words(Cron(cron="0 3 * * *", timezone="Europe/Paris"))
+    ('every 1 min 30 s', '0 3 * * * Europe/Paris')
+    """
+    match schedule:
+        case None:
+            return "by hand"
+        case Cron(cron=line, timezone=timezone):
+            return line if timezone == "UTC" else f"{line} {timezone}"
+        case Every(every_s=every_s):
+            return f"every {duration(every_s)}" if every_s >= 1 else f"every {every_s:g} s"
+        case At():
+            return "once"
+        case Continuous():
+            return "continuously"
 
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {

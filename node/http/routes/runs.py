@@ -47,7 +47,7 @@ async def start_run(context: RequestContext) -> web.Response:
     key = _key(context)
     await _check_params(context, given.params)
     fire_at_us = micros(given.fire_at) if given.fire_at is not None else None
-    return await _started(context, Start(context.server.now_us(), name, given.params, fire_at_us, key))
+    return _started(context, await start(context, name, given.params, fire_at_us, key))
 
 
 @endpoints.add(
@@ -70,8 +70,8 @@ async def start_action(context: RequestContext) -> web.Response:
     key = _key(context)
     await _check_params(context, given.params)
     storable(lambda: msgpack.packb(given.args), ("args",))
-    start = Start(context.server.now_us(), name, given.params, None, key, action, dict(given.args))
-    return await _started(context, start)
+    entry = Start(context.server.now_us(), name, given.params, None, key, action, dict(given.args))
+    return _started(context, str((await context.propose(entry)).value["run_id"]))
 
 
 def _key(context: RequestContext) -> str | None:
@@ -94,8 +94,19 @@ async def _check_params(context: RequestContext, params: dict[str, JsonValue] | 
     storable(lambda: msgpack.packb(params), ("params",))
 
 
-async def _started(context: RequestContext, start: Start) -> web.Response:
-    run_id = (await context.propose(start)).value["run_id"]
+async def start(
+    context: RequestContext,
+    name: str,
+    params: dict[str, JsonValue] | None = None,
+    fire_at_us: int | None = None,
+    key: str | None = None,
+) -> str:
+    """Start a run of a task by hand, with checked params. Returns the run's id. Raises `Problem`."""
+    entry = Start(context.server.now_us(), name, params, fire_at_us, key)
+    return str((await context.propose(entry)).value["run_id"])
+
+
+def _started(context: RequestContext, run_id: str) -> web.Response:
     return context.answer({"run_id": run_id}, 202, {"Location": f"/v1/runs/{run_id}"})
 
 

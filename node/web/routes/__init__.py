@@ -3,8 +3,8 @@
 from typing import Final
 
 from node.http.endpoint import Endpoint
-from node.web.routes import files, overview, sessions
+from node.web.routes import files, forms, overview, sessions
 
 PAGES: Final[tuple[Endpoint, ...]] = tuple(
-    endpoint for topic in (sessions, files, overview) for endpoint in topic.endpoints.all
+    endpoint for topic in (sessions, files, overview, forms) for endpoint in topic.endpoints.all
 )

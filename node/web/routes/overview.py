@@ -1,15 +1,24 @@
-"""The overview at `/`."""
+"""The overview at `/`, and its parts, which the open page fetches again when something has happened."""
+
+from typing import Final, get_args
 
 from aiohttp import web
 
 from node.http.request_context import RequestContext
+from node.web.overview_parts import OverviewPart, part_values
 from node.web.page_endpoints import PageEndpoints
 from node.web.rendering import page
+from node.web.requests import OverviewQuery
 
 endpoints = PageEndpoints("page")
 
+_PARTS: Final[tuple[OverviewPart, ...]] = get_args(OverviewPart)
+
 
 @endpoints.page("/")
-async def overview(context: RequestContext) -> web.Response:
-    """What runs, what comes next, and what is wrong."""
-    return page(context, "overview.html")
+async def overview(context: RequestContext, query: OverviewQuery) -> web.Response:
+    """What runs, what comes next, and what is wrong; with `part`, one part of it."""
+    if query.part is not None:
+        return page(context, f"parts/{query.part}.html", **await part_values(context, query.part))
+    parts = {part: await part_values(context, part) for part in _PARTS}
+    return page(context, "overview.html", parts=parts)

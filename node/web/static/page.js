@@ -2,7 +2,7 @@
 // the lamp says whether events arrive; times count down; and keyboard, notices and sessions that end.
 "use strict";
 
-const COALESCE_MS = 500; // events within this time cause one fetch of each part
+const COALESCE_MS = 1000; // events within this time cause one fetch of each part
 const lamp = () => document.getElementById("live");
 
 function setLive(live) {
@@ -53,6 +53,10 @@ document.addEventListener("htmx:responseError", (event) => {
 });
 document.addEventListener("htmx:sendError", () => setLive(false));
 
+// A notice that all went well goes by itself; one of a problem stays until it is read.
+document.addEventListener("htmx:afterSettle", () => {
+  for (const notice of document.querySelectorAll(".notice.good")) setTimeout(() => notice.remove(), 6000);
+});
 document.addEventListener("click", (event) => {
   const close = event.target.closest("[data-close]");
   if (close) close.closest(".notice").remove();
@@ -78,7 +82,7 @@ function duration(seconds) {
   }
   return "0 s";
 }
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
 // The cluster's clock, not this machine's: the page says what time it was when it was made.
 let ahead_ms = 0;
@@ -102,4 +106,25 @@ function readClock() {
 readClock();
 tick();
 setInterval(tick, 1000);
-document.addEventListener("htmx:afterSettle", tick);
+document.addEventListener("htmx:afterSwap", () => {
+  // A search that was typed stays in the address.
+  const rows = document.getElementById("rows");
+  if (rows) history.replaceState(null, "", document.documentElement.dataset.root + rows.dataset.here);
+});
+document.addEventListener("htmx:afterSettle", () => { readClock(); tick(); announce(); });
+
+// What changes without an event: progress, and what becomes due. Not while nobody looks.
+setInterval(() => { if (!document.hidden) changed("quick"); }, 3000);
+setInterval(() => { if (!document.hidden) changed("slow"); }, 10000);
+
+// A screen reader hears the verdict when it is another one.
+let announced = null;
+function announce() {
+  const region = document.getElementById("announce");
+  const headline = document.querySelector("#verdict h1");
+  if (!region || !headline) return;
+  const text = headline.textContent;
+  if (announced !== null && announced !== text) region.textContent = text;
+  announced = text;
+}
+announce();

@@ -1,0 +1,202 @@
+"""What stands out of all tasks: which run, fail, are overdue, wait or come next, and how many there are of each.
+
+A board is given the time, and reads no clock.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from node.duty.agenda import next_occurrence_us
+from node.duty.overdue import OVERDUE_US, unbegun_since_us
+from node.duty.ownership import Ownership
+from node.state.value import State, TaskRow
+from tasks.run import HELD, RunState
+
+Mark = Literal["unowned", "overdue", "failing", "running", "waiting", "paused", "new"]
+"""What stands out of a task. `unowned`: no member may run it. `waiting`: it has a run that no member holds. `paused`:
+paused or disabled. `new`: it has never run. A task may have several."""
+
+MARKS: Final[tuple[Mark, ...]] = ("unowned", "overdue", "failing", "running", "waiting", "paused", "new")
+"""The order in which they matter."""
+
+FAILED: Final[frozenset[RunState]] = frozenset({"failed", "timed_out", "abandoned"})
+
+LISTED_MAX: Final = 20
+"""How many tasks of a list are named; the others are counted."""
+
+AHEAD_US: Final = 3600 * 1_000_000
+"""How far ahead `Picture.coming` reaches."""
+
+STEPS: Final = 30
+"""Into how many steps that time is divided for `Picture.density`."""
+
+_BITS: Final[dict[Mark, int]] = {mark: 1 << number for number, mark in enumerate(MARKS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Standout:
+    """A task that is named in a list, and since when (or, of what comes: when)."""
+
+    at_us: int
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All tasks at `now_us`. The lists have `LISTED_MAX` tasks at most; `counts` is complete.
+
+    `overdue` has the longest overdue first, `failing` the latest failure first, `unowned` and `waiting` go by name.
+    `density` counts what is due in each step of the time ahead.
+    """
+
+    now_us: int
+    index: int
+    total: int
+    counts: dict[Mark, int]
+    bits: dict[str, int]
+    unowned: tuple[str, ...] = ()
+    overdue: tuple[Standout, ...] = ()
+    failing: tuple[Standout, ...] = ()
+    waiting: tuple[str, ...] = ()
+    coming: tuple[Standout, ...] = ()
+    coming_count: int = 0
+    density: tuple[int, ...] = (0,) * STEPS
+
+    def has(self, task: str, mark: Mark) -> bool:
+        """Whether a task has a mark."""
+        return bool(self.bits.get(task, 0) & _BITS[mark])
+
+    def failing_since_us(self) -> int | None:
+        """When the latest of the listed failures was."""
+        return self.failing[0].at_us if self.failing else None
+
+
+class TaskBoard:
+    """Reads pictures of successive states. Used by one thread at a time.
+
+    What follows from a task's row alone is kept until the row is another one. Only tasks that have runs, are due or
+    have no owner are looked at each time: of 100,000 tasks these are few.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[str, TaskRow] = {}
+        self._due: dict[str, int] = {}
+        self._bits: dict[str, int] = {}
+        self._failing: dict[str, int] = {}
+        self._ownership: Ownership | None = None
+        self._unowned: tuple[str, ...] = ()
+
+    def read(self, state: State, ownership: Ownership, now_us: int) -> Picture:
+        """The picture of `state` at `now_us`."""
+        self._follow(state)
+        if ownership is not self._ownership:
+            self._unowned = tuple(task for task in self._rows if ownership.owner(task) is None)
+            self._ownership = ownership
+        near = [(due_us, task) for task, due_us in self._due.items() if due_us <= now_us + AHEAD_US]
+        coming = [one for one in near if one[0] > now_us]
+        bits, overdue = dict(self._bits), []
+        for task in {*state.runs_of, *self._unowned, *(task for due_us, task in near if due_us <= now_us)}:
+            if (row := state.tasks.get(task)) is None:
+                continue  # a run of a task that was deleted
+            found = marks_of(state, task, row, self._due.get(task), ownership.owner(task), now_us)
+            bits[task] = _bits_of(found)
+            if (since_us := found.get("overdue")) is not None:
+                overdue.append((since_us, task))
+        counts = Counter(bits.values())
+        failing = heapq.nlargest(LISTED_MAX, ((at_us, task) for task, at_us in self._failing.items()))
+        return Picture(
+            now_us=now_us,
+            index=state.index,
+            total=len(state.tasks),
+            counts={mark: sum(n for value, n in counts.items() if value & bit) for mark, bit in _BITS.items()},
+            bits=bits,
+            unowned=_named(bits, "unowned"),
+            overdue=tuple(Standout(*one) for one in heapq.nsmallest(LISTED_MAX, overdue)),
+            failing=tuple(Standout(*one) for one in failing),
+            waiting=_named(bits, "waiting"),
+            coming=tuple(Standout(*one) for one in heapq.nsmallest(LISTED_MAX, coming)),
+            coming_count=len(coming),
+            density=_density(coming, now_us),
+        )
+
+    def _follow(self, state: State) -> None:
+        """Renew what is kept of the tasks that have changed."""
+        rows = self._rows
+        changed = [(task, row) for task, row in state.tasks.items() if rows.get(task) is not row]
+        for task, row in changed:
+            self._forget(task)
+            rows[task] = row
+            if (due_us := first_due_us(row)) is not None:
+                self._due[task] = due_us
+            found = _marks_of_row(row)
+            if found:
+                self._bits[task] = _bits_of(found)
+            if "failing" in found:
+                self._failing[task] = found["failing"]
+        if len(rows) > len(state.tasks):
+            for task in [task for task in rows if task not in state.tasks]:
+                self._forget(task)
+                del rows[task]
+
+    def _forget(self, task: str) -> None:
+        for kept in (self._due, self._bits, self._failing):
+            kept.pop(task, None)
+
+
+def marks_of(
+    state: State, task: str, row: TaskRow, due_us: int | None, owner: str | None, now_us: int
+) -> dict[Mark, int]:
+    """What stands out of a task, each mark with the time since when, as far as that is known (0: it is not).
+
+    `due_us` is its first occurrence that is undecided.
+    """
+    found = _marks_of_row(row)
+    runs = [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
+    if runs:
+        found.pop("new", None)
+    if owner is None and "paused" not in found:
+        found["unowned"] = 0
+    since_us = unbegun_since_us(state, task) if runs else due_us
+    if since_us is not None and since_us <= now_us - OVERDUE_US:
+        found["overdue"] = since_us
+    if any(run.state in HELD for run in runs):
+        found["running"] = 0
+    if any(run.state not in HELD for run in runs):
+        found["waiting"] = 0
+    return found
+
+
+def _marks_of_row(row: TaskRow) -> dict[Mark, int]:
+    """The marks that a task has by its row alone, while it has no runs, is owned and not due."""
+    found: dict[Mark, int] = {}
+    if row.paused or not row.timing.enabled:
+        found["paused"] = 0
+    elif row.last is not None and row.last.state in FAILED:
+        found["failing"] = row.last.finished_at_us
+    if row.last is None:
+        found["new"] = 0
+    return found
+
+
+def _bits_of(marks: Iterable[Mark]) -> int:
+    return sum(_BITS[mark] for mark in marks)
+
+
+def first_due_us(row: TaskRow) -> int | None:
+    """When a task's first occurrence that is undecided is due."""
+    due_us = next_occurrence_us(row, row.through_us)
+    return row.since_us if due_us == 0 else due_us  # 0: that of a continuous task is due at once
+
+
+def _named(bits: dict[str, int], mark: Mark) -> tuple[str, ...]:
+    return tuple(heapq.nsmallest(LISTED_MAX, (task for task, value in bits.items() if value & _BITS[mark])))
+
+
+def _density(coming: list[tuple[int, str]], now_us: int) -> tuple[int, ...]:
+    steps = [0] * STEPS
+    for at_us, _ in coming:
+        steps[min(STEPS - 1, (at_us - now_us) * STEPS // AHEAD_US)] += 1
+    return tuple(steps)

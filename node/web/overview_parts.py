@@ -1,0 +1,135 @@
+"""The parts of the overview as values for their templates, made by what the API's routes use."""
+
+from typing import Any, Final, Literal
+
+from node.duty.ownership import Ownership
+from node.duty.standing import standing
+from node.duty.why_values import Why
+from node.http.asking import progress_of
+from node.http.explaining import unexpectedly_held
+from node.http.request_context import RequestContext
+from node.http.views import members_view, run_view
+from node.state.value import Run
+from node.web.board import Mark, Picture
+from node.web.board_keeper import BoardKeeper
+from node.web.member_lag import MemberLags
+from node.web.verdict import NodeSight, verdict
+from tasks.run import HELD
+
+OverviewPart = Literal["verdict", "running", "attention", "coming", "members"]
+
+RUNNING_MAX: Final = 30
+"""How many runs are shown; the others are counted."""
+
+ATTENTION_MAX: Final = 8
+"""How many tasks of each sort are shown."""
+
+ERROR_CHARS_MAX: Final = 240
+
+_ATTENTION: Final[tuple[Mark, ...]] = ("unowned", "overdue", "waiting", "failing")
+
+
+async def picture_of(context: RequestContext) -> Picture:
+    """All tasks as they stand out now."""
+    ownership = await context.ownership()
+    return await context.server.kept(BoardKeeper).picture(context.state, ownership, context.server.now_us())
+
+
+async def part_values(context: RequestContext, part: OverviewPart) -> dict[str, Any]:
+    """What the template of a part is given."""
+    match part:
+        case "verdict":
+            return await _verdict(context)
+        case "running":
+            return await _running(context)
+        case "attention":
+            return await _attention(context)
+        case "coming":
+            return {"picture": await picture_of(context)}
+        case "members":
+            return await _members(context)
+
+
+async def _verdict(context: RequestContext) -> dict[str, Any]:
+    node, picture = context.node, await picture_of(context)
+    outlook = None if node.outlook is None else str(node.outlook)
+    overdue = await node.overdue()
+    sight = NodeSight(node.facts.node, node.role, node.lease_held, outlook, overdue)
+    state = context.state
+    up = sum(member.status == "up" for member in state.members.values())
+    held = sum(run.state in HELD for run in state.runs.values())
+    return {
+        "verdict": verdict(state, sight, picture),
+        "up": up,
+        "members": len(state.members),
+        "tasks": len(state.tasks),
+        "held": held,
+    }
+
+
+async def _running(context: RequestContext) -> dict[str, Any]:
+    held = sorted((run for run in context.state.runs.values() if run.state in HELD), key=_claimed_at_us)
+    shown = held[:RUNNING_MAX]
+    progress = await progress_of(context, shown)
+    runs = [(run, run_view(run, progress=progress.get(run.run_id))) for run in shown]
+    return {"runs": runs, "count": len(held)}
+
+
+async def _attention(context: RequestContext) -> dict[str, Any]:
+    picture = await picture_of(context)
+    named: dict[str, int | None] = {one.task: one.at_us for one in picture.overdue[:ATTENTION_MAX]}
+    for task in (*picture.unowned[:ATTENTION_MAX], *picture.waiting[:ATTENTION_MAX]):
+        named.setdefault(task, None)
+    for one in picture.failing[:ATTENTION_MAX]:
+        named.setdefault(one.task, one.at_us)
+    ownership = context.node.ownership()
+    held = await unexpectedly_held(context, [task for task in named if task in context.state.tasks], ownership)
+    items = [
+        {
+            "task": task,
+            "mark": next(mark for mark in _ATTENTION if picture.has(task, mark)),
+            "why": _reasons(context, picture, ownership, task, held.get(task)),
+            "since_us": since_us,
+        }
+        for task, since_us in named.items()
+        if task in context.state.tasks
+    ]
+    return {"items": items, "more": sum(picture.counts.get(mark, 0) for mark in _ATTENTION) > len(items)}
+
+
+def _reasons(context: RequestContext, picture: Picture, ownership: Ownership, task: str, held: Why | None) -> list[str]:
+    """Why a task waits, as `GET /v1/tasks/{name}/why` says it, and why its last run failed."""
+    state, said = context.state, []
+    if held is not None:
+        said.append(f"{held.detail}; {held.remedy}")
+    elif picture.has(task, "waiting"):
+        owner = ownership.owner(task)
+        said += [told.detail for told in standing(state, task, owner, (), context.server.now_us())[:1]]
+    last = state.tasks[task].last
+    if last is not None and picture.has(task, "failing"):
+        error = " ".join((last.error or "no reason was given").split())[:ERROR_CHARS_MAX]
+        said.append(f"{last.state.replace('_', ' ')}: {error}")
+    return said
+
+
+async def _members(context: RequestContext) -> dict[str, Any]:
+    ownership, lags = await context.ownership(), await context.server.kept(MemberLags).of(context)
+    state = context.state
+    views = members_view(state, ownership, context.node.bootstraps.known(state))
+    # Each member's share of the most loaded one's load, in proportion to its capacity.
+    shares = {view["id"]: view["load"] / max(1, view["capacity"]) for view in views}
+    return {
+        "views": views,
+        "rows": state.members,
+        "shares": shares,
+        "most": max(shares.values(), default=0) or 1,
+        "leader": context.node.role.leader,
+        "lease_held": context.node.lease_held,
+        "lags": lags,
+        "term": context.node.role.term,
+        "index": state.index,
+    }
+
+
+def _claimed_at_us(run: Run) -> tuple[int, str]:
+    return (run.attempts[-1].claimed_at_us if run.attempts else 0, run.run_id)

@@ -1,0 +1,56 @@
+"""What the page's buttons do: the same as the API's routes, answered with a notice or with the page again."""
+
+from aiohttp import web
+
+from node.http.endpoint import Handler
+from node.http.request_context import RequestContext
+from node.http.routes import members, runs, tasks
+from node.web.page_endpoints import PageEndpoints
+from node.web.rendering import is_part, local_target, page, redirect
+
+endpoints = PageEndpoints("page")
+
+
+@endpoints.form("/tasks/{name}/run")
+async def run_task(context: RequestContext) -> web.Response:
+    """Start a run of a task by hand."""
+    name = await tasks.task_to_change(context)
+    run_id = await runs.start(context, name)
+    return await _done(context, f"{name} was started", f"as {run_id}.")
+
+
+@endpoints.form("/tasks/{name}/pause")
+async def pause_task(context: RequestContext) -> web.Response:
+    """Pause a task."""
+    return await _obeyed(context, tasks.pause, f"{context.path('name')} is paused", "It has no due times.")
+
+
+@endpoints.form("/tasks/{name}/resume")
+async def resume_task(context: RequestContext) -> web.Response:
+    """Resume a paused task."""
+    return await _obeyed(context, tasks.resume, f"{context.path('name')} is resumed", "Its schedule starts from now.")
+
+
+@endpoints.form("/runs/{run_id}/cancel")
+async def cancel_run(context: RequestContext) -> web.Response:
+    """Cancel a run."""
+    return await _obeyed(context, runs.cancel_run, f"{context.path('run_id')} is being cancelled", "")
+
+
+@endpoints.form("/members/{id}/undrain")
+async def undrain_member(context: RequestContext) -> web.Response:
+    """Have a drained member get new runs again."""
+    return await _obeyed(context, members.undrain, f"{context.path('id')} gets new runs again", "")
+
+
+async def _obeyed(context: RequestContext, route: Handler, title: str, detail: str) -> web.Response:
+    await route(context)
+    return await _done(context, title, detail)
+
+
+async def _done(context: RequestContext, title: str, detail: str) -> web.Response:
+    if is_part(context):
+        response = page(context, "notice.html", title=title, detail=detail, bad=False)
+        response.headers["HX-Trigger"] = "rota:changed"
+        return response
+    return redirect(context, local_target((await context.form()).get("back", "/")))

@@ -1,0 +1,164 @@
+"""The one verdict on the cluster: all is well, or what is wrong, since when, and where to look. Pure.
+
+It is a function of the replicated state and of what the answering node sees besides.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from node.duty.overdue import Overdue
+from node.raft.ports import RaftRole
+from node.state.value import DownReason, Member, State
+from node.web.board import Picture
+from node.web.words import count, duration
+
+Level = Literal["well", "watch", "wrong"]
+"""`watch`: nothing is lost, and somebody should know. `wrong`: something is not done that should be."""
+
+Action = Literal["undrain", "run"]
+"""What a button beside a finding does, to its subject."""
+
+LATE_S: Final = 60.0
+"""What is overdue for less is on its way: a failover, a node that starts."""
+
+_DOWN: Final[dict[DownReason, tuple[Level, str]]] = {
+    "silent": ("wrong", "is down: it fell silent. Others have taken its tasks over"),
+    "gone": ("wrong", "is down: its process ended without a word. Others have taken its tasks over"),
+    "stopped": ("watch", "is stopped. Others have taken its tasks over"),
+    "new": ("watch", "was added and has not joined yet: start it"),
+}
+
+
+_HEADLINES: Final = {
+    "no-quorum": "There is no quorum",
+    "no-lease": "This node holds no lease",
+    "down": "A member is down",
+    "aside": "A member takes on nothing new",
+    "unowned": "No member may run some tasks",
+    "overdue": "Work is overdue",
+    "failing": "The last run of a task failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSight:
+    """What the answering node sees besides the state. `outlook`: what it waits for while it has no cluster."""
+
+    node: str
+    role: RaftRole
+    lease_held: bool
+    outlook: str | None
+    overdue: Overdue
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be. `since_us` None: since when is not known.
+
+    `look` is where to look, a path of the page, with `look_at`, its label. `action` may be done to `subject`.
+    """
+
+    code: str
+    level: Level
+    text: str
+    since_us: int | None = None
+    look: str | None = None
+    look_at: str = ""
+    action: Action | None = None
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterVerdict:
+    """The verdict: the worst level of its findings, which come worst first."""
+
+    level: Level
+    headline: str
+    findings: tuple[Finding, ...]
+
+
+def verdict(state: State, sight: NodeSight, picture: Picture) -> ClusterVerdict:
+    """The verdict on `state`, as the node of `sight` sees it."""
+    if sight.outlook is not None:
+        waits = Finding("no-cluster", "wrong", f"{sight.node} belongs to no cluster yet: {sight.outlook}")
+        return ClusterVerdict("wrong", "There is no cluster yet", (waits,))
+    found = [*_of_consensus(state, sight), *_of_members(state), *_of_tasks(sight, picture)]
+    found.sort(key=lambda finding: finding.level != "wrong")
+    wrong = sum(finding.level == "wrong" for finding in found)
+    if wrong:
+        headline = _HEADLINES[found[0].code] if wrong == 1 else f"{wrong} things need attention"
+        return ClusterVerdict("wrong", headline, tuple(found))
+    if found:
+        return ClusterVerdict("watch", "Nothing is wrong, and there is something to know", tuple(found))
+    return ClusterVerdict("well", "All is well", ())
+
+
+def _of_consensus(state: State, sight: NodeSight) -> list[Finding]:
+    if not sight.role.has_quorum:
+        why = "no leader is known" if sight.role.leader is None else "the leader does not answer"
+        text = (
+            f"{sight.node} sees no quorum ({why}): nothing can be changed and nothing new is claimed; what this page "
+            "shows may be old. Start the members that are down, or ask another member"
+        )
+        return [Finding("no-quorum", "wrong", text)]
+    if not sight.role.ready:
+        return [Finding("not-ready", "watch", f"{sight.node} has not caught up with the log: what it shows is old")]
+    if not sight.lease_held and _is_up(state, sight.node):
+        return [Finding("no-lease", "wrong", f"{sight.node} holds no lease: its runs are frozen, and it starts none")]
+    members = len(state.members)
+    up = sum(member.status != "down" for member in state.members.values())
+    if members > 2 and up == members // 2 + 1:
+        text = f"{up} of {members} members are up: if one more is lost, there is no quorum"
+        return [Finding("no-spare", "watch", text)]
+    return []
+
+
+def _is_up(state: State, node: str) -> bool:
+    member = state.members.get(node)
+    return member is not None and member.status != "down"
+
+
+def _of_members(state: State) -> list[Finding]:
+    return [
+        finding for name in state.slots if name is not None and (finding := _of_member(state.members[name])) is not None
+    ]
+
+
+def _of_member(member: Member) -> Finding | None:
+    since_us = member.since_us or None
+    if member.status == "down":
+        level, text = _DOWN[member.reason or "silent"]
+        return Finding("down", level, f"{member.id} {text}", since_us, subject=member.id)
+    if member.aside:
+        text = f"{member.id} takes on nothing new: {member.aside}"
+        return Finding("aside", "wrong", text, since_us, subject=member.id)
+    if member.status == "draining":
+        if not member.drained:
+            return Finding("leaving", "watch", f"{member.id} hands its runs over and stops", since_us)
+        text = f"{member.id} is drained: it gets no new runs"
+        return Finding("drained", "watch", text, since_us, action="undrain", subject=member.id)
+    return None
+
+
+def _of_tasks(sight: NodeSight, picture: Picture) -> list[Finding]:
+    found = []
+    if unowned := picture.counts.get("unowned", 0):
+        named = picture.unowned[0] if unowned == 1 else count(unowned, "task")
+        verb = "has" if unowned == 1 else "have"
+        text = f"{named} {verb} no owner: no member that is up has the labels, the kind and the room"
+        found.append(Finding("unowned", "wrong", text, None, "tasks?show=unowned", "Show"))
+    overdue = max(picture.counts.get("overdue", 0), sight.overdue.tasks)
+    if overdue:
+        since_us = picture.overdue[0].at_us if picture.overdue else None
+        oldest_s = max(sight.overdue.oldest_s, 0 if since_us is None else (picture.now_us - since_us) / 1e6)
+        named = picture.overdue[0].task if overdue == 1 and picture.overdue else count(overdue, "task")
+        text = f"{named} {'is' if overdue == 1 else 'are'} overdue, by up to {duration(oldest_s)}"
+        level: Level = "wrong" if oldest_s >= LATE_S else "watch"
+        found.append(Finding("overdue", level, text, since_us, "tasks?show=overdue", "Show"))
+    if failing := picture.counts.get("failing", 0):
+        task = picture.failing[0].task if failing == 1 else ""
+        text = f"The last run of {task} failed" if task else f"The last runs of {count(failing, 'task')} failed"
+        action: Action | None = "run" if task else None
+        since_us = picture.failing_since_us()
+        found.append(Finding("failing", "wrong", text, since_us, "tasks?show=failing", "Show", action, task))
+    return found

@@ -1,0 +1,129 @@
+"""The verdict on states made by the real `apply`."""
+
+from dataclasses import replace
+
+import pytest
+
+from node.duty.overdue import Overdue
+from node.duty.ownership import Ownership
+from node.raft.ports import RaftRole
+from node.state.entries import Drain, Finish, StandAside
+from node.state.value import State
+from node.web.board import TaskBoard
+from node.web.verdict import ClusterVerdict, NodeSight, verdict
+from tests.unit.node.http.given import NOW_US, World
+
+WELL = NodeSight("node-1", RaftRole(1, "node-1", True, True, True), True, None, Overdue())
+
+
+def judged(state: State, sight: NodeSight = WELL, after_us: int = 0) -> ClusterVerdict:
+    return verdict(state, sight, TaskBoard().read(state, Ownership.of(state), NOW_US + after_us))
+
+
+def codes(found: ClusterVerdict) -> list[str]:
+    return [finding.code for finding in found.findings]
+
+
+def down(state: State, *members: str, reason: str = "silent") -> State:
+    rows = state.members
+    for name in members:
+        rows = rows.set(name, replace(rows[name], status="down", reason=reason, since_us=NOW_US))
+    return replace(state, members=rows)
+
+
+def test_a_cluster_at_work_is_well() -> None:
+    world = World()
+    world.task("a", schedule={"every_s": 60})
+    world.running("a")
+    assert judged(world.state) == ClusterVerdict("well", "All is well", ())
+
+
+def test_a_node_without_a_cluster_says_what_it_waits_for() -> None:
+    found = judged(State(), replace(WELL, outlook="it waits for node-2 to answer"))
+    assert (found.level, codes(found)) == ("wrong", ["no-cluster"])
+    assert "node-2" in found.findings[0].text
+
+
+@pytest.mark.parametrize(
+    ("role", "lease_held", "code"),
+    [
+        (RaftRole(1, None, False, False, True), True, "no-quorum"),
+        (RaftRole(1, "node-2", False, False, True), False, "no-quorum"),
+        (RaftRole(1, "node-2", False, True, False), False, "not-ready"),
+        (RaftRole(1, "node-2", False, True, True), False, "no-lease"),
+    ],
+)
+def test_what_this_node_lacks_is_said_first(role: RaftRole, lease_held: bool, code: str) -> None:
+    assert codes(judged(World().state, replace(WELL, role=role, lease_held=lease_held))) == [code]
+
+
+@pytest.mark.parametrize(
+    ("reason", "level"), [("silent", "wrong"), ("gone", "wrong"), ("stopped", "watch"), ("new", "watch")]
+)
+def test_a_member_that_is_down_is_wrong_unless_somebody_meant_it(reason: str, level: str) -> None:
+    found = judged(down(World(5).state, "node-3", reason=reason))
+    assert (found.level, codes(found)) == (level, ["down"])
+    [finding] = found.findings
+    assert (finding.subject, finding.since_us) == ("node-3", NOW_US)
+
+
+def test_the_last_member_to_spare_is_told() -> None:
+    assert codes(judged(down(World(3).state, "node-3", reason="stopped"))) == ["no-spare", "down"]
+    assert codes(judged(down(World(5).state, "node-3", reason="stopped"))) == ["down"]
+    assert codes(judged(World(1).state)) == []
+
+
+def test_a_drained_member_can_be_undrained_and_one_that_stands_aside_says_why() -> None:
+    world = World()
+    world.do(Drain(NOW_US, "node-2", True))
+    [finding] = judged(world.state).findings
+    assert (finding.code, finding.level, finding.action, finding.subject) == ("drained", "watch", "undrain", "node-2")
+    world.do(Drain(NOW_US, "node-2", False))
+    world.do(StandAside(NOW_US, "node-2", world.state.members["node-2"].incarnation, "its disk is full"))
+    [finding] = judged(world.state).findings
+    assert (finding.code, finding.level) == ("aside", "wrong")
+    assert "its disk is full" in finding.text
+
+
+def test_tasks_that_fail_wait_or_cannot_run_are_wrong_and_lead_to_where_to_look() -> None:
+    world = World()
+    for name in ("a", "b"):
+        world.task(name)
+        run_id, token = world.running(name)
+        world.do(Finish(NOW_US + 5, run_id, token, "failed", None, "boom", False))
+        found = judged(world.state)
+        assert codes(found) == ["failing"]
+    assert "2 tasks" in found.findings[0].text
+    assert found.findings[0].action is None
+    world.task("gpu", group={"gpu": "a100"})
+    found = judged(world.state)
+    assert (found.headline, codes(found)) == ("2 things need attention", ["unowned", "failing"])
+    assert [finding.look for finding in found.findings] == ["tasks?show=unowned", "tasks?show=failing"]
+
+
+def test_one_failing_task_can_be_run_again() -> None:
+    world = World()
+    world.task("a")
+    run_id, token = world.running("a")
+    world.do(Finish(NOW_US + 5, run_id, token, "timed_out", None, "slow"))
+    found = judged(world.state)
+    assert found.headline == "The last run of a task failed"
+    [finding] = found.findings
+    assert (finding.action, finding.subject, finding.since_us) == ("run", "a", NOW_US + 5)
+
+
+def test_what_is_overdue_for_a_minute_is_wrong() -> None:
+    world = World()
+    world.task("a", schedule={"every_s": 60})
+    for after_us, level in ((59_000_000, "well"), (62_000_000, "watch"), (125_000_000, "wrong")):
+        assert judged(world.state, after_us=after_us).level == level
+    # The control loop knows of something that the picture does not show yet.
+    found = judged(world.state, replace(WELL, overdue=Overdue(3, 90.0)))
+    assert (found.level, found.findings[0].text) == ("wrong", "3 tasks are overdue, by up to 1 min 30 s")
+
+
+def test_what_is_wrong_comes_before_what_is_to_know() -> None:
+    world = World()
+    world.do(Drain(NOW_US, "node-2", True))
+    world.task("gpu", group={"gpu": "a100"})
+    assert codes(judged(world.state)) == ["unowned", "drained"]
