@@ -240,7 +240,7 @@ def leave_running(_open: ExitStack, cluster: LocalCluster, server: Server) -> No
     (FOLDER / "kept.json").write_text(json.dumps(pids))
     url = cluster.url(cluster.names[0])
     say_where = f"export ROTA_URL={url} ROTA_TOKEN_FILE={cluster.token_file}"
-    console.print(f"\nLeft running: {say_where}; .venv/bin/rota status   (or open {url}/docs)")
+    console.print(f"\nLeft running: {say_where}; .venv/bin/rota status   (or open {url})")
     console.print(f"The next make demo ends it, or: kill {' '.join(map(str, pids))}")
 
 

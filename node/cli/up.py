@@ -181,12 +181,12 @@ def _greet(cluster: LocalCluster) -> None:
     for name in cluster.names:
         click.echo(f"{name}  {cluster.url(name)}  process {cluster.pid(name)}  log {cluster.log_file(name)}")
     first = cluster.url(cluster.names[0])
-    click.echo(f"\nready. In another terminal:  export ROTA_URL={first}; rota status   (or open {first}/docs)")
+    click.echo(f"\nready. In another terminal:  export ROTA_URL={first}; rota status   (or open {first})")
     if cluster.token_file is None:
         click.echo("the token is the value of ROTA_TOKEN; set it there too")
     else:
         click.echo(
-            f"the token is in {cluster.token_file}; rota finds it by itself, a browser asks for it as the password"
+            f"the token is in {cluster.token_file}; rota finds it by itself, and the page asks for it to sign in"
         )
 
 

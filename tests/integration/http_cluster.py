@@ -17,6 +17,7 @@ from node.http.connection import ConnectionTimeouts
 from node.http.request_limits import RequestLimits
 from node.peer.client import PeerClient
 from node.state.entries import Began, Claim
+from node.web.routes import PAGES
 from testkit.fake_node import SECRET, FakeCluster, FakeNode
 from testkit.reply import Reply
 
@@ -90,7 +91,7 @@ class Servers:
         """Stop a node's server, and start another one on its port."""
         await self.stop(node)
         of = self.nodes[node]
-        app = build_app(of, PeerClient(SECRET, of.state), QUICK, lambda: self.cluster.now_us)
+        app = build_app(of, PeerClient(SECRET, of.state), QUICK, lambda: self.cluster.now_us, PAGES)
         self.runners[node], self.ports[node] = await serve_on(app, "127.0.0.1", self.ports[node])
 
     async def stop(self, node: str) -> None:
@@ -114,7 +115,7 @@ async def servers(
             served = Servers(cluster, nodes, session)
             try:
                 for name, node in nodes.items():
-                    app = build_app(node, PeerClient(SECRET, node.state), limits, lambda: cluster.now_us)
+                    app = build_app(node, PeerClient(SECRET, node.state), limits, lambda: cluster.now_us, PAGES)
                     served.runners[name], served.ports[name] = await serve_on(app, "127.0.0.1", 0, clients, timeouts)
                 cluster.start(served.ports)
                 yield served

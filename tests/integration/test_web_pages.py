@@ -1,0 +1,165 @@
+"""The pages over a real HTTP server: what they show, their parts, search, buttons, and problems as HTML."""
+
+import re
+from html import unescape
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+import pytest
+
+from node.peer.protocol import RunProgress
+from node.state.entries import Drain, Finish, Pause
+from testkit.reply import Reply
+from tests.integration.http_cluster import Servers, on_loop, servers
+
+pytestmark = pytest.mark.integration
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def text_of(reply: Reply) -> str:
+    """What a page says, without its elements."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", reply.body.decode())).split())
+
+
+class Visitor:
+    """A browser's session on one server, with its cookies."""
+
+    def __init__(self, served: Servers) -> None:
+        self.served = served
+        # Cookies of an address, not only of a name.
+        served.session._cookie_jar = aiohttp.CookieJar(unsafe=True)
+
+    async def get(self, path: str, **headers: str) -> Reply:
+        reply = await self.served.get(path, headers=headers)
+        assert reply.headers["Content-Type"].startswith("text/html"), reply.body
+        return reply
+
+    async def part(self, path: str) -> Reply:
+        return await self.get(path, **{"HX-Request": "true"})
+
+    async def press(self, path: str, back: str = "/", **headers: str) -> Reply:
+        """Press a button: the form with the CSRF token that the page has."""
+        csrf = re.search(r'name="csrf" value="(\w+)"', (await self.get("/tasks")).body.decode())
+        form = urlencode({"csrf": csrf[1] if csrf else "", "back": back})
+        return await self.served.ask("POST", path, data=form.encode(), headers={**FORM, **headers})
+
+
+async def fail(served: Servers, task: str, error: str) -> None:
+    run_id = await served.start_run(task)
+    token = served.claim(run_id)
+    served.cluster.ok(Finish(served.cluster.now_us, run_id, token, "failed", None, error, False))
+
+
+@on_loop
+async def test_the_overview_shows_what_runs_what_failed_what_comes_and_the_members() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        visitor = Visitor(served)
+        empty = text_of(await visitor.get("/"))
+        assert "All is well" in empty
+        assert "Nothing runs." in empty
+        await served.put_task("copying")
+        await served.put_task("soon", schedule={"every_s": 600})
+        await served.put_task("broken")
+        await served.put_task("nowhere", group={"gpu": "a100"})
+        run_id = await served.start_run("copying")
+        served.claim(run_id)
+        served.node.reported[run_id] = RunProgress(3, 12, "files")
+        await fail(served, "broken", "<script>alert(1)</script>")
+        served.cluster.now_us += 60_000_000
+        page = await visitor.get("/")
+        said = text_of(page)
+        assert "2 things need attention" in said
+        assert "nowhere has no owner" in said
+        assert "The last run of broken failed" in said
+        assert "3 of 12 files" in said
+        assert "failed: <script>alert(1)</script>" in said, "as text"
+        assert b"<script>alert" not in page.body
+        assert "soon in 9 min" in said
+        assert "node-1 leader shows this page up" in said
+        for part, shown in (
+            ("verdict", "2 things"),
+            ("running", "copying"),
+            ("attention", "broken"),
+            ("coming", "soon"),
+            ("members", "node-2"),
+        ):
+            reply = await visitor.part(f"/?part={part}")
+            assert shown in text_of(reply)
+            assert reply.body.decode().lstrip().startswith(f'<section id="{part}"')
+        assert (await visitor.get("/?part=other")).status == 422
+
+
+@on_loop
+async def test_buttons_do_what_the_api_does() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        visitor = Visitor(served)
+        await served.put_task("a", schedule={"every_s": 60})
+        rows = served.cluster.machine
+        started = await visitor.press("/tasks/a/run", "/tasks?q=a")
+        assert (started.status, started.headers["Location"]) == (303, "../../tasks?q=a")
+        [run_id] = rows.state.runs_of["a"]
+        assert (await visitor.press(f"/runs/{run_id}/cancel", "//evil.example")).headers["Location"] == "../../"
+        assert "a" not in rows.state.runs_of
+        for action, paused in (("pause", True), ("resume", False)):
+            notice = await visitor.press(f"/tasks/a/{action}", **{"HX-Request": "true"})
+            assert (notice.status, notice.headers["HX-Trigger"]) == (200, "rota:changed")
+            assert f"a is {action}d" in text_of(notice)
+            assert rows.state.tasks["a"].paused is paused
+        served.cluster.ok(Drain(served.cluster.now_us, "node-2", True))
+        assert "Undrain" in text_of(await visitor.get("/"))
+        await visitor.press("/members/node-2/undrain")
+        assert rows.state.members["node-2"].status == "up"
+
+
+@on_loop
+async def test_a_problem_is_a_page_or_a_notice_in_the_open_page() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        await served.put_task("a")
+        page = await visitor.press("/tasks/nobody/run")
+        assert (page.status, "there is no task 'nobody'" in text_of(page), b"<html" in page.body) == (404, True, True)
+        notice = await visitor.press("/tasks/nobody/run", **{"HX-Request": "true"})
+        assert (notice.status, "there is no task 'nobody'" in text_of(notice)) == (404, True)
+        assert b"<html" not in notice.body
+        as_json = await served.ask("POST", "/tasks/a/run", json={})
+        assert (as_json.status, "application/x-www-form-urlencoded" in text_of(as_json)) == (415, True)
+        without = await served.ask("POST", "/tasks/a/run", data=b"back=/", headers=FORM)
+        assert (without.status, "load the page again" in text_of(without)) == (403, True)
+        assert not served.cluster.machine.state.runs
+
+
+@on_loop
+async def test_tasks_are_searched_filtered_and_shown_page_by_page() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        assert "There are no tasks yet" in text_of(await visitor.get("/tasks"))
+        for number in range(60):
+            await served.put_task(f"orders-{number:02}", schedule={"cron": "0 3 * * *", "timezone": "Europe/Paris"})
+        await served.put_task("broken")
+        await fail(served, "broken", "the disk is full")
+        served.cluster.ok(Pause(served.cluster.now_us, "orders-07", True))
+        served.cluster.now_us += 10_000_000
+
+        async def names(path: str) -> list[str]:
+            return re.findall(r'<span class="name">([^<]+)</span>', (await visitor.get(path)).body.decode())
+
+        first = await visitor.get("/tasks")
+        assert {"All 61", "Failing 1", "Paused 1"} <= set(re.findall(r"\b\w+ \d+", text_of(first)))
+        following = re.search(r'href="\./(tasks\?[^"]+)" rel="next"', first.body.decode())
+        assert following is not None
+        shown = await names("/tasks") + await names("/" + unescape(following[1]))
+        assert shown == sorted(served.cluster.machine.state.tasks)
+        assert await names("/tasks?q=BROK") == await names("/tasks?show=failing") == ["broken"]
+        assert await names("/tasks?q=orders+1&show=paused") == []
+        assert await names("/tasks?q=7&show=paused") == ["orders-07"]
+        assert len(await names("/tasks?owner=node-1&kind=copy")) == 50
+        assert "No task fits" in text_of(await visitor.get("/tasks?kind=other"))
+        said = text_of(await visitor.part("/tasks?q=broken&part=rows"))
+        assert "broken copy failing failed 10 s ago the disk is full" in said
+        assert "0 3 * * * Europe/Paris" in text_of(await visitor.get("/tasks"))
+        hostile: list[tuple[str, Any]] = [("show", "nonsense"), ("after", "nonsense")]
+        for name, value in hostile:
+            assert (await visitor.get(f"/tasks?{name}={value}")).status == 422
+        assert b"<b>" not in (await visitor.get("/tasks?q=%3Cb%3E&owner=%3Cb%3E")).body
