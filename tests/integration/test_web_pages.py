@@ -1,6 +1,7 @@
 """The pages over a real HTTP server: what they show, their parts, search, buttons, and problems as HTML."""
 
 import re
+from dataclasses import replace
 from html import unescape
 from typing import Any
 from urllib.parse import urlencode
@@ -8,10 +9,15 @@ from urllib.parse import urlencode
 import aiohttp
 import pytest
 
+from node.http.session import BrowserSession, SessionSigner, cookie_name
 from node.peer.protocol import RunProgress
+from node.raft.errors import NoQuorum
+from node.raft.founding import FoundingWait
+from node.raft.ports import RaftRole
 from node.state.entries import Drain, Finish, Pause
+from testkit.fake_node import SECRET
 from testkit.reply import Reply
-from tests.integration.http_cluster import Servers, on_loop, servers
+from tests.integration.http_cluster import QUICK, Servers, on_loop, servers
 
 pytestmark = pytest.mark.integration
 
@@ -128,6 +134,36 @@ async def test_a_problem_is_a_page_or_a_notice_in_the_open_page() -> None:
         without = await served.ask("POST", "/tasks/a/run", data=b"back=/", headers=FORM)
         assert (without.status, "load the page again" in text_of(without)) == (403, True)
         assert not served.cluster.machine.state.runs
+
+
+@on_loop
+async def test_a_node_without_a_cluster_or_a_quorum_says_so() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        await served.put_task("a")
+        served.cluster.fault = NoQuorum("there is no quorum")
+        refused = await visitor.press("/tasks/a/pause", **{"HX-Request": "true"})
+        assert refused.status == 503
+        assert "there is no quorum" in text_of(refused)
+        served.node.role = RaftRole(3, None, False, False, True)
+        assert "There is no quorum 1 of 1 member up" in text_of(await visitor.get("/"))
+        served.node.outlook = FoundingWait(silent=("node-3",))
+        assert "There is no cluster yet" in text_of(await visitor.get("/"))
+
+
+@on_loop
+async def test_events_end_with_the_session_of_the_browser() -> None:
+    async with servers(limits=replace(QUICK, ping_s=0.05), token="a token") as served:
+        now_s = served.cluster.now_us // 1_000_000
+        session = BrowserSession("operator", now_s + 60, "a" * 32)
+        signer = SessionSigner(SECRET, {"operator": "a token"})
+        headers = {"Cookie": f"{cookie_name('c-1')}={signer.cookie(session, 'c-1')}"}
+        async with served.session.get(served.url("/v1/events"), headers=headers) as response:
+            assert response.status == 200
+            assert b"connected" in await response.content.readany()
+            served.cluster.now_us += 60_000_000
+            await response.content.read()
+        assert (await served.get("/v1/events", headers=headers)).status == 401
 
 
 @on_loop

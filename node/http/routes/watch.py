@@ -1,6 +1,7 @@
 """Server-sent events, and metrics for Prometheus."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from aiohttp import web
@@ -34,7 +35,15 @@ async def events(context: RequestContext) -> web.StreamResponse:
     listening = context.server.events.listener(last_id, index, context.server.limits.ping_s)
     with context.server.streams.one(), listening as pieces:
         async with aclosing(pieces):
-            return await stream(context.request, response, pieces)
+            return await stream(context.request, response, _while_signed_in(context, pieces))
+
+
+async def _while_signed_in(context: RequestContext, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """The pieces, until the session of the browser expires. There is a piece every few seconds."""
+    async for piece in pieces:
+        if context.session is not None and context.session.expires_s * 1_000_000 <= context.server.now_us():
+            return
+        yield piece
 
 
 @endpoints.add("GET", "/metrics", {200: ResponseSpec("Metrics", str, "text/plain")})

@@ -16,7 +16,7 @@ def picture(world: World, after_us: int = 0) -> Picture:
 
 
 def marked(found: Picture) -> dict[str, set[str]]:
-    return {task: {mark for mark in found.counts if found.has(task, mark)} for task in found.bits}  # type: ignore[arg-type]
+    return {task: {mark for mark in found.counts if found.has(task, mark)} for task in found.bits}
 
 
 def full() -> World:
@@ -32,10 +32,10 @@ def full() -> World:
     world.running("at-work")
     world.task("queued")
     world.do(Start(NOW_US, "queued"))
-    for name, state in (("good", "succeeded"), ("bad", "failed")):
-        world.task(name)
-        run_id, token = world.running(name)
-        world.do(Finish(NOW_US + 5, run_id, token, state, {}, None if state == "succeeded" else "boom", False))
+    world.task("good")
+    world.do(Finish(NOW_US + 5, *world.running("good"), "succeeded", {}))
+    world.task("bad")
+    world.do(Finish(NOW_US + 5, *world.running("bad"), "failed", None, "boom", retry=False))
     return world
 
 

@@ -8,7 +8,7 @@ from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
 from node.raft.ports import RaftRole
 from node.state.entries import Drain, Finish, StandAside
-from node.state.value import State
+from node.state.value import DownReason, State
 from node.web.board import TaskBoard
 from node.web.verdict import ClusterVerdict, NodeSight, verdict
 from tests.unit.node.http.given import NOW_US, World
@@ -24,7 +24,7 @@ def codes(found: ClusterVerdict) -> list[str]:
     return [finding.code for finding in found.findings]
 
 
-def down(state: State, *members: str, reason: str = "silent") -> State:
+def down(state: State, *members: str, reason: DownReason = "silent") -> State:
     rows = state.members
     for name in members:
         rows = rows.set(name, replace(rows[name], status="down", reason=reason, since_us=NOW_US))
@@ -60,7 +60,7 @@ def test_what_this_node_lacks_is_said_first(role: RaftRole, lease_held: bool, co
 @pytest.mark.parametrize(
     ("reason", "level"), [("silent", "wrong"), ("gone", "wrong"), ("stopped", "watch"), ("new", "watch")]
 )
-def test_a_member_that_is_down_is_wrong_unless_somebody_meant_it(reason: str, level: str) -> None:
+def test_a_member_that_is_down_is_wrong_unless_somebody_meant_it(reason: DownReason, level: str) -> None:
     found = judged(down(World(5).state, "node-3", reason=reason))
     assert (found.level, codes(found)) == (level, ["down"])
     [finding] = found.findings
