@@ -155,7 +155,13 @@ async def _check_expect(request: web.Request) -> web.StreamResponse | None:
 def _common_headers(server: ServerContext) -> dict[str, str]:
     """The headers of every response. `Server` replaces aiohttp's, which names the versions in use."""
     state = server.node.state()
-    return {INDEX: str(state.index), EPOCH: str(state.epoch), "Server": "rota"}
+    return {
+        INDEX: str(state.index),
+        EPOCH: str(state.epoch),
+        "Server": "rota",
+        # A browser must not take JSON or a log, which quote what clients have sent, for a page.
+        "X-Content-Type-Options": "nosniff",
+    }
 
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
