@@ -12,6 +12,9 @@ from node.web.board import Picture, TaskBoard
 SHARE: Final = 20
 """A picture is used again for this many times as long as it took to read, whatever has changed: 5% of a core."""
 
+OLD_S: Final = 5.0
+"""A picture of an earlier state is used no longer than this, whatever it cost."""
+
 CHEAP_S: Final = 0.05
 """A picture that took less is read anew whenever the state has changed."""
 
@@ -41,6 +44,6 @@ class BoardKeeper:
             return self._picture
 
     def _is_fresh(self, picture: Picture, state: State, now_us: int) -> bool:
-        if self._took_s > CHEAP_S and self._now_s() - self._read_s < SHARE * self._took_s:
+        if self._took_s > CHEAP_S and self._now_s() - self._read_s < min(SHARE * self._took_s, OLD_S):
             return True
         return picture.index == state.index and abs(now_us - picture.now_us) < STILL_US

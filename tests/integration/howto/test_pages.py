@@ -31,6 +31,7 @@ FOLLOWED = {
     "run-on-a-spark-cluster.md",
     "run-a-script-that-resumes.md",
     "upgrade.md",
+    "use-the-page.md",
     "write-a-kind.md",
 }
 
@@ -56,6 +57,10 @@ def test_pages_without_values_of_the_reader_s(reader: Reader, page: str) -> None
 
 def test_the_metrics_are_read(reader: Reader, cluster: Cluster) -> None:
     reader("how-to/read-the-metrics.md", URL=cluster.url("node-1"), TOKEN_FILE=str(cluster.token_file))
+
+
+def test_the_page_asks_for_a_token(reader: Reader, cluster: Cluster) -> None:
+    reader("how-to/use-the-page.md", URL=cluster.url("node-1"))
 
 
 def test_a_node_is_added_and_removed(reader: Reader, cluster: Cluster) -> None:
