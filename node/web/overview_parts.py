@@ -102,8 +102,7 @@ def _reasons(context: RequestContext, picture: Picture, ownership: Ownership, ta
     state, said = context.state, []
     if held is not None:
         said.append(f"{held.detail}; {held.remedy}")
-    elif picture.has(task, "waiting"):
-        owner = ownership.owner(task)
+    elif picture.has(task, "waiting") and (owner := ownership.owner(task)) is not None:
         said += [told.detail for told in standing(state, task, owner, (), context.server.now_us())[:1]]
     last = state.tasks[task].last
     if last is not None and picture.has(task, "failing"):

@@ -5,6 +5,8 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from node.duty.ownership import Ownership
+from node.duty.why_values import Why
+from node.http.explaining import unexpectedly_held
 from node.http.pages import cursor_of, name_after
 from node.http.request_context import RequestContext
 from node.http.views import last_view, next_fire_us
@@ -26,9 +28,10 @@ async def rows_values(context: RequestContext, query: TasksPageQuery) -> dict[st
     names = await context.server.task_names.after(state, name_after(query.after))
     search = TaskSearch(words_of(query.q), query.show, query.kind, query.owner)
     found, more = await asyncio.to_thread(find, names, state, ownership, picture, search, ROWS)
+    held = await unexpectedly_held(context, found, ownership)
     now_us = context.server.now_us()
     return {
-        "rows": [_row(state, ownership, task, now_us) for task in found if task in state.tasks],
+        "rows": [_row(state, ownership, task, held.get(task), now_us) for task in found],
         "next": _url(query, after=cursor_of(found[-1])) if more else None,
         "first": _url(query) if query.after else None,
         "here": _url(query, after=query.after),
@@ -45,13 +48,14 @@ async def rows_values(context: RequestContext, query: TasksPageQuery) -> dict[st
     }
 
 
-def _row(state: State, ownership: Ownership, task: str, now_us: int) -> dict[str, Any]:
+def _row(state: State, ownership: Ownership, task: str, held: Why | None, now_us: int) -> dict[str, Any]:
     row, owner = state.tasks[task], ownership.owner(task)
     marks = marks_of(state, task, row, first_due_us(row), owner, now_us)
     return {
         "task": task,
         "kind": row.placing.kind,
         "marks": [mark for mark in MARKS if mark in marks] or ["ok" if row.last is not None else "new"],
+        "held": held,
         "owner": owner,
         "last": last_view(row.last),
         "last_us": row.last.finished_at_us if row.last is not None else None,
