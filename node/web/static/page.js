@@ -1,4 +1,4 @@
-// What the page needs beside htmx: parts are fetched again when something has happened, a few times a second at most;
+// What the page needs beside htmx: parts are fetched again when something has happened, once a second at most;
 // the lamp says whether events arrive; times count down; and keyboard, notices and sessions that end.
 "use strict";
 
@@ -51,6 +51,19 @@ document.addEventListener("htmx:responseError", (event) => {
   const next = "/" + (here.startsWith(base) ? here.slice(base.length) : "");
   location.assign(`${document.documentElement.dataset.root}sign-in?next=${encodeURIComponent(next)}`);
 });
+// Only HTML of our templates enters the page. A problem document quotes what was sent: it is shown as text.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const { xhr } = event.detail;
+  if ((xhr.getResponseHeader("Content-Type") || "").startsWith("text/html")) return;
+  event.detail.shouldSwap = false;
+  if (xhr.status < 400) return;
+  let said = `The node answered ${xhr.status}.`;
+  try { said = JSON.parse(xhr.responseText).detail || said; } catch { /* no problem document */ }
+  const notice = document.createElement("p");
+  notice.className = "notice bad";
+  notice.textContent = said;
+  document.getElementById("notice").replaceChildren(notice);
+});
 document.addEventListener("htmx:sendError", () => setLive(false));
 
 // A notice that all went well goes by itself; one of a problem stays until it is read.
@@ -99,9 +112,12 @@ function tick() {
     if (!element.title) element.title = exact.format(at);
   }
 }
+let newest = 0;
 function readClock() {
-  const stamps = document.querySelectorAll("[data-now]");
-  if (stamps.length) ahead_ms = Math.max(...[...stamps].map((one) => Date.parse(one.dataset.now))) - Date.now();
+  const stamps = [...document.querySelectorAll("[data-now]")].map((one) => Date.parse(one.dataset.now));
+  if (Math.max(0, ...stamps) <= newest) return; // parts that were made earlier say nothing of the present
+  newest = Math.max(...stamps);
+  ahead_ms = newest - Date.now();
 }
 readClock();
 tick();
