@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, thread_time
 from typing import Final
 
 from node.duty.ownership import Ownership
@@ -10,40 +10,50 @@ from node.state.value import State
 from node.web.board import Picture, TaskBoard
 
 SHARE: Final = 20
-"""A picture is used again for this many times as long as it took to read, whatever has changed: 5% of a core."""
+"""A picture is used again for this many times the processor time that it took to read, whatever has changed: 5% of a
+core."""
 
 OLD_S: Final = 5.0
 """A picture of an earlier state is used no longer than this, whatever it cost."""
 
 CHEAP_S: Final = 0.05
-"""A picture that took less is read anew whenever the state has changed."""
+"""A picture that took less processor time is read anew whenever the state has changed."""
 
 STILL_US: Final = 2_000_000
 """A picture of the present state is used again for this long, in microseconds: what is due changes with the time."""
 
 
 class BoardKeeper:
-    """The latest picture. `now_s` is a monotonic clock. Used on the event loop."""
+    """The latest picture. `now_s` is a monotonic clock, `spent_s` the processor time of a thread. Used on the loop.
 
-    def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
+    A picture costs the same on a busy machine, where it takes longer.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = monotonic, spent_s: Callable[[], float] = thread_time) -> None:
         self._board = TaskBoard()
         self._now_s = now_s
+        self._spent_s = spent_s
         self._lock = asyncio.Lock()
         self._picture: Picture | None = None
         self._read_s = 0.0
-        self._took_s = 0.0
+        self._cost_s = 0.0
 
     async def picture(self, state: State, ownership: Ownership, now_us: int) -> Picture:
         """The picture of `state`, or a slightly earlier one."""
         async with self._lock:
-            if self._picture is None or not self._is_fresh(self._picture, state, now_us):
-                began_s = self._now_s()
-                self._picture = await asyncio.to_thread(self._board.read, state, ownership, now_us)
-                self._read_s = self._now_s()
-                self._took_s = self._read_s - began_s
-            return self._picture
+            if self._picture is not None and self._is_fresh(self._picture, state, now_us):
+                return self._picture
+            picture, self._cost_s = await asyncio.to_thread(self._read, state, ownership, now_us)
+            self._picture, self._read_s = picture, self._now_s()
+            return picture
+
+    def _read(self, state: State, ownership: Ownership, now_us: int) -> tuple[Picture, float]:
+        """The picture, and the processor time that it took, in seconds."""
+        began_s = self._spent_s()
+        picture = self._board.read(state, ownership, now_us)
+        return picture, self._spent_s() - began_s
 
     def _is_fresh(self, picture: Picture, state: State, now_us: int) -> bool:
-        if self._took_s > CHEAP_S and self._now_s() - self._read_s < min(SHARE * self._took_s, OLD_S):
+        if self._cost_s > CHEAP_S and self._now_s() - self._read_s < min(SHARE * self._cost_s, OLD_S):
             return True
         return picture.index == state.index and abs(now_us - picture.now_us) < STILL_US

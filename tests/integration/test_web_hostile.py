@@ -14,7 +14,7 @@ from testkit.fake_node import SECRET
 from tests.integration.hostile import EVERYWHERE, PATHS, QUERIES, say
 from tests.integration.http_cluster import on_loop, servers
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.more]
 
 NAMES: Final = (b"part", b"show", b"after", b"q", b"kind", b"owner", b"next", b"v", b"other")
 SCRIPT: Final = b"%3Cscript%3Ealert(1)%3C/script%3E"

@@ -46,7 +46,7 @@ def test_each_page_is_followed_below() -> None:
     "page",
     [
         "how-to/backup-a-folder.md",
-        "how-to/find-out-why-a-task-does-not-run.md",
+        pytest.param("how-to/find-out-why-a-task-does-not-run.md", marks=pytest.mark.more),
         "how-to/run-a-script-that-resumes.md",
         "how-to/write-a-kind.md",
     ],
@@ -129,6 +129,7 @@ def test_files_are_ingested_into_a_table_on_s3(reader: Reader, cluster: Cluster)
         assert any(name.endswith(".snappy.parquet") for name in store.names("sales"))
 
 
+@pytest.mark.more
 def test_a_table_is_maintained(reader: Reader, tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
     pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")

@@ -89,18 +89,30 @@ def test_a_paused_task_is_not_reported_as_failing() -> None:
 
 def test_a_picture_is_used_again_for_a_moment_and_in_proportion_to_what_it_cost() -> None:
     async def asked() -> None:
-        world, now_s = full(), iter([0.0, 0.1, 1.0, 2.1, 2.2, 2.3, 4.2, 5.0, 5.0, 5.1])
-        keeper = BoardKeeper(lambda: next(now_s))
+        world, now_s, spent_s = full(), iter([0.1, 1.0, 2.2, 2.3, 5.0, 5.0, 5.1]), iter([0.0, 0.1, 0.1, 0.2, 0.2, 0.3])
+        keeper = BoardKeeper(lambda: next(now_s), lambda: next(spent_s))
 
         async def read(after_us: int) -> Picture:
             return await keeper.picture(world.state, Ownership.of(world.state), NOW_US + after_us)
 
-        first = await read(0)  # from 0.0 to 0.1 s
+        first = await read(0)  # until 0.1 s
         world.task("another")
         assert await read(STILL_US) is first, "at 1.0 s: less than twenty times 0.1 s after that"
-        second = await read(STILL_US)  # at 2.1 s: from 2.2 to 2.3 s
+        second = await read(STILL_US)  # at 2.2 s: until 2.3 s
         assert second.total == 10
-        assert await read(2 * STILL_US - 1) is second, "at 4.2 s: the state is the same, and so is nearly the time"
+        assert await read(2 * STILL_US - 1) is second, "at 5.0 s: the state is the same, and so is nearly the time"
         assert await read(2 * STILL_US) is not second, "at 5.0 s"
+
+    asyncio.run(asked())
+
+
+def test_a_cheap_picture_is_read_anew_also_where_it_took_long() -> None:
+    async def asked() -> None:
+        world, now_s = full(), iter([9.0, 9.0])
+        keeper = BoardKeeper(lambda: next(now_s), lambda: 0.0)
+        first = await keeper.picture(world.state, Ownership.of(world.state), NOW_US)
+        world.task("another")
+        second = await keeper.picture(world.state, Ownership.of(world.state), NOW_US)
+        assert (first.total, second.total) == (9, 10)
 
     asyncio.run(asked())
