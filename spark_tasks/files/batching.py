@@ -4,10 +4,11 @@ The cut depends only on the order and the sizes of the files: an attempt that go
 are left as the attempt before it would have, since each batch is closed without a look at the files behind it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from spark_tasks.files.listing import Source
+from spark_tasks.storage.packing import packed
 
 BATCH_FILES: Final = 500
 """The most files in a batch by default: while a batch is read, all its local files are open."""
@@ -28,17 +29,4 @@ def batches(
     >>> [len(batch) for batch in batches([Source("a", 5), Source("b", 6), Source("c", 40), Source("d", 1)], 9, 10)]
     [1, 1, 1, 1]
     """
-    return list(_cut(sources, files_max, bytes_max))
-
-
-def _cut(sources: Sequence[Source], files_max: int, bytes_max: int) -> Iterator[tuple[Source, ...]]:
-    batch: list[Source] = []
-    size_bytes = 0
-    for source in sources:
-        if batch and (len(batch) == files_max or size_bytes + source.size_bytes > bytes_max):
-            yield tuple(batch)
-            batch, size_bytes = [], 0
-        batch.append(source)
-        size_bytes += source.size_bytes
-    if batch:
-        yield tuple(batch)
+    return list(packed(sources, bytes_max, files_max))

@@ -4,7 +4,7 @@ Delta's own type widening leaves the old files as they are, but is a feature tha
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,6 +14,7 @@ from spark_tasks.files.faults import SchemaDrift
 from spark_tasks.files.staging import for_spark
 from spark_tasks.ingest.errors import CountsDiffer
 from spark_tasks.storage.errors import store_errors
+from spark_tasks.storage.packing import packed
 from spark_tasks.table.ledger import Mark
 from spark_tasks.table.part import Part, PlainFolder
 
@@ -59,27 +60,13 @@ def rewritten(
     write = writer(spark, PlainFolder(place, table.widened_folder(mark)), scratch)
     standing = loads_columns(str(handle.schema().to_json()))
     parts: list[Part] = []
-    for some in portions(live, sys.maxsize if place.is_local else PORTION_BYTES):
+    for some in packed(live, sys.maxsize if place.is_local else PORTION_BYTES):
         with executor_errors():
             parts += write(_cast(_rows(spark, place, standing, some), schema), mark)
     before, after = _count(place, live), sum(part.rows for part in parts)
     if before != after:
         raise CountsDiffer(f"{table.shown} has {before} rows, and {after} of them were written with wider columns")
     return frozenset(handle.file_uris()), tuple(parts)
-
-
-def portions(files: "Sequence[LiveFile]", portion_bytes: int) -> "Iterator[list[LiveFile]]":
-    """The files in their order, in lists of about `portion_bytes` together, each of one file at least (pure)."""
-    some: list[LiveFile] = []
-    size_bytes = 0
-    for file in files:
-        if some and size_bytes + file.size_bytes > portion_bytes:
-            yield some
-            some, size_bytes = [], 0
-        some.append(file)
-        size_bytes += file.size_bytes
-    if some:
-        yield some
 
 
 def _rows(spark: "SparkSession", place: "Place", columns: "StructType", files: "Sequence[LiveFile]") -> "DataFrame":

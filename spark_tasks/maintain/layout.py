@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, Literal
 
+from spark_tasks.storage.packing import packed
+
 UNCLUSTERED_SHARE: Final = 0.2
 """The share of a partition's bytes outside clustered files from which on the partition is clustered again."""
 
@@ -91,32 +93,11 @@ def _bins_of(files: Sequence[DataFile], mark: str | None, target_bytes: int, min
         return
     # Files that came one after another often have rows that are near each other.
     small.sort(key=lambda file: (file.modified_ms, file.path))
-    for some in _packed(small, target_bytes):
+    for some in packed(small, target_bytes):
         if len(some) > 1:
-            yield Bin("compact", tuple(some))
-
-
-def _packed(files: Sequence[DataFile], target_bytes: int) -> Iterator[list[DataFile]]:
-    """The files, in their order, in lists of about the target size at most."""
-    held: list[DataFile] = []
-    size_bytes = 0
-    for file in files:
-        if held and size_bytes + file.size_bytes > target_bytes:
-            yield held
-            held, size_bytes = [], 0
-        held.append(file)
-        size_bytes += file.size_bytes
-    if held:
-        yield held
+            yield Bin("compact", some)
 
 
 def groups(found: Iterable[Bin], target_bytes: int) -> Iterator[tuple[Bin, ...]]:
     """The bins in groups of about the target size, or of one bin: a thousand small partitions are few commits."""
-    held: list[Bin] = []
-    for each in found:
-        if held and sum(one.size_bytes for one in held) + each.size_bytes > target_bytes:
-            yield tuple(held)
-            held = []
-        held.append(each)
-    if held:
-        yield tuple(held)
+    return packed(found, target_bytes)

@@ -1,4 +1,4 @@
-"""What is refused before a table is written again with wider columns, and the portions in which it is written."""
+"""What is refused before a table is written again with wider columns."""
 
 import json
 from collections.abc import Sequence
@@ -14,18 +14,10 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from spark_tasks.files.faults import SchemaDrift
-from spark_tasks.ingest.widening import portions, rewritten
+from spark_tasks.ingest.widening import rewritten
 from spark_tasks.table.delta import FIRST, Table, TableUnfit
 from spark_tasks.table.ledger import Mark
-from spark_tasks.table.live_files import LiveFile
 from tasks.place import Place
-
-
-def test_files_are_put_into_portions_in_their_order() -> None:
-    files = [LiveFile(name, size_bytes, {}, {}, {}) for name, size_bytes in zip("abcde", (3, 4, 19, 0, 1), strict=True)]
-    assert [[file.path for file in some] for some in portions(files, 10)] == [["a", "b"], ["c"], ["d", "e"]]
-    assert [len(some) for some in portions(files, 100)] == [5]
-    assert list(portions([], 10)) == []
 
 
 def _refused(folder: Path) -> None:

@@ -1,0 +1,34 @@
+"""Cuts files, or what is made of files, into portions by their bytes and their number. Pure."""
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeVar
+
+
+class Sized(Protocol):
+    """Something that has a size."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size, in bytes."""
+        ...
+
+
+S = TypeVar("S", bound=Sized)
+
+
+def packed(items: Iterable[S], bytes_max: int, items_max: int | None = None) -> Iterator[tuple[S, ...]]:
+    """The items in their order, in as few portions as go within both limits.
+
+    An item of more than `bytes_max` is a portion of its own. Each portion is closed without a look behind the next
+    item, so that what is left after a portion is cut as it would have been together with it.
+    """
+    held: list[S] = []
+    size_bytes = 0
+    for item in items:
+        if held and (len(held) == items_max or size_bytes + item.size_bytes > bytes_max):
+            yield tuple(held)
+            held, size_bytes = [], 0
+        held.append(item)
+        size_bytes += item.size_bytes
+    if held:
+        yield tuple(held)
