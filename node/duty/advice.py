@@ -15,7 +15,7 @@ def warnings(kind: str, group: Mapping[str, str], pin: str | None, members: Iter
     found: list[str] = []
     if pin is not None and pin not in {member.id for member in present}:
         found.append(f"pin: {pin} is not a member (members: {_names(present)}); the task runs elsewhere until it is")
-    able = [member for member in present if set(group.items()) <= set(member.labels)]
+    able = [member for member in present if has_labels(group, member)]
     if group and not able:
         found.append(f"group: {lacking_labels(group, present)}; the task waits until a member has it")
     elif able and not any(kind in member.kinds for member in able):
@@ -25,7 +25,12 @@ def warnings(kind: str, group: Mapping[str, str], pin: str | None, members: Iter
 
 def may_run(kind: str, group: Mapping[str, str], member: Member | None) -> bool:
     """Whether a member may run a task of that kind and group."""
-    return member is not None and kind in member.kinds and set(group.items()) <= set(member.labels)
+    return member is not None and kind in member.kinds and has_labels(group, member)
+
+
+def has_labels(group: Mapping[str, str], member: Member) -> bool:
+    """Whether a member has all labels of `group`."""
+    return set(group.items()) <= set(member.labels)
 
 
 def lacking_labels(group: Mapping[str, str], members: Collection[Member]) -> str:

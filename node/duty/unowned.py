@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from node.duty.advice import lacking_labels, may_run
+from node.duty.advice import has_labels, lacking_labels, may_run
 from node.state.value import Member, State, TaskRow
 
 
@@ -20,7 +20,7 @@ def why_unowned(state: State, row: TaskRow, unoffered: Mapping[str, str]) -> tup
     if able:
         code = "members_down" if any(member.status == "down" for member in able) else "members_draining"
         return code, f"no member that may run it is up: {'; '.join(map(_status, able))}"
-    labelled = [member for member in members if set(group.items()) <= set(member.labels)]
+    labelled = [member for member in members if has_labels(group, member)]
     if not labelled:
         return "no_label", lacking_labels(group, members) + _not_joined(members)
     each = "; ".join(f"{member.id}: {unoffered.get(member.id) or 'it does not say why'}" for member in labelled)

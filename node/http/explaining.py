@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from typing import Final
 
+from node.duty.advice import has_labels
 from node.duty.ownership import Ownership
 from node.duty.standing import runs_of
 from node.duty.why import asks_owner, why
@@ -33,7 +34,7 @@ async def explain(context: RequestContext, task: str, ownership: Ownership, run_
         known = replace(known, frozen_since_us=frozen)
     elif found.code == "no_kind":
         row = state.tasks[task]
-        able = [each for each in state.members.values() if set(row.placing.group) <= set(each.labels)]
+        able = [each for each in state.members.values() if has_labels(dict(row.placing.group), each)]
         up = sorted(each.id for each in able if each.status == "up")[:MEMBERS_ASKED_MAX]
         others = {each.id: f"it is {each.status}" for each in able if each.status != "up"}
         known = replace(known, unoffered=others | await unoffered_by(context, row.placing.kind, up))

@@ -25,8 +25,8 @@ from spark_tasks.table.part import Part
 from tasks.place import Place
 
 SHARE: Final = 8
-"""The share of the memory, one in so many, that a row group, or what a sort holds at once, may take: there are several
-copies of it while it is sorted, encoded and uploaded."""
+"""A row group, or what a sort holds at once, may take the memory divided by this: there are several copies of it
+while it is sorted, encoded and uploaded."""
 
 
 @dataclass(frozen=True)

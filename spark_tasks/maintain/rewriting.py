@@ -1,7 +1,7 @@
 """Rewrites those files of a table that are not in shape, and commits a group of bins at a time.
 
 The rows of a group are written and compared first. Then its commit is tried (`MaintainedTable.exchange`). If others
-have changed one of its files meanwhile, the new files are removed, and what is to be done is planned anew.
+have changed one of its files meanwhile, the new files are removed, and the work is planned again.
 """
 
 import uuid

@@ -234,7 +234,7 @@ def _finished(polynomial: "pa.Array", lengths: "pa.Array") -> "pa.Array":
 
 
 def _rounded(size: int) -> int:
-    """The size of a table of powers for so many elements: few sizes, so that few tables are made."""
+    """The size of a table of powers with at least this many elements: one of few sizes, so that few tables are made."""
     return max(PIECE_BYTES, 1 << max(0, size - 1).bit_length())
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST: Final = 10**15
-"""No time is so many milliseconds from 1970: a number with a large exponent would fill the memory."""
+"""More milliseconds from 1970 than any time has: a number with a large exponent would fill the memory."""
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,4})?")
 

@@ -13,8 +13,12 @@ _REFLECTION: Final = ("reflect", "java_method", "try_reflect")
 """Functions that call any static method of the JVM."""
 
 
+class ReflectionRemains(Exception):
+    """This version of Spark keeps a function by which SQL may call any method of the JVM."""
+
+
 def forget_reflection(spark: "SparkSession") -> None:
-    """Take the functions out of the session that call methods of the JVM.
+    """Take the functions out of the session that call methods of the JVM. Raises `ReflectionRemains`.
 
     A look at the text would not find them all: `IDENTIFIER` makes a function's name of any expression.
     """
@@ -26,3 +30,7 @@ def forget_reflection(spark: "SparkSession") -> None:
             qualified = identifier(name, some("builtin"), some("system"))
             if not registry.dropFunction(qualified):
                 registry.dropFunction(identifier(name))  # as older versions of Spark know it
+            if spark.catalog.functionExists(name):
+                raise ReflectionRemains(
+                    f"Spark {spark.version} keeps the function {name}: install the version in the lock file"
+                )
