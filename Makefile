@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark-classes demo test test-more unit lint up bench soak blackout founding chaos reference lock compose-test clean
+.PHONY: help setup spark-classes demo test test-more test-browser screenshots unit lint up bench soak blackout founding chaos reference lock compose-test clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -51,6 +51,13 @@ test-more: .venv/bench spark-classes  ## longer tests, and rounds of faults agai
 	@$(PYTEST) -m more
 	@$(BIN)/python -m bench.blackout --rounds 5
 	@$(BIN)/python -m bench.chaos --loopback --nodes 3 --rounds 10
+	@$(MAKE) --no-print-directory test-browser
+
+test-browser: .venv/browser  ## the page in this machine's Chromium (apt-get install chromium), with real nodes behind it
+	@$(BIN)/python -m tests.browser
+
+screenshots: .venv/browser  ## take the pictures in docs/images (NAMES="overview tasks")
+	@$(BIN)/python -m tests.browser.screenshots $(NAMES)
 
 soak: setup  ## many rounds of faults against a real cluster (ROUNDS=20) and of simulated histories (HISTORIES=20000)
 	@$(BIN)/python -m bench.chaos --loopback --nodes 3 --rounds $(or $(ROUNDS),20)
@@ -70,6 +77,10 @@ bench: .venv/bench spark-classes  ## measure the figures in the documents
 
 .venv/bench: .venv/installed
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
+.venv/browser: .venv/installed
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[browser]'
 	@touch $@
 
 compose-test: setup  ## the compose file on a Docker engine: nodes that are killed, grow and shrink; a Spark cluster (NAMES="nodes spark")

@@ -1,0 +1,55 @@
+"""A cluster with something of everything that the page shows: for the tests, and for the pictures in docs/images."""
+
+import json
+from typing import Any, Final
+
+from node.client import path
+from testkit.cluster import Cluster
+
+TOKEN: Final = "a token of an operator"
+READ_TOKEN: Final = "a token of a reader"
+ENV: Final = {"ROTA_TOKEN": TOKEN, "ROTA_READ_TOKEN": READ_TOKEN}
+
+_COPY: Final = "for n in $(seq 400); do rota ctx progress $n 400 files; echo copied part-$n.parquet; sleep 3; done"
+
+
+def fill(cluster: Cluster) -> dict[str, str]:
+    """Register tasks and run some. Returns the last run of each task that was run, once each has come so far."""
+    uploads = cluster.folder / "uploads"
+    uploads.mkdir()
+    for number in range(12):
+        (uploads / f"photo-{number:02}.jpg").write_bytes(bytes(2000 * (number + 1)))
+    folder = {"type": "folder", "path": str(uploads), "shared": True}
+    backup = {"source": folder, "destination": f"file://{cluster.folder / 'backups'}", "keep": 7}
+    nightly = {"cron": "30 2 * * *", "timezone": "Europe/Paris"}
+    _put(cluster, "uploads", "backup", backup, schedule=nightly)
+    _put(cluster, "photos-weekly", "backup", backup, schedule={"cron": "0 4 * * 0", "timezone": "Europe/Paris"})
+    _command(cluster, "orders-to-lake", "sleep 0.3; echo 1,204 rows", schedule={"every_s": 900})
+    _command(cluster, "customers-to-lake", "echo 310 rows", schedule={"every_s": 1800})
+    _command(cluster, "clickstream", _COPY, schedule={"cron": "0 */4 * * *"})
+    _command(cluster, "currency-rates", _FAILS, schedule={"cron": "15 6 * * *"}, retry={"attempts": 2, "backoff_s": 0})
+    _command(cluster, "train-embeddings", "sleep 60", schedule={"cron": "0 1 * * *"}, group={"gpu": "a100"})
+    _command(cluster, "month-end", "true", schedule={"cron": "0 5 1 * *", "timezone": "America/New_York"})
+    _command(cluster, "reindex-search", "true")
+    cluster.ask("POST", path("v1", "tasks", "month-end", "pause"), json={})
+    ended = {name: cluster.run(name) for name in ("uploads", "orders-to-lake", "customers-to-lake", "currency-rates")}
+    for run_id in ended.values():
+        cluster.wait_for_run(run_id)
+    ended["clickstream"] = cluster.run("clickstream")
+    cluster.wait_for_attempt(ended["clickstream"], 1)
+    return ended
+
+
+_FAILS: Final = (
+    "echo GET https://rates.internal/latest; echo HTTP 502 from the proxy; "
+    "echo 'no rates for 2 of 31 currencies: XAU, XAG' >&2; exit 3"
+)
+
+
+def _command(cluster: Cluster, name: str, script: str, **spec: Any) -> None:
+    _put(cluster, name, "command", {"argv": ["sh", "-c", script]}, **spec)
+
+
+def _put(cluster: Cluster, name: str, kind: str, params: dict[str, Any], **spec: Any) -> None:
+    reply = cluster.ask("PUT", path("v1", "tasks", name), json={"kind": kind, "params": params, **spec})
+    assert reply.status in (200, 201), json.dumps(reply.json)
