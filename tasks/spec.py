@@ -209,6 +209,11 @@ class Spec(_Model):
     retry: Retry = Field(default=Retry(), description="Whether and when a failed attempt is retried")
     failover: Failover = Field(default=Failover(), description="What happens to a run whose member was lost")
     enabled: bool = Field(default=True, description="false: the task is registered, and not due")
+    set: Name | None = Field(
+        default=None,
+        description="The set of files that the task is kept in: `rota apply --prune` deletes the tasks of a set that "
+        "its files no longer have. It changes nothing about when or where the task runs",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -259,6 +264,16 @@ def unpack(packed: bytes) -> Spec:
     go through this cache: the garbage collector would have to visit all of them (node/runtime/gc_tuning.py).
     """
     return read(packed)
+
+
+def set_of(packed: bytes) -> str | None:
+    """The set of a spec that `Spec.pack` packed, at a tenth of the cost of `unpack`.
+
+    >>> set_of(Spec(name="a", kind="command", set="site").pack())
+    'site'
+    """
+    found: str | None = msgpack.unpackb(packed).get("set")
+    return found
 
 
 class TaskTiming(NamedTuple):

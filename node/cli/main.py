@@ -10,7 +10,7 @@ import click
 from node.cli.text import say
 from node.client import ApiProblem, Client, Unreachable
 
-DONE, FAILED, WRONG_CALL, UNREACHABLE = range(4)
+DONE, FAILED, WRONG_CALL, UNREACHABLE, DIFFERENT = range(5)
 ABORTED: Final = 130
 
 EXIT_CODES: Final = {
@@ -18,6 +18,7 @@ EXIT_CODES: Final = {
     FAILED: "the API or the command refused, or the run that was waited for did not succeed",
     WRONG_CALL: "wrong call: an unknown option, a file that cannot be read, a field or a token that the API rejects",
     UNREACHABLE: "no node answered, or the cluster has no quorum: the same command may succeed later",
+    DIFFERENT: "rota diff: the files and the cluster differ",
     ABORTED: "interrupted with Ctrl-C",
 }
 """What each exit code means, for `rota --help` and docs/reference/cli.md."""
@@ -25,7 +26,10 @@ EXIT_CODES: Final = {
 _MODULES: Final = {
     "node": "serve",
     "up": "up",
-    "apply": "tasks",
+    "apply": "applying",
+    "diff": "applying",
+    "schema": "schema",
+    "import": "importing",
     "tasks": "tasks",
     "show": "tasks",
     "where": "tasks",

@@ -57,6 +57,7 @@ class TasksQuery(PageQuery):
 
     kind: str | None = None
     owner: str | None = Field(default=None, description="Only those that this member owns")
+    set: str | None = Field(default=None, description="Only those of this set of files")
 
 
 class PutQuery(_RequestModel):

@@ -38,6 +38,7 @@ class RegisteredView(TypedDict):
     retry: dict[str, Any]
     failover: dict[str, Any]
     enabled: bool
+    set: str | None
     version: int
     paused: bool
     registered_at: Time

@@ -32,7 +32,7 @@ from node.state.codec import BadEntry, pack_batch
 from node.state.entries import DeleteTask, Pause, Proposal, ProposalId, Put, PutTasks
 from node.state.value import Result, State, TaskRow
 from tasks.installed_kinds import KindError
-from tasks.spec import NAME_PATTERN, read
+from tasks.spec import NAME_PATTERN, read, set_of
 from tasks.spec_diff import changes
 
 endpoints = Endpoints("tasks")
@@ -168,6 +168,8 @@ async def tasks(context: RequestContext, query: TasksQuery) -> web.Response:
             await asyncio.sleep(0)  # let other requests run
         row = state.tasks.get(name)
         if row is None or (query.kind is not None and row.placing.kind != query.kind):
+            continue
+        if query.set is not None and set_of(row.spec_packed) != query.set:
             continue
         owner = ownership.owner(name)
         if query.owner is None or owner == query.owner:

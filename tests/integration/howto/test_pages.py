@@ -23,6 +23,7 @@ FOLLOWED = {
     "find-out-why-a-task-does-not-run.md",
     "ingest-dirty-csv.md",
     "ingest-to-s3.md",
+    "keep-tasks-in-git.md",
     "maintain-a-table.md",
     "read-the-metrics.md",
     "recover.md",
@@ -47,6 +48,7 @@ def test_each_page_is_followed_below() -> None:
     [
         "how-to/backup-a-folder.md",
         pytest.param("how-to/find-out-why-a-task-does-not-run.md", marks=pytest.mark.more),
+        pytest.param("how-to/keep-tasks-in-git.md", marks=pytest.mark.more),
         "how-to/run-a-script-that-resumes.md",
         "how-to/write-a-kind.md",
     ],

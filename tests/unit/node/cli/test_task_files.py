@@ -7,7 +7,9 @@ import click
 import pytest
 
 from node.cli.api import Api
-from node.cli.tasks import LIST_BYTES_MAX, _print_where, _specs, apply_command, tasks_command
+from node.cli.applying import apply_command
+from node.cli.task_files import LIST_BYTES_MAX, _specs
+from node.cli.tasks import _print_where, tasks_command
 from node.client import ApiProblem, Client
 from testkit.api_server import Request, Response, api_server, as_json
 

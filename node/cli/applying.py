@@ -1,0 +1,180 @@
+"""Commands that bring the registered tasks in line with files: `rota apply` and `rota diff`."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from node.cli.api import Api, F, api_command
+from node.cli.sets import WrongSet, sets_to_prune, surplus, taken_over, with_set
+from node.cli.task_files import TaskFromFile, located, parts, tasks_of
+from node.cli.text import say
+from node.client import ApiProblem, path
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What applying would do: the tasks to put, what a dry run answered for each, and the tasks to delete."""
+
+    tasks: Sequence[TaskFromFile]
+    puts: Sequence[Mapping[str, Any]]
+    doomed: Sequence[Mapping[str, Any]]
+
+    @property
+    def different(self) -> bool:
+        """Whether any field of any task differs."""
+        return bool(self.doomed) or any(put["change"] == "created" or put["changes"] for put in self.puts)
+
+
+def _file_options(command: F) -> F:
+    options = (
+        click.option(
+            "-f",
+            "places",
+            required=True,
+            multiple=True,
+            metavar="FILE",
+            help="A YAML or JSON file with one task, a list of tasks, or several documents; a folder: all such "
+            "files in it; - for standard input. All are read before any is sent.",
+        ),
+        click.option(
+            "--set", "set_name", metavar="NAME", help="The set that the files are: each task gets `set: NAME`."
+        ),
+        click.option(
+            "--prune", is_flag=True, help="Also delete the tasks of the set that the files do not have (any more)."
+        ),
+        click.option(
+            "--allow-empty", is_flag=True, help="With --prune: delete the whole set if the files have no task."
+        ),
+        click.option("--adopt", is_flag=True, help="Take tasks over that belong to another set."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command("apply")
+@_file_options
+@click.option("--dry-run", is_flag=True, help="Check the tasks and print what would change; change nothing.")
+@api_command
+def apply_command(
+    api: Api,
+    places: tuple[str, ...],
+    set_name: str | None,
+    prune: bool,
+    allow_empty: bool,
+    adopt: bool,
+    dry_run: bool,
+) -> None:
+    """Register tasks, or change registered ones; nothing is changed if one of them is not valid."""
+    plan = _plan(api, places, set_name, prune=prune, allow_empty=allow_empty, adopt=adopt)
+    puts = plan.puts if dry_run else _put(api, plan.tasks, dry_run=False)
+    lines = [line for put in puts for line in _put_lines(put, dry_run)]
+    deleted: list[str] = []
+    for task in plan.doomed:
+        name = str(task["name"])
+        if dry_run or _deleted(api, name, int(task["version"])):
+            deleted.append(name)
+            lines.append(f"{name}: would be deleted" if dry_run else f"{name}: deleted, and its runs are cancelled")
+        else:
+            lines.append(f"{name}: was deleted by somebody else meanwhile")
+    api.show({"items": puts, "deleted": deleted, "next": None}, "\n".join(lines))
+
+
+@click.command("diff")
+@_file_options
+@api_command
+def diff_command(
+    api: Api, places: tuple[str, ...], set_name: str | None, prune: bool, allow_empty: bool, adopt: bool
+) -> int:
+    """Show in which fields the registered tasks differ from files; exit with 4 if any does.
+
+    Shows what `rota apply` would do with the same options. Changes nothing.
+    """
+    from node.cli.main import DIFFERENT, DONE
+
+    plan = _plan(api, places, set_name, prune=prune, allow_empty=allow_empty, adopt=adopt)
+    api.show(
+        {"items": plan.puts, "deleted": [task["name"] for task in plan.doomed], "next": None},
+        lambda: _print_diff(plan),
+    )
+    return DIFFERENT if plan.different else DONE
+
+
+def _plan(
+    api: Api, places: Sequence[str], set_name: str | None, *, prune: bool, allow_empty: bool, adopt: bool
+) -> Difference:
+    """Read the files and ask the cluster what would change. Raises `click.UsageError`, `ApiProblem`, `Unreachable`."""
+    found = tasks_of(places)
+    try:
+        tasks = with_set(found, set_name)
+        sets = sets_to_prune(tasks, set_name, may_be_empty=allow_empty) if prune else []
+    except WrongSet as error:
+        raise click.UsageError(str(error)) from None
+    if not tasks and not prune:
+        raise click.UsageError(f"{', '.join(places)}: no file there contains a task")
+    puts = _put(api, tasks, dry_run=True)
+    if not adopt and (others := taken_over(puts)):
+        name, before, after = others[0]
+        more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
+        into = "no set" if after is None else f"the set {after!r}"
+        raise click.UsageError(
+            f"the task {name!r}{more} belongs to the set {before!r}, and these files would put it into {into}: "
+            f"name the set with --set {before}, give the task another name, or add --adopt to take it from there"
+        )
+    names = {put["name"] for put in puts}
+    doomed = [task for each in sets for task in surplus(api.client.items("/v1/tasks", set=each), names)]
+    return Difference(tasks, puts, doomed)
+
+
+def _put(api: Api, tasks: Sequence[TaskFromFile], *, dry_run: bool) -> list[Mapping[str, Any]]:
+    answers: list[Mapping[str, Any]] = []
+    query = {"dry_run": "true"} if dry_run else None
+    for part in parts(tasks):
+        try:
+            body = [task.definition for task in part]
+            answers += api.client.call("POST", "/v1/tasks", body=body, query=query).json["items"]
+        except ApiProblem as problem:
+            raise located(problem, [task.origin for task in part]) from problem
+    return answers
+
+
+def _deleted(api: Api, name: str, version: int) -> bool:
+    """Delete a task in the version that was seen; False: it is gone. Raises `ApiProblem` if it was changed since."""
+    try:
+        api.client.call("DELETE", path("v1", "tasks", name), headers={"If-Match": f'"{version}"'})
+    except ApiProblem as problem:
+        if problem.status == 404:
+            return False
+        raise
+    return True
+
+
+def _put_lines(put: Mapping[str, Any], dry_run: bool) -> Iterator[str]:
+    """The lines about one applied task: what changed, each field that differs, each warning."""
+    yield f"{put['name']}: {'would be ' if dry_run else ''}{put['change']} (version {put['version']})"
+    yield from _field_lines(put)
+    for warning in put["warnings"]:
+        yield f"  warning: {warning}"
+
+
+def _field_lines(put: Mapping[str, Any]) -> Iterator[str]:
+    for change in put["changes"]:
+        yield f"  {change['field']}: {json.dumps(change['before'])} -> {json.dumps(change['after'])}"
+
+
+def _print_diff(plan: Difference) -> None:
+    counts = {"new": 0, "changed": 0, "deleted": len(plan.doomed)}
+    for put in plan.puts:
+        if put["change"] == "created":
+            counts["new"] += 1
+            say(f"+ {put['name']}")
+        elif put["changes"]:
+            counts["changed"] += 1
+            say("\n".join((f"~ {put['name']}", *_field_lines(put))))
+    for task in plan.doomed:
+        say(f"- {task['name']}")
+    same = len(plan.puts) - counts["new"] - counts["changed"]
+    say(", ".join(f"{count} {what}" for what, count in counts.items()) + f", {same} as in the files")

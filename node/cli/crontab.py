@@ -1,0 +1,169 @@
+r"""A crontab as tasks of Rota. Pure.
+
+The format is that of crontab(5) in Debian's cron: five fields or a name such as `@daily`, then the command; lines
+`NAME=VALUE` for those after them; `%` in a command ends it and begins its standard input; `\%` is a `%`. The crontabs
+of a system (/etc/crontab, /etc/cron.d) name a user before the command.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from tasks.cron import NAMED, check_cron
+
+_SETTING: Final = re.compile(r"""^([A-Za-z_][A-Za-z0-9_]*|"[^"]+"|'[^']+')\s*=\s*(.*)$""")
+_INPUT: Final = re.compile(r"(?<!\\)%")
+_NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_WRAPPERS: Final = frozenset(
+    {"sudo", "nice", "ionice", "env", "exec", "flock", "timeout", "cd", "sh", "bash", "test", "["}
+)
+_WITH_VALUE: Final = frozenset({"-u", "-g", "-n", "-c", "-k"})
+"""Options of those that take a value: a user, a group, a number."""
+
+NAME_CHARS_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A crontab's tasks, by name, and what was left out or means something else now: (line number, a sentence)."""
+
+    tasks: list[dict[str, Any]]
+    notes: list[tuple[int, str]]
+
+
+@dataclass(slots=True)
+class _Settings:
+    shell: str = "/bin/sh"
+    timezone: str = ""
+    home: str | None = None
+    env: dict[str, str] = field(default_factory=dict)
+
+
+def tasks_of_crontab(text: str, *, timezone: str, system: bool = False, node: str | None = None) -> Imported:
+    r"""The tasks of a crontab.
+
+    `timezone` is that of its machine (a `CRON_TZ` in it prevails); `system`: its lines name a user; `node`: the member
+    that the tasks are bound to, None for any.
+
+    >>> [task] = tasks_of_crontab("MAILTO=root\n5 4 * * 1-5 /opt/report.sh --all", timezone="UTC").tasks
+    >>> task["name"], task["schedule"]["cron"], task["params"]["argv"]
+    ('report', '5 4 * * 1-5', ['/bin/sh', '-c', '/opt/report.sh --all'])
+    """
+    tasks: list[dict[str, Any]] = []
+    notes: list[tuple[int, str]] = []
+    settings = _Settings(timezone=timezone)
+    names: set[str] = set()
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            continue
+        if (setting := _SETTING.match(line)) is not None:
+            notes += [(number, note) for note in _set(settings, setting[1].strip("\"'"), _unquoted(setting[2]))]
+            continue
+        try:
+            cron, user, command = _fields(line, system)
+            check_cron(cron, settings.timezone)
+            argv = _command(command)
+        except ValueError as error:
+            notes.append((number, f"left out: {error}"))
+            continue
+        if user not in (None, "root"):
+            notes.append((number, f"ran as {user}; as a task it runs as the node's own user"))
+        tasks.append(_task(_name(argv, names), cron, settings, argv, node))
+    return Imported(tasks, notes)
+
+
+def _set(settings: _Settings, name: str, value: str) -> Iterator[str]:
+    if name == "SHELL":
+        settings.shell = value
+    elif name in ("CRON_TZ", "TZ"):
+        settings.timezone = value
+    elif name == "HOME":
+        settings.home = value
+        settings.env = {**settings.env, name: value}
+    elif name == "MAILTO":
+        yield "MAILTO is left out: the output is in each run's log (rota log)"
+    elif name not in ("LOGNAME", "USER", "MAILFROM", "RANDOM_DELAY"):
+        settings.env = {**settings.env, name: value}
+    else:
+        yield f"{name} is left out: it has no meaning for a task"
+
+
+def _fields(line: str, system: bool) -> tuple[str, str | None, str]:
+    """The cron line, the user (None: not named) and the command. Raises `ValueError`."""
+    times = 1 if line.startswith("@") else 5
+    words = line.split(None, times + system)
+    if len(words) <= times + system:
+        raise ValueError(
+            "it has too few fields" + (" (a system's crontab names a user before the command)" if system else "")
+        )
+    cron = " ".join(words[:times])
+    if cron == "@reboot":
+        raise ValueError("@reboot has no meaning in a cluster; a service of the machine may start it")
+    if times == 1 and cron not in NAMED:
+        raise ValueError(f"{cron} is not a name that cron knows")
+    return cron, words[times] if system else None, words[-1]
+
+
+def _command(text: str) -> str:
+    """The command, without its standard input. Raises `ValueError` if it has one."""
+    if _INPUT.search(text) is not None:
+        raise ValueError(
+            "a % in its command begins a standard input, which tasks have not: write a script, or pipe it in "
+            "(a % that is meant is written \\%)"
+        )
+    return text.replace("\\%", "%").strip()
+
+
+def _task(name: str, cron: str, settings: _Settings, command: str, node: str | None) -> dict[str, Any]:
+    params: dict[str, Any] = {"argv": [settings.shell, "-c", command]}
+    if settings.env:
+        params["env"] = dict(settings.env)
+    if settings.home is not None:
+        params["cwd"] = settings.home
+    task: dict[str, Any] = {
+        "name": name,
+        "kind": "command",
+        "params": params,
+        "schedule": {"cron": cron, "timezone": settings.timezone},
+        # cron starts a command once, whatever becomes of it.
+        "retry": {"attempts": 1},
+    }
+    return task | ({} if node is None else {"group": {"node": node}})
+
+
+def _name(command: str, taken: set[str]) -> str:
+    """A name by the program that the command begins with, and a number if it is taken.
+
+    >>> _name("cd /srv && sudo nice -n 5 /srv/bin/backup.sh", set()), _name("/usr/bin/x", {"x"})
+    ('backup', 'x-2')
+    """
+    program = next(_programs(command), "task")
+    base = _NOT_A_NAME.sub("-", PurePosixPath(program).stem).strip("._-")[:NAME_CHARS_MAX] or "task"
+    name, number = base, 1
+    while name in taken:
+        number += 1
+        name = f"{base}-{number}"
+    taken.add(name)
+    return name
+
+
+def _programs(command: str) -> Iterator[str]:
+    """The words that may be the program, most likely first: not those that only prepare for it."""
+    for part in re.split(r"&&|;|\|\||\|", command):
+        words = part.split()
+        while words and (words[0] in _WRAPPERS or "=" in words[0] or words[0].startswith("-") or words[0].isdigit()):
+            skipped = words.pop(0)
+            if skipped == "cd":
+                words.clear()
+            elif skipped in _WITH_VALUE and words and "/" not in words[0]:
+                words.pop(0)
+        if words:
+            yield words[0]
+
+
+def _unquoted(value: str) -> str:
+    quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
+    return value[1:-1] if quoted else value.strip()

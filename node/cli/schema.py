@@ -1,0 +1,83 @@
+"""`rota schema`: the JSON Schema of files of tasks, by which editors complete and check them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from node.cli.api import Api, api_command
+from tasks.installed_kinds import KindError, installed, load, params_schema
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+@click.command("schema")
+@click.option(
+    "--cluster", "of_cluster", is_flag=True, help="With the kinds that the cluster offers, not those installed here."
+)
+@api_command
+def schema_command(api: Api, of_cluster: bool) -> None:
+    """Print the JSON Schema of files of tasks, for editors and for CI.
+
+    It asks no cluster, unless --cluster is given. The params of each kind that is installed here are part of it.
+    """
+    schemas = _offered(api) if of_cluster else _installed()
+    click.echo(json.dumps(file_schema(schemas), indent=2))
+
+
+def _offered(api: Api) -> dict[str, Mapping[str, Any]]:
+    return {item["kind"]: item["params"] for item in api.client.items("/v1/kinds") if item["params"] is not None}
+
+
+def _installed() -> dict[str, Mapping[str, Any]]:
+    schemas: dict[str, Mapping[str, Any]] = {}
+    for name, entry in installed().items():
+        try:
+            schemas[name] = params_schema(load(entry.target))
+        except KindError as error:
+            click.echo(f"rota: the params of {name} are left open: {error}", err=True)
+    return schemas
+
+
+def file_schema(kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The JSON Schema of a file with one task or a list of tasks. `kinds` are the schemas of each kind's params.
+
+    A kind that is not among them may have any params: another node may offer it.
+    """
+    # Imported here: the models take as long to import as everything else that a command needs.
+    from tasks.spec import Spec
+
+    task = Spec.model_json_schema()
+    defs: dict[str, Any] = dict(task.pop("$defs", {}))
+    task["allOf"] = [
+        {
+            "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
+            "then": {"properties": {"params": _within(params, f"params-of-{kind}", defs)}},
+        }
+        for kind, params in sorted(kinds.items())
+    ]
+    task["properties"]["kind"] = {**task["properties"]["kind"], "examples": sorted(kinds)}
+    defs["Task"] = task
+    return {
+        "$schema": DIALECT,
+        "title": "Tasks of Rota",
+        "anyOf": [{"$ref": "#/$defs/Task"}, {"type": "array", "items": {"$ref": "#/$defs/Task"}}],
+        "$defs": defs,
+    }
+
+
+def _within(schema: Mapping[str, Any], name: str, defs: dict[str, Any]) -> dict[str, Any]:
+    """A reference to `schema`, put among `defs` under `name`: its own references then lead there."""
+    at = f"#/$defs/{name}"
+    defs[name] = _moved(dict(schema), at)
+    return {"$ref": at}
+
+
+def _moved(value: Any, at: str) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: at + inner.removeprefix("#") if key == "$ref" and isinstance(inner, str) else _moved(inner, at)
+            for key, inner in value.items()
+        }
+    return [_moved(item, at) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,61 @@
+"""Which set of files a task belongs to, and which registered tasks a set no longer has. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from node.cli.task_files import TaskFromFile
+
+
+class WrongSet(Exception):
+    """The files and the options do not agree on the sets of the tasks. The message says what to do."""
+
+
+def with_set(tasks: Sequence[TaskFromFile], name: str | None) -> list[TaskFromFile]:
+    """The tasks, those without a set put into the set `name`. Raises `WrongSet` for a task of another set."""
+    if name is None:
+        return list(tasks)
+    for task in tasks:
+        if (own := task.definition.get("set")) not in (None, name):
+            raise WrongSet(f"{task.origin} is of the set {own!r}, and --set says {name!r}: give one of the two")
+    return [replace(task, definition={**task.definition, "set": name}) for task in tasks]
+
+
+def sets_to_prune(tasks: Sequence[TaskFromFile], name: str | None, *, may_be_empty: bool) -> list[str]:
+    """The sets that the files are the whole of. Raises `WrongSet` where that is not said, or most likely a mistake."""
+    if not tasks and not may_be_empty:
+        raise WrongSet(
+            "the files contain no task, so that all tasks of the set would be deleted: if that is meant, add "
+            "--allow-empty"
+        )
+    if without := [task.origin for task in tasks if task.definition.get("set") is None]:
+        more = f" and {len(without) - 1} more" if len(without) > 1 else ""
+        raise WrongSet(
+            f"{without[0]}{more} belongs to no set, and --prune deletes only tasks of a set: name it with --set "
+            "NAME, or by `set: NAME` in each task"
+        )
+    names = sorted({str(task.definition["set"]) for task in tasks} | ({name} if name is not None else set()))
+    if not names:
+        raise WrongSet("there is no task, and so no set to prune: name it with --set NAME")
+    return names
+
+
+def surplus(registered: Iterable[Mapping[str, Any]], kept: Collection[str]) -> list[Mapping[str, Any]]:
+    """The registered tasks of a set that its files no longer have, by name."""
+    return sorted((task for task in registered if task["name"] not in kept), key=lambda task: str(task["name"]))
+
+
+def taken_over(puts: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str | None]]:
+    """The tasks that applying would take from a set: name, the set, and the set that they would have.
+
+    `puts` are the answers of a dry run.
+
+    >>> taken_over([{"name": "a", "changes": [{"field": "set", "before": "site", "after": None}]}])
+    [('a', 'site', None)]
+    """
+    return [
+        (put["name"], change["before"], change["after"])
+        for put in puts
+        for change in put["changes"]
+        if change["field"] == "set" and change["before"] is not None
+    ]

@@ -1,0 +1,155 @@
+"""Reads task definitions from files and folders, and says of each where it comes from."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, get_type_hints
+
+import click
+
+from node.cli.reading import documents
+from node.cli.text import input_text, source_name
+from node.client import ApiProblem
+
+LIST_BYTES_MAX: Final = 900_000
+DEFAULTS_BYTES: Final = 300
+"""A longer list is sent in parts: a body may have 1 MiB, and so may the list with all defaults filled in, which adds
+`DEFAULTS_BYTES` to each task.
+"""
+
+SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+"""Which files of a folder are read."""
+
+_PLACE: Final = re.compile(r"^\[(\d+)\]")
+"""A place in the list of tasks that was sent, at the begin of a field's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFromFile:
+    """A definition as it stands in a file, not checked yet; `origin` names the file, and the task in it."""
+
+    definition: dict[str, Any]
+    origin: str
+
+
+@cache
+def _state_fields() -> frozenset[str]:
+    """The fields that the API returns for a task besides its definition."""
+    # Imported here: the models take as long to import as everything else that a command needs.
+    from node.http.responses.tasks import ListedTaskView
+    from tasks.spec import Spec
+
+    return frozenset(get_type_hints(ListedTaskView)) - frozenset(Spec.model_fields)
+
+
+def definition(task: dict[str, Any]) -> dict[str, Any]:
+    """A task as the API returns it, without its state; any other mapping unchanged.
+
+    >>> definition({"name": "a", "kind": "command", "version": 3, "registered_at": "2026-11-22T10:00:00Z"})
+    {'name': 'a', 'kind': 'command'}
+    >>> definition({"name": "a", "kind": "command", "version": 3})
+    {'name': 'a', 'kind': 'command', 'version': 3}
+    """
+    if not {"version", "registered_at"} <= task.keys():
+        return task
+    return {name: value for name, value in task.items() if name not in _state_fields()}
+
+
+def tasks_of(places: Sequence[str]) -> list[TaskFromFile]:
+    """The tasks of all these files and folders (`-`: standard input), in order.
+
+    Raises `click.UsageError` for a file that cannot be read or has no task, a folder without files of tasks, and a name
+    that is defined twice.
+    """
+    files = [file for place in places for file in _files(place)]
+    found = [task for place, file in files for task in _of_file(file, may_be_empty=file != place)]
+    # As text: the API has not checked the names yet, and a name may even be a list.
+    names = Counter(str(task.definition["name"]) for task in found if "name" in task.definition)
+    if twice := sorted(name for name, count in names.items() if count > 1):
+        where = "one file" if len(files) == 1 else "these files"
+        named = ", ".join(dict.fromkeys(source_name(place) for place, _ in files))
+        raise click.UsageError(f"{named}: defined more than once in {where}: {', '.join(twice)}")
+    return found
+
+
+def parts(tasks: Iterable[TaskFromFile]) -> Iterator[list[TaskFromFile]]:
+    """The tasks in order, in lists that fit into one body each."""
+    part: list[TaskFromFile] = []
+    size = 0
+    for task in tasks:
+        length = len(json.dumps(task.definition)) + DEFAULTS_BYTES
+        if part and size + length > LIST_BYTES_MAX:
+            yield part
+            part, size = [], 0
+        part.append(task)
+        size += length
+    if part:
+        yield part
+
+
+def located(problem: ApiProblem, origins: Sequence[str]) -> ApiProblem:
+    """The problem with its fields named by file and task, where the API names them by their place in the list.
+
+    >>> located(ApiProblem(422, "", "", "", (("[0].kind", "is missing"),)), ["a.yaml: task 'x'"]).errors
+    (("a.yaml: task 'x': kind", 'is missing'),)
+    """
+    errors = []
+    for field, message in problem.errors:
+        place = _PLACE.match(field)
+        if place is not None and int(place[1]) < len(origins):
+            rest = field[place.end() :].removeprefix(".")
+            field = ": ".join(filter(None, (origins[int(place[1])], rest)))  # noqa: PLW2901 - the same field, named
+        errors.append((field, message))
+    return replace(problem, errors=tuple(errors))
+
+
+def _files(place: str) -> Iterator[tuple[str, str]]:
+    """The files at a place, each with the place: itself, or those of a folder and of the folders in it, by name."""
+    if place == "-" or not Path(place).is_dir():
+        yield place, place
+        return
+    folder = Path(place)
+    try:
+        inside = sorted(folder.rglob("*"))
+    except OSError as error:
+        raise click.UsageError(f"{error.filename or place}: {error.strerror}") from error
+    for file in inside:
+        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if file.suffix.lower() in SUFFIXES and not hidden and file.is_file():
+            yield place, str(file)
+
+
+def _of_file(file: str, *, may_be_empty: bool) -> list[TaskFromFile]:
+    specs = list(_specs(file))
+    if not specs and not may_be_empty:
+        raise click.UsageError(f"{source_name(file)} contains no task")
+    return [TaskFromFile(spec, origin) for spec, origin in zip(specs, _origins(file, specs), strict=True)]
+
+
+def _specs(file: str) -> Iterator[dict[str, Any]]:
+    for document in documents(source_name(file), input_text(file)):
+        for spec in document if isinstance(document, list) else [document]:
+            if spec is None:
+                continue
+            if not isinstance(spec, dict):
+                raise click.UsageError(f"{source_name(file)}: a task is a mapping with a name and a kind, not {spec!r}")
+            yield definition(spec)
+
+
+def _origins(file: str, specs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where each task of a file comes from, for messages.
+
+    >>> _origins("a.yaml", [{"name": "x"}, {}]), _origins("-", [{}])
+    (["a.yaml: task 'x'", 'a.yaml: task number 2'], ['standard input'])
+    """
+    source = source_name(file)
+    if len(specs) == 1 and "name" not in specs[0]:
+        return [source]
+    return [
+        f"{source}: task {spec['name']!r}" if "name" in spec else f"{source}: task number {number}"
+        for number, spec in enumerate(specs, 1)
+    ]

@@ -1,0 +1,71 @@
+"""Crontabs as tasks."""
+
+import pytest
+from pydantic import TypeAdapter
+
+from node.cli.crontab import tasks_of_crontab
+from tasks.command import CommandParams
+from tasks.spec import Spec
+
+CRONTAB = r"""
+# m h dom mon dow command
+SHELL=/bin/bash
+PATH = "/usr/local/bin:/usr/bin"
+HOME=/srv
+MAILTO=admin@example.org
+17 *	* * *	cd / && run-parts --report /etc/cron.hourly
+5 4 * * mon-fri  /opt/report.sh --day=$(date +\%F) > /dev/null 2>&1
+CRON_TZ=Europe/Paris
+@weekly sudo -u backup nice -n 10 /opt/report.sh --week
+"""
+
+
+def test_each_line_becomes_a_task_that_is_valid() -> None:
+    tasks = tasks_of_crontab(CRONTAB, timezone="America/New_York").tasks
+    TypeAdapter(list[Spec]).validate_python(tasks)
+    for task in tasks:
+        CommandParams.model_validate(task["params"])
+    assert [task["name"] for task in tasks] == ["run-parts", "report", "report-2"]
+    assert tasks[1]["params"] == {
+        "argv": ["/bin/bash", "-c", "/opt/report.sh --day=$(date +%F) > /dev/null 2>&1"],
+        "env": {"PATH": "/usr/local/bin:/usr/bin", "HOME": "/srv"},
+        "cwd": "/srv",
+    }
+    assert [task["schedule"]["timezone"] for task in tasks] == ["America/New_York"] * 2 + ["Europe/Paris"]
+    assert [task["schedule"]["cron"] for task in tasks] == ["17 * * * *", "5 4 * * mon-fri", "@weekly"]
+    assert all(task["retry"] == {"attempts": 1} for task in tasks), "cron starts a command once"
+
+
+def test_a_system_s_crontab_names_users() -> None:
+    text = "0 1 * * * root /opt/a\n0 2 * * * www-data /opt/b\n0 3 * * * root\n"
+    found = tasks_of_crontab(text, timezone="UTC", system=True, node="node-1")
+    assert [(task["name"], task["group"]) for task in found.tasks] == [
+        ("a", {"node": "node-1"}),
+        ("b", {"node": "node-1"}),
+    ]
+    assert [number for number, _ in found.notes] == [2, 3]
+    assert "ran as www-data" in found.notes[0][1]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("@reboot /opt/a", "@reboot has no meaning in a cluster"),
+        ("@hourli /opt/a", "@hourli is not a name that cron knows"),
+        ("0 1 * *", "too few fields"),
+        ("0 25 * * * /opt/a", "does not parse"),
+        ("0 1 * * * mail -s x y%hello", "begins a standard input"),
+        ("MAILTO=root", "the output is in each run's log"),
+    ],
+)
+def test_what_cannot_be_a_task_is_said_with_its_line(line: str, said: str) -> None:
+    found = tasks_of_crontab(f"# one\n{line}\n", timezone="UTC")
+    assert found.tasks == []
+    [(number, note)] = found.notes
+    assert number == 2
+    assert said in note
+
+
+def test_an_unknown_time_zone_in_it_is_said() -> None:
+    [(_, note)] = tasks_of_crontab("CRON_TZ=Mars/Base\n0 1 * * * /opt/a", timezone="UTC").notes
+    assert "Mars/Base" in note

@@ -1,0 +1,47 @@
+"""Sets of files: which tasks they are, what pruning deletes, and what it refuses."""
+
+import pytest
+
+from node.cli.sets import WrongSet, sets_to_prune, surplus, with_set
+from node.cli.task_files import TaskFromFile
+
+
+def of(**fields: object) -> TaskFromFile:
+    return TaskFromFile({"kind": "x", **fields}, f"a.yaml: task {fields.get('name')!r}")
+
+
+def test_the_option_puts_each_task_into_the_set() -> None:
+    assert [task.definition["set"] for task in with_set([of(name="a"), of(name="b", set="site")], "site")] == [
+        "site"
+    ] * 2
+    assert with_set([of(name="a")], None)[0].definition == {"kind": "x", "name": "a"}
+
+
+def test_a_task_of_another_set_is_not_put_into_this_one() -> None:
+    with pytest.raises(WrongSet, match=r"a.yaml: task 'b' is of the set 'other', and --set says 'site'"):
+        with_set([of(name="b", set="other")], "site")
+
+
+def test_the_sets_are_those_that_the_files_name() -> None:
+    assert sets_to_prune([of(name="a", set="y"), of(name="b", set="x")], None, may_be_empty=False) == ["x", "y"]
+    assert sets_to_prune([], "x", may_be_empty=True) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "name", "may_be_empty", "said"),
+    [
+        ([], "x", False, "add --allow-empty"),
+        ([], None, True, "name it with --set NAME"),
+        ([of(name="a", set="x"), of(name="b"), of(name="c")], None, False, "task 'b' and 1 more belongs to no set"),
+    ],
+)
+def test_what_is_most_likely_a_mistake_is_refused(
+    tasks: list[TaskFromFile], name: str | None, may_be_empty: bool, said: str
+) -> None:
+    with pytest.raises(WrongSet, match=said):
+        sets_to_prune(tasks, name, may_be_empty=may_be_empty)
+
+
+def test_what_the_files_no_longer_have_is_surplus() -> None:
+    registered = [{"name": name, "version": 1} for name in "cab"]
+    assert [task["name"] for task in surplus(registered, {"b"})] == ["a", "c"]
