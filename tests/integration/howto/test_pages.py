@@ -23,6 +23,7 @@ FOLLOWED = {
     "find-out-why-a-task-does-not-run.md",
     "ingest-dirty-csv.md",
     "ingest-to-s3.md",
+    "install-with-systemd.md",
     "keep-tasks-in-git.md",
     "maintain-a-table.md",
     "read-the-metrics.md",
@@ -63,6 +64,11 @@ def test_the_metrics_are_read(reader: Reader, cluster: Cluster) -> None:
 
 def test_the_page_asks_for_a_token(reader: Reader, cluster: Cluster) -> None:
     reader("how-to/use-the-page.md", URL=cluster.url("node-1"))
+
+
+def test_the_settings_of_a_service_are_made(reader: Reader, tmp_path: Path) -> None:
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    reader("how-to/install-with-systemd.md", ETC=str(tmp_path / "etc"))
 
 
 def test_a_node_is_added_and_removed(reader: Reader, cluster: Cluster) -> None:

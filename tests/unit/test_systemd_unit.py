@@ -1,0 +1,73 @@
+"""deploy/systemd/: the unit is valid, shuts what it says, and names settings that there are."""
+
+import configparser
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from node.app.config import load
+from node.app.daemon import STOP_S
+from node.app.settings import unknown_settings
+
+UNIT = Path(__file__).parents[2] / "deploy/systemd/rota.service"
+ENV = UNIT.with_name("node.env")
+
+EXPOSURE_MAX = 3.0
+"""What `systemd-analyze security` gives it, of 10; a service without any limits has 9.6."""
+
+
+def service() -> configparser.SectionProxy:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read(UNIT)
+    return unit["Service"]
+
+
+def settings(text: str) -> dict[str, str]:
+    return dict(re.findall(r"^#?(ROTA_[A-Z_]+)=(.*)$", text, re.MULTILINE))
+
+
+def test_its_settings_make_a_node(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s" * 32)
+    (tmp_path / "token").write_text("t" * 32)
+    own = dict(word.split("=", 1) for word in service()["Environment"].replace("%d", str(tmp_path)).split())
+    env = settings(ENV.read_text()) | own | {"ROTA_DATA": str(tmp_path)}
+    assert unknown_settings(env) == []
+    assert load(env).node == "node-1"
+
+
+def test_the_node_has_time_to_hand_its_runs_over() -> None:
+    assert float(service()["TimeoutStopSec"].removesuffix("s")) > STOP_S
+    assert service()["KillMode"] == "mixed", "SIGTERM to a worker would fail its run"
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Path:
+    """The unit with a program that is there, as it would be installed."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed: the unit is not checked by systemd")
+    file = tmp_path / "rota.service"
+    program = Path(sys.executable).with_name("rota")
+    file.write_text(UNIT.read_text().replace("/opt/rota/bin/rota", str(program)))
+    return file
+
+
+def test_systemd_takes_it(unit: Path) -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_it_may_do_little(unit: Path) -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", f"--threshold={int(EXPOSURE_MAX * 10)}", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
