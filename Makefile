@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark-classes demo test test-more test-browser screenshots unit lint up bench soak blackout founding chaos reference lock compose-test clean
+.PHONY: help setup spark-classes demo test test-more test-browser screenshots unit lint up bench soak blackout founding chaos reference lock compose-test monitoring-test clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -94,6 +94,9 @@ lock: setup  ## write the lock files with the newest versions that fit, and hash
 	@for extra in "dev:--extra dev" "rota:--extra s3" "rota-spark:--extra s3 --extra spark"; do \
 	  $(BIN)/uv pip compile --quiet $(if $(KEEP),,--upgrade) --universal --python-version 3.11 --generate-hashes --no-header \
 	    --no-annotate $${extra#*:} --output-file requirements/$${extra%%:*}.lock pyproject.toml; done
+
+monitoring-test: setup  ## the alert rules and the board of deploy/, by a real Prometheus (apt-get install prometheus)
+	@$(BIN)/python -m tests.monitoring
 
 clean:  ## remove the folders of the demo, rota up and chaos
 	@rm -rf .demo .rota .chaos

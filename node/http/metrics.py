@@ -126,6 +126,8 @@ def _of_state(state: State) -> Iterable[Metric]:
     for status in _STATUSES:
         members.add_metric([status], statuses[status])
     yield members
+    aside = sum(1 for member in state.members.values() if member.aside)
+    yield _gauge("rota_members_aside", "Members that take on nothing new by their own decision", aside)
     yield _gauge("rota_tasks", "Registered tasks", len(state.tasks))
     runs = GaugeMetricFamily("rota_active_runs", "Active runs by state", labels=["state"])
     states: Counting[str] = Counting(run.state for run in state.runs.values())

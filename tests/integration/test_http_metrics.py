@@ -1,5 +1,8 @@
 """GET /metrics."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from node.duty.overdue import Overdue
@@ -9,6 +12,8 @@ from testkit.fake_node import NOW_US
 from tests.integration.http_cluster import on_loop, servers
 
 pytestmark = pytest.mark.integration
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
 @on_loop
@@ -30,6 +35,22 @@ async def test_metrics_are_in_prometheus_format() -> None:
             'rota_http_request_seconds_count{method="PUT",path="/v1/tasks/{name}",status="201"} 1.0',
         ):
             assert f"\n{line}\n" in text, line
+
+
+@on_loop
+async def test_the_alert_rules_and_the_board_ask_for_metrics_that_there_are() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        served.cluster.ok(TakeLead(NOW_US, "node-1", 1, RULES))
+        await served.put_task("a")
+        run_id = await served.start_run("a")
+        token = served.claim(run_id, "node-1")
+        served.cluster.ok(Began(NOW_US, run_id, token))
+        served.cluster.ok(Finish(NOW_US + 2_500_000, run_id, token, "succeeded"))
+        there = set(re.findall(r"^(rota_\w+)", (await served.get("/metrics")).body.decode(), re.MULTILINE))
+        for file in ("prometheus/rota.rules.yml", "grafana/rota.json"):
+            asked = set(re.findall(r"\brota_\w+", (DEPLOY / file).read_text()))
+            assert asked - there - {"rota_start_delay_seconds_bucket"} == set(), file  # a fake node has no such delays
+            assert len(asked) > 5
 
 
 @on_loop

@@ -1,0 +1,1 @@
+"""deploy/prometheus and deploy/grafana against a real Prometheus, on demand: `make monitoring-test`."""
