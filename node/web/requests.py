@@ -24,6 +24,12 @@ class AssetQuery(_PageQuery):
     v: str = ""
 
 
+class LiveQuery(_PageQuery):
+    """The parts that an open page shows: a JSON list of paths with queries, such as `["/?part=running"]`."""
+
+    parts: str = Field(max_length=20_000)
+
+
 class OverviewQuery(_PageQuery):
     """Which part of the overview; None: the whole page."""
 

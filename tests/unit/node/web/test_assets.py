@@ -23,7 +23,7 @@ def test_what_is_vendored_is_what_was_recorded_with_its_licence() -> None:
 
 
 def test_every_file_of_the_page_is_served() -> None:
-    unserved = {"vendored.json", "htmx.LICENSE", "sse.LICENSE"}
+    unserved = {"vendored.json", "htmx.LICENSE"}
     assert {path.name for path in (ROOM / "static").rglob("*") if path.is_file()} - unserved == assets().keys()
 
 
