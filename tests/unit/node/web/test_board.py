@@ -3,9 +3,10 @@
 import asyncio
 
 from node.duty.ownership import Ownership
+from node.http.freshness import STILL_US
 from node.state.entries import Finish, Pause, Start
 from node.web.board import AHEAD_US, STEPS, Picture, TaskBoard
-from node.web.board_keeper import STILL_US, BoardKeeper
+from node.web.board_keeper import BoardKeeper
 from tests.unit.node.http.given import NOW_US, World
 
 MINUTE_US = 60_000_000
