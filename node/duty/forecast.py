@@ -1,4 +1,4 @@
-"""What each member is due to begin within a span of time: counted by steps, and named where that is not too much. Pure."""
+"""What each member is due to begin within a span of time: counted by steps, and named where it is not much. Pure."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict

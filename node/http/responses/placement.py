@@ -102,7 +102,7 @@ class MovesView(TypedDict):
 
 
 class UnownedPageView(TypedDict):
-    """The tasks that nobody could run: how many, and the first of them; before others those that somebody can run now."""
+    """The tasks that nobody could run: how many, and the first of them. What somebody can run now is before others."""
 
     count: int
     items: list[UnownedView]
