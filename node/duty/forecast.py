@@ -11,7 +11,7 @@ from node.duty.timetable import TimeSpan, UpcomingTask
 STEPS: Final = 72
 """Into how many steps a span is divided: twenty minutes of a day."""
 
-NAMED_MAX: Final = 60
+NAMED_MAX: Final = 100
 """A member's occurrences are named one by one if there are no more than these."""
 
 OwnerOf = Callable[[str], str | None]

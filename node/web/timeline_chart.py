@@ -192,7 +192,7 @@ class _Lane:
         top = self._y + PAD + (STRIP + 3 if self._counts else 0)
         free = [float("-inf")] * ROWS_MAX
         shapes, left_out, rows = list[BarShape](), 0, dict[tuple[str, int], int]()
-        for bar in sorted(self._bars, key=lambda bar: (bar.begins_us, bar.task)):
+        for bar in sorted(self._bars, key=lambda bar: (bar.begins_us, bar.look == "expected", bar.task)):
             x = min(self._scale.x(bar.begins_us), WIDTH - SHORTEST)
             width = max(SHORTEST, round(self._scale.x(bar.ends_us) - x, 1))
             key = (bar.run_id, bar.attempt)
