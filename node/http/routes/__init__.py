@@ -17,11 +17,28 @@ from node.http.routes import (
     saved,
     tasks,
     watch,
+    what_if,
     why,
 )
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(
     endpoint
-    for topic in (health, cluster, saved, members, kinds, tasks, owner, why, bootstraps, runs, logs, watch, docs, peer)
+    for topic in (
+        health,
+        cluster,
+        saved,
+        members,
+        kinds,
+        tasks,
+        owner,
+        what_if,
+        why,
+        bootstraps,
+        runs,
+        logs,
+        watch,
+        docs,
+        peer,
+    )
     for endpoint in topic.endpoints.all
 )
