@@ -53,6 +53,7 @@ _MODULES: Final = {
     "settings": "cluster",
     "kinds": "cluster",
     "status": "cluster",
+    "notify": "notify",
     "ctx": "ctx",
     "backup": "backups",
     "cluster": "recovery",
