@@ -54,6 +54,7 @@ _MODULES: Final = {
     "settings": "cluster",
     "kinds": "cluster",
     "status": "cluster",
+    "notify": "notify",
     "ctx": "ctx",
     "backup": "backups",
     "cluster": "recovery",

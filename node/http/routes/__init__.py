@@ -5,6 +5,7 @@ from typing import Final
 from node.http.endpoint import Endpoint
 from node.http.routes import (
     bootstraps,
+    channels,
     cluster,
     docs,
     health,
@@ -35,6 +36,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(
         why,
         bootstraps,
         runs,
+        channels,
         logs,
         watch,
         docs,
