@@ -4,9 +4,9 @@ from typing import Final
 
 from node.duty.telling import Send
 from node.notify import webhook
+from node.notify.by_apprise import send_by_apprise
 from node.notify.message import document
 from node.notify.secrets_here import SenderSettings
-from node.notify.teller import NotSent
 from node.state.channel import Channel
 from node.state.outbox import Notice, Permission
 
@@ -23,7 +23,7 @@ class ChannelSender:
         """Send it, within a bounded time; the receiver's answer, in short. Raises `NotSent`."""
         if message.definition.kind == "webhook":
             return await webhook.post(self._settings, message.definition, document(cluster_id, message))
-        raise NotSent("there is no such kind of channel")
+        return await send_by_apprise(self._settings, cluster_id, message)
 
     async def test(self, cluster_id: str, name: str, definition: Channel, now_us: int) -> str:
         """Send a message that says that it is a test; the receiver's answer, in short. Raises `NotSent`."""
