@@ -16,7 +16,19 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
-from node.state import attempts, claims, entries, members, occurrences, registry, restoring, settings, telling, windows
+from node.state import (
+    attempts,
+    channel_entries,
+    claims,
+    entries,
+    members,
+    occurrences,
+    registry,
+    restoring,
+    settings,
+    telling,
+    windows,
+)
 from node.state.codec import BadEntry, pack_batch, unpack_batch
 from node.state.draft import Draft, refused
 from node.state.entries import Entry, FoundCluster, Proposal, ProposalId, Unreadable
@@ -49,10 +61,10 @@ _HANDLERS: Final[dict[type[Any], Callable[[Draft, Any], Result]]] = {
     entries.Cancel: attempts.cancel,
     entries.Refound: members.refound,
     entries.RestoreTasks: restoring.restore_tasks,
-    entries.PutChannel: telling.put_channel,
-    entries.DeleteChannel: telling.delete_channel,
-    entries.Tell: telling.tell,
-    entries.Told: telling.told,
+    channel_entries.PutChannel: telling.put_channel,
+    channel_entries.DeleteChannel: telling.delete_channel,
+    channel_entries.Tell: telling.tell,
+    channel_entries.Told: telling.told,
 }
 
 _NOTHING: Final[frozenset[str]] = frozenset()
