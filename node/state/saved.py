@@ -124,7 +124,10 @@ def _settings(settings: Settings) -> dict[str, Any]:
     """The settings by their names in the API."""
     named = asdict(settings)
     milli = named.pop("balance_slack_milli")
-    return {"balance_slack": None if milli is None else milli / 1000, **named}
+    named.pop("watchdog")
+    # Left out where there is none, so that versions that do not know it can read the file.
+    watchdog = {} if settings.watchdog is None else {"watchdog": settings.watchdog.plain()}
+    return {"balance_slack": None if milli is None else milli / 1000, **named, **watchdog}
 
 
 def _line(value: dict[str, Any]) -> bytes:

@@ -3,7 +3,11 @@
 import json
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -149,3 +153,53 @@ def test_the_command_makes_tries_and_deletes_a_channel(cluster: Cluster, receive
     assert rota("notify", "delete", "copy").code == 0
     again = rota("notify", "delete", "copy")
     assert (again.code, "there is no channel" in again.err) == (1, True)
+
+
+@contextmanager
+def watcher() -> Iterator[tuple[str, list[float]]]:
+    """An outside watcher: its URL, and when it was pinged."""
+    pings: list[float] = []
+
+    class Watch(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            pings.append(time.monotonic())
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Watch)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/ping", pings
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
+def test_the_leader_pings_an_outside_watcher_and_stops_when_something_is_overdue(cluster: Cluster) -> None:
+    with watcher() as (url, pings):
+        (cluster.secrets_dir / "watch").write_text(url)
+        setting = {"watchdog": {"url": {"secret": "watch"}, "every_s": 1}}
+        assert cluster.ask("PATCH", "/v1/settings", json=setting).json["watchdog"] == setting["watchdog"]
+        wait_for("it is pinged", lambda: len(pings) >= 2)
+        leader = cluster.wait_for_leader()
+        other = cluster.others(leader)[0]
+        bound: dict[str, Any] = {"group": {"node": other}, "schedule": {"every_s": 1}}
+        cluster.register("bound", kind="command", params={"argv": ["true"]}, **bound)
+        cluster.kill(other)
+
+        def why() -> str | None:
+            pinged = cluster.get("/v1/cluster", leader)["watchdog"]
+            return str(pinged["withheld"]) if pinged["withheld"] else None
+
+        assert wait_for("the ping is withheld", why) == "bound is overdue"
+        count = len(pings)
+        cluster.restart(other)
+        wait_for("it is pinged again", lambda: len(pings) > count)
+        cluster.ask("DELETE", "/v1/tasks/bound")
+        cluster.ask("PATCH", "/v1/settings", json={"watchdog": None})
+        assert cluster.get("/v1/cluster")["watchdog"] is None
