@@ -17,6 +17,8 @@ _log = logging.getLogger("rota.notify")
 IDLE_S: Final = 5.0
 """Between two looks of a member that does not lead, or has no watcher."""
 
+AFTER_FAULT_S: Final = 60.0
+
 AGAIN_S: Final = 10.0
 """Between two tries of a ping that was not accepted, or was withheld, at most."""
 
@@ -67,7 +69,12 @@ class DeadMansSwitch:
     async def run(self) -> None:
         """Serve until cancelled."""
         while True:
-            await self._sleep(await self.step())
+            try:
+                wait_s = await self.step()
+            except Exception:  # noqa: BLE001 - an error here must not end the node
+                _log.exception("the outside watcher is not pinged, because of a bug in Rota; retrying")
+                wait_s = AFTER_FAULT_S
+            await self._sleep(wait_s)
 
     async def step(self) -> float:
         """Ping, or withhold it. In how many seconds to do so again."""

@@ -75,6 +75,7 @@ def test_a_failure_and_the_recovery_are_told_once(cluster: Cluster, receiver: We
     wait_for("all is told", lambda: ops(cluster)["told"] == 2)
     channel = ops(cluster)
     assert (channel["waiting"], channel["last"]["error"], receiver.arrivals) == (0, None, 2)
+    assert 'rota_notices_told_total{channel="ops"} 2.0' in cluster.ask("GET", "/metrics").body.decode()
     assert receiver.headers[-1]["x-rota-node"] == channel["last"]["node"] == channel["sender"]
 
 
