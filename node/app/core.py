@@ -16,6 +16,7 @@ from typing import Final
 from node.app.core_ports import CorePorts, CoreSettings
 from node.app.projections import view_of
 from node.control.controller import Controller
+from node.control.deadline_watch import DeadlineWatch
 from node.control.placement_service import PlacementService, only_tasks
 from node.duty.ownership import Ownership
 from node.duty.step import LeaseView
@@ -66,6 +67,7 @@ class Core:
         self._proposer = Proposer(self.me, settings.session, ports.raft.propose)
         self.controller = Controller(self.me, settings.max_runs, self, ports.runner, ability, kinds=settings.kinds)
         self.placement = PlacementService(self._on_placed, ports.placement)
+        self.deadlines = DeadlineWatch(self)
         self.membership = self._membership(settings, connect)
         self._waiters = AppliedWaiters(lambda: self.state().index)
         self._changes = Mailbox[StateChange](ports.loop.call, ports.loop.later, self._deliver)
@@ -89,7 +91,8 @@ class Core:
 
     def start(self) -> None:
         """Start the services. Called on the loop, before Raft and the heartbeats are started."""
-        for name, service in {"placement": self.placement.run(), **self.membership.services()}.items():
+        services = {"placement": self.placement.run(), "deadlines": self.deadlines.run()}
+        for name, service in {**services, **self.membership.services()}.items():
             self._ports.loop.serve(name, service)
 
     async def leave(self) -> None:
@@ -150,6 +153,7 @@ class Core:
         self._waiters.applied(state.index)
         for change in changes:
             self.placement.observe(change)
+            self.deadlines.observe(change)
         self._ports.observer.delivered(changes)
         if state.members is not before.members or state.lead != before.lead:
             self.membership.wake()
@@ -158,6 +162,7 @@ class Core:
         _log.debug("%s", role)
         if role.ready:
             self.placement.caught_up()
+        self.deadlines.wake()
         self.membership.wake()
 
     def _on_placed(self, state: State, ownership: Ownership, touched: frozenset[str] | None) -> None:

@@ -47,6 +47,7 @@ CODES: Final[dict[int, type[Any]]] = {
     20: entries.Refound,
     21: entries.RestoreTasks,
     22: entries.StandAside,
+    23: entries.Breached,
 }
 """The code of each entry in the log. A code is never changed, nor used again."""
 

@@ -39,6 +39,7 @@ SPECS = st.sampled_from(
         packed("t", schedule={"every_s": 1}, overlap="allow", sticky=True),
         packed("u", schedule={"continuous": True}),
         packed("u", overlap="queue", failover={"max": 0}),
+        packed("t", schedule={"every_s": 1}, deadlines={"start_within_s": 1, "finish_within_s": 1}),
         b"",
         b"\xc1",
         b"\x80",
@@ -71,6 +72,8 @@ _BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "reason": st.sampled_from(["silent", "gone", "stopped", "new", "bored"]),
     "end": st.sampled_from("succeeded failed away cancelled timed_out not_started handed_over bored".split()),
     "state": st.sampled_from(["skipped", "missed", "succeeded"]),
+    "deadline": st.sampled_from(["start_within", "finish_within", "success_every", "bored"]),
+    "rules": st.integers(0, 3),
     "data": st.binary(max_size=5) | st.just(bytes(70_000)),
 }
 
