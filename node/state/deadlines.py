@@ -37,10 +37,11 @@ def breached(draft: Draft, entry: Breached) -> Result:
     if any(one.deadline == entry.deadline for one in row.breaches):
         return refused("exists", f"{entry.deadline} of {entry.task} is breached already")
     since_us = from_us(row, entry.due_us) + limit_us
-    runs = draft.overlapping(entry.task)
-    if entry.at_us < since_us or not _stands(row, runs, entry.deadline, entry.due_us):
+    undecided = entry.due_us not in open_us(row, draft.overlapping(entry.task), entry.deadline)
+    breach = Breach(entry.deadline, entry.due_us, since_us, undecided)
+    if entry.at_us < since_us or (undecided and not _undecided(row, breach)):
         return refused("not-due", f"{entry.deadline} of {entry.task} has been met, or its time has not come")
-    draft.breach(row, Breach(entry.deadline, entry.due_us, since_us), entry.at_us)
+    draft.breach(row, breach, entry.at_us)
     return DONE
 
 
@@ -48,6 +49,8 @@ def follow(draft: Draft, before: State, at_us: int) -> None:
     """Work out what an accepted entry means for the deadlines of the tasks that it touched."""
     if draft.lead.rules < RULES_JUDGED:
         return
+    if before.lead.rules < RULES_JUDGED:  # once in the life of a cluster
+        draft.touched.update(task for task, row in draft.tasks.items() if deadlines_of(row.spec_packed) is not None)
     # Sorted: the order of a set differs between members.
     for task in sorted(draft.touched):
         row, was = draft.tasks.get(task), before.tasks.get(task)
@@ -76,8 +79,11 @@ def _follow(draft: Draft, row: TaskRow, limits: Deadlines | None, was: TaskRow |
         limit_us = limits and limits.limit_us(breach.deadline)
         if not limit_us or earlier is None or limit_us != earlier.limit_us(breach.deadline):
             draft.recover(name, breach, "dropped", at_us)
-        elif not _stands(after, (runs := draft.overlapping(name)), breach.deadline, breach.due_us):
-            late_us = [due for due in open_us(after, runs, breach.deadline) if from_us(after, due) + limit_us <= at_us]
+        elif not _undecided(after, breach):
+            dues_us = list(open_us(after, draft.overlapping(name), breach.deadline))
+            late_us = [due_us for due_us in dues_us if from_us(after, due_us) + limit_us <= at_us]
+            if breach.due_us in dues_us:
+                continue
             if late_us:
                 _goes_on(draft, name, breach, min(late_us))
             else:
@@ -87,7 +93,7 @@ def _follow(draft: Draft, row: TaskRow, limits: Deadlines | None, was: TaskRow |
 def _goes_on(draft: Draft, task: str, breach: Breach, due_us: int) -> None:
     """The deadline stays breached: another occurrence is late as well."""
     row = draft.tasks[task]
-    breaches = tuple(replace(one, due_us=due_us) if one is breach else one for one in row.breaches)
+    breaches = tuple(replace(one, due_us=due_us, undecided=False) if one is breach else one for one in row.breaches)
     draft.put_task(replace(row, breaches=breaches))
 
 
@@ -140,12 +146,9 @@ def open_us(row: TaskRow, runs: Iterable[Run], deadline: DeadlineName) -> Iterat
             yield max(row.judged_us, row.succeeded_at_us or 0)
 
 
-def _stands(row: TaskRow, runs: Iterable[Run], deadline: DeadlineName, due_us: int) -> bool:
-    """Whether what was due at `due_us` has not met the deadline yet."""
-    return due_us in open_us(row, runs, deadline) or (deadline != "success_every" and _undecided(row, due_us))
-
-
-def _undecided(row: TaskRow, due_us: int) -> bool:
-    if row.timing.schedule is None or due_us <= row.through_us:
+def _undecided(row: TaskRow, breach: Breach) -> bool:
+    """Whether a breach is one of an occurrence that nobody has decided on yet."""
+    schedule = row.timing.schedule
+    if not breach.undecided or breach.deadline == "success_every" or schedule is None:
         return False
-    return due_us == row.since_us or not row.timing.continuous
+    return breach.due_us > row.through_us and (breach.due_us == row.since_us or not row.timing.continuous)

@@ -108,12 +108,13 @@ class Breach:
     """A deadline of a task that is breached, since `since_us`.
 
     `due_us` is when the oldest occurrence was due that has not begun, or succeeded, in time; for `success_every` the
-    time that is counted from (`node.state.deadlines`).
+    time that is counted from (`node.state.deadlines`). `undecided`: no run stood for that occurrence then.
     """
 
     deadline: DeadlineName
     due_us: int
     since_us: int
+    undecided: bool = False
 
 
 DeadlineChange = Literal["breached", "met", "dropped"]

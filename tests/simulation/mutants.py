@@ -3,12 +3,15 @@
 A mutation takes the place of a class or a function of the product while a history is told; the product knows nothing.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
 
+from node.control import deadline_watch
+from node.duty import deadlines as judging
 from node.duty import decide
 from node.duty.flight import Flight
 from node.execution.attempt_life import Act, AttemptLife
@@ -19,10 +22,10 @@ from node.liveness.message import Beat, HeartbeatAnswer
 from node.liveness.view import View
 from node.raft.founding import Founding
 from node.raft.statement import Binding, KnownCluster
-from node.state import attempts, claims, entries, members, windows
+from node.state import attempts, claims, deadlines, entries, members, windows
 from node.state.apply import _HANDLERS
 from node.state.draft import Draft
-from node.state.value import Member, Result, Run, State
+from node.state.value import Breach, Member, Result, Run, State, TaskRow
 from tasks import policy
 from tasks.spec import CatchUp, Failover, Overlap, Retry
 from tests.simulation.disk import Disk
@@ -205,6 +208,34 @@ def tried_at_once(_retry: Retry, _aways: int) -> float:
     return 0.0
 
 
+def only_judged(draft: Draft, before: State, at_us: int) -> None:
+    """A deadline that is breached stays so."""
+    with mock.patch.object(Draft, "recover", lambda *_: None):
+        REAL_FOLLOW(draft, before, at_us)
+
+
+def always_undecided(_row: TaskRow, _breach: Breach) -> bool:
+    """The leader's word is taken for what is late, whatever has become of it."""
+    return True
+
+
+class KnowsOnlyChanges(judging.DeadlineJudge):
+    """A new leader judges the tasks that change while it leads."""
+
+    def _start_over(self) -> None:
+        super()._start_over()
+        self._unseen.clear()
+
+
+class JudgesOnce(judging.DeadlineJudge):
+    """A deadline that is not met is proposed once, and looked at no more."""
+
+    def _look(self) -> None:
+        super()._look()
+        for key in self._proposed:
+            self._proposed[key] = sys.maxsize
+
+
 def epoch_stays(draft: Draft, windows_now: Any) -> State:
     """A change of the members is no change of the placement."""
     return replace(REAL_STATE(draft, windows_now), epoch=draft._epoch or 1)
@@ -250,6 +281,7 @@ class Always:
 
 REAL_STEP = Rules().steps
 REAL_STATE = Draft.state
+REAL_FOLLOW = deadlines.follow
 
 
 @contextmanager
@@ -306,6 +338,10 @@ MUTANTS: Final[dict[str, Rules]] = {
     "retry-max": _instead(attempts, "retry_after_s", tried_for_ever),
     "retry": _instead(attempts, "retry_after_s", not_tried_again),
     "away": _instead(attempts, "away_after_s", tried_at_once),
+    "deadline-over": _instead(deadlines, "follow", only_judged),
+    "deadline-checked": _instead(deadlines, "_undecided", always_undecided),
+    "deadline-anew": _instead(deadline_watch, "DeadlineJudge", KnowsOnlyChanges),
+    "deadline-again": _instead(deadline_watch, "DeadlineJudge", JudgesOnce),
 }
 """By name."""
 
@@ -342,5 +378,9 @@ SHOWN_BY: Final[dict[str, int]] = {
     "retry-max": 4,
     "retry": 1,
     "away": 3,
+    "deadline-over": 0,
+    "deadline-checked": 0,
+    "deadline-anew": 8,
+    "deadline-again": 44,
 }
 """A seed whose history shows it. Once the simulation has changed, another may be searched for: the test names it."""

@@ -1,5 +1,7 @@
 """When deadlines of tasks are breached, and when they are no more, by all members alike."""
 
+from typing import Any
+
 import pytest
 
 from node.state.codec import from_pieces, snapshot_pieces
@@ -23,7 +25,7 @@ EVERY = {"every_s": 60}
 HASTY = {"attempts": 1}
 
 
-def judged(**fields: object) -> History:
+def judged(**fields: Any) -> History:
     """A cluster with the task "a", due every minute, whose deadlines are judged."""
     history = cluster("a", "b")
     history.must(TakeLead(NOW_US, "a", 1, RULES))
@@ -51,7 +53,7 @@ def test_an_occurrence_that_nobody_begins_is_breached_once_and_met_when_it_begin
     late_us = DUE_US + 10 * S
     assert not history.do(Breached(late_us - 1, "a", "start_within", DUE_US)).ok, "its time has not come"
     history.must(Breached(late_us + S, "a", "start_within", DUE_US))
-    assert row(history).breaches == (Breach("start_within", DUE_US, late_us),)
+    assert row(history).breaches == (Breach("start_within", DUE_US, late_us, undecided=True),)
     assert [(one.task, one.at_us, one.change) for one in history.last.deadlines] == [("a", late_us + S, "breached")]
     assert history.do(Breached(late_us + 2 * S, "a", "start_within", DUE_US)).code == "exists"
 
@@ -169,6 +171,6 @@ def test_nothing_is_judged_by_earlier_rules() -> None:
     history.must(TakeLead(NOW_US, "a", 1, RULES - 1))
     history.put("a", schedule=EVERY, deadlines={"success_every_s": 100})
     assert row(history).judged_us == 0
-    history.must(TakeLead(NOW_US, "a", 2, RULES))
-    history.must(Start(NOW_US + S, "a"))
-    assert row(history).judged_us == NOW_US + S, "from the next entry on that is about the task"
+    history.must(TakeLead(NOW_US + S, "a", 2, RULES))
+    assert row(history).judged_us == NOW_US + S
+    assert history.last.touched == {"a"}
