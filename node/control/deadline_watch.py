@@ -22,7 +22,7 @@ STEP_MAX_S: Final = 10.0
 """Between two steps, as in `node.control.controller`."""
 
 
-class DeadlinePort(Protocol):
+class DeadlineWatchPort(Protocol):
     """What the watch needs of its member. Called on the event loop."""
 
     @property
@@ -42,7 +42,7 @@ class DeadlinePort(Protocol):
 class DeadlineWatch:
     """Judges the deadlines of all tasks from the moment at which it is committed that this member leads."""
 
-    def __init__(self, member: DeadlinePort) -> None:
+    def __init__(self, member: DeadlineWatchPort) -> None:
         self._member = member
         self._state = State()
         self._judge: DeadlineJudge | None = None

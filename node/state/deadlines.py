@@ -1,4 +1,4 @@
-"""The deadlines of tasks: when they are breached, and when they are no more (docs/explanation/deadlines.md).
+"""The deadlines of tasks: when they are breached, and when they are no more (docs/explanation/execution.md).
 
 The leader proposes `Breached` when a deadline has passed (`node.duty.deadlines`). That a breach is over follows from
 the entry that ends it: nobody proposes it.

@@ -1,4 +1,4 @@
-"""Deadlines (docs/explanation/deadlines.md): what is late is marked once, nothing else is, and it is over once.
+"""Deadlines (docs/explanation/execution.md): what is late is marked once, nothing else is, and it is over once.
 
 Which tasks are judged since when, what has begun, failed and succeeded is gathered here from the entries; the state is
 asked only for definitions, active runs, and how far a schedule has been decided on.

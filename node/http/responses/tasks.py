@@ -38,6 +38,7 @@ class RegisteredView(TypedDict):
     retry: dict[str, Any]
     failover: dict[str, Any]
     enabled: bool
+    deadlines: dict[str, Any]
     set: str | None
     version: int
     paused: bool
