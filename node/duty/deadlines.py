@@ -6,7 +6,7 @@ The owner of a task may be the very one that hangs, and there may be none: so th
 from collections import deque
 from collections.abc import Collection, Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from node.duty.agenda import Agenda
 from node.state.deadlines import from_us, open_us
@@ -29,6 +29,17 @@ JUDGED_A_STEP: Final = 32
 
 PUT_BACK_US: Final = 1_000_000
 """A clock that is set back by less delays nothing for long."""
+
+
+class Passing(NamedTuple):
+    """When a deadline passes, and when that is due which has not met it. `undecided`: it is an occurrence that nobody
+    has decided on yet.
+    """
+
+    at_us: int
+    deadline: DeadlineName
+    due_us: int
+    undecided: bool
 
 
 class DeadlineJudge:
@@ -71,25 +82,23 @@ class DeadlineJudge:
         entries: list[Breached] = []
         for _, task in self._agenda.due(now_us, JUDGED_A_STEP):
             try:
-                found = passing(self._state, task)
+                found = next_passing(self._state, task)
             except Exception as error:  # noqa: BLE001 - one bug in Rota must not stop the other tasks
                 self.undecided[task] = error
                 self._agenda.put(task, now_us + AGAIN_US)
                 continue
             self.undecided.pop(task, None)
-            look_us = [self._judge(task, *one, now_us, entries) for one in found]
+            look_us = [self._judge(task, one, now_us, entries) for one in found]
             self._agenda.put(task, min(look_us, default=None))
         return entries, now_us if self._unseen else self._agenda.next_us()
 
-    def _judge(
-        self, task: str, at_us: int, deadline: DeadlineName, due_us: int, now_us: int, entries: list[Breached]
-    ) -> int:
+    def _judge(self, task: str, passing: Passing, now_us: int, entries: list[Breached]) -> int:
         """Add an entry if the deadline has passed. Returns when to judge it again."""
-        key = task, deadline
-        look_us = max(at_us + SETTLED_US, self._proposed.get(key, 0))
+        key = task, passing.deadline
+        look_us = max(passing.at_us + SETTLED_US, self._proposed.get(key, 0))
         if look_us > now_us:
             return look_us
-        entries.append(Breached(now_us, task, deadline, due_us))
+        entries.append(Breached(now_us, task, passing.deadline, passing.due_us, passing.undecided))
         self._proposed[key] = now_us + AGAIN_US
         return self._proposed[key]
 
@@ -112,27 +121,25 @@ class DeadlineJudge:
                         self._proposed.pop((task, deadline), None)
 
 
-def passing(state: State, task: str) -> list[tuple[int, DeadlineName, int]]:
-    """For each deadline of `task` that is not breached: when it passes next, its name, and when that was due which has
-    not met it. A deadline that nothing is due for is not among them.
-    """
+def next_passing(state: State, task: str) -> list[Passing]:
+    """When each deadline of `task` that is not breached passes next. One that nothing is due for is not among them."""
     row = state.tasks.get(task)
     limits = deadlines_of(row.spec_packed) if row is not None and row.judged_us else None
     if row is None or limits is None:
         return []
     runs = [run for run in (state.runs[one] for one in state.runs_of.get(task, ())) if not run.action]
     breached = {breach.deadline for breach in row.breaches}
-    found: list[tuple[int, DeadlineName, int]] = []
+    found: list[Passing] = []
     for deadline in DEADLINES:
         limit_us = limits.limit_us(deadline)
         if limit_us is None or deadline in breached:
             continue
-        dues_us = list(open_us(row, runs, deadline))
+        dues = [(due_us, False) for due_us in open_us(row, runs, deadline)]
         if deadline != "success_every":
-            dues_us += _undecided_us(row)
-        if dues_us:
-            due_us = min(dues_us, key=lambda due_us: (from_us(row, due_us), due_us))
-            found.append((from_us(row, due_us) + limit_us, deadline, due_us))
+            dues += [(due_us, True) for due_us in _undecided_us(row)]
+        passing = [Passing(from_us(row, due_us) + limit_us, deadline, due_us, one) for due_us, one in dues]
+        if passing:
+            found.append(min(passing))
     return found
 
 

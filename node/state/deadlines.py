@@ -37,9 +37,9 @@ def breached(draft: Draft, entry: Breached) -> Result:
     if any(one.deadline == entry.deadline for one in row.breaches):
         return refused("exists", f"{entry.deadline} of {entry.task} is breached already")
     since_us = from_us(row, entry.due_us) + limit_us
-    undecided = entry.due_us not in open_us(row, draft.overlapping(entry.task), entry.deadline)
-    breach = Breach(entry.deadline, entry.due_us, since_us, undecided)
-    if entry.at_us < since_us or (undecided and not _undecided(row, breach)):
+    known = entry.due_us in open_us(row, draft.overlapping(entry.task), entry.deadline)
+    breach = Breach(entry.deadline, entry.due_us, since_us, entry.undecided and not known)
+    if entry.at_us < since_us or not (known or _undecided(row, breach)):
         return refused("not-due", f"{entry.deadline} of {entry.task} has been met, or its time has not come")
     draft.breach(row, breach, entry.at_us)
     return DONE

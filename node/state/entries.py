@@ -279,13 +279,15 @@ class Cancel:
 class Breached:
     """A deadline of a task has passed. `due_us` as in `Breach`. Refused if the state says otherwise.
 
-    The leader names `due_us`, since a schedule is never evaluated by `apply`: time zones depend on the machine.
+    The leader names `due_us`, and whether an `undecided` occurrence is due then: a schedule is never evaluated by
+    `apply`, since time zones depend on the machine.
     """
 
     at_us: int
     task: str
     deadline: DeadlineName
     due_us: int
+    undecided: bool = False
 
 
 @dataclass(frozen=True, slots=True)

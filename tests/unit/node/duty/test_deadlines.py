@@ -25,7 +25,7 @@ def test_the_first_occurrence_that_is_undecided_is_judged_when_it_is_late_and_ha
     assert one.step(NOW) == ([], at_us)
     assert one.step(at_us - 1) == ([], at_us)
     entries, again_us = one.step(at_us)
-    assert entries == [Breached(at_us, "t", "start_within", NOW + MIN)]
+    assert entries == [Breached(at_us, "t", "start_within", NOW + MIN, undecided=True)]
     assert again_us == at_us + AGAIN_US
     assert one.step(at_us + S)[0] == [], "it is under way"
     assert [entry.at_us for entry in one.step(at_us + AGAIN_US)[0]] == [at_us + AGAIN_US], "it was lost"
@@ -62,33 +62,33 @@ def test_what_has_not_met_a_deadline(deadline: str, state: State, due_us: int | 
     row = state.tasks["t"]
     limits = {f"{deadline}_s": 10}
     row = replace(row, spec_packed=task("t", schedule=row.spec.schedule, deadlines=limits).spec_packed)
-    found = deadlines.passing(replace(state, tasks=state.tasks.set("t", row)), "t")
-    assert found == ([] if due_us is None else [(due_us + 10 * S, deadline, due_us)])
+    found = deadlines.next_passing(replace(state, tasks=state.tasks.set("t", row)), "t")
+    assert found == ([] if due_us is None else [(due_us + 10 * S, deadline, due_us, False)])
 
 
 def test_a_schedule_that_cannot_be_read_here_does_not_hinder_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = {"start_within_s": 10, "success_every_s": 600}
     state = world(judged(deadlines=limits), run(task("t"), "waiting"))
     monkeypatch.setattr(deadlines, "unreadable", lambda _schedule: "no such time zone")
-    assert [name for _, name, _ in deadlines.passing(state, "t")] == ["start_within", "success_every"]
+    assert [one.deadline for one in deadlines.next_passing(state, "t")] == ["start_within", "success_every"]
 
 
 def test_a_bug_in_one_judgement_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     one = DeadlineJudge(
         world(judged(deadlines={"success_every_s": 90}), judged("u", deadlines={"success_every_s": 90}))
     )
-    real = deadlines.passing
+    real = deadlines.next_passing
 
     def failing(state: State, name: str) -> Any:
         if name == "t":
             raise RuntimeError("a bug")
         return real(state, name)
 
-    monkeypatch.setattr(deadlines, "passing", failing)
+    monkeypatch.setattr(deadlines, "next_passing", failing)
     late_us = NOW + 90 * S + SETTLED_US
     assert [entry.task for entry in one.step(late_us)[0]] == ["u"]
     assert list(one.undecided) == ["t"]
-    monkeypatch.setattr(deadlines, "passing", real)
+    monkeypatch.setattr(deadlines, "next_passing", real)
     assert [entry.task for entry in one.step(late_us + AGAIN_US)[0]] == ["t", "u"] and not one.undecided
 
 

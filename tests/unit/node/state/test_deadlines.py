@@ -51,22 +51,22 @@ def events(history: History) -> list[str]:
 def test_an_occurrence_that_nobody_begins_is_breached_once_and_met_when_it_begins() -> None:
     history = judged(deadlines={"start_within_s": 10})
     late_us = DUE_US + 10 * S
-    assert not history.do(Breached(late_us - 1, "a", "start_within", DUE_US)).ok, "its time has not come"
-    history.must(Breached(late_us + S, "a", "start_within", DUE_US))
+    assert not history.do(Breached(late_us - 1, "a", "start_within", DUE_US, True)).ok, "its time has not come"
+    history.must(Breached(late_us + S, "a", "start_within", DUE_US, True))
     assert row(history).breaches == (Breach("start_within", DUE_US, late_us, undecided=True),)
     assert [(one.task, one.at_us, one.change) for one in history.last.deadlines] == [("a", late_us + S, "breached")]
-    assert history.do(Breached(late_us + 2 * S, "a", "start_within", DUE_US)).code == "exists"
+    assert history.do(Breached(late_us + 2 * S, "a", "start_within", DUE_US, True)).code == "exists"
 
     assert from_pieces(snapshot_pieces(history.state)) == history.state
     run = history.claim("a", DUE_US)
     assert row(history).breaches, "a claim begins nothing yet"
     history.must(Began(late_us + 5 * S, run.run_id, run.token))
     assert (row(history).breaches, events(history)) == ((), ["met"])
-    assert not history.do(Breached(late_us + 6 * S, "a", "start_within", DUE_US)).ok
+    assert not history.do(Breached(late_us + 6 * S, "a", "start_within", DUE_US, True)).ok
 
 
 def test_a_run_by_hand_is_due_when_it_is_asked_for() -> None:
-    history = judged(schedule=None, deadlines={"start_within_s": 10})
+    history = judged(deadlines={"start_within_s": 10})
     asked_us = NOW_US + 500 * S
     history.must(Start(asked_us, "a", fire_at_us=NOW_US))
     assert not history.do(Breached(asked_us + 9 * S, "a", "start_within", NOW_US)).ok
@@ -74,6 +74,8 @@ def test_a_run_by_hand_is_due_when_it_is_asked_for() -> None:
     [run] = history.state.runs.values()
     history.must(Cancel(asked_us + 11 * S, run.run_id))
     assert events(history) == ["met"], "there is nothing late any more"
+    late_word = Breached(asked_us + 12 * S, "a", "start_within", asked_us)
+    assert not history.do(late_word).ok, "also of a task with a schedule"
 
 
 def test_a_run_that_fails_is_not_in_time_and_a_later_one_may_succeed_in_its_place() -> None:
@@ -123,7 +125,7 @@ def test_without_any_success_for_too_long() -> None:
 
 def test_what_is_passed_over_is_late_no_more() -> None:
     history = judged(deadlines={"start_within_s": 10})
-    history.must(Breached(DUE_US + 70 * S, "a", "start_within", DUE_US))
+    history.must(Breached(DUE_US + 70 * S, "a", "start_within", DUE_US, True))
     history.must(SkipOccurrences(DUE_US + 71 * S, "a", "missed", (DUE_US, DUE_US), 1))
     assert events(history) == ["met"]
 
@@ -146,7 +148,7 @@ def test_a_paused_task_is_not_judged_and_counts_anew() -> None:
 @pytest.mark.parametrize("deadlines", [{}, {"start_within_s": 20}], ids=["dropped", "another"])
 def test_a_deadline_that_is_changed_is_judged_anew(deadlines: dict[str, int]) -> None:
     history = judged(deadlines={"start_within_s": 10})
-    history.must(Breached(DUE_US + 70 * S, "a", "start_within", DUE_US))
+    history.must(Breached(DUE_US + 70 * S, "a", "start_within", DUE_US, True))
     history.put("a", DUE_US + 80 * S, schedule=EVERY, retry=HASTY, weight=2, deadlines={"start_within_s": 10})
     assert row(history).breaches
     history.put("a", DUE_US + 80 * S, schedule=EVERY, retry=HASTY, deadlines=deadlines)
@@ -157,13 +159,13 @@ def test_a_deadline_that_is_changed_is_judged_anew(deadlines: dict[str, int]) ->
 def test_a_continuous_task_is_not_late_while_it_rests_after_a_failure() -> None:
     schedule, retry = {"continuous": True}, {"attempts": 1, "backoff_s": 60}
     history = judged(schedule=schedule, retry=retry, deadlines={"start_within_s": 10})
-    history.must(Breached(NOW_US + 10 * S, "a", "start_within", NOW_US))
+    history.must(Breached(NOW_US + 10 * S, "a", "start_within", NOW_US, True))
     run = history.claim("a", NOW_US)
     history.must(Finish(NOW_US + 20 * S, run.run_id, run.token, "failed"))
     due_us = row(history).since_us
-    assert not history.do(Breached(due_us + 69 * S, "a", "start_within", due_us)).ok
-    history.must(Breached(due_us + 70 * S, "a", "start_within", due_us))
-    assert not history.do(Breached(due_us + 70 * S, "a", "start_within", due_us - 1)).ok
+    assert not history.do(Breached(due_us + 69 * S, "a", "start_within", due_us, True)).ok
+    history.must(Breached(due_us + 70 * S, "a", "start_within", due_us, True))
+    assert not history.do(Breached(due_us + 70 * S, "a", "start_within", due_us - 1, True)).ok
 
 
 def test_nothing_is_judged_by_earlier_rules() -> None:
