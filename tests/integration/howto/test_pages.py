@@ -31,6 +31,7 @@ FOLLOWED = {
     "remove-a-node.md",
     "rotate-a-secret.md",
     "run-on-a-spark-cluster.md",
+    "set-deadlines.md",
     "run-a-script-that-resumes.md",
     "upgrade.md",
     "use-the-page.md",
@@ -51,6 +52,7 @@ def test_each_page_is_followed_below() -> None:
         pytest.param("how-to/find-out-why-a-task-does-not-run.md", marks=pytest.mark.more),
         pytest.param("how-to/keep-tasks-in-git.md", marks=pytest.mark.more),
         "how-to/run-a-script-that-resumes.md",
+        pytest.param("how-to/set-deadlines.md", marks=pytest.mark.more),
         "how-to/write-a-kind.md",
     ],
 )
