@@ -356,7 +356,7 @@ SHOWN_BY: Final[dict[str, int]] = {
     "mark-down-under-way": 127,
     "leadership-named": 36,
     "incarnation-of-verdict": 67,
-    "incarnation-of-claim": 336,
+    "incarnation-of-claim": 444,
     "incarnation-of-join": 15,
     "claim-while-draining": 27,
     "claim-unique": 5,
