@@ -181,6 +181,11 @@ class Spec(_Model):
         description="Labels that a member must have to run the task; `{node: ID}` binds it to one member",
         examples=[{"zone": "a"}],
     )
+    labels: Annotated[dict[str, str], BeforeValidator(_labels), Field(max_length=100)] = Field(
+        default={},
+        description="For people, and for channels: one may be of tasks with some labels only (`rota notify`)",
+        examples=[{"team": "bi"}],
+    )
     pin: Name | None = Field(
         default=None, description="The member that is preferred while it is eligible, even if it has no room"
     )
@@ -251,9 +256,10 @@ class Spec(_Model):
     def pack(self) -> bytes:
         """The spec as msgpack, every default written out; equal specs give equal bytes.
 
-        `deadlines` are left out where there are none, so that `tasks.deadlines.deadlines_of` is cheap.
+        `labels` and `deadlines` are left out where there are none: so tasks from before there were any stay unchanged
+        when they are registered again, and `tasks.deadlines.deadlines_of` is cheap.
         """
-        exclude = {"deadlines"} if self.deadlines == Deadlines() else None
+        exclude = {name for name, none in (("labels", {}), ("deadlines", Deadlines())) if getattr(self, name) == none}
         return bytes(msgpack.packb(_sorted(self.model_dump(mode="json", exclude=exclude))))
 
 

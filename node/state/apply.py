@@ -5,7 +5,7 @@ raises, because an exception in a replicated method would stop the log on every 
 cannot accept, with a code:
 
 ok not-founded founded no-such-member no-such-task no-such-run exists version invalid not-up incarnation leaving
-occurrence-taken overlap held not-due fenced too-large full stale leadership fault
+occurrence-taken overlap held not-due fenced too-large full stale leadership no-such-channel no-such-notice fault
 
 `fault` means that a handler raised, which is a bug; all members refuse the entry alike. Every proposal counts in
 `State.index`, a refused one too; its result is kept in its proposer's window.
@@ -26,11 +26,13 @@ from node.state import (
     registry,
     restoring,
     settings,
+    telling,
     windows,
 )
 from node.state.codec import BadEntry, pack_batch, unpack_batch
 from node.state.draft import Draft, refused
 from node.state.entries import Entry, FoundCluster, Proposal, ProposalId, Unreadable
+from node.state.facts import note_facts
 from node.state.value import DeadlineEvent, EndedRun, Result, State
 
 LATEST_AT_US: Final = occurrences.LAST_FIRE_US
@@ -60,6 +62,10 @@ _HANDLERS: Final[dict[type[Any], Callable[[Draft, Any], Result]]] = {
     entries.Breached: deadlines.breached,
     entries.Refound: members.refound,
     entries.RestoreTasks: restoring.restore_tasks,
+    entries.PutChannel: telling.put_channel,
+    entries.DeleteChannel: telling.delete_channel,
+    entries.Tell: telling.tell,
+    entries.Told: telling.told,
 }
 
 _NOTHING: Final[frozenset[str]] = frozenset()
@@ -157,9 +163,10 @@ def _handle(draft: Draft, entry: Entry | Unreadable, before: State) -> Result:
         result = _HANDLERS[type(entry)](draft, entry)
         if result.ok:
             deadlines.follow(draft, before, entry.at_us)
+            note_facts(draft, before.members, entry.at_us)
+        return result
     except (MemoryError, RecursionError):
         # Only this process is affected: to continue would leave this member with a different state.
         raise
     except Exception as error:  # noqa: BLE001 - the last line of defence: see above
         return refused("fault", f"{type(entry).__name__} failed ({error!r}): report this, with the entry")
-    return result

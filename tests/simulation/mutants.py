@@ -3,17 +3,17 @@
 A mutation takes the place of a class or a function of the product while a history is told; the product knows nothing.
 """
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
 
+from node.app.core import Core
 from node.control import deadline_watch
-from node.duty import deadlines as judging
 from node.duty import decide
 from node.duty.flight import Flight
+from node.duty.step import LeaseView
 from node.execution.attempt_life import Act, AttemptLife
 from node.liveness import timeouts
 from node.liveness.detector import Detector, _Watch
@@ -22,12 +22,14 @@ from node.liveness.message import Beat, HeartbeatAnswer
 from node.liveness.view import View
 from node.raft.founding import Founding
 from node.raft.statement import Binding, KnownCluster
-from node.state import attempts, claims, deadlines, entries, members, windows
+from node.state import attempts, claims, deadlines, entries, facts, members, telling, windows
 from node.state.apply import _HANDLERS
 from node.state.draft import Draft
-from node.state.value import Breach, Member, Result, Run, State, TaskRow
+from node.state.outbox import Permission
+from node.state.value import Member, Result, Run, State
 from tasks import policy
 from tasks.spec import CatchUp, Failover, Overlap, Retry
+from tests.simulation.deadline_mutations import JudgesOnce, KnowsOnlyChanges, always_undecided, only_judged
 from tests.simulation.disk import Disk
 from tests.simulation.rules import Rules
 
@@ -208,32 +210,29 @@ def tried_at_once(_retry: Retry, _aways: int) -> float:
     return 0.0
 
 
-def only_judged(draft: Draft, before: State, at_us: int) -> None:
-    """A deadline that is breached stays so."""
-    with mock.patch.object(Draft, "recover", lambda *_: None):
-        REAL_FOLLOW(draft, before, at_us)
+def told_by_anybody(_state: Any, _permission: Permission) -> bool:
+    """A permission to send keeps nobody else from getting one."""
+    return False
 
 
-def always_undecided(_row: TaskRow, _breach: Breach) -> bool:
-    """The leader's word is taken for what is late, whatever has become of it."""
+def permitted_for_ever(_state: Any, _permission: Permission) -> bool:
+    """A permission to send outlives the incarnation that got it."""
     return True
 
 
-class KnowsOnlyChanges(judging.DeadlineJudge):
-    """A new leader judges the tasks that change while it leads."""
+def all_is_told(draft: Draft, entry: entries.Told) -> Result:
+    """With a message, what has come to pass since it was sent counts as told, too."""
+    result = telling.told(draft, entry)
+    if result.ok and entry.end == "accepted":
+        row = draft.channels[entry.channel]
+        draft.channels = draft.channels.set(row.name, row.without(row.notices))
+    return result
 
-    def _start_over(self) -> None:
-        super()._start_over()
-        self._unseen.clear()
 
-
-class JudgesOnce(judging.DeadlineJudge):
-    """A deadline that is not met is proposed once, and looked at no more."""
-
-    def _look(self) -> None:
-        super()._look()
-        for key in self._proposed:
-            self._proposed[key] = sys.maxsize
+def lease_of_before(core: Core) -> LeaseView | None:
+    """A lease that has lapsed is good enough to send by."""
+    standing = core.standing()
+    return None if standing is None else LeaseView(standing, 0)
 
 
 def epoch_stays(draft: Draft, windows_now: Any) -> State:
@@ -281,7 +280,6 @@ class Always:
 
 REAL_STEP = Rules().steps
 REAL_STATE = Draft.state
-REAL_FOLLOW = deadlines.follow
 
 
 @contextmanager
@@ -338,6 +336,11 @@ MUTANTS: Final[dict[str, Rules]] = {
     "retry-max": _instead(attempts, "retry_after_s", tried_for_ever),
     "retry": _instead(attempts, "retry_after_s", not_tried_again),
     "away": _instead(attempts, "away_after_s", tried_at_once),
+    "permission-to-send": _instead(telling, "holds", told_by_anybody),
+    "incarnation-of-permission": _instead(telling, "holds", permitted_for_ever),
+    "keys-of-told": _handler(entries.Told, all_is_told),
+    "lease-to-send": _instead(Core, "lease_now", lease_of_before),
+    "facts-of-the-lost": _instead(facts, "_FAILED", {"failed": "failed", "timed_out": "timed out"}),
     "deadline-over": _instead(deadlines, "follow", only_judged),
     "deadline-checked": _instead(deadlines, "_undecided", always_undecided),
     "deadline-anew": _instead(deadline_watch, "DeadlineJudge", KnowsOnlyChanges),
@@ -350,9 +353,9 @@ SHOWN_BY: Final[dict[str, int]] = {
     "election-wait": 18,
     "majority": 13,
     "echo": 113,
-    "sent": 9,
-    "own-lease": 9,
-    "lead-before-grant": 6,
+    "sent": 44,
+    "own-lease": 40,
+    "lead-before-grant": 43,
     "mark-down-under-way": 127,
     "leadership-named": 36,
     "incarnation-of-verdict": 67,
@@ -369,15 +372,20 @@ SHOWN_BY: Final[dict[str, int]] = {
     "proposal-id": 0,
     "vacant-slot": 5,
     "slots-kept": 4,
-    "orphaning": 0,
+    "orphaning": 2,
     "epoch": 0,
     "catch-up-latest": 0,
     "catch-up-all": 8,
     "overlap": 0,
-    "failover-max": 0,
-    "retry-max": 0,
+    "failover-max": 2,
+    "retry-max": 4,
     "retry": 1,
-    "away": 0,
+    "away": 4,
+    "permission-to-send": 93,
+    "incarnation-of-permission": 21,
+    "keys-of-told": 0,
+    "lease-to-send": 0,
+    "facts-of-the-lost": 3,
     "deadline-over": 0,
     "deadline-checked": 0,
     "deadline-anew": 8,

@@ -60,6 +60,10 @@ function tick() {
     if (element.textContent !== text) element.textContent = text;
     if (!element.title) element.title = exact.format(at);
   }
+  for (const element of document.querySelectorAll("text[data-at]")) {
+    const text = clock.format(Date.parse(element.dataset.at));
+    if (element.textContent !== text) element.textContent = text;
+  }
 }
 let newest = 0;
 function readClock() {
@@ -73,7 +77,7 @@ tick();
 setInterval(tick, 1000);
 document.addEventListener("htmx:afterSwap", () => {
   // A search that was typed stays in the address.
-  const rows = document.getElementById("rows");
+  const rows = document.querySelector("[data-here]");
   if (rows) history.replaceState(null, "", document.documentElement.dataset.root + rows.dataset.here);
 });
 document.addEventListener("htmx:afterSettle", () => { readClock(); tick(); announce(); });
@@ -89,3 +93,16 @@ function announce() {
   announced = text;
 }
 announce();
+
+// A wide picture scrolls in its own box: at first so that the present is seen, and then it stays where it was.
+const scrolled = new Map();
+function keepScroll() {
+  for (const box of document.querySelectorAll("[data-keep-scroll]")) {
+    box.scrollLeft = scrolled.get(box.id) ?? Math.max(0, Number(box.dataset.nowX) - box.clientWidth / 3);
+  }
+}
+document.addEventListener("scroll", (event) => {
+  if (event.target.dataset && "keepScroll" in event.target.dataset) scrolled.set(event.target.id, event.target.scrollLeft);
+}, true);
+document.addEventListener("htmx:afterSwap", keepScroll);
+keepScroll();

@@ -33,6 +33,7 @@ FOLLOWED = {
     "run-on-a-spark-cluster.md",
     "set-deadlines.md",
     "run-a-script-that-resumes.md",
+    "see-what-a-failure-would-do.md",
     "upgrade.md",
     "use-the-page.md",
     "write-a-kind.md",
@@ -53,6 +54,7 @@ def test_each_page_is_followed_below() -> None:
         pytest.param("how-to/keep-tasks-in-git.md", marks=pytest.mark.more),
         "how-to/run-a-script-that-resumes.md",
         pytest.param("how-to/set-deadlines.md", marks=pytest.mark.more),
+        pytest.param("how-to/see-what-a-failure-would-do.md", marks=pytest.mark.more),
         "how-to/write-a-kind.md",
     ],
 )
