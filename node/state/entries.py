@@ -8,6 +8,7 @@ from typing import Any
 
 from node.state.channel_entries import DeleteChannel, PutChannel, Tell, Told
 from node.state.value import DownReason, Labels, Outcome, PassedOver
+from tasks.deadlines import DeadlineName
 from tasks.run import AttemptEnd
 
 
@@ -276,6 +277,21 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Breached:
+    """A deadline of a task has passed. `due_us` as in `Breach`. Refused if the state says otherwise.
+
+    The leader names `due_us`, and whether an `undecided` occurrence is due then: a schedule is never evaluated by
+    `apply`, since time zones depend on the machine.
+    """
+
+    at_us: int
+    task: str
+    deadline: DeadlineName
+    due_us: int
+    undecided: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Refound:
     """The cluster has lost its majority for good: `member` continues alone, as cluster `cluster_id`.
 
@@ -345,6 +361,7 @@ Entry = (
     | Checkpoint
     | Finish
     | Cancel
+    | Breached
     | Refound
     | RestoreTasks
     | PutChannel
