@@ -48,7 +48,11 @@ class CheckedSpec(NamedTuple):
 
 async def one_spec(context: RequestContext, name: str) -> CheckedSpec:
     """The spec in the body of a PUT under `name`; a name in the body must agree. Raises `Problem`."""
-    given = await context.json()
+    return await checked_spec(context, name, await context.json())
+
+
+async def checked_spec(context: RequestContext, name: str, given: Any) -> CheckedSpec:
+    """The spec `given` under `name`, checked as that of a PUT is. Raises `Problem`."""
     if not isinstance(given, dict):
         raise invalid_field("", "must be an object with a task's definition")
     if given.setdefault("name", name) != name:

@@ -7,7 +7,20 @@ from importlib.resources import files
 from typing import Final
 
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_NAMES: Final = ("page.css", "page.js", "icon.svg", "vendor/htmx.min.js", "vendor/sse.js")
+_NAMES: Final = (
+    "page.css",
+    "page.js",
+    "icon.svg",
+    "edit.js",
+    "panel.js",
+    "run.js",
+    "task.css",
+    "task.js",
+    "vendor/htmx.min.js",
+    "vendor/sse.js",
+    "vendor/uPlot.iife.min.js",
+    "vendor/uPlot.min.css",
+)
 
 VERSION_HEX: Final = 12
 """Hexadecimal digits of a version, the beginning of the content's SHA-256."""

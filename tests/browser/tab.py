@@ -87,6 +87,7 @@ class Tab:
         """A picture of the whole page, with few colours, so that it is small."""
         from PIL import Image
 
+        self.page.mouse.move(0, 0)
         self.page.screenshot(path=file, full_page=True, animations="disabled", caret="hide")
         with Image.open(file) as picture:
             # An adaptive palette: letters stay smooth, and a picture has a third of its size.

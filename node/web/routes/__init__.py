@@ -3,8 +3,10 @@
 from typing import Final
 
 from node.http.endpoint import Endpoint
-from node.web.routes import files, forms, overview, sessions, tasks
+from node.web.routes import files, forms, overview, runs, sessions, task, task_edit, tasks
 
 PAGES: Final[tuple[Endpoint, ...]] = tuple(
-    endpoint for topic in (sessions, files, overview, tasks, forms) for endpoint in topic.endpoints.all
+    endpoint
+    for topic in (sessions, files, overview, tasks, task, task_edit, runs, forms)
+    for endpoint in topic.endpoints.all
 )
