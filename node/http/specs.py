@@ -64,6 +64,23 @@ async def checked_spec(context: RequestContext, name: str, given: Any) -> Checke
     return checked
 
 
+async def params_errors(
+    context: RequestContext, given: Mapping[str, Any], known: Sequence[FieldError]
+) -> Sequence[FieldError]:
+    """The errors of the params of a definition that has errors already, `known`, so that all are told at once."""
+    kind, params, group = given.get("kind"), given.get("params", {}), given.get("group")
+    if not isinstance(kind, str) or kind not in offered_kinds(context.state) or not isinstance(params, dict):
+        return ()
+    if any(error.field.startswith("params") for error in known):
+        return ()
+    bound = isinstance(group, dict) and NODE_LABEL in group
+    try:
+        [errors] = await check_params(context, kind, [ParamsToCheck(params, bound)])
+    except Problem:
+        return ()  # no member that can check them answers: what is known is told
+    return errors
+
+
 async def many_specs(context: RequestContext) -> list[CheckedSpec]:
     """The list of specs in the body. Raises `Problem`, with fields such as `[3].retry.attempts`."""
     given = await context.json()

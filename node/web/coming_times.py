@@ -66,17 +66,16 @@ def next_change_us(zone: ZoneInfo, from_us: int) -> int | None:
     >>> next_change_us(ZoneInfo("UTC"), 1_795_000_000_000_000) is None
     True
     """
-    day = timedelta(days=1)
-    before = _EPOCH + timedelta(microseconds=from_us)
-    offset = _offset(zone, before)
+    before_s = from_us // 1_000_000
+    offset = _offset(zone, before_s)
     for _ in range(AHEAD_DAYS):
-        after = before + day
-        if _offset(zone, after) != offset:
-            while after - before > timedelta(seconds=1):
-                middle = before + (after - before) / 2
-                before, after = (middle, after) if _offset(zone, middle) == offset else (before, middle)
-            return round(after.timestamp()) * 1_000_000
-        before = after
+        after_s = before_s + 86_400
+        if _offset(zone, after_s) != offset:
+            while after_s - before_s > 1:
+                middle_s = (before_s + after_s) // 2
+                before_s, after_s = (middle_s, after_s) if _offset(zone, middle_s) == offset else (before_s, middle_s)
+            return after_s * 1_000_000
+        before_s = after_s
     return None
 
 
@@ -128,8 +127,8 @@ def _local(zone: ZoneInfo, at_us: int) -> datetime:
     return (_EPOCH + timedelta(microseconds=at_us)).astimezone(zone)
 
 
-def _offset(zone: ZoneInfo, at: datetime) -> timedelta | None:
-    return at.astimezone(zone).utcoffset()
+def _offset(zone: ZoneInfo, at_s: int) -> timedelta | None:
+    return _local(zone, at_s * 1_000_000).utcoffset()
 
 
 def _written(local: datetime) -> str:

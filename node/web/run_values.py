@@ -91,8 +91,10 @@ def _is_table(value: Any) -> bool:
 
 
 def _value(name: str, value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "—"}[value]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None or value in ([], ""):
+        return "none"
     if isinstance(value, int | float):
         return size(value) if name.endswith("bytes") else amount(value) if name != "version" else str(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

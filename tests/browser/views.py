@@ -41,7 +41,6 @@ def _wait_for_chart(page: Page) -> None:
 
 def _wait_for_rate(page: Page) -> None:
     expect(page.locator("[data-rate]")).to_contain_text("left")
-    _wait_for_log(page)
 
 
 def _wait_for_log(page: Page) -> None:
@@ -52,13 +51,14 @@ def _wait_for_log(page: Page) -> None:
 class View:
     """A view. `path` is given the last run of each task of `showcase`. `prepare` shows what a click would show.
 
-    `expected_error` is what the console says of it, a pattern.
+    `expected_error` is what the console says of it, a pattern. A picture is taken once `before_picture` has returned.
     """
 
     name: str
     path: Callable[[dict[str, str]], str]
     prepare: Callable[[Page], None] = _as_it_is
     expected_error: str | None = None
+    before_picture: Callable[[Page], None] = _as_it_is
 
 
 VIEWS: Final = (
@@ -68,7 +68,7 @@ VIEWS: Final = (
     View("task", lambda runs: "/tasks/invoices", _wait_for_chart),
     View("task-edit", lambda runs: "/tasks/uploads/edit", _change_schedule),
     View("task-edit-errors", lambda runs: "/tasks/uploads/edit", _make_errors, "422"),
-    View("run", lambda runs: f"/runs/{runs['clickstream']}", _wait_for_rate),
+    View("run", lambda runs: f"/runs/{runs['clickstream']}", _wait_for_log, before_picture=_wait_for_rate),
     View("run-failed", lambda runs: f"/runs/{runs['currency-rates']}", _wait_for_log),
     View("run-backup", lambda runs: f"/runs/{runs['uploads']}"),
 )

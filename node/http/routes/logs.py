@@ -156,7 +156,8 @@ def opened(path: Path, tail_bytes: int | None) -> BinaryIO | None:
         return None
     if tail_bytes is not None and (from_byte := file.seek(0, os.SEEK_END) - tail_bytes) > 0:
         file.seek(from_byte - 1)
-        file.readline(tail_bytes)  # the rest of a line; of one that is longer, its end
+        if not file.readline(tail_bytes + 1).endswith(b"\n"):
+            file.seek(from_byte)  # within one long line
     else:
         file.seek(0)
     return file

@@ -11,8 +11,7 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 
 function seconds(value) {
   if (value === null || value === undefined) return "";
-  if (value < 1) return `${value.toFixed(2).replace(/0$/, "")} s`;
-  if (value < 120) return `${+value.toFixed(1)} s`;
+  if (value < 120) return `${+value.toFixed(value < 1 ? 2 : 1)} s`;
   return value < 7200 ? `${Math.round(value / 60)} min` : `${+(value / 3600).toFixed(1)} h`;
 }
 const compact = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
@@ -33,7 +32,7 @@ function draw(element, values, good, at, words, tallest) {
     // Every run has the same room, however far apart they are.
     scales: { x: { time: false, range: (_, low, high) => [low - 0.7, Math.max(high, low + 9) + 0.7] }, y: { range: (_, __, high) => [0, (high || 1) * 1.08] } },
     axes: [
-      { ...axis, grid: { show: false }, space: 90, splits: (self, _, low, high) => {
+      { ...axis, grid: { show: false }, size: 28, space: 90, splits: (self, _, low, high) => {
         const step = Math.max(1, Math.ceil((high - low) / Math.max(1, Math.floor(self.width / 110))));
         return at.map((__, n) => n).filter((n) => n % step === 0);
       }, values: (_, splits) => splits.map((n) => (at[n] === undefined ? "" : when.format(at[n] * 1000))) },

@@ -1,10 +1,10 @@
 """Occurrences by the clocks of a time zone, and the change of daylight saving among them."""
 
-import doctest
 from datetime import UTC, datetime
 from typing import Any
 
-from node.web import coming_times as module
+import pytest
+
 from node.web.coming_times import ComingTime, coming_times
 from tasks.spec import Spec
 
@@ -18,8 +18,9 @@ def told_of(now_us: int, **schedule: Any) -> list[ComingTime]:
     return coming_times(spec.schedule, now_us, now_us, now_us)
 
 
-def test_a_nightly_task_is_followed_to_the_next_change_of_the_clocks() -> None:
-    now_us = at_us("2026-11-23T12:00:00")
+@pytest.mark.parametrize("second", ["00", "07", "31.250", "59.999999"])
+def test_a_nightly_task_is_followed_to_the_next_change_of_the_clocks(second: str) -> None:
+    now_us = at_us(f"2026-11-23T12:00:{second}")
     told = told_of(now_us, cron="30 2 * * *", timezone="Europe/Paris")
     assert [(one.day, one.clock, one.offset) for one in told[:2]] == [
         ("Tue 24 Nov 2026", "02:30", "+01:00"),
@@ -65,7 +66,3 @@ def test_what_has_no_clock_has_no_change() -> None:
     weekly = told_of(now_us, cron="15 4 * * 1", timezone="America/New_York")
     assert [one.day for one in weekly[-1:]] == ["Mon 15 Mar 2027"]
     assert weekly[-1].note == "the clocks go forward by 1 h on Sun 14 Mar 2027, from -05:00 to -04:00"
-
-
-def test_examples() -> None:
-    assert doctest.testmod(module).failed == 0
