@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from tasks.cron import check_at, check_cron, check_timezone
+from tasks.deadlines import Deadlines
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
@@ -219,6 +220,9 @@ class Spec(_Model):
         description="The set of files that the task is kept in: `rota apply --prune` deletes the tasks of a set that "
         "its files no longer have. It changes nothing about when or where the task runs",
     )
+    deadlines: Deadlines = Field(
+        default=Deadlines(), description="By when its runs must have begun, and succeeded; missed ones are told"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -228,6 +232,16 @@ class Spec(_Model):
             if isinstance(schedule, dict) and schedule.get("continuous") is True:
                 return {**value, "sticky": True}
         return value
+
+    @model_validator(mode="after")
+    def _can_be_met(self) -> "Spec":
+        every_s = self.deadlines.success_every_s
+        if every_s is not None and isinstance(self.schedule, Every) and every_s <= self.schedule.every_s:
+            raise ValueError(
+                f"deadlines.success_every_s ({every_s:g}) must be more than schedule.every_s "
+                f"({self.schedule.every_s:g}): the next run is not due earlier"
+            )
+        return self
 
     @property
     def bound(self) -> bool:
@@ -242,10 +256,10 @@ class Spec(_Model):
     def pack(self) -> bytes:
         """The spec as msgpack, every default written out; equal specs give equal bytes.
 
-        `labels` are left out where there are none: so tasks from before there were any stay unchanged when they are
-        registered again.
+        `labels` and `deadlines` are left out where there are none: so tasks from before there were any stay unchanged
+        when they are registered again, and `tasks.deadlines.deadlines_of` is cheap.
         """
-        exclude = set() if self.labels else {"labels"}
+        exclude = {name for name, none in (("labels", {}), ("deadlines", Deadlines())) if getattr(self, name) == none}
         return bytes(msgpack.packb(_sorted(self.model_dump(mode="json", exclude=exclude))))
 
 

@@ -16,6 +16,7 @@ from typing import Final
 from node.app.core_ports import CorePorts, CoreSettings
 from node.app.projections import view_of
 from node.control.controller import Controller
+from node.control.deadline_watch import DeadlineWatch
 from node.control.placement_service import PlacementService, only_tasks
 from node.duty.ownership import Ownership
 from node.duty.step import LeaseView
@@ -85,6 +86,7 @@ class Core:
         self.controller = Controller(self.me, settings.max_runs, self, ports.runner, ability, kinds=settings.kinds)
         self.teller = Teller(self, ports.sender)
         self.placement = PlacementService(self._on_placed, ports.placement)
+        self.deadlines = DeadlineWatch(self)
         self.membership = self._membership(settings, connect)
         self._waiters = AppliedWaiters(lambda: self.state().index)
         self._changes = Mailbox[StateChange](ports.loop.call, ports.loop.later, self._deliver)
@@ -108,7 +110,12 @@ class Core:
 
     def start(self) -> None:
         """Start the services. Called on the loop, before Raft and the heartbeats are started."""
-        services = {"placement": self.placement.run(), "teller": self.teller.run(), **self.membership.services()}
+        services = {
+            "placement": self.placement.run(),
+            "deadlines": self.deadlines.run(),
+            "teller": self.teller.run(),
+            **self.membership.services(),
+        }
         for name, service in services.items():
             self._ports.loop.serve(name, service)
 
@@ -170,6 +177,7 @@ class Core:
         self._waiters.applied(state.index)
         for change in changes:
             self.placement.observe(change)
+            self.deadlines.observe(change)
         self._ports.observer.delivered(changes)
         if state.members is not before.members or state.lead != before.lead:
             self.membership.wake()
@@ -184,6 +192,7 @@ class Core:
         _log.debug("%s", role)
         if role.ready:
             self.placement.caught_up()
+        self.deadlines.wake()
         self.membership.wake()
 
     def _on_placed(self, state: State, ownership: Ownership, touched: frozenset[str] | None) -> None:

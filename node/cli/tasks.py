@@ -6,7 +6,7 @@ import click
 
 from node.cli.api import Api, ago, api_command
 from node.cli.task_files import definition
-from node.cli.why import held_state
+from node.cli.why import state_of
 from node.client import path
 from tasks.yaml_text import as_yaml
 
@@ -15,10 +15,14 @@ from tasks.yaml_text import as_yaml
 @click.option("--kind", help="Only tasks of this kind.")
 @click.option("--owner", help="Only tasks that this node owns.")
 @click.option("--set", "set_name", help="Only tasks of this set of files.")
+@click.option("--late", is_flag=True, help="Only tasks that have a breached deadline.")
 @api_command
-def tasks_command(api: Api, kind: str | None, owner: str | None, set_name: str | None) -> None:
-    """List all tasks with their owners, and what holds those that nobody has asked to wait (see rota why)."""
-    items = list(api.client.items("/v1/tasks", kind=kind, owner=owner, set=set_name))
+def tasks_command(api: Api, kind: str | None, owner: str | None, set_name: str | None, late: bool) -> None:
+    """List all tasks with their owners, which deadlines are breached, and what holds those that nobody has asked to
+    wait (see rota why).
+    """
+    only_late = "true" if late else None
+    items = list(api.client.items("/v1/tasks", kind=kind, owner=owner, set=set_name, late=only_late))
     api.show(
         {"items": items, "next": None},
         lambda: api.table(
@@ -30,7 +34,7 @@ def tasks_command(api: Api, kind: str | None, owner: str | None, set_name: str |
                     item["owner"],
                     ago(item["next_fire_at"]),
                     item["last"] and f"{item['last']['state']} {ago(item['last']['finished_at'])}",
-                    held_state(item),
+                    state_of(item),
                 )
                 for item in items
             ),

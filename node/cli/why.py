@@ -26,7 +26,8 @@ def _print(api: Api, answer: dict[str, Any]) -> None:
     say(answer["sentence"])
     say("")
     ended = "runs" if answer["code"] == "running" else "held"
-    api.fields({step["place"]: ("" if not step["ends"] else f"{ended}: ") + step["found"] for step in answer["steps"]})
+    steps = {step["place"]: ("" if not step["ends"] else f"{ended}: ") + step["found"] for step in answer["steps"]}
+    api.fields(steps | ({"late": _late(late)} if (late := answer.get("late")) else {}))
 
 
 def why_it_waits(api: Api, run_id: str, task: str) -> str:
@@ -37,16 +38,25 @@ def why_it_waits(api: Api, run_id: str, task: str) -> str:
         return f"the node that was asked cannot say why: {problem.detail}"  # it has begun since, or a node is older
 
 
-def held_state(item: dict[str, Any]) -> str:
-    """The state of a listed task, with what holds it if that is unexpected. Older nodes do not send `held`.
+def state_of(item: dict[str, Any]) -> str:
+    """The state of a listed task, with its breached deadlines, and what holds it if that is unexpected.
 
-    >>> held_state({"paused": False, "enabled": True, "held": {"code": "max_runs", "until": None}})
+    Older nodes do not send `held` and `late`.
+
+    >>> state_of({"paused": False, "enabled": True, "held": {"code": "max_runs", "until": None}})
     'enabled, held: max runs'
     """
     state = "paused" if item["paused"] else "enabled" if item["enabled"] else "disabled"
+    if late := item.get("late"):
+        state += f", late: {_late(late)}"
     held = item.get("held")
     if not held:
         return state
     until = f" (until {ago(held['until'])})" if held["until"] else ""
     what = "due and not begun" if held["code"] == "due" else held["code"].replace("_", " ")
     return f"{state}, held: {what}{until}"
+
+
+def _late(late: list[dict[str, Any]]) -> str:
+    """Breached deadlines in words."""
+    return ", ".join(f"{one['detail']} (since {ago(one['since'])})" for one in late)

@@ -1,4 +1,4 @@
-"""What an update of the cluster means to clients that follow it: `member`, `owner` and `run` events. Pure."""
+"""What an update of the cluster means to clients that follow it: member, owner, run and deadline events. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,14 +7,15 @@ from typing import Any
 from pydantic_core import to_json
 
 from node.http.node_port import ClusterUpdate, PlacementComputed
-from node.http.views import ended_view, held_by_member, member_view, run_view
+from node.http.views import breach_view, ended_view, held_by_member, member_view, run_view
 from node.replication.state_machine import StateChange
-from node.state.value import State
+from node.state.times import rfc3339
+from node.state.value import DeadlineEvent, State
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """Something that happened. `name` is member, owner or run; `index` is that of the state that shows it."""
+    """Something that happened. `name` is member, owner, run or deadline; `index` is that of the state that shows it."""
 
     name: str
     index: int
@@ -29,6 +30,8 @@ def events_of(update: ClusterUpdate) -> Iterator[ClusterEvent]:
     if update.before.members is not update.after.members:
         yield from _member_events(update.before, update.after)
     yield from _run_events(update)
+    for index, judged in update.deadlines:
+        yield ClusterEvent("deadline", index, _deadline_data(judged))
 
 
 def packed(event_id: str, event: ClusterEvent) -> bytes:
@@ -64,6 +67,16 @@ def _run_events(change: StateChange) -> Iterator[ClusterEvent]:
             run = after.runs[run_id]
             if before.runs.get(run_id) is not run:
                 yield ClusterEvent("run", after.index, _summary(dict(run_view(run))))
+
+
+def _deadline_data(judged: DeadlineEvent) -> dict[str, Any]:
+    """A deadline that was breached, or is no more."""
+    return {
+        "task": judged.task,
+        "change": judged.change,
+        "at": rfc3339(judged.at_us),
+        **breach_view(judged.breach),
+    }
 
 
 def _summary(run: dict[str, Any]) -> dict[str, Any]:

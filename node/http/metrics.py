@@ -137,10 +137,12 @@ def _of_state(state: State) -> Iterable[Metric]:
     passed = CounterMetricFamily(
         "rota_occurrences_passed_over", "Occurrences that were not run, by reason", labels=["state"]
     )
-    skipped = missed = 0
+    skipped = missed = late = 0
     for row in state.tasks.values():
         skipped += row.skipped
         missed += row.missed
+        late += bool(row.breaches)
+    yield _gauge("rota_late_tasks", "Tasks with a deadline that is breached", late)
     passed.add_metric(["skipped"], skipped)
     passed.add_metric(["missed"], missed)
     yield passed

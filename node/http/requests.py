@@ -58,6 +58,7 @@ class TasksQuery(PageQuery):
     kind: str | None = None
     owner: str | None = Field(default=None, description="Only those that this member owns")
     set: str | None = Field(default=None, description="Only those of this set of files")
+    late: bool | None = Field(default=None, description="Only those that have a breached deadline; false: the others")
 
 
 class PutQuery(_RequestModel):

@@ -1,4 +1,4 @@
-"""Metrics of runs: final states, each task's last success, and overdue occurrences.
+"""Metrics of runs: final states, each task's last success and deadlines, and overdue occurrences.
 
 They come from the replicated state: every member has the same, and a restart loses none.
 """
@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from node.duty.overdue import Overdue
 from node.state.value import COUNTED, State, TaskRow
+from tasks.deadlines import DEADLINES, Deadlines, deadlines_of
 
 
 def of_runs(state: State, tasks: Sequence[str]) -> Iterable[Metric]:
@@ -50,7 +51,15 @@ def _of_tasks(rows: Sequence[tuple[str, TaskRow]]) -> Iterable[Metric]:
     duration = GaugeMetricFamily(
         "rota_task_last_duration_seconds", "How long the work of the task's last run took", labels=["task"]
     )
+    breached = GaugeMetricFamily(
+        "rota_task_deadline_breached", "Whether a deadline of the task is breached", labels=["task", "deadline"]
+    )
     for task, row in rows:
+        late = {breach.deadline for breach in row.breaches}
+        limits = deadlines_of(row.spec_packed) or Deadlines()
+        for deadline in DEADLINES:
+            if limits.limit_us(deadline) is not None:
+                breached.add_metric([task, deadline], deadline in late)
         # Series begin at 0: a rate() would miss a first failure whose series begins at 1.
         for ending, count in zip(COUNTED, row.endings or (0,) * len(COUNTED), strict=True):
             endings.add_metric([task, ending], count)
@@ -58,7 +67,7 @@ def _of_tasks(rows: Sequence[tuple[str, TaskRow]]) -> Iterable[Metric]:
             success.add_metric([task], succeeded_at_us / 1e6)
         if row.last is not None and row.last.took_us is not None:
             duration.add_metric([task], row.last.took_us / 1e6)
-    return endings, success, duration
+    return endings, success, duration, breached
 
 
 def _succeeded_at_us(row: TaskRow) -> int | None:

@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 
@@ -13,14 +13,21 @@ from node.http.bootstrap_views import catching_up
 from node.http.responses.cluster import MemberView, SettingsView
 from node.http.responses.placement import OwnerView, RunningOn, StandingView
 from node.http.responses.runs import AttemptView, ProgressView, RunView
-from node.http.responses.tasks import HeldView, LastView, RegisteredView, TaskView
+from node.http.responses.tasks import BreachView, HeldView, LastView, LateView, RegisteredView, TaskView
 from node.http.responses.why import WhyView
 from node.peer.bootstrap import Bootstrap
 from node.peer.protocol import RunProgress, url_of
 from node.state.times import rfc3339, rfc3339_or_none
-from node.state.value import Attempt, EndedRun, Member, Outcome, Run, Settings, State, TaskRow
+from node.state.value import Attempt, Breach, EndedRun, Member, Outcome, Run, Settings, State, TaskRow
+from tasks.deadlines import DeadlineName, Deadlines, deadlines_of
 from tasks.run import HELD
 from tasks.schedule import next_due_us
+
+_LATE: Final[dict[DeadlineName, str]] = {
+    "start_within": "not begun within {:g} s of its due time",
+    "finish_within": "not succeeded within {:g} s of its due time",
+    "success_every": "no run has succeeded for {:g} s",
+}
 
 
 def settings_view(settings: Settings) -> SettingsView:
@@ -98,6 +105,7 @@ def registered_view(row: TaskRow, now_us: int) -> RegisteredView:
         skipped=row.skipped,
         missed=row.missed,
         last=last_view(row.last),
+        late=late_view(row),
     )
     return view  # type: ignore[return-value]  # the spec's fields, which pydantic dumps as a dict of Any
 
@@ -112,6 +120,26 @@ def last_view(last: Outcome | None) -> LastView | None:
         "fire_at": rfc3339(last.fire_at_us),
         "finished_at": rfc3339(last.finished_at_us),
         "error": last.error,
+    }
+
+
+def late_view(row: TaskRow | None) -> list[LateView]:
+    """A task's deadlines that are breached, in the order in which they were; None: it was deleted meanwhile."""
+    limits = (row and deadlines_of(row.spec_packed)) or Deadlines()
+    breaches = () if row is None else row.breaches
+    return [
+        {**breach_view(one), "limit_s": limit_s, "detail": _LATE[one.deadline].format(limit_s)}
+        for one in breaches
+        for limit_s in [(limits.limit_us(one.deadline) or 0) / 1e6]
+    ]
+
+
+def breach_view(breach: Breach) -> BreachView:
+    """A deadline that is breached, or was."""
+    return {
+        "deadline": breach.deadline,
+        "due_at": None if breach.deadline == "success_every" else rfc3339(breach.due_us),
+        "since": rfc3339(breach.since_us),
     }
 
 
@@ -145,8 +173,8 @@ def standing_view(told: TaskStanding) -> StandingView:
     return {"code": told.code, "detail": told.detail, "until": until, "run_id": told.run_id}
 
 
-def why_view(task: str, found: Why) -> WhyView:
-    """Why a task does not run."""
+def why_view(task: str, found: Why, late: list[LateView]) -> WhyView:
+    """Why a task does not run, and which of its deadlines are breached."""
     return {
         "task": task,
         "code": found.code,
@@ -157,6 +185,7 @@ def why_view(task: str, found: Why) -> WhyView:
         "run_id": found.run_id,
         "member": found.member,
         "runs": list(found.runs),
+        "late": late,
         "steps": [{"place": step.place, "found": step.found, "ends": step.ends} for step in found.steps],
     }
 

@@ -10,20 +10,22 @@ from dataclasses import dataclass
 from node.state.apply import Batch, apply_batch
 from node.state.codec import from_pieces, snapshot_pieces
 from node.state.entries import ProposalId
-from node.state.value import EndedRun, Result, State
+from node.state.value import DeadlineEvent, EndedRun, Result, State
 
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
     """The state went from `before` to `after`; `touched` are the tasks that may differ, None: all (a snapshot).
 
-    `ended` holds runs that ended, each with the index of the entry that ended it.
+    `ended` holds runs that ended, each with the index of the entry that ended it; `deadlines` likewise those that were
+    breached, or are no more.
     """
 
     before: State
     after: State
     touched: frozenset[str] | None
     ended: tuple[tuple[int, EndedRun], ...] = ()
+    deadlines: tuple[tuple[int, DeadlineEvent], ...] = ()
 
 
 class StateMachine:
@@ -43,7 +45,7 @@ class StateMachine:
         before = self.state
         batch: Batch = apply_batch(before, entry)
         self.state = batch.state
-        self._on_change(StateChange(before, batch.state, batch.touched, tuple(batch.ended)))
+        self._on_change(StateChange(before, batch.state, batch.touched, tuple(batch.ended), tuple(batch.deadlines)))
         return batch.results
 
     def capture(self) -> Callable[[], Iterator[bytes]]:

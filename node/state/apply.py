@@ -16,12 +16,24 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
-from node.state import attempts, claims, entries, members, occurrences, registry, restoring, settings, telling, windows
+from node.state import (
+    attempts,
+    claims,
+    deadlines,
+    entries,
+    members,
+    occurrences,
+    registry,
+    restoring,
+    settings,
+    telling,
+    windows,
+)
 from node.state.codec import BadEntry, pack_batch, unpack_batch
 from node.state.draft import Draft, refused
 from node.state.entries import Entry, FoundCluster, Proposal, ProposalId, Unreadable
 from node.state.facts import note_facts
-from node.state.value import EndedRun, Result, State
+from node.state.value import DeadlineEvent, EndedRun, Result, State
 
 LATEST_AT_US: Final = occurrences.LAST_FIRE_US
 """An entry stamped later than this is refused: the times that follow from it would be beyond the calendar."""
@@ -47,6 +59,7 @@ _HANDLERS: Final[dict[type[Any], Callable[[Draft, Any], Result]]] = {
     entries.Checkpoint: attempts.checkpoint,
     entries.Finish: attempts.finish,
     entries.Cancel: attempts.cancel,
+    entries.Breached: deadlines.breached,
     entries.Refound: members.refound,
     entries.RestoreTasks: restoring.restore_tasks,
     entries.PutChannel: telling.put_channel,
@@ -60,7 +73,8 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The effect of one proposal: the next state, its result, the runs that it ended, the tasks that it touched.
+    """The effect of one proposal: the next state, its result, the runs that it ended, the tasks that it touched, and
+    the deadlines that it breached, or that are breached no more.
 
     A task is touched when its row or a run of it has changed: its owner then decides on it anew.
     """
@@ -69,16 +83,20 @@ class Applied:
     result: Result
     ended: tuple[EndedRun, ...] = ()
     touched: frozenset[str] = _NOTHING
+    deadlines: tuple[DeadlineEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The effect of the proposals of one Raft entry. `ended` holds each run with the index of its proposal."""
+    """The effect of the proposals of one Raft entry. `ended` holds each run with the index of its proposal, and
+    `deadlines` each event with its own.
+    """
 
     state: State
     results: list[tuple[ProposalId, Result]]
     ended: list[tuple[int, EndedRun]]
     touched: frozenset[str]
+    deadlines: list[tuple[int, DeadlineEvent]]
 
 
 def apply(state: State, proposal: Proposal) -> Applied:
@@ -95,7 +113,7 @@ def apply_batch(state: State, data: bytes) -> Batch:
     try:
         proposals = unpack_batch(data)
     except BadEntry:
-        return Batch(replace(state, index=state.index + 1), [], [], _NOTHING)
+        return Batch(replace(state, index=state.index + 1), [], [], _NOTHING, [])
     return _together(state, proposals)
 
 
@@ -103,13 +121,15 @@ def _together(state: State, proposals: list[Proposal]) -> Batch:
     results: list[tuple[ProposalId, Result]] = []
     ended: list[tuple[int, EndedRun]] = []
     touched: list[frozenset[str]] = []
+    judged: list[tuple[int, DeadlineEvent]] = []
     for proposal in proposals:
         applied = _apply(state, proposal)
         state = applied.state
         results.append((proposal.id, applied.result))
         ended.extend((state.index, one) for one in applied.ended)
         touched.append(applied.touched)
-    return Batch(state, results, ended, frozenset(chain.from_iterable(touched)))
+        judged.extend((state.index, one) for one in applied.deadlines)
+    return Batch(state, results, ended, frozenset(chain.from_iterable(touched)), judged)
 
 
 def _apply(state: State, proposal: Proposal) -> Applied:
@@ -122,27 +142,28 @@ def _apply(state: State, proposal: Proposal) -> Applied:
     if first is not None:
         return Applied(replace(state, index=state.index + 1), first)
     draft = Draft(state)
-    result = _handle(draft, proposal.entry)
+    result = _handle(draft, proposal.entry, state)
     remembered = windows.remember(state.windows, one, result)
     if not result.ok:
         return Applied(replace(state, index=state.index + 1, windows=remembered), result)
     if len(draft.members) < len(state.members):
         remembered, draft.forgotten = windows.forget(remembered, draft.members, state.forgotten)
-    return Applied(draft.state(remembered), result, tuple(draft.ended), frozenset(draft.touched))
+    effects = tuple(draft.ended), frozenset(draft.touched), tuple(draft.deadlines)
+    return Applied(draft.state(remembered), result, *effects)
 
 
-def _handle(draft: Draft, entry: Entry | Unreadable) -> Result:
+def _handle(draft: Draft, entry: Entry | Unreadable, before: State) -> Result:
     if isinstance(entry, Unreadable):
         return refused("invalid", entry.why)
     if entry.at_us > LATEST_AT_US:
         return refused("invalid", "stamped beyond the calendar: set the clock of the member that proposed it")
     if not draft.cluster_id and not isinstance(entry, FoundCluster):
         return refused("not-founded", "the cluster has no members yet: its first entry founds it")
-    before = draft.members
     try:
         result = _HANDLERS[type(entry)](draft, entry)
         if result.ok:
-            note_facts(draft, before, entry.at_us)
+            deadlines.follow(draft, before, entry.at_us)
+            note_facts(draft, before.members, entry.at_us)
         return result
     except (MemoryError, RecursionError):
         # Only this process is affected: to continue would leave this member with a different state.

@@ -47,6 +47,7 @@ CODES: Final[dict[int, type[Any]]] = {
     20: entries.Refound,
     21: entries.RestoreTasks,
     22: entries.StandAside,
+    23: entries.Breached,
     25: entries.PutChannel,
     26: entries.DeleteChannel,
     27: entries.Tell,

@@ -12,7 +12,22 @@ from immutables import Map
 
 from node.state.bounds import run_bytes
 from node.state.outbox import Fact, with_fact
-from node.state.value import COUNTED, Attempt, EndedRun, Member, Outcome, Result, Run, Series, State, TaskRow, Window
+from node.state.value import (
+    COUNTED,
+    Attempt,
+    Breach,
+    DeadlineChange,
+    DeadlineEvent,
+    EndedRun,
+    Member,
+    Outcome,
+    Result,
+    Run,
+    Series,
+    State,
+    TaskRow,
+    Window,
+)
 from tasks.run import RunState
 
 ERROR_CHARS_MAX: Final = 2000
@@ -48,6 +63,7 @@ class Draft:
         self.endings = state.endings
         self.channels = state.channels
         self.ended: list[EndedRun] = []
+        self.deadlines: list[DeadlineEvent] = []
         self.touched: set[str] = set()
         self.placing_changed = False
         self._epoch = state.epoch
@@ -129,6 +145,17 @@ class Draft:
             self.tasks = self.tasks.set(run.task, _counted(row, run, state) if self.endings else row)
         if self.endings:
             self.endings = _one_more(self.endings, state)
+
+    def breach(self, row: TaskRow, breach: Breach, at_us: int) -> None:
+        """A deadline of a task is breached from now on."""
+        self.put_task(replace(row, breaches=(*row.breaches, breach)))
+        self.deadlines.append(DeadlineEvent(row.placing.name, breach, "breached", at_us))
+
+    def recover(self, task: str, breach: Breach, change: DeadlineChange, at_us: int) -> None:
+        """A deadline of a task is breached no more; the task may have been deleted."""
+        if (row := self.tasks.get(task)) is not None:
+            self.put_task(replace(row, breaches=tuple(one for one in row.breaches if one is not breach)))
+        self.deadlines.append(DeadlineEvent(task, breach, change, at_us))
 
     def pass_over(self, run: Run, at_us: int, series: Series | None = None, error: str | None = None) -> None:
         """Record occurrences that were passed over, in history only. `run` is the first of them."""

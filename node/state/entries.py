@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from node.state.value import DownReason, Labels, Outcome, PassedOver
+from tasks.deadlines import DeadlineName
 from tasks.run import AttemptEnd
 
 TellingEnd = Literal["accepted", "failed", "given_back"]
@@ -277,6 +278,21 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Breached:
+    """A deadline of a task has passed. `due_us` as in `Breach`. Refused if the state says otherwise.
+
+    The leader names `due_us`, and whether an `undecided` occurrence is due then: a schedule is never evaluated by
+    `apply`, since time zones depend on the machine.
+    """
+
+    at_us: int
+    task: str
+    deadline: DeadlineName
+    due_us: int
+    undecided: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Refound:
     """The cluster has lost its majority for good: `member` continues alone, as cluster `cluster_id`.
 
@@ -393,6 +409,7 @@ Entry = (
     | Checkpoint
     | Finish
     | Cancel
+    | Breached
     | Refound
     | RestoreTasks
     | PutChannel

@@ -12,6 +12,7 @@ from immutables import Map
 
 from hashing.view import Slot, Task
 from node.state.outbox import Channels
+from tasks.deadlines import DeadlineName
 from tasks.run import RunState
 from tasks.spec import Spec, TaskTiming, timing, unpack
 
@@ -28,7 +29,8 @@ PassedOver = Literal["skipped", "missed"]
 RULES: Final = 2
 """The rules by which this version applies entries (`Lead.rules`). Since 1: occurrences that are passed over for one
 reason form a series; the size of the state is bounded (`node.state.bounds`); final states of runs are counted
-(`COUNTED`). Since 2: facts are noted for channels (`node.state.facts`)."""
+(`COUNTED`). Since 2: deadlines are judged (`node.state.deadlines`), and facts are noted for channels
+(`node.state.facts`)."""
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -104,6 +106,34 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class Breach:
+    """A deadline of a task that is breached, since `since_us`.
+
+    `due_us` is when the oldest occurrence was due that has not begun, or succeeded, in time; for `success_every` the
+    time that is counted from (`node.state.deadlines`). `undecided`: no run stood for that occurrence then.
+    """
+
+    deadline: DeadlineName
+    due_us: int
+    since_us: int
+    undecided: bool = False
+
+
+DeadlineChange = Literal["breached", "met", "dropped"]
+"""What became of a deadline. `dropped`: it is not judged any more, or anew: the task was paused, deleted or changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineEvent:
+    """A deadline was breached at `at_us`, or is not any more. Emitted by `apply` once for each; not in the state."""
+
+    task: str
+    breach: Breach
+    change: DeadlineChange
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class TaskRow:
     """A registered task.
 
@@ -116,7 +146,9 @@ class TaskRow:
     by hand as (Idempotency-Key or "", run_id), oldest first, 200 at most. `series` is the latest series of occurrences
     that were passed over; the next one may extend it. `succeeded_at_us` is when a run last succeeded, `endings` how
     many runs have ended in each of `COUNTED`; empty while none has been counted. `failing`: of its runs that succeeded
-    or failed for good, the last one failed.
+    or failed for good, the last one failed. `judged_us` is since when its deadlines are judged; 0 while they are not.
+    `unmet_us` is when the oldest run was due of those that have failed since a later one succeeded; None: there is
+    none. `breaches` has one for each deadline that is breached.
     """
 
     spec_packed: bytes
@@ -135,6 +167,9 @@ class TaskRow:
     succeeded_at_us: int | None = None
     endings: tuple[int, ...] = ()
     failing: bool = False
+    judged_us: int = 0
+    unmet_us: int | None = None
+    breaches: tuple[Breach, ...] = ()
 
     @property
     def spec(self) -> Spec:

@@ -1,4 +1,4 @@
-"""What stands out of all tasks: which run, fail, are overdue, wait or come next, and how many there are of each.
+"""What stands out of all tasks: which run, fail, are late, overdue, wait or come next, and how many there are of each.
 
 A board is given the time, and reads no clock.
 """
@@ -15,11 +15,12 @@ from node.duty.ownership import Ownership
 from node.state.value import State, TaskRow
 from tasks.run import HELD, RunState
 
-Mark = Literal["unowned", "overdue", "failing", "running", "waiting", "paused", "new"]
-"""What stands out of a task. `unowned`: no member may run it. `waiting`: it has a run that no member holds. `paused`:
-paused or disabled. `new`: it has never run. A task may have several."""
+Mark = Literal["unowned", "late", "overdue", "failing", "running", "waiting", "paused", "new"]
+"""What stands out of a task. `unowned`: no member may run it. `late`: a deadline of its is breached. `overdue`:
+something is due and has not begun. `waiting`: it has a run that no member holds. `paused`: paused or disabled. `new`:
+it has never run. A task may have several."""
 
-MARKS: Final[tuple[Mark, ...]] = ("unowned", "overdue", "failing", "running", "waiting", "paused", "new")
+MARKS: Final[tuple[Mark, ...]] = ("unowned", "late", "overdue", "failing", "running", "waiting", "paused", "new")
 """The order in which they matter."""
 
 FAILED: Final[frozenset[RunState]] = frozenset({"failed", "timed_out", "abandoned"})
@@ -48,7 +49,7 @@ class Standout:
 class Picture:
     """All tasks at `now_us`. The lists have `LISTED_MAX` tasks at most; `counts` is complete.
 
-    `overdue` has the longest overdue first, `failing` the latest failure first, `unowned` and `waiting` go by name.
+    `late` and `overdue` have the longest first, `failing` the latest failure first, `unowned` and `waiting` go by name.
     `density` counts what is due in each step of the time ahead.
     """
 
@@ -58,6 +59,7 @@ class Picture:
     counts: dict[Mark, int]
     bits: dict[str, int]
     unowned: tuple[str, ...] = ()
+    late: tuple[Standout, ...] = ()
     overdue: tuple[Standout, ...] = ()
     failing: tuple[Standout, ...] = ()
     waiting: tuple[str, ...] = ()
@@ -86,6 +88,7 @@ class TaskBoard:
         self._due: dict[str, int] = {}
         self._bits: dict[str, int] = {}
         self._failing: dict[str, int] = {}
+        self._late: dict[str, int] = {}
         self._ownership: Ownership | None = None
         self._unowned: tuple[str, ...] = ()
 
@@ -106,6 +109,7 @@ class TaskBoard:
             if (since_us := found.get("overdue")) is not None:
                 overdue.append((since_us, task))
         counts = Counter(bits.values())
+        late = ((at_us, task) for task, at_us in self._late.items())
         failing = heapq.nlargest(LISTED_MAX, ((at_us, task) for task, at_us in self._failing.items()))
         return Picture(
             now_us=now_us,
@@ -114,6 +118,7 @@ class TaskBoard:
             counts={mark: sum(n for value, n in counts.items() if value & bit) for mark, bit in _BITS.items()},
             bits=bits,
             unowned=_named(bits, "unowned"),
+            late=tuple(Standout(*one) for one in heapq.nsmallest(LISTED_MAX, late)),
             overdue=tuple(Standout(*one) for one in heapq.nsmallest(LISTED_MAX, overdue)),
             failing=tuple(Standout(*one) for one in failing),
             waiting=_named(bits, "waiting"),
@@ -136,13 +141,15 @@ class TaskBoard:
                 self._bits[task] = _bits_of(found)
             if "failing" in found:
                 self._failing[task] = found["failing"]
+            if "late" in found:
+                self._late[task] = found["late"]
         if len(rows) > len(state.tasks):
             for task in [task for task in rows if task not in state.tasks]:
                 self._forget(task)
                 del rows[task]
 
     def _forget(self, task: str) -> None:
-        for kept in (self._due, self._bits, self._failing):
+        for kept in (self._due, self._bits, self._failing, self._late):
             kept.pop(task, None)
 
 
@@ -178,6 +185,8 @@ def _marks_of_row(row: TaskRow) -> dict[Mark, int]:
         found["failing"] = row.last.finished_at_us
     if row.last is None:
         found["new"] = 0
+    if row.breaches:
+        found["late"] = min(breach.since_us for breach in row.breaches)
     return found
 
 

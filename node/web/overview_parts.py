@@ -8,7 +8,7 @@ from node.duty.why_values import Why
 from node.http.asking import progress_of
 from node.http.explaining import unexpectedly_held
 from node.http.request_context import RequestContext
-from node.http.views import members_view, run_view
+from node.http.views import late_view, members_view, run_view
 from node.state.value import Run
 from node.web.board import Mark, Picture
 from node.web.board_keeper import BoardKeeper
@@ -26,7 +26,7 @@ ATTENTION_MAX: Final = 8
 
 ERROR_CHARS_MAX: Final = 240
 
-_ATTENTION: Final[tuple[Mark, ...]] = ("unowned", "overdue", "waiting", "failing")
+_ATTENTION: Final[tuple[Mark, ...]] = ("unowned", "late", "overdue", "waiting", "failing")
 
 
 async def picture_of(context: RequestContext) -> Picture:
@@ -77,7 +77,9 @@ async def _running(context: RequestContext) -> dict[str, Any]:
 
 async def _attention(context: RequestContext) -> dict[str, Any]:
     picture = await picture_of(context)
-    named: dict[str, int | None] = {one.task: one.at_us for one in picture.overdue[:ATTENTION_MAX]}
+    named: dict[str, int | None] = {}
+    for one in (*picture.late[:ATTENTION_MAX], *picture.overdue[:ATTENTION_MAX]):
+        named.setdefault(one.task, one.at_us)
     for task in (*picture.unowned[:ATTENTION_MAX], *picture.waiting[:ATTENTION_MAX]):
         named.setdefault(task, None)
     for one in picture.failing[:ATTENTION_MAX]:
@@ -100,6 +102,7 @@ async def _attention(context: RequestContext) -> dict[str, Any]:
 def _reasons(context: RequestContext, picture: Picture, ownership: Ownership, task: str, held: Why | None) -> list[str]:
     """Why a task waits, as `GET /v1/tasks/{name}/why` says it, and why its last run failed."""
     state, said = context.state, []
+    said += [late["detail"] for late in late_view(state.tasks[task])]
     if held is not None:
         said.append(f"{held.detail}; {held.remedy}")
     elif picture.has(task, "waiting") and (owner := ownership.owner(task)) is not None:

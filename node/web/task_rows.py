@@ -9,7 +9,7 @@ from node.duty.why_values import Why
 from node.http.explaining import unexpectedly_held
 from node.http.pages import cursor_of, name_after
 from node.http.request_context import RequestContext
-from node.http.views import last_view, next_fire_us
+from node.http.views import last_view, late_view, next_fire_us
 from node.state.value import State
 from node.web.board import MARKS, first_due_us, marks_of
 from node.web.overview_parts import picture_of
@@ -57,6 +57,7 @@ def row_values(state: State, ownership: Ownership, task: str, held: Why | None, 
         "kind": row.placing.kind,
         "marks": [mark for mark in MARKS if mark in marks] or ["ok" if row.last is not None else "new"],
         "held": held,
+        "late": [late["detail"] for late in late_view(row)],
         "owner": owner,
         "last": last_view(row.last),
         "last_us": row.last.finished_at_us if row.last is not None else None,

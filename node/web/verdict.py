@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from node.duty.overdue import Overdue
+from node.http.views import late_view
 from node.raft.ports import RaftRole
 from node.state.value import DownReason, Member, State
 from node.web.board import Picture
@@ -35,6 +36,7 @@ _HEADLINES: Final = {
     "down": "A member is down",
     "aside": "A member takes on nothing new",
     "unowned": "No member may run some tasks",
+    "late": "A deadline is breached",
     "overdue": "Work is overdue",
     "failing": "The last run of a task failed",
 }
@@ -82,7 +84,7 @@ def verdict(state: State, sight: NodeSight, picture: Picture) -> ClusterVerdict:
     if sight.outlook is not None:
         waits = Finding("no-cluster", "wrong", f"{sight.node} belongs to no cluster yet: {sight.outlook}")
         return ClusterVerdict("wrong", "There is no cluster yet", (waits,))
-    found = [*_of_consensus(state, sight), *_of_members(state), *_of_tasks(sight, picture)]
+    found = [*_of_consensus(state, sight), *_of_members(state), *_of_tasks(state, sight, picture)]
     found.sort(key=lambda finding: finding.level != "wrong")
     wrong = sum(finding.level == "wrong" for finding in found)
     if wrong:
@@ -140,13 +142,18 @@ def _of_member(member: Member) -> Finding | None:
     return None
 
 
-def _of_tasks(sight: NodeSight, picture: Picture) -> list[Finding]:
+def _of_tasks(state: State, sight: NodeSight, picture: Picture) -> list[Finding]:
     found = []
     if unowned := picture.counts.get("unowned", 0):
         named = picture.unowned[0] if unowned == 1 else count(unowned, "task")
         verb = "has" if unowned == 1 else "have"
         text = f"{named} {verb} no owner: no member that is up has the labels, the kind and the room"
         found.append(Finding("unowned", "wrong", text, None, "tasks?show=unowned", "Show"))
+    if late := picture.counts.get("late", 0):
+        named = picture.late[0].task if late == 1 else count(late, "task")
+        which = ", ".join(view["detail"] for view in late_view(state.tasks.get(named) if late == 1 else None))
+        text = f"{named} {'is' if late == 1 else 'are'} late" + (f": {which}" if which else "")
+        found.append(Finding("late", "wrong", text, picture.late[0].at_us, "tasks?show=late", "Show"))
     overdue = max(picture.counts.get("overdue", 0), sight.overdue.tasks)
     if overdue:
         since_us = picture.overdue[0].at_us if picture.overdue else None

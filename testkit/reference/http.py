@@ -38,7 +38,7 @@ _CONVENTIONS: Final = """## Conventions
   answers from its own state, which may be stale.
 - **HEAD** is supported wherever `GET` is, except for streams.
 - **Errors** are problem documents (RFC 9457) with the media type `application/problem+json`; see [Problems](#problems).
-- **Events** of `GET /v1/events` are Server-Sent Events: `member`, `owner`, `run` and `reset`.
+- **Events** of `GET /v1/events` are Server-Sent Events: `member`, `owner`, `run`, `deadline` and `reset`.
 """
 
 

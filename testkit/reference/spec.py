@@ -5,6 +5,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from tasks.deadlines import Deadlines
 from tasks.spec import EXAMPLE, At, Continuous, Cron, Every, Failover, Retry, Spec
 from testkit.reference.schema import table
 
@@ -17,14 +18,15 @@ _HEADINGS: Final = {
     "Continuous": "Continuous",
     "Retry": "Retry",
     "Failover": "Failover",
+    "Deadlines": "Deadlines",
 }
 _SCHEDULES: Final[tuple[type[BaseModel], ...]] = (Cron, Every, At, Continuous)
-_POLICIES: Final[tuple[type[BaseModel], ...]] = (Retry, Failover)
+_POLICIES: Final[tuple[type[BaseModel], ...]] = (Retry, Failover, Deadlines)
 
 _INTRODUCTION: Final = """\
 # A task's definition
 
-<!-- Made by `python -m testkit.reference` from tasks/spec.py. Edit the descriptions there. -->
+<!-- Made by `python -m testkit.reference` from tasks/spec.py and tasks/deadlines.py. Edit the descriptions there. -->
 
 A task is registered with `rota apply -f FILE` (YAML or JSON, one or many) or `PUT /v1/tasks/NAME`. Fields that are
 left out get their default, and are stored with it. A field that is not in these tables is refused.

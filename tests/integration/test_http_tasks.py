@@ -11,7 +11,9 @@ from node.duty.overdue import Overdue
 from node.http.kinds import InstalledKinds
 from node.peer.client import PeerClient
 from node.peer.protocol import RunProgress
-from node.state.entries import AddMember, Join, MarkDown, Seed
+from node.state.entries import AddMember, Breached, Join, MarkDown, Seed, TakeLead
+from node.state.times import rfc3339
+from node.state.value import RULES
 from tasks.access import Access
 from tasks.installed_kinds import installed
 from testkit.api_server import Response, api_server
@@ -334,3 +336,54 @@ async def test_pause_resume_and_delete() -> None:
             assert (reply.status, reply.problem) == (404, "not-found"), path
         assert [item["state"] for item in (await served.get("/v1/tasks/a/runs")).json["items"]] == ["cancelled"]
         assert (await served.get("/v1/tasks/never/runs")).status == 404
+
+
+@on_loop
+async def test_a_breached_deadline_is_shown_wherever_a_task_is() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        cluster = served.cluster
+        cluster.ok(TakeLead(NOW_US, "node-1", 1, RULES))
+        await served.put_task("a", deadlines={"finish_within_s": 60, "success_every_s": 3600})
+        await served.put_task("b", deadlines={"success_every_s": 3600})
+        run_id = await served.start_run("a")
+        served.claim(run_id, "node-1")
+        due_us = cluster.machine.state.runs[run_id].created_at_us
+        assert (await served.get("/v1/tasks?late=true")).json["items"] == []
+        cluster.ok(Breached(due_us + 61_000_000, "a", "finish_within", due_us))
+
+        late = {
+            "deadline": "finish_within",
+            "due_at": rfc3339(due_us),
+            "since": rfc3339(due_us + 60_000_000),
+            "limit_s": 60.0,
+            "detail": "not succeeded within 60 s of its due time",
+        }
+        listed = (await served.get("/v1/tasks?late=true")).json["items"]
+        assert [(task["name"], task["late"]) for task in listed] == [("a", [late])]
+        listed = (await served.get("/v1/tasks?late=false", node="node-2")).json["items"]
+        assert [(task["name"], task["late"]) for task in listed] == [("b", [])]
+        assert (await served.get("/v1/tasks/a/why")).json["late"] == [late]
+        text = (await served.get("/metrics")).body.decode()
+        for line in (
+            "rota_late_tasks 1.0",
+            'rota_task_deadline_breached{deadline="finish_within",task="a"} 1.0',
+            'rota_task_deadline_breached{deadline="success_every",task="a"} 0.0',
+            'rota_task_deadline_breached{deadline="success_every",task="b"} 0.0',
+        ):
+            assert f"\n{line}\n" in text, line
+        assert 'deadline="start_within"' not in text
+
+
+@on_loop
+async def test_deadlines_that_cannot_be_are_refused() -> None:
+    async with servers() as served:
+        for deadlines, field, message in (
+            ({"start_within_s": 0}, "deadlines.start_within_s", "greater than or equal to 1"),
+            ({"finish_within_s": 5, "start_within_s": 9}, "deadlines", "finish_within_s (5) may not be less"),
+            ({"finish": 5}, "deadlines.finish", "there is no such field"),
+            ({"success_every_s": 60}, "", "deadlines.success_every_s (60) must be more than schedule.every_s (60)"),
+        ):
+            reply = await served.put_task("a", schedule={"every_s": 60}, deadlines=deadlines)
+            assert reply.status == 422
+            [error] = reply.json["errors"]
+            assert (error["field"], message in error["message"]) == (field, True), error

@@ -132,7 +132,7 @@ def scenario(cluster: Cluster, seen: Prometheus) -> None:
 
     assert cluster.ask("PUT", "/v1/tasks/fails", json=FAILING).status == 201
     cluster.ask("POST", "/v1/tasks/fails/runs", json={})
-    fires("RotaRunFailed")
+    fires("RotaRunFailed", "RotaLate")
 
     leader = cluster.leader()
     first, second = [name for name in cluster.names if name != leader]
@@ -149,7 +149,12 @@ def scenario(cluster: Cluster, seen: Prometheus) -> None:
     print(f"  the board: each of its {len(panels())} queries has a series")
 
 
-FAILING: Final = {"kind": "probe", "params": {"fail_attempts": 9}, "retry": {"attempts": 1}}
+FAILING: Final = {
+    "kind": "probe",
+    "params": {"fail_attempts": 9},
+    "retry": {"attempts": 1},
+    "deadlines": {"finish_within_s": 1},
+}
 EACH_SECOND: Final = {"kind": "probe", "schedule": {"every_s": 1}}
 
 

@@ -22,6 +22,15 @@ SCHEDULES: tuple[dict[str, Any] | None, ...] = (
     {"continuous": True},
     {"continuous": True},
 )
+DEADLINES: tuple[dict[str, float], ...] = (
+    {"start_within_s": 2, "finish_within_s": 6},
+    {"success_every_s": 12},
+    {"start_within_s": 3, "finish_within_s": 8, "success_every_s": 20},
+    {"finish_within_s": 5},
+    {"start_within_s": 2, "finish_within_s": 5},
+    {"start_within_s": 3},
+    {"success_every_s": 15},
+)
 TASKS = len(SCHEDULES)
 ASK_S = 2.0
 TRIES = 3
@@ -54,6 +63,7 @@ class Clients:
                 },
                 "timeout_s": pick((None, None, 4.0)),
                 "pin": pick((None, None, None, "n1")),
+                "deadlines": DEADLINES[number],
                 **changed,
             }
         )
@@ -97,6 +107,8 @@ class Clients:
         spec = self._spec(number, weight=weight)
         if fault.much < 0.4 and SCHEDULES[number] is not None and "every_s" in (SCHEDULES[number] or {}):
             spec = self._spec(number, weight=weight, schedule={"every_s": 1 + round(4 * fault.much, 1)})
+        elif fault.much > 0.8:
+            spec = self._spec(number, weight=weight, deadlines={"finish_within_s": round(10 * fault.much)})
         self._ask(fault, lambda at_us: PutTasks(at_us, (Put(spec.pack()),)))
 
     def register(self, fault: Fault) -> None:

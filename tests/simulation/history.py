@@ -15,6 +15,7 @@ from tests.simulation.plan import END_S, HEAL_S, MENDED_S, Fault, Plan
 from tests.simulation.rules import Rules
 from tests.simulation.world import Act, World
 
+LOOK_S = 0.5
 STRANGER = "n99"
 """A member by a wrong list, which there is not."""
 
@@ -78,6 +79,7 @@ def _judged(plan: Plan, world: World, cluster: Cluster) -> Told:
     if plan.channels:
         world.at(1.0, clients.make_channels)
     operators.watch()
+    _look_now_and_then(cluster)
     for fault in plan.faults:
         world.at(fault.at_s, _striking(strikers, fault, world))
     world.run(HEAL_S)
@@ -85,9 +87,18 @@ def _judged(plan: Plan, world: World, cluster: Cluster) -> Told:
     world.run(END_S)
     if world.violation is None:
         Healed(cluster, clients).judge()
-    counts = cluster.counts + cluster.bench.counts + cluster.judge.counts + cluster.receivers.counts
+    judge = cluster.judge
+    counts = cluster.counts + cluster.bench.counts + judge.counts + judge.punctuality.counts + cluster.receivers.counts
     digest = f"{cluster.ledger.last} {cluster.ledger.state.index} {cluster.ledger.state.token} {world.now_s:.6f}"
     return Told(world.violation, counts, tuple(world.story), digest)
+
+
+def _look_now_and_then(cluster: Cluster) -> None:
+    """Is something late that is not marked?"""
+    leader = cluster.leader
+    well = leader is not None and cluster.processes[leader].well
+    cluster.judge.punctuality.look(cluster.ledger.state, leader if well else None)
+    cluster.world.at(cluster.world.now_s + LOOK_S, lambda: _look_now_and_then(cluster))
 
 
 def _starting(cluster: Cluster, name: str) -> Act:

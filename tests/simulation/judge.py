@@ -12,6 +12,7 @@ from node.state.entries import Claim, Enqueue, Proposal, ProposalId, SkipOccurre
 from node.state.value import EndedRun, Member, Result, Run, State
 from tasks.run import HELD, may_follow
 from tests.simulation.policies import Policies
+from tests.simulation.punctuality import Punctuality
 from tests.simulation.world import World
 
 _WEIGHTLESS: Final = frozenset({"index", "windows"})
@@ -33,6 +34,7 @@ class Judge:
         self._series: dict[tuple[str, int], int] = {}
         self.counts: Counter[str] = Counter()
         self.policies = Policies(world)
+        self.punctuality = Punctuality(world)
 
     def watch(self, before: State, proposal: Proposal, applied: Applied) -> None:
         """One proposal has been applied."""
@@ -58,6 +60,7 @@ class Judge:
         if result.ok and isinstance(entry, Claim | Enqueue | SkipOccurrences):
             self._settled(before, after, entry)
         self.policies.watch(before, proposal, applied)
+        self.punctuality.watch(before, proposal, applied)
 
     def _counted(self, identity: tuple[str, int], ended: EndedRun) -> int:
         """How many occurrences came to their end: one, or by how many a series has grown."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 from unittest import mock
 
 from node.app.core import Core
+from node.control import deadline_watch
 from node.duty import decide
 from node.duty.flight import Flight
 from node.duty.step import LeaseView
@@ -21,13 +22,14 @@ from node.liveness.message import Beat, HeartbeatAnswer
 from node.liveness.view import View
 from node.raft.founding import Founding
 from node.raft.statement import Binding, KnownCluster
-from node.state import attempts, claims, entries, facts, members, telling, windows
+from node.state import attempts, claims, deadlines, entries, facts, members, telling, windows
 from node.state.apply import _HANDLERS
 from node.state.draft import Draft
 from node.state.outbox import Permission
 from node.state.value import Member, Result, Run, State
 from tasks import policy
 from tasks.spec import CatchUp, Failover, Overlap, Retry
+from tests.simulation.deadline_mutations import JudgesOnce, KnowsOnlyChanges, always_undecided, only_judged
 from tests.simulation.disk import Disk
 from tests.simulation.rules import Rules
 
@@ -339,6 +341,10 @@ MUTANTS: Final[dict[str, Rules]] = {
     "keys-of-told": _handler(entries.Told, all_is_told),
     "lease-to-send": _instead(Core, "lease_now", lease_of_before),
     "facts-of-the-lost": _instead(facts, "_FAILED", {"failed": "failed", "timed_out": "timed out"}),
+    "deadline-over": _instead(deadlines, "follow", only_judged),
+    "deadline-checked": _instead(deadlines, "_undecided", always_undecided),
+    "deadline-anew": _instead(deadline_watch, "DeadlineJudge", KnowsOnlyChanges),
+    "deadline-again": _instead(deadline_watch, "DeadlineJudge", JudgesOnce),
 }
 """By name."""
 
@@ -348,19 +354,19 @@ SHOWN_BY: Final[dict[str, int]] = {
     "majority": 13,
     "echo": 113,
     "sent": 44,
-    "own-lease": 40,
-    "lead-before-grant": 43,
+    "own-lease": 9,
+    "lead-before-grant": 9,
     "mark-down-under-way": 127,
     "leadership-named": 36,
-    "incarnation-of-verdict": 7,
-    "incarnation-of-claim": 233,
-    "incarnation-of-join": 22,
+    "incarnation-of-verdict": 67,
+    "incarnation-of-claim": 574,
+    "incarnation-of-join": 15,
     "claim-while-draining": 27,
     "claim-unique": 5,
     "claim-before-lapse": 2,
     "supervisor-deadline": 3,
     "token-of-checkpoint": 9,
-    "token-of-finish": 34,
+    "token-of-finish": 28,
     "founding-by-all": 14,
     "list-of-the-leader": 57,
     "proposal-id": 0,
@@ -371,14 +377,18 @@ SHOWN_BY: Final[dict[str, int]] = {
     "catch-up-latest": 0,
     "catch-up-all": 8,
     "overlap": 0,
-    "failover-max": 2,
-    "retry-max": 4,
+    "failover-max": 3,
+    "retry-max": 0,
     "retry": 1,
-    "away": 4,
-    "permission-to-send": 93,
-    "incarnation-of-permission": 21,
+    "away": 7,
+    "permission-to-send": 0,
+    "incarnation-of-permission": 15,
     "keys-of-told": 0,
     "lease-to-send": 0,
     "facts-of-the-lost": 3,
+    "deadline-over": 0,
+    "deadline-checked": 0,
+    "deadline-anew": 8,
+    "deadline-again": 44,
 }
 """A seed whose history shows it. Once the simulation has changed, another may be searched for: the test names it."""

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
 MAX_RUNS = 6
+CLOCK_US = 1_000_000
+"""A clock that is less than this off is right."""
+
 DECIDED_BY = 3
 """States by which a proposal may have been decided: the controller may be shown two newer ones before it leaves."""
 
@@ -127,6 +130,13 @@ class Process:
             gone()
 
         self.spawn(leave())
+
+    @property
+    def well(self) -> bool:
+        """Whether its threads turn, its clock is right and a majority is with it."""
+        machine, role = self._world.machines[self.me], self.adapter.role
+        turns = all(until_s <= self._world.now_s for until_s in machine.stopped_until_s.values())
+        return turns and role.has_quorum and abs(self.now_us() - self._world.true_us) < CLOCK_US
 
     # -- what the state machine is to Raft, in its thread
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from typing_extensions import TypedDict
 
 from node.http.responses.common import Cursor, Time
+from tasks.deadlines import DeadlineName
 from tasks.run import RunState
 from tasks.spec import CatchUp, Overlap
 
@@ -19,8 +20,29 @@ class LastView(TypedDict):
     error: str | None
 
 
+class BreachView(TypedDict):
+    """A deadline that is breached: which, and since when.
+
+    `due_at` is when the oldest run was due that has not begun, or succeeded, in time; null for `success_every`.
+    """
+
+    deadline: DeadlineName
+    due_at: Time | None
+    since: Time
+
+
+class LateView(BreachView):
+    """A breached deadline of a task, how long it allows, and the same in words."""
+
+    limit_s: float
+    detail: str
+
+
 class RegisteredView(TypedDict):
-    """A registered task: its complete definition, and its counters and last outcome."""
+    """A registered task: its complete definition, and its counters and last outcome.
+
+    `late`: its deadlines that are breached.
+    """
 
     name: str
     kind: str
@@ -38,6 +60,7 @@ class RegisteredView(TypedDict):
     retry: dict[str, Any]
     failover: dict[str, Any]
     enabled: bool
+    deadlines: dict[str, Any]
     set: str | None
     version: int
     paused: bool
@@ -46,6 +69,7 @@ class RegisteredView(TypedDict):
     skipped: int
     missed: int
     last: LastView | None
+    late: list[LateView]
 
 
 class TaskView(RegisteredView):

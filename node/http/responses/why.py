@@ -4,6 +4,7 @@ from typing_extensions import TypedDict
 
 from node.duty.why_values import Place
 from node.http.responses.common import Time
+from node.http.responses.tasks import LateView
 
 
 class WhyStepView(TypedDict):
@@ -22,7 +23,8 @@ class WhyView(TypedDict):
     (another run, see `runs`), backing_off, owner_away, stopping, no_lease, aside, undecided, bound or max_runs (no
     place on its owner; `runs` have them), waits (the same, of an owner of an earlier version), secret (missing on its
     owner) or due (and about to be claimed). `until` is when that ends, if that is known; `run_id` the run that is held;
-    `member` the one that holds or runs it. `detail` is what was found, `remedy` what to do.
+    `member` the one that holds or runs it. `detail` is what was found, `remedy` what to do. `late` are the
+    task's deadlines that are breached.
     """
 
     task: str
@@ -34,4 +36,5 @@ class WhyView(TypedDict):
     run_id: str | None
     member: str | None
     runs: list[str]
+    late: list[LateView]
     steps: list[WhyStepView]

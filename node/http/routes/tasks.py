@@ -181,6 +181,8 @@ async def tasks(context: RequestContext, query: TasksQuery) -> web.Response:
             continue
         if query.set is not None and set_of(row.spec_packed) != query.set:
             continue
+        if query.late is not None and query.late != bool(row.breaches):
+            continue
         owner = ownership.owner(name)
         if query.owner is None or owner == query.owner:
             found.append((name, row, owner))

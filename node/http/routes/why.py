@@ -9,7 +9,7 @@ from node.http.request_context import RequestContext
 from node.http.requests import WhyQuery
 from node.http.responses.why import WhyView
 from node.http.routes.tasks import known_task
-from node.http.views import why_view
+from node.http.views import late_view, why_view
 
 endpoints = Endpoints("placement")
 
@@ -34,4 +34,5 @@ async def why(context: RequestContext, query: WhyQuery) -> web.Response:
         raise Problem("behind", "the placement with this task is still being computed: try again")
     if query.run_id is not None and query.run_id not in context.state.runs_of.get(name, ()):
         raise invalid_field("run_id", f"{name} has no active run {query.run_id!r}", "the query")
-    return context.answer(why_view(name, await explain(context, name, ownership, query.run_id)))
+    found = await explain(context, name, ownership, query.run_id)
+    return context.answer(why_view(name, found, late_view(context.state.tasks.get(name))))

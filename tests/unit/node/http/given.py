@@ -5,6 +5,7 @@ from typing import Any
 from node.state.apply import apply
 from node.state.entries import (
     Began,
+    Breached,
     Claim,
     Entry,
     FoundCluster,
@@ -15,11 +16,13 @@ from node.state.entries import (
     PutTasks,
     Seed,
     Start,
+    TakeLead,
 )
-from node.state.value import EndedRun, Result, State
+from node.state.value import RULES, DeadlineEvent, EndedRun, Result, State
 from tasks.spec import Spec
 
 NOW_US = 1_795_000_000_000_000
+HOUR_US = 3_600_000_000
 
 
 class World:
@@ -30,6 +33,7 @@ class World:
         self.result = Result("ok")
         self.ended: tuple[EndedRun, ...] = ()
         self.touched: frozenset[str] = frozenset()
+        self.deadlines: tuple[DeadlineEvent, ...] = ()
         self._sequence = 0
         seeds = tuple(Seed(f"node-{number}", f"host-{number}", 7000, 8100) for number in range(1, members + 1))
         self.do(FoundCluster(NOW_US, "c-1", seeds))
@@ -42,12 +46,19 @@ class World:
         applied = apply(self.state, Proposal(ProposalId("node-1", 1, self._sequence), entry))
         assert applied.result.ok, applied.result
         self.state, self.ended, self.touched = applied.state, applied.ended, applied.touched
+        self.deadlines = applied.deadlines
         return applied.result.value
 
     def task(self, name: str, **fields: Any) -> None:
         """Register a task."""
         spec = Spec.model_validate({"name": name, "kind": "copy", "params": {"source": "x"}, **fields})
         self.do(PutTasks(NOW_US, (Put(spec.pack()),)))
+
+    def late(self, name: str) -> None:
+        """Register a task that has had no success for an hour, and was to have one."""
+        self.do(TakeLead(NOW_US, "node-1", self.state.lead.term + 1, RULES))
+        self.task(name, deadlines={"success_every_s": 3600})
+        self.do(Breached(NOW_US + HOUR_US, name, "success_every", NOW_US))
 
     def running(self, task: str, node: str = "node-1") -> tuple[str, int]:
         """Start a run by hand, and have a member run it: its id and token."""

@@ -11,14 +11,16 @@ from node.http.node_port import ClusterUpdate, PlacementComputed
 from node.replication.state_machine import StateChange
 from node.runtime.broadcast import Broadcast
 from node.state.entries import DeleteTask, Finish, MarkDown, RemoveMember
+from node.state.times import rfc3339
 from node.state.value import State
-from tests.unit.node.http.given import NOW_US, World
+from tests.unit.node.http.given import HOUR_US, NOW_US, World
 from tests.unit.node.loop import turns
 
 
 def _event_data(before: State, world: World) -> list[tuple[str, dict[str, Any]]]:
     ended = tuple((world.state.index, each) for each in world.ended)
-    change = StateChange(before, world.state, world.touched, ended)
+    deadlines = tuple((world.state.index, each) for each in world.deadlines)
+    change = StateChange(before, world.state, world.touched, ended, deadlines)
     return [(event.name, event.data) for event in events_of(change)]
 
 
@@ -44,6 +46,26 @@ def test_each_step_of_a_run_is_an_event_without_the_long_fields() -> None:
     before = world.state
     world.do(Finish(NOW_US, run_id, token, "succeeded"))
     assert [(name, data["state"]) for name, data in _event_data(before, world)] == [("run", "succeeded")]
+
+
+def test_a_deadline_that_is_breached_and_then_not_judged_any_more_is_two_events() -> None:
+    world = World()
+    world.late("a")
+    assert _event_data(world.state, world) == [
+        (
+            "deadline",
+            {
+                "task": "a",
+                "change": "breached",
+                "at": rfc3339(NOW_US + HOUR_US),
+                "deadline": "success_every",
+                "due_at": None,
+                "since": rfc3339(NOW_US + HOUR_US),
+            },
+        )
+    ]
+    world.do(DeleteTask(NOW_US, "a"))
+    assert [(name, data["change"]) for name, data in _event_data(world.state, world)] == [("deadline", "dropped")]
 
 
 def test_changed_owners_are_events() -> None:

@@ -39,6 +39,7 @@ SPECS = st.sampled_from(
         packed("t", schedule={"every_s": 1}, overlap="allow", sticky=True),
         packed("u", schedule={"continuous": True}),
         packed("u", overlap="queue", failover={"max": 0}),
+        packed("t", schedule={"every_s": 1}, deadlines={"start_within_s": 1, "finish_within_s": 1}),
         b"",
         b"\xc1",
         b"\x80",
@@ -73,6 +74,8 @@ _BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
         "succeeded failed away cancelled timed_out not_started handed_over accepted given_back bored".split()
     ),
     "state": st.sampled_from(["skipped", "missed", "succeeded"]),
+    "deadline": st.sampled_from(["start_within", "finish_within", "success_every", "bored"]),
+    "rules": st.integers(0, 3),
     "data": st.binary(max_size=5) | st.just(bytes(70_000)),
     "packed": st.sampled_from([hook().pack(), hook(group_s=0).pack(), b"", b"\xc1", b"\x91" * 900 + b"\xc0"]),
     "keys": st.lists(st.sampled_from(["1.0", "2.0", ""]), max_size=3).map(tuple),

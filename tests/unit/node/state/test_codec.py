@@ -51,6 +51,7 @@ ONE_OF_EACH: list[Entry] = [
     Checkpoint(1, "t~1", 1, b"\x00\xff"),
     entries.Finish(1, "t~1", 1, "failed", {"rows": 1.5}, "broke", retry=False),
     Cancel(1, "t~1", "why"),
+    entries.Breached(1, "t", "finish_within", 1),
     entries.Refound(1, "d", "a"),
     entries.RestoreTasks(
         1, 0, 5, 2, {"lease_s": 3.0}, (entries.Kept(packed("t"), 2, 1, 1, 1, 1, requests=(("k", "t~1"),)),)
@@ -93,7 +94,8 @@ def test_one_of_each_entry_comes_back_as_it_was() -> None:
 def test_the_codes_in_the_log_stay_what_they_are() -> None:
     names = "FoundCluster TakeLead Join AddMember RemoveMember Drain MarkDown ChangeSettings PutTasks DeleteTask"
     names += " Pause Start Enqueue SkipOccurrences Claim Began Checkpoint Finish Cancel Refound RestoreTasks StandAside"
-    assert [CODES[code].__name__ for code in range(1, 23)] == names.split()
+    names += " Breached"
+    assert [CODES[code].__name__ for code in range(1, 24)] == names.split()
     assert [CODES[code].__name__ for code in range(25, 29)] == "PutChannel DeleteChannel Tell Told".split()
 
 

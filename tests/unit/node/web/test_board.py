@@ -5,9 +5,9 @@ import asyncio
 from node.duty.ownership import Ownership
 from node.http.freshness import STILL_US
 from node.state.entries import Finish, Pause, Start
-from node.web.board import AHEAD_US, STEPS, Picture, TaskBoard
+from node.web.board import AHEAD_US, STEPS, Picture, Standout, TaskBoard
 from node.web.board_keeper import BoardKeeper
-from tests.unit.node.http.given import NOW_US, World
+from tests.unit.node.http.given import HOUR_US, NOW_US, World
 
 MINUTE_US = 60_000_000
 
@@ -56,6 +56,16 @@ def test_each_task_has_the_marks_of_its_state() -> None:
     assert (found.counts["new"], found.counts["failing"], found.counts["overdue"]) == (5, 1, 1)
     assert [(one.task, one.at_us) for one in found.failing] == [("bad", NOW_US + 5)]
     assert (found.unowned, found.waiting) == (("gpu",), ("queued",))
+
+
+def test_a_task_is_late_while_a_deadline_is_breached() -> None:
+    world = full()
+    world.late("no-success")
+    found = picture(world)
+    assert marked(found)["no-success"] == {"late", "new"}
+    assert found.late == (Standout(NOW_US + HOUR_US, "no-success"),)
+    world.do(Pause(NOW_US + HOUR_US, "no-success", True))
+    assert (picture(world).late, picture(world).counts["late"]) == ((), 0)
 
 
 def test_what_is_due_comes_next_until_it_is_overdue() -> None:

@@ -11,7 +11,7 @@ from node.state.entries import Drain, Finish, StandAside
 from node.state.value import DownReason, State
 from node.web.board import TaskBoard
 from node.web.verdict import ClusterVerdict, NodeSight, verdict
-from tests.unit.node.http.given import NOW_US, World
+from tests.unit.node.http.given import HOUR_US, NOW_US, World
 
 WELL = NodeSight("node-1", RaftRole(1, "node-1", True, True, True), True, None, Overdue())
 
@@ -110,6 +110,16 @@ def test_one_failing_task_can_be_run_again() -> None:
     assert found.headline == "The last run of a task failed"
     [finding] = found.findings
     assert (finding.action, finding.subject, finding.since_us) == ("run", "a", NOW_US + 5)
+
+
+def test_a_breached_deadline_is_wrong_and_says_which() -> None:
+    world = World()
+    world.late("a")
+    [finding] = judged(world.state).findings
+    assert (finding.code, finding.level, finding.look) == ("late", "wrong", "tasks?show=late")
+    assert (finding.text, finding.since_us) == ("a is late: no run has succeeded for 3600 s", NOW_US + HOUR_US)
+    world.late("b")
+    assert [one.text for one in judged(world.state).findings] == ["2 tasks are late"]
 
 
 def test_what_is_overdue_for_a_minute_is_wrong() -> None:

@@ -1,0 +1,110 @@
+"""Has deadlines that pass committed while this member leads; `node.duty.deadlines` decides which."""
+
+import asyncio
+import logging
+from typing import Final, Protocol
+
+from node.duty.deadlines import DeadlineJudge
+from node.raft.errors import RaftError
+from node.raft.ports import RaftRole
+from node.replication.state_machine import StateChange
+from node.state.codec import BadEntry
+from node.state.entries import Entry
+from node.state.value import Result, State
+
+_log = logging.getLogger("rota.deadlines")
+
+PROPOSE_S: Final = 2.0
+"""How long one proposal may take; the judge decides anew after a while."""
+
+STEP_MIN_S: Final = 0.001
+STEP_MAX_S: Final = 10.0
+"""Between two steps, as in `node.control.controller`."""
+
+
+class DeadlineWatchPort(Protocol):
+    """What the watch needs of its member. Called on the event loop."""
+
+    @property
+    def me(self) -> str:
+        """Its id."""
+
+    def role(self) -> RaftRole:
+        """Its role in Raft."""
+
+    def now_us(self) -> int:
+        """The wall clock, in microseconds since the epoch."""
+
+    async def propose(self, entry: Entry, timeout_s: float, /) -> Result:
+        """Commit an entry. Raises `RaftError` and `BadEntry`."""
+
+
+class DeadlineWatch:
+    """Judges the deadlines of all tasks from the moment at which it is committed that this member leads."""
+
+    def __init__(self, member: DeadlineWatchPort) -> None:
+        self._member = member
+        self._state = State()
+        self._judge: DeadlineJudge | None = None
+        self._term = 0
+        self._undecided: frozenset[str] = frozenset()
+        self._changed = asyncio.Event()
+        self._proposing: set[asyncio.Task[None]] = set()
+
+    def observe(self, change: StateChange) -> None:
+        """Take over a new state."""
+        self._state = change.after
+        if self._judge is not None:
+            self._judge.observe(change.after, change.touched)
+        if self._judge is not None or change.after.lead != change.before.lead:
+            self._changed.set()
+
+    def wake(self) -> None:
+        """The role has changed."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        try:
+            while True:
+                self._changed.clear()
+                wait_s = self._step()
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await self._changed.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            for task in self._proposing:
+                task.cancel()
+
+    def _step(self) -> float | None:
+        """One step. In how many seconds the next one is due; None: when something changes."""
+        role, lead, me = self._member.role(), self._state.lead, self._member.me
+        if not role.is_leader or (lead.member, lead.term) != (me, role.term):
+            self._judge = None
+            return None
+        if self._judge is None or self._term != role.term:
+            self._judge, self._term = DeadlineJudge(self._state), role.term
+        now_us = self._member.now_us()
+        entries, wake_us = self._judge.step(now_us)
+        self._log_undecided(self._judge)
+        for entry in entries:
+            task = asyncio.get_running_loop().create_task(self._propose(entry))
+            self._proposing.add(task)
+            task.add_done_callback(self._proposing.discard)
+        if wake_us is None:
+            return None
+        return max(STEP_MIN_S, min(STEP_MAX_S, (wake_us - now_us) / 1e6))
+
+    async def _propose(self, entry: Entry) -> None:
+        try:
+            await self._member.propose(entry, PROPOSE_S)
+        except (RaftError, BadEntry) as error:
+            _log.debug("%s is not committed yet, retrying: %s", entry, error)
+
+    def _log_undecided(self, judge: DeadlineJudge) -> None:
+        for task, error in judge.undecided.items():
+            if task not in self._undecided:
+                _log.error("%s: its deadlines cannot be judged, which is a bug in Rota", task, exc_info=error)
+        self._undecided = frozenset(judge.undecided)

@@ -1,0 +1,154 @@
+"""What the leader does about deadlines: has each one that passes committed, once. Pure: state and time in, entries out.
+
+The owner of a task may be the very one that hangs, and there may be none: so the leader judges the tasks of all.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterator
+from itertools import islice
+from typing import Final, NamedTuple
+
+from node.duty.agenda import Agenda
+from node.state.deadlines import from_us, open_us
+from node.state.entries import Breached
+from node.state.value import State, TaskRow
+from tasks.deadlines import DEADLINES, DeadlineName, deadlines_of
+from tasks.schedule import next_due_us, unreadable
+
+SETTLED_US: Final = 1_000_000
+"""A deadline is judged so much later: what was in time may still be on its way into the log."""
+
+AGAIN_US: Final = 3_000_000
+"""Until an entry whose effect is not seen is proposed again."""
+
+LOOKED_AT_A_STEP: Final = 1000
+"""Changed tasks that are looked at in one step; most have no deadlines."""
+
+JUDGED_A_STEP: Final = 32
+"""Tasks with deadlines that are judged in one step, so that it takes milliseconds."""
+
+PUT_BACK_US: Final = 1_000_000
+"""A clock that is set back by less delays nothing for long."""
+
+
+class Passing(NamedTuple):
+    """When a deadline passes, and when that is due which has not met it. `undecided`: it is an occurrence that nobody
+    has decided on yet.
+    """
+
+    at_us: int
+    deadline: DeadlineName
+    due_us: int
+    undecided: bool
+
+
+class DeadlineJudge:
+    """The leader's judge of all deadlines, from `state` on. The caller must call `observe` with every new state, and
+    then `step`.
+
+    One is made for each leadership: it knows nothing of what was before.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._latest_us = 0
+        self._proposed: dict[tuple[str, DeadlineName], int] = {}
+        """Until when nothing more is proposed for a deadline."""
+        self.undecided: dict[str, Exception] = {}
+        """Tasks whose last judgement failed, which is a bug in Rota, and what was raised."""
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._agenda = Agenda()
+        self._proposed.clear()
+        # The state is a value, so it can be gone through slowly. Tasks that change meanwhile are named again.
+        self._unseen: deque[Iterator[str]] = deque((iter(self._state.tasks),))
+
+    def observe(self, state: State, touched: Collection[str] | None) -> None:
+        """Take over a new state. `touched`: the tasks that may differ; None: all."""
+        self._state = state
+        if touched is None:
+            self._start_over()
+        elif touched:
+            self._unseen.append(iter(touched))
+
+    def step(self, now_us: int) -> tuple[list[Breached], int | None]:
+        """The entries to propose at `now_us`, and when to step again; None: when the state has changed."""
+        if now_us < self._latest_us - PUT_BACK_US:
+            self._start_over()  # the times were set by a clock that was ahead
+            self._latest_us = now_us
+        self._latest_us = max(self._latest_us, now_us)
+        self._look()
+        entries: list[Breached] = []
+        for _, task in self._agenda.due(now_us, JUDGED_A_STEP):
+            try:
+                found = next_passing(self._state, task)
+            except Exception as error:  # noqa: BLE001 - one bug in Rota must not stop the other tasks
+                self.undecided[task] = error
+                self._agenda.put(task, now_us + AGAIN_US)
+                continue
+            self.undecided.pop(task, None)
+            look_us = [self._judge(task, one, now_us, entries) for one in found]
+            self._agenda.put(task, min(look_us, default=None))
+        return entries, now_us if self._unseen else self._agenda.next_us()
+
+    def _judge(self, task: str, passing: Passing, now_us: int, entries: list[Breached]) -> int:
+        """Add an entry if the deadline has passed. Returns when to judge it again."""
+        key = task, passing.deadline
+        look_us = max(passing.at_us + SETTLED_US, self._proposed.get(key, 0))
+        if look_us > now_us:
+            return look_us
+        entries.append(Breached(now_us, task, passing.deadline, passing.due_us, passing.undecided))
+        self._proposed[key] = now_us + AGAIN_US
+        return self._proposed[key]
+
+    def _look(self) -> None:
+        """Take some of the tasks that have changed."""
+        left = LOOKED_AT_A_STEP
+        while self._unseen and left > 0:
+            some = list(islice(self._unseen[0], left))
+            if not some:
+                self._unseen.popleft()
+            left -= len(some)
+            for task in some:
+                row = self._state.tasks.get(task)
+                judged = row is not None and row.judged_us > 0
+                self._agenda.put(task, 0 if judged else None)  # at once: the judgement says when the next is
+                if not judged:
+                    self.undecided.pop(task, None)
+                if row is None or not judged or row.breaches:
+                    for deadline in DEADLINES:  # what was proposed has taken effect, or is not wanted any more
+                        self._proposed.pop((task, deadline), None)
+
+
+def next_passing(state: State, task: str) -> list[Passing]:
+    """When each deadline of `task` that is not breached passes next. One that nothing is due for is not among them."""
+    row = state.tasks.get(task)
+    limits = deadlines_of(row.spec_packed) if row is not None and row.judged_us else None
+    if row is None or limits is None:
+        return []
+    runs = [run for run in (state.runs[one] for one in state.runs_of.get(task, ())) if not run.action]
+    breached = {breach.deadline for breach in row.breaches}
+    found: list[Passing] = []
+    for deadline in DEADLINES:
+        limit_us = limits.limit_us(deadline)
+        if limit_us is None or deadline in breached:
+            continue
+        dues = [(due_us, False) for due_us in open_us(row, runs, deadline)]
+        if deadline != "success_every":
+            dues += [(due_us, True) for due_us in _undecided_us(row)]
+        passing = [Passing(from_us(row, due_us) + limit_us, deadline, due_us, one) for due_us, one in dues]
+        if passing:
+            found.append(min(passing))
+    return found
+
+
+def _undecided_us(row: TaskRow) -> list[int]:
+    """When the first occurrence is due that nobody has decided on yet. Nothing where this machine cannot tell."""
+    timing = row.timing
+    if timing.schedule is None or unreadable(timing.schedule) is not None:
+        return []
+    if timing.continuous:
+        return [row.since_us] if row.since_us > row.through_us else []
+    next_us = next_due_us(timing.schedule, row.since_us, row.through_us)
+    return [] if next_us is None else [next_us]

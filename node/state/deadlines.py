@@ -1,0 +1,154 @@
+"""The deadlines of tasks: when they are breached, and when they are no more (docs/explanation/execution.md).
+
+The leader proposes `Breached` when a deadline has passed (`node.duty.deadlines`). That a breach is over follows from
+the entry that ends it: nobody proposes it.
+
+An occurrence that no run stands for yet is undecided; the state does not know when the next one is due. So it takes the
+proposer's word for that it is due, and knows itself whether it is undecided.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from node.state.draft import DONE, Draft, refused
+from node.state.entries import Breached
+from node.state.registry import no_such_task
+from node.state.value import Breach, Result, Run, State, TaskRow
+from tasks.deadlines import DeadlineName, Deadlines, deadlines_of
+from tasks.policy import rest_s
+from tasks.run import RunState
+
+RULES_JUDGED: Final = 2
+"""Deadlines are judged since these rules (`Lead.rules`)."""
+
+_FAILED: Final[frozenset[RunState]] = frozenset({"failed", "timed_out", "abandoned"})
+
+
+def breached(draft: Draft, entry: Breached) -> Result:
+    """A deadline has passed, by the clock of the proposer. Refused if the state says otherwise."""
+    row = draft.tasks.get(entry.task)
+    if row is None:
+        return no_such_task(entry.task)
+    limits = deadlines_of(row.spec_packed)
+    limit_us = limits.limit_us(entry.deadline) if limits is not None and row.judged_us else None
+    if limit_us is None:
+        return refused("not-due", f"{entry.deadline} of {entry.task} is not judged")
+    if any(one.deadline == entry.deadline for one in row.breaches):
+        return refused("exists", f"{entry.deadline} of {entry.task} is breached already")
+    since_us = from_us(row, entry.due_us) + limit_us
+    known = entry.due_us in open_us(row, draft.overlapping(entry.task), entry.deadline)
+    breach = Breach(entry.deadline, entry.due_us, since_us, entry.undecided and not known)
+    if entry.at_us < since_us or not (known or _undecided(row, breach)):
+        return refused("not-due", f"{entry.deadline} of {entry.task} has been met, or its time has not come")
+    draft.breach(row, breach, entry.at_us)
+    return DONE
+
+
+def follow(draft: Draft, before: State, at_us: int) -> None:
+    """Work out what an accepted entry means for the deadlines of the tasks that it touched."""
+    if draft.lead.rules < RULES_JUDGED:
+        return
+    if before.lead.rules < RULES_JUDGED:  # once in the life of a cluster
+        draft.touched.update(task for task, row in draft.tasks.items() if deadlines_of(row.spec_packed) is not None)
+    # Sorted: the order of a set differs between members.
+    for task in sorted(draft.touched):
+        row, was = draft.tasks.get(task), before.tasks.get(task)
+        if row is None:
+            for breach in () if was is None else was.breaches:
+                draft.recover(task, breach, "dropped", at_us)
+            continue
+        limits = deadlines_of(row.spec_packed)
+        if limits is not None or row.judged_us:
+            judged = limits if limits is not None and not row.paused and row.timing.enabled else None
+            _follow(draft, row, judged, was, at_us)
+
+
+def _follow(draft: Draft, row: TaskRow, limits: Deadlines | None, was: TaskRow | None, at_us: int) -> None:
+    """The same for one task. `limits` None: it is not judged; `was`: its row before."""
+    name = row.placing.name
+    after = _judged(row, at_us) if limits is not None else replace(row, judged_us=0, unmet_us=None)
+    if after.judged_us:
+        after = replace(after, unmet_us=_unmet_us(draft, after))
+    if after != row:
+        draft.put_task(after)
+    if not row.breaches:
+        return
+    earlier = deadlines_of(was.spec_packed) if was is not None else None
+    for breach in row.breaches:
+        limit_us = limits and limits.limit_us(breach.deadline)
+        if not limit_us or earlier is None or limit_us != earlier.limit_us(breach.deadline):
+            draft.recover(name, breach, "dropped", at_us)
+        elif not _undecided(after, breach):
+            dues_us = list(open_us(after, draft.overlapping(name), breach.deadline))
+            late_us = [due_us for due_us in dues_us if from_us(after, due_us) + limit_us <= at_us]
+            if breach.due_us in dues_us:
+                continue
+            if late_us:
+                _goes_on(draft, name, breach, min(late_us))
+            else:
+                draft.recover(name, breach, "met", at_us)
+
+
+def _goes_on(draft: Draft, task: str, breach: Breach, due_us: int) -> None:
+    """The deadline stays breached: another occurrence is late as well."""
+    row = draft.tasks[task]
+    breaches = tuple(replace(one, due_us=due_us, undecided=False) if one is breach else one for one in row.breaches)
+    draft.put_task(replace(row, breaches=breaches))
+
+
+def _judged(row: TaskRow, at_us: int) -> TaskRow:
+    return row if row.judged_us else replace(row, judged_us=max(1, at_us), unmet_us=None)
+
+
+def _unmet_us(draft: Draft, row: TaskRow) -> int | None:
+    """`TaskRow.unmet_us` after the runs that the entry ended."""
+    unmet_us = row.unmet_us
+    for one in draft.ended:
+        if one.run.task != row.placing.name or one.run.action or one.series is not None:
+            continue
+        due_us = due_of(one.run)
+        if one.state in _FAILED:
+            unmet_us = due_us if unmet_us is None else min(unmet_us, due_us)
+        elif one.state == "succeeded" and unmet_us is not None and due_us >= unmet_us:
+            unmet_us = None
+    return unmet_us
+
+
+def due_of(run: Run) -> int:
+    """When a run was due, for its deadlines: one that was started by hand when it was asked for, whatever its time."""
+    return run.created_at_us if run.trigger == "manual" else run.fire_at_us
+
+
+def from_us(row: TaskRow, due_us: int) -> int:
+    """From when a deadline counts for what was due at `due_us`.
+
+    Not before the task was resumed; and for a continuous task not before it may run again after a failure.
+    """
+    counted_us = max(due_us, row.judged_us)
+    if due_us == row.since_us and row.last is not None and row.timing.continuous:
+        counted_us += round(rest_s(row.timing.retry, row.last.state) * 1_000_000)
+    return counted_us
+
+
+def open_us(row: TaskRow, runs: Iterable[Run], deadline: DeadlineName) -> Iterator[int]:
+    """When that was due which has not met the deadline yet, as far as the state knows: undecided occurrences are not
+    among it. `runs` are the task's active ones, without actions.
+    """
+    match deadline:
+        case "start_within":
+            yield from (due_of(run) for run in runs if all(one.started_at_us is None for one in run.attempts))
+        case "finish_within":
+            yield from map(due_of, runs)
+            if row.unmet_us is not None:
+                yield row.unmet_us
+        case "success_every":
+            yield max(row.judged_us, row.succeeded_at_us or 0)
+
+
+def _undecided(row: TaskRow, breach: Breach) -> bool:
+    """Whether a breach is one of an occurrence that nobody has decided on yet."""
+    schedule = row.timing.schedule
+    if not breach.undecided or breach.deadline == "success_every" or schedule is None:
+        return False
+    return breach.due_us > row.through_us and (breach.due_us == row.since_us or not row.timing.continuous)
