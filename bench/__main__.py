@@ -21,6 +21,7 @@ NAMES: Final = {
     "starting": "from a request, and from a claim, to a command's first words",
     "preparing": "a Spark task's wait for its session: from its due time, and from the loss of its driver's node",
     "ingest": "files to a Delta table and PostgreSQL to PostgreSQL, beside plain PySpark scripts (ten minutes)",
+    "page": "the page at /: how soon it is there, how soon it shows what happens, and what 200 open ones cost",
     "idle": "an idle node's processor time and memory",
     "failover": "from the loss of a node to the claims of its runs by others",
     "rolling": "each of five nodes stopped and started again: how long until others have its runs, and what falls due",

@@ -180,6 +180,11 @@ class Spec(_Model):
         description="Labels that a member must have to run the task; `{node: ID}` binds it to one member",
         examples=[{"zone": "a"}],
     )
+    labels: Annotated[dict[str, str], BeforeValidator(_labels), Field(max_length=100)] = Field(
+        default={},
+        description="For people, and for channels: one may be of tasks with some labels only (`rota notify`)",
+        examples=[{"team": "bi"}],
+    )
     pin: Name | None = Field(
         default=None, description="The member that is preferred while it is eligible, even if it has no room"
     )
@@ -235,8 +240,13 @@ class Spec(_Model):
         return isinstance(self.schedule, Continuous)
 
     def pack(self) -> bytes:
-        """The spec as msgpack, every default written out; equal specs give equal bytes."""
-        return bytes(msgpack.packb(_sorted(self.model_dump(mode="json"))))
+        """The spec as msgpack, every default written out; equal specs give equal bytes.
+
+        `labels` are left out where there are none: so tasks from before there were any stay unchanged when they are
+        registered again.
+        """
+        exclude = set() if self.labels else {"labels"}
+        return bytes(msgpack.packb(_sorted(self.model_dump(mode="json", exclude=exclude))))
 
 
 def _sorted(value: Any) -> Any:

@@ -21,10 +21,12 @@ from node.history.bootstrap_board import BootstrapBoard
 from node.history.store import HistoryStore
 from node.http.kinds import InstalledKinds
 from node.http.node_port import ClusterUpdate, PlacementComputed
+from node.notify.teller import NotSent
 from node.peer.protocol import RunProgress
 from node.raft.founding import FoundingWait, Outlook
 from node.raft.ports import RaftRole
 from node.replication.state_machine import StateChange, StateMachine
+from node.state.channel import Channel
 from node.state.codec import pack_batch
 from node.state.entries import AddMember, Entry, FoundCluster, Join, Proposal, ProposalId, RemoveMember, Seed
 from node.state.value import Result, State
@@ -210,6 +212,9 @@ class FakeNode:
 
     def unoffered(self, kind: str) -> str | None:
         return None if kind == "copy" else "it is not installed there"
+
+    async def test_channel(self, name: str, definition: Channel) -> str:
+        raise NotSent(f"{self.name} has no network")
 
     def log_path(self, run_id: str, attempt: int) -> Path:
         return self.cluster.folder / self.name / run_id / f"{attempt}.log"

@@ -31,6 +31,7 @@ from node.membership.leadership import Leadership
 from node.membership.leaving import Leaving
 from node.membership.self_drain import SelfDrain
 from node.membership.services import MemberServices
+from node.notify.teller import Teller
 from node.raft.errors import RaftError
 from node.raft.ports import RaftRole
 from node.replication.applied import AppliedWaiters
@@ -45,6 +46,23 @@ _log = logging.getLogger("rota.member")
 
 VERDICT_S: Final = 2.0
 """How long one proposal to mark a member down may take; the verdict comes again every second."""
+
+
+class _Handover:
+    """What a member that leaves has others go on with. Implements `node.membership.leaving.RunHandover`."""
+
+    def __init__(self, controller: Controller, teller: Teller) -> None:
+        self._controller, self._teller = controller, teller
+
+    async def hand_over_all(self, patience_s: float, dying_s: float) -> bool:
+        """Begin nothing new, and hand over every run. Whether nothing works here any more."""
+        clear, _ = await asyncio.gather(self._controller.hand_over_all(patience_s, dying_s), self._teller.rest())
+        return clear
+
+    def go_on(self) -> None:
+        """Work again."""
+        self._controller.go_on()
+        self._teller.go_on()
 
 
 class Core:
@@ -65,6 +83,7 @@ class Core:
         self._ports = ports
         self._proposer = Proposer(self.me, settings.session, ports.raft.propose)
         self.controller = Controller(self.me, settings.max_runs, self, ports.runner, ability, kinds=settings.kinds)
+        self.teller = Teller(self, ports.sender)
         self.placement = PlacementService(self._on_placed, ports.placement)
         self.membership = self._membership(settings, connect)
         self._waiters = AppliedWaiters(lambda: self.state().index)
@@ -79,7 +98,7 @@ class Core:
         return MemberServices(
             Leadership(self, settings.first_members, lambda: ports.raft.members, ports.rng),
             joining,
-            Leaving(self, joining.resign, self.controller),
+            Leaving(self, joining.resign, _Handover(self.controller, self.teller)),
             MembershipChanges(self, ports.raft, self.wait_index, connect=connect),
             Addresses(self, settings.configured, settings.agreed, ports.raft.relocate, ports.keep_addresses),
             SelfDrain(self, self.controller.wake),
@@ -89,7 +108,8 @@ class Core:
 
     def start(self) -> None:
         """Start the services. Called on the loop, before Raft and the heartbeats are started."""
-        for name, service in {"placement": self.placement.run(), **self.membership.services()}.items():
+        services = {"placement": self.placement.run(), "teller": self.teller.run(), **self.membership.services()}
+        for name, service in services.items():
             self._ports.loop.serve(name, service)
 
     async def leave(self) -> None:
@@ -126,7 +146,7 @@ class Core:
         before, self._lease = self._lease, lease
         self._ports.runner.renew(lease.deadline_s)
         if lease.period != before.period or lease.deadline_s < before.deadline_s:
-            self._ports.loop.call(self.controller.wake)
+            self._ports.loop.call(self._lease_changed)
 
     def on_verdict(self, verdict: LivenessVerdict) -> None:
         """This member leads and finds another one down. Comes again until the state shows it."""
@@ -153,6 +173,12 @@ class Core:
         self._ports.observer.delivered(changes)
         if state.members is not before.members or state.lead != before.lead:
             self.membership.wake()
+        if state.channels and (state.channels is not before.channels or state.members is not before.members):
+            self.teller.wake()
+
+    def _lease_changed(self) -> None:
+        self.controller.wake()
+        self.teller.wake()
 
     def _take_role(self, role: RaftRole) -> None:
         _log.debug("%s", role)
@@ -198,7 +224,14 @@ class Core:
     def live_lease(self) -> LeaseView | None:
         """The live lease of this process's incarnation; None while there is none."""
         # What is launched in this step begins under this lease, even if another one comes meanwhile.
-        lease = self._stepping = self._lease
+        self._stepping = self._lease
+        return self._view_of(self._stepping)
+
+    def lease_now(self) -> LeaseView | None:
+        """As `live_lease`, for what starts no attempts."""
+        return self._view_of(self._lease)
+
+    def _view_of(self, lease: LeaseNow) -> LeaseView | None:
         if not lease.live(self._ports.clock.boottime_s()) or lease.incarnation != self.standing():
             return None
         return LeaseView(lease.incarnation, lease.period)

@@ -18,6 +18,7 @@ from node.execution.order import Order
 from node.liveness.view import View
 from node.membership.addresses import Address, Agreed
 from node.membership.changes import RaftMembers
+from node.notify.teller import MessageSender
 from node.raft.ports import RaftRole
 from node.replication.state_machine import StateChange
 from node.state.entries import Join, Proposal, Seed
@@ -127,6 +128,7 @@ class CorePorts:
     loop: LoopPort
     placement: PlacementWorker
     observer: CoreObserver
+    sender: MessageSender
     rng: Random
     join_of: Callable[[int, int], Join]
     order_of: Callable[[Run, float], Order]

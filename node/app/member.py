@@ -47,6 +47,8 @@ from node.membership.auto_join import AutoJoin
 from node.membership.join_request import JoinRequest
 from node.membership.launch_watch import LaunchWatch
 from node.membership.removal_watch import RemovalWatch
+from node.notify.secrets_here import SenderSettings
+from node.notify.sender import ChannelSender
 from node.peer.client import PeerClient
 from node.peer.join_client import JoinClient
 from node.peer.protocol import RunProgress
@@ -56,6 +58,7 @@ from node.raft.ports import RaftRole, RaftSettings
 from node.replication.state_machine import StateMachine
 from node.runtime.boottime import boottime_s
 from node.runtime.services import Services
+from node.state.channel import Channel
 from node.state.entries import Entry, Join, Seed
 from node.state.value import Result, Run, State
 from node.storage.disk_watch import DiskWatch, WatchedFolder, space_of
@@ -115,6 +118,9 @@ class LocalMember:
         self._runner = self._make_runner(bounds.log_bytes)
         self._updates = Updates(config.node, self.history, lambda: self._raft.role.ready)
         self._placement_thread = PlacementThread()
+        self._sender = ChannelSender(
+            SenderSettings(config.node, config.access, config.secrets_dir, config.env_allow, config.own)
+        )
         self._launch_watch = LaunchWatch(config.node, self.state, lambda why: self._set_wrong("start", why))
         self._core = self._make_core(
             CoreSettings(config.node, folder.session, config.max_runs, config.members, configured, agreed, self._terms)
@@ -180,6 +186,7 @@ class LocalMember:
                 loop=self._on_loop,
                 placement=self._placement_thread,
                 observer=self._updates,
+                sender=self._sender,
                 rng=SystemRandom(),
                 join_of=self._join_of,
                 order_of=self._order_of,
@@ -336,6 +343,10 @@ class LocalMember:
     async def leave_out(self, members: frozenset[str], timeout_s: float) -> str | None:
         """Have a cluster founded without these."""
         return await asyncio.wait_for(asyncio.wrap_future(self._raft.leave_out(members)), timeout_s)
+
+    async def test_channel(self, name: str, definition: Channel) -> str:
+        """Send a test message."""
+        return await self._sender.test(self.state().cluster_id, name, definition, self._core.now_us())
 
     def progress(self, run_id: str) -> RunProgress | None:
         """How far an attempt on this member is, and since when it is frozen; None where nothing is known of it."""

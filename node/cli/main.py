@@ -50,9 +50,11 @@ _MODULES: Final = {
     "remove": "members",
     "bootstraps": "bootstraps",
     "plan": "cluster",
+    "what-if": "what_if",
     "settings": "cluster",
     "kinds": "cluster",
     "status": "cluster",
+    "notify": "notify",
     "ctx": "ctx",
     "backup": "backups",
     "cluster": "recovery",
@@ -69,7 +71,7 @@ class _LazyGroup(click.Group):
         module = _MODULES.get(cmd_name)
         if module is None:
             return None
-        command = getattr(importlib.import_module(f"node.cli.{module}"), f"{cmd_name}_command")
+        command = getattr(importlib.import_module(f"node.cli.{module}"), f"{cmd_name.replace('-', '_')}_command")
         assert isinstance(command, click.Command)
         return command
 

@@ -69,6 +69,10 @@ class Ownership:
         slots = tuple(replace(slot, status="down") if slot.member in members else slot for slot in self._slots)
         return Ownership(self.state, self._roll, self._columns, slots)
 
+    def supposing(self, state: State) -> "Ownership":
+        """The ownership as it would be if the members of this one's state were as they are in `state`."""
+        return Ownership(self.state, self._roll, self._columns, state.seats())
+
     @property
     def slots(self) -> tuple[Slot, ...]:
         """The members that are placed over, by slot."""

@@ -35,7 +35,7 @@ from node.runtime.descriptors import CLIENTS_MAX
 
 EPOCH: Final = "Rota-Epoch"
 
-_STREAMS: Final = ("/v1/events", "/v1/cluster/saved", "/v1/runs/{run_id}/log", "/peer/log")
+_STREAMS: Final = ("/v1/events", "/live", "/v1/cluster/saved", "/v1/runs/{run_id}/log", "/peer/log")
 
 _FOLLOWING: Final = web.AppKey("following", asyncio.Task[None])
 """The task that feeds the node's updates to the event hub."""
@@ -66,6 +66,7 @@ def build_app(
         signer=SessionSigner(node.facts.secret, tokens_of(node.facts)),
         streams=StreamLimit(limits.streams),
         endpoints=ENDPOINTS,
+        pages=tuple(pages),
     )
     # `RequestContext.body` enforces the same limit while it reads.
     app = web.Application(middlewares=[problem_responses], client_max_size=limits.body_bytes)

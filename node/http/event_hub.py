@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from time import monotonic
@@ -56,6 +56,8 @@ class EventHub:
         self._ring: deque[NumberedEvent] = deque(maxlen=kept)
         self._next = 1
         self._new_events = asyncio.Event()
+        self._update_count = 0
+        self._new_updates = asyncio.Event()
         self._closed = False
         self._updates: Callable[[], AsyncIterator[ClusterUpdate]] | None = None
         self._subscription: AsyncIterator[ClusterUpdate] | None = None
@@ -70,6 +72,7 @@ class EventHub:
         """Turn an update into events and wake the clients' streams. Without a client, nothing is computed or kept."""
         if self._is_needed():
             self._keep(events_of(update))
+            self._updated()
 
     async def follow(self, updates: Callable[[], AsyncIterator[ClusterUpdate]]) -> None:
         """Publish what `updates()` yields, until that ends.
@@ -90,6 +93,7 @@ class EventHub:
                     break
                 if isinstance(update, PlacementComputed):  # compares the owners of all tasks
                     self._keep(await asyncio.to_thread(list, events_of(update)))
+                    self._updated()
                 else:
                     self.publish(update)
             else:
@@ -99,6 +103,7 @@ class EventHub:
         """End every client's stream."""
         self._closed = True
         self._wake()
+        self._updated()
 
     def id_of(self, numbered: NumberedEvent) -> str:
         """The id with which an event is sent."""
@@ -135,6 +140,29 @@ class EventHub:
         finally:
             self._clients -= 1
             self._last_left_s = self._now_s()
+
+    @property
+    def updates(self) -> int:
+        """How many updates of the cluster there have been, whether they are events or not."""
+        return self._update_count
+
+    @contextmanager
+    def watcher(self) -> Iterator[None]:
+        """While the block runs, somebody wants to know that something changes, though not what: see `after`."""
+        self._clients += 1
+        self._subscribe()
+        try:
+            yield
+        finally:
+            self._clients -= 1
+            self._last_left_s = self._now_s()
+
+    async def after(self, updates: int, within_s: float) -> None:
+        """Wait until there have been more than `updates`, the server stops, or `within_s` are over."""
+        if self._update_count <= updates and not self._closed:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._new_updates.wait()
 
     def _subscribe(self) -> None:
         if self._subscription is None and self._updates is not None:
@@ -180,6 +208,11 @@ class EventHub:
     def _reset(self) -> bytes:
         index = self._ring[-1].event.index if self._ring else 0
         return f"id: {index}-{self._boot}-{self._next - 1}\nevent: reset\ndata: {{}}\n\n".encode()
+
+    def _updated(self) -> None:
+        self._update_count += 1
+        self._new_updates.set()
+        self._new_updates = asyncio.Event()
 
     def _wake(self) -> None:
         self._new_events.set()

@@ -20,6 +20,7 @@ from node.peer.protocol import RunProgress
 from node.raft.founding import Outlook
 from node.raft.ports import RaftRole
 from node.replication.state_machine import StateChange
+from node.state.channel import Channel
 from node.state.entries import Entry, Seed
 from node.state.value import EndedRun, Result, State
 from node.telemetry.thread_lag import ThreadLag
@@ -194,6 +195,9 @@ class NodePort(Protocol):
 
     async def overdue(self) -> Overdue:
         """What is due and has not begun, of all tasks, as far as this member knows."""
+
+    async def test_channel(self, name: str, definition: Channel) -> str:
+        """Send a test message from this node, in bounded time; the receiver's answer. Raises `NotSent`."""
 
     def log_path(self, run_id: str, attempt: int) -> Path:
         """Where this member keeps the log of an attempt that it runs, has run or would run."""

@@ -29,6 +29,7 @@ REFUSALS: Final[dict[str, str]] = {
     "no-such-task": "not-found",
     "no-such-member": "not-found",
     "no-such-run": "not-found",
+    "no-such-channel": "not-found",
     "version": "version-conflict",
     "invalid": "invalid",
     "too-large": "too-large",

@@ -99,6 +99,17 @@ class PlanQuery(_RequestModel):
     without: str = Field(description="As if this member were down (or these, comma-separated)")
 
 
+class WhatIfQuery(_RequestModel):
+    """What is supposed, and how far ahead to look."""
+
+    without: str | None = Field(default=None, description="As if this member were down (or these, comma-separated)")
+    back: str | None = Field(default=None, description="As if this member, drained or down now, were up (or these)")
+    ahead_s: Annotated[int, Field(ge=60, le=7 * 86_400)] = Field(
+        default=86_400, description="How far ahead, in seconds"
+    )
+    limit: Annotated[int, Field(ge=0, le=10_000)] = Field(default=1000, description="How many items a list has at most")
+
+
 TailBytes = Annotated[int | None, Field(ge=1, le=2**40)]
 
 

@@ -24,8 +24,8 @@ T = TypeVar("T")
 class ServerContext:
     """The node, and what its HTTP server keeps beside it.
 
-    `peers` asks other members. `now_us` is the wall clock in microseconds. `verifier` checks requests of other members,
-    `signer` the sessions of browsers.
+    `endpoints` are the API's, `pages` the page's. `peers` asks other members. `now_us` is the wall clock in
+    microseconds. `verifier` checks requests of other members, `signer` the sessions of browsers.
     """
 
     node: NodePort
@@ -38,6 +38,7 @@ class ServerContext:
     signer: SessionSigner
     streams: StreamLimit
     endpoints: tuple[Endpoint, ...]
+    pages: tuple[Endpoint, ...] = ()
     task_names: TaskNames = field(default_factory=TaskNames)
     _kept: dict[type, Any] = field(default_factory=dict)
 

@@ -1,6 +1,6 @@
 """Responses that are sent piece by piece."""
 
-from collections.abc import AsyncIterable, Awaitable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from aiohttp import web
@@ -25,6 +25,16 @@ class StreamLimit:
             yield
         finally:
             self._open -= 1
+
+
+async def until(
+    expires_s: int | None, now_us: Callable[[], int], pieces: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[bytes, None]:
+    """The pieces, until the session of the browser expires (None: never). There has to be one every few seconds."""
+    async for piece in pieces:
+        if expires_s is not None and expires_s * 1_000_000 <= now_us():
+            return
+        yield piece
 
 
 async def stream(

@@ -5,7 +5,7 @@ raises, because an exception in a replicated method would stop the log on every 
 cannot accept, with a code:
 
 ok not-founded founded no-such-member no-such-task no-such-run exists version invalid not-up incarnation leaving
-occurrence-taken overlap held not-due fenced too-large full stale leadership fault
+occurrence-taken overlap held not-due fenced too-large full stale leadership no-such-channel no-such-notice fault
 
 `fault` means that a handler raised, which is a bug; all members refuse the entry alike. Every proposal counts in
 `State.index`, a refused one too; its result is kept in its proposer's window.
@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
-from node.state import attempts, claims, entries, members, occurrences, registry, restoring, settings, windows
+from node.state import attempts, claims, entries, members, occurrences, registry, restoring, settings, telling, windows
 from node.state.codec import BadEntry, pack_batch, unpack_batch
 from node.state.draft import Draft, refused
 from node.state.entries import Entry, FoundCluster, Proposal, ProposalId, Unreadable
+from node.state.facts import note_facts
 from node.state.value import EndedRun, Result, State
 
 LATEST_AT_US: Final = occurrences.LAST_FIRE_US
@@ -48,6 +49,10 @@ _HANDLERS: Final[dict[type[Any], Callable[[Draft, Any], Result]]] = {
     entries.Cancel: attempts.cancel,
     entries.Refound: members.refound,
     entries.RestoreTasks: restoring.restore_tasks,
+    entries.PutChannel: telling.put_channel,
+    entries.DeleteChannel: telling.delete_channel,
+    entries.Tell: telling.tell,
+    entries.Told: telling.told,
 }
 
 _NOTHING: Final[frozenset[str]] = frozenset()
@@ -133,8 +138,12 @@ def _handle(draft: Draft, entry: Entry | Unreadable) -> Result:
         return refused("invalid", "stamped beyond the calendar: set the clock of the member that proposed it")
     if not draft.cluster_id and not isinstance(entry, FoundCluster):
         return refused("not-founded", "the cluster has no members yet: its first entry founds it")
+    before = draft.members
     try:
-        return _HANDLERS[type(entry)](draft, entry)
+        result = _HANDLERS[type(entry)](draft, entry)
+        if result.ok:
+            note_facts(draft, before, entry.at_us)
+        return result
     except (MemoryError, RecursionError):
         # Only this process is affected: to continue would leave this member with a different state.
         raise

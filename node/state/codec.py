@@ -47,6 +47,10 @@ CODES: Final[dict[int, type[Any]]] = {
     20: entries.Refound,
     21: entries.RestoreTasks,
     22: entries.StandAside,
+    25: entries.PutChannel,
+    26: entries.DeleteChannel,
+    27: entries.Tell,
+    28: entries.Told,
 }
 """The code of each entry in the log. A code is never changed, nor used again."""
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from immutables import Map
 
 from node.state.bounds import run_bytes
+from node.state.outbox import Fact, with_fact
 from node.state.value import COUNTED, Attempt, EndedRun, Member, Outcome, Result, Run, Series, State, TaskRow, Window
 from tasks.run import RunState
 
@@ -45,10 +46,12 @@ class Draft:
         self.runs_bytes = state.runs_bytes
         self.requests_bytes = state.requests_bytes
         self.endings = state.endings
+        self.channels = state.channels
         self.ended: list[EndedRun] = []
         self.touched: set[str] = set()
         self.placing_changed = False
         self._epoch = state.epoch
+        self._facts = 0
 
     def state(self, windows: Map[str, Window]) -> State:
         """The draft as a state, with these windows. The epoch grows by one if placement changed."""
@@ -71,7 +74,13 @@ class Draft:
             runs_bytes=self.runs_bytes,
             requests_bytes=self.requests_bytes,
             endings=self.endings,
+            channels=self.channels,
         )
+
+    def note(self, fact: Fact) -> None:
+        """Have something told on the channels that want it."""
+        self.channels = with_fact(self.channels, fact, f"{self.index}.{self._facts}")
+        self._facts += 1
 
     def put_member(self, member: Member) -> None:
         """Add or change a member."""

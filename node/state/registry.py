@@ -20,7 +20,7 @@ from tasks.spec import Spec, accepted, read
 PLACING: Final = ("key", "kind", "group", "pin", "sticky", "weight", "standbys")
 """The fields of a spec that placement depends on. A change of one bumps the epoch."""
 
-_OF_RUNS: Final = ("kind", *(name for name in Spec.model_fields if name not in (*PLACING, "set")))
+_OF_RUNS: Final = ("kind", *(name for name in Spec.model_fields if name not in (*PLACING, "set", "labels")))
 """The fields that a run depends on, and keeps as they were when it was made."""
 
 _FAULT_CHARS_MAX: Final = 500

@@ -1,7 +1,7 @@
 """The state as a list of records, and back. `codec` packs them and cuts them into pieces.
 
-A record is a list: its kind, then its fields. The first is the head; members, tasks, runs and windows follow, each
-window with its results after it.
+A record is a list: its kind, then its fields. The first is the head; members, tasks, runs, windows and channels follow,
+each window with its results after it, each channel with its notices.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,6 +12,7 @@ from immutables import Map
 
 from hashing.chunked import sorted_in_chunks
 from node.state.bounds import params_bytes, requests_bytes, run_bytes
+from node.state.outbox import ChannelRow, Notice, notice_bytes
 from node.state.shape import Misfit, shape
 from node.state.value import Lead, Member, Result, Run, Settings, State, TaskRow, Window
 from node.state.windows import weigh
@@ -25,6 +26,8 @@ _TASK: Final = 2
 _RUN: Final = 3
 _WINDOW: Final = 4
 _RESULT: Final = 5
+_CHANNEL: Final = 8
+_NOTICE: Final = 9
 _COUNT_MAX: Final = 2**64
 """The same limit as in entries: every accepted value can be read again."""
 
@@ -54,6 +57,11 @@ def records(state: State) -> Iterator[list[Any]]:
         # Each by itself: packing a full window at once blocked every other thread for 30 ms.
         for sequence in sorted(window.results):
             yield [_RESULT, proposer, sequence, *shape(Result).wire(window.results[sequence])]
+    for name in sorted(state.channels):
+        channel = state.channels[name]
+        yield [_CHANNEL, shape(ChannelRow).wire(replace(channel, notices=()))]
+        for notice in channel.notices:
+            yield [_NOTICE, name, shape(Notice).wire(notice)]
 
 
 def assembled(stream: Iterable[Any]) -> State:
@@ -78,6 +86,8 @@ class _Restored:
         self._windows: dict[str, tuple[int, int]] = {}
         self._results: dict[str, dict[int, Result]] = {}
         self._specs: dict[bytes, bytes] = {}
+        self._channels: dict[str, ChannelRow] = {}
+        self._notices: dict[str, list[Notice]] = {}
 
     def take(self, kind: Any, *rest: Any) -> None:
         """Take one record."""
@@ -102,6 +112,13 @@ class _Restored:
             self._take_window(*rest)
         elif kind == _RESULT:
             self._take_result(*rest)
+        elif kind == _CHANNEL:
+            channel = shape(ChannelRow).value(*rest)
+            self._channels[channel.name] = channel
+            self._notices[channel.name] = []
+        elif kind == _NOTICE:
+            name, wire = rest
+            self._notices[name].append(shape(Notice).value(wire))
         else:
             raise Misfit(f"there is no record of kind {kind!r}")
 
@@ -154,7 +171,12 @@ class _Restored:
             runs_bytes=sum(map(run_bytes, self._runs.values())),
             requests_bytes=sum(map(requests_bytes, self._tasks.values())),
             endings=tuple(map(_count, endings)),
+            channels=Map({name: self._channel(name) for name in self._channels}),
         )
+
+    def _channel(self, name: str) -> ChannelRow:
+        notices = tuple(self._notices[name])
+        return replace(self._channels[name], notices=notices, notices_bytes=sum(map(notice_bytes, notices)))
 
     def _window(self, proposer: str) -> Window:
         results = Map(self._results[proposer])

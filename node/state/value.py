@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from immutables import Map
 
 from hashing.view import Slot, Task
+from node.state.outbox import Channels
 from tasks.run import RunState
 from tasks.spec import Spec, TaskTiming, timing, unpack
 
@@ -24,10 +25,10 @@ COUNTED: Final[tuple[RunState, ...]] = ("succeeded", "failed", "cancelled", "tim
 Trigger = Literal["schedule", "manual"]
 PassedOver = Literal["skipped", "missed"]
 
-RULES: Final = 1
+RULES: Final = 2
 """The rules by which this version applies entries (`Lead.rules`). Since 1: occurrences that are passed over for one
 reason form a series; the size of the state is bounded (`node.state.bounds`); final states of runs are counted
-(`COUNTED`)."""
+(`COUNTED`). Since 2: facts are noted for channels (`node.state.facts`)."""
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -114,7 +115,8 @@ class TaskRow:
     while `through_us` is less. `skipped` and `missed` count such occurrences. `requests` holds the latest runs started
     by hand as (Idempotency-Key or "", run_id), oldest first, 200 at most. `series` is the latest series of occurrences
     that were passed over; the next one may extend it. `succeeded_at_us` is when a run last succeeded, `endings` how
-    many runs have ended in each of `COUNTED`; empty while none has been counted.
+    many runs have ended in each of `COUNTED`; empty while none has been counted. `failing`: of its runs that succeeded
+    or failed for good, the last one failed.
     """
 
     spec_packed: bytes
@@ -132,6 +134,7 @@ class TaskRow:
     series: Series | None = None
     succeeded_at_us: int | None = None
     endings: tuple[int, ...] = ()
+    failing: bool = False
 
     @property
     def spec(self) -> Spec:
@@ -294,6 +297,8 @@ class State:
     requests_bytes: int = 0
     """The sizes of the tasks' definitions, of the active runs, and of the kept starts by hand (`node.state.bounds`)."""
     endings: tuple[int, ...] = ()
+    channels: Channels = field(default_factory=Map)
+    """Where notices are sent, each with those that are not told yet."""
 
     def seats(self) -> tuple[Slot, ...]:
         """The slots as placement sees them."""

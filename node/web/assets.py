@@ -9,7 +9,9 @@ from typing import Final
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _NAMES: Final = (
     "page.css",
+    "cluster.css",
     "page.js",
+    "live.js",
     "icon.svg",
     "edit.js",
     "panel.js",
@@ -17,7 +19,6 @@ _NAMES: Final = (
     "task.css",
     "task.js",
     "vendor/htmx.min.js",
-    "vendor/sse.js",
     "vendor/uPlot.iife.min.js",
     "vendor/uPlot.min.css",
 )

@@ -6,21 +6,12 @@ from time import monotonic, thread_time
 from typing import Final
 
 from node.duty.ownership import Ownership
+from node.http.freshness import is_current, is_spared
 from node.state.value import State
 from node.web.board import Picture, TaskBoard
 
-SHARE: Final = 20
-"""A picture is used again for this many times the processor time that it took to read, whatever has changed: 5% of a
-core."""
-
 OLD_S: Final = 5.0
 """A picture of an earlier state is used no longer than this, whatever it cost."""
-
-CHEAP_S: Final = 0.05
-"""A picture that took less processor time is read anew whenever the state has changed."""
-
-STILL_US: Final = 2_000_000
-"""A picture of the present state is used again for this long, in microseconds: what is due changes with the time."""
 
 
 class BoardKeeper:
@@ -54,6 +45,6 @@ class BoardKeeper:
         return picture, self._spent_s() - began_s
 
     def _is_fresh(self, picture: Picture, state: State, now_us: int) -> bool:
-        if self._cost_s > CHEAP_S and self._now_s() - self._read_s < min(SHARE * self._cost_s, OLD_S):
+        if is_spared(self._now_s() - self._read_s, self._cost_s, OLD_S):
             return True
-        return picture.index == state.index and abs(now_us - picture.now_us) < STILL_US
+        return is_current(picture.index, picture.now_us, state.index, now_us)

@@ -1,8 +1,8 @@
 """The queries of the page's endpoints."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from node.web.board import Mark
 from node.web.overview_parts import OverviewPart
@@ -10,6 +10,10 @@ from node.web.overview_parts import OverviewPart
 
 class _PageQuery(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+NamesGiven = Annotated[tuple[str, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)]
+"""Names, of which a query has one or several."""
 
 
 class SignInQuery(_PageQuery):
@@ -22,6 +26,12 @@ class AssetQuery(_PageQuery):
     """The version of an asset."""
 
     v: str = ""
+
+
+class LiveQuery(_PageQuery):
+    """The parts that an open page shows: a JSON list of paths with queries, such as `["/?part=running"]`."""
+
+    parts: str = Field(max_length=20_000)
 
 
 class OverviewQuery(_PageQuery):
@@ -41,6 +51,21 @@ class RunPageQuery(_PageQuery):
     """Which part of a run's page, None: all of it."""
 
     part: Literal["now"] | None = None
+
+
+class TimelineQuery(_PageQuery):
+    """How many hours back and ahead, and without which members or with which ones back (each may be repeated)."""
+
+    past_h: Literal[1, 6, 24] = 6
+    ahead_h: Literal[1, 6, 24] = 24
+    without: NamesGiven = ()
+    back: NamesGiven = ()
+    part: Literal["plan"] | None = None
+
+    @field_validator("past_h", "ahead_h", mode="before")
+    @classmethod
+    def _number(cls, given: object) -> object:
+        return int(given) if isinstance(given, str) and given.isdecimal() else given
 
 
 class TasksPageQuery(_PageQuery):

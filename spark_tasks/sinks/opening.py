@@ -15,12 +15,12 @@ from spark_tasks.sinks.sqlite_params import SqliteTable
 from spark_tasks.sinks.webhook import FOLDERS, WebhookSink
 from spark_tasks.sinks.webhook_delivery import Receiver
 from spark_tasks.sinks.webhook_params import Webhook, check_header
-from spark_tasks.sinks.webhook_signing import signing_keys
 from spark_tasks.spark.session import is_local_master
 from tasks.access import addresses, check_address
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
 from tasks.place import Place, resolved
+from tasks.webhook_signing import signing_keys
 
 
 def open_sink(ctx: Context[Any], params: SinkParams) -> Sink:

@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 
 from spark_tasks.sinks.port import SinkAway, SinkUnfit
-from spark_tasks.sinks.webhook_signing import signature
+from tasks.webhook_signing import signature
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -40,7 +40,7 @@ class Tab:
     def go(self, path: str = "/") -> "Tab":
         """Open a path of the page, and wait until its scripts run and events arrive."""
         self.page.goto(self.url + path)
-        if self.page.locator("#live").count():
+        if self.page.locator("#live:visible").count():
             expect(self.page.locator("#live")).to_have_attribute("data-state", "yes")
         return self
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from node.membership.joining import PROPOSE_S
-from node.state.entries import ChangeSettings, Checkpoint, Claim, Drain, Entry, Finish, Join, MarkDown
+from node.state.entries import ChangeSettings, Checkpoint, Claim, Drain, Entry, Finish, Join, MarkDown, Told
 from tests.simulation.cluster import Cluster, Moment, Trap
 from tests.simulation.faults import Faults
 from tests.simulation.operators import Operators
@@ -55,8 +55,11 @@ class Ambushes:
         self._world.at(self._world.now_s + CHANGED_S, strike)
 
     def late_word(self, fault: Fault) -> None:
-        """A claim, a checkpoint or an end comes after its member was silent for too long, and has joined again."""
-        word = (Claim, Checkpoint, Finish)[fault.other % 3]
+        """A claim, a checkpoint, an end or what became of a message comes after its member was silent for too long, and
+        has joined again.
+        """
+        words = (Claim, Checkpoint, Finish, *([Told] if self._cluster.ledger.state.channels else []))
+        word = words[fault.other % len(words)]
 
         def strike(process: Process) -> None:
             name, silence_s = process.me, self._cluster.ledger.state.settings.lease_s + 0.5

@@ -1,15 +1,17 @@
 """What clients ask of a cluster while it is in trouble. Each asks one member, and again when it does not know."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from node.raft.errors import RaftError
-from node.state.entries import Cancel, ChangeSettings, DeleteTask, Entry, Pause, Put, PutTasks, Start
+from node.state.entries import Cancel, ChangeSettings, DeleteTask, Entry, Pause, Put, PutChannel, PutTasks, Start
 from node.state.value import Result
 from tasks.spec import Spec
 from tests.simulation.cluster import Cluster
 from tests.simulation.plan import Fault
 from tests.simulation.process import Process
+from tests.simulation.receivers import CHANNELS
 
 SCHEDULES: tuple[dict[str, Any] | None, ...] = (
     {"every_s": 3},
@@ -59,6 +61,11 @@ class Clients:
     def begin(self) -> None:
         """Register all of them, as soon as that can be done."""
         self._insist(lambda at_us: PutTasks(at_us, tuple(Put(spec.pack()) for spec in self.specs)), 20)
+
+    def make_channels(self) -> None:
+        """Have notices told."""
+        for name, channel in CHANNELS.items():
+            self._insist(partial(PutChannel, name=name, packed=channel.pack()), 20)
 
     def pause_all(self) -> None:
         """Nothing falls due any more."""

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Literal
 
+from node.state.apply import Applied
+from node.state.entries import Proposal
 from node.state.value import State
 from tests.simulation.adapter import Adapter
 from tests.simulation.beats import Beats
@@ -14,6 +16,7 @@ from tests.simulation.habits import Habits
 from tests.simulation.judge import Judge
 from tests.simulation.ledger import Ledger
 from tests.simulation.process import Process
+from tests.simulation.receivers import Receivers
 from tests.simulation.rules import Rules
 from tests.simulation.world import World
 
@@ -33,7 +36,8 @@ class Cluster:
         self.counts: Counter[str] = Counter()
         self.bench = Bench(world, self._newest, rules.steps)
         self.judge = Judge(world, self.bench.taken)
-        self.ledger = Ledger(world, self.judge.watch)
+        self.receivers = Receivers(world)
+        self.ledger = Ledger(world, self._watch)
         self.names = [f"n{number}" for number in range(members)]
         self.waiting: list[str] = []
         self.disks: dict[str, Disk] = {}
@@ -43,6 +47,10 @@ class Cluster:
         self._links = itertools.count(1)
         for name in self.names:
             self.machine(name, tuple(self.names))
+
+    def _watch(self, before: State, proposal: Proposal, applied: Applied) -> None:
+        self.judge.watch(before, proposal, applied)
+        self.receivers.watch(before, proposal, applied)
 
     def _newest(self) -> State:
         return self.ledger.state

@@ -35,6 +35,8 @@ class Healed:
         if self._world.violation is None:
             self._runs_dry()
         if self._world.violation is None:
+            self._all_told()
+        if self._world.violation is None:
             self._all_agree()
             self._cluster.ledger.replay()
 
@@ -117,6 +119,16 @@ class Healed:
             if not left and paused:
                 return
         self._world.wrong(f"has not come to an end: {[(run.run_id, run.state) for run in left]}, paused: {paused}")
+
+    def _all_told(self) -> None:
+        """What came to pass is told."""
+        receivers, end_s = self._cluster.receivers, self._world.now_s + DRY_S
+        while waiting := receivers.waiting(self._cluster.ledger.state):
+            if self._world.now_s >= end_s or self._world.violation is not None:
+                self._world.wrong(f"something is still to be told on {waiting}")
+                return
+            self._world.run(self._world.now_s + 0.5)
+        receivers.judge()
 
     def _all_agree(self) -> None:
         """All have applied the same, know the same leader, and find the same owners."""

@@ -75,6 +75,8 @@ def _judged(plan: Plan, world: World, cluster: Cluster) -> Told:
             world.at(MENDED_S, _mending(cluster, name))
         world.at(plan.first_s[number], _starting(cluster, name))
     world.at(1.0, clients.begin)
+    if plan.channels:
+        world.at(1.0, clients.make_channels)
     operators.watch()
     for fault in plan.faults:
         world.at(fault.at_s, _striking(strikers, fault, world))
@@ -83,7 +85,7 @@ def _judged(plan: Plan, world: World, cluster: Cluster) -> Told:
     world.run(END_S)
     if world.violation is None:
         Healed(cluster, clients).judge()
-    counts = cluster.counts + cluster.bench.counts + cluster.judge.counts
+    counts = cluster.counts + cluster.bench.counts + cluster.judge.counts + cluster.receivers.counts
     digest = f"{cluster.ledger.last} {cluster.ledger.state.index} {cluster.ledger.state.token} {world.now_s:.6f}"
     return Told(world.violation, counts, tuple(world.story), digest)
 

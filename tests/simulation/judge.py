@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from node.state.apply import Applied
-from node.state.entries import Claim, Enqueue, Proposal, ProposalId, SkipOccurrences
+from node.state.entries import Claim, Enqueue, Proposal, ProposalId, SkipOccurrences, Told
 from node.state.value import EndedRun, Member, Result, Run, State
 from tasks.run import HELD, may_follow
 from tests.simulation.policies import Policies
@@ -93,6 +93,11 @@ class Judge:
     def _fenced(self, before: State, entry: object) -> None:
         token = getattr(entry, "token", None)
         if token is None:
+            return
+        if isinstance(entry, Told):
+            row = before.channels.get(entry.channel)
+            if row is None or row.sending is None or row.sending.token != token:
+                self._world.wrong(f"invariant 2: an old permission changes the state: {entry}")
             return
         run = before.runs.get(getattr(entry, "run_id", ""))
         if run is None or run.state not in HELD or run.token != token:

@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
 
+from node.app.core import Core
 from node.duty import decide
 from node.duty.flight import Flight
+from node.duty.step import LeaseView
 from node.execution.attempt_life import Act, AttemptLife
 from node.liveness import timeouts
 from node.liveness.detector import Detector, _Watch
@@ -19,9 +21,10 @@ from node.liveness.message import Beat, HeartbeatAnswer
 from node.liveness.view import View
 from node.raft.founding import Founding
 from node.raft.statement import Binding, KnownCluster
-from node.state import attempts, claims, entries, members, windows
+from node.state import attempts, claims, entries, facts, members, telling, windows
 from node.state.apply import _HANDLERS
 from node.state.draft import Draft
+from node.state.outbox import Permission
 from node.state.value import Member, Result, Run, State
 from tasks import policy
 from tasks.spec import CatchUp, Failover, Overlap, Retry
@@ -205,6 +208,31 @@ def tried_at_once(_retry: Retry, _aways: int) -> float:
     return 0.0
 
 
+def told_by_anybody(_state: Any, _permission: Permission) -> bool:
+    """A permission to send keeps nobody else from getting one."""
+    return False
+
+
+def permitted_for_ever(_state: Any, _permission: Permission) -> bool:
+    """A permission to send outlives the incarnation that got it."""
+    return True
+
+
+def all_is_told(draft: Draft, entry: entries.Told) -> Result:
+    """With a message, what has come to pass since it was sent counts as told, too."""
+    result = telling.told(draft, entry)
+    if result.ok and entry.end == "accepted":
+        row = draft.channels[entry.channel]
+        draft.channels = draft.channels.set(row.name, row.without(row.notices))
+    return result
+
+
+def lease_of_before(core: Core) -> LeaseView | None:
+    """A lease that has lapsed is good enough to send by."""
+    standing = core.standing()
+    return None if standing is None else LeaseView(standing, 0)
+
+
 def epoch_stays(draft: Draft, windows_now: Any) -> State:
     """A change of the members is no change of the placement."""
     return replace(REAL_STATE(draft, windows_now), epoch=draft._epoch or 1)
@@ -306,6 +334,11 @@ MUTANTS: Final[dict[str, Rules]] = {
     "retry-max": _instead(attempts, "retry_after_s", tried_for_ever),
     "retry": _instead(attempts, "retry_after_s", not_tried_again),
     "away": _instead(attempts, "away_after_s", tried_at_once),
+    "permission-to-send": _instead(telling, "holds", told_by_anybody),
+    "incarnation-of-permission": _instead(telling, "holds", permitted_for_ever),
+    "keys-of-told": _handler(entries.Told, all_is_told),
+    "lease-to-send": _instead(Core, "lease_now", lease_of_before),
+    "facts-of-the-lost": _instead(facts, "_FAILED", {"failed": "failed", "timed_out": "timed out"}),
 }
 """By name."""
 
@@ -314,8 +347,8 @@ SHOWN_BY: Final[dict[str, int]] = {
     "election-wait": 18,
     "majority": 13,
     "echo": 113,
-    "sent": 9,
-    "own-lease": 9,
+    "sent": 44,
+    "own-lease": 40,
     "lead-before-grant": 43,
     "mark-down-under-way": 127,
     "leadership-named": 36,
@@ -333,14 +366,19 @@ SHOWN_BY: Final[dict[str, int]] = {
     "proposal-id": 0,
     "vacant-slot": 5,
     "slots-kept": 4,
-    "orphaning": 0,
+    "orphaning": 2,
     "epoch": 0,
     "catch-up-latest": 0,
     "catch-up-all": 8,
     "overlap": 0,
-    "failover-max": 0,
+    "failover-max": 2,
     "retry-max": 4,
     "retry": 1,
-    "away": 3,
+    "away": 4,
+    "permission-to-send": 93,
+    "incarnation-of-permission": 21,
+    "keys-of-told": 0,
+    "lease-to-send": 0,
+    "facts-of-the-lost": 3,
 }
 """A seed whose history shows it. Once the simulation has changed, another may be searched for: the test names it."""

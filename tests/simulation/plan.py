@@ -34,7 +34,7 @@ class Plan:
     """A history's cluster and what is to befall it, in the order of time.
 
     `first_s`: when each member is first started; `wrong_lists`: those whose list names a node that does not exist,
-    until it is mended.
+    until it is mended. `channels`: notices are told.
     """
 
     seed: int
@@ -45,6 +45,7 @@ class Plan:
     faults: tuple[Fault, ...]
     first_s: tuple[float, ...] = ()
     wrong_lists: frozenset[int] = frozenset()
+    channels: bool = False
 
     def only(self, kept: set[int]) -> "Plan":
         """The same with some of the faults, by their places."""
@@ -103,6 +104,10 @@ CLIENTS: dict[str, int] = {
 """What clients ask for."""
 
 
+TOLD_IN = 3
+"""One of so many histories has channels: they make a history a sixth longer."""
+
+
 def plan(seed: int) -> Plan:
     """The history of a seed."""
     rng = random.Random(seed * 1_000_003 + 17)
@@ -117,7 +122,7 @@ def plan(seed: int) -> Plan:
     late_s = rng.choice([0.0, 0.0, 0.0, 1.5])
     first_s = tuple(rng.uniform(0, late_s) for _ in range(members))
     wrong = frozenset(rng.sample(range(members), rng.choice([0, 0, 0, 1, 2])))
-    return Plan(seed, members, drift, lost, held, befalls, first_s, wrong)
+    return Plan(seed, members, drift, lost, held, befalls, first_s, wrong, channels=seed % TOLD_IN == 0)
 
 
 def _series(rng: random.Random, weights: dict[str, int], pace_s: float) -> list[Fault]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from node.app.core import Core
 from node.app.core_ports import CorePorts, CoreSettings
 from node.duty.ownership import Ownership
+from node.duty.telling import Send
 from node.execution.order import Order
 from node.liveness.clocks import Correction
 from node.liveness.detector import LivenessVerdict
@@ -47,7 +48,8 @@ def seed_of(name: str) -> Seed:
 class Process:
     """One process. `session` as `node.app.data_dir` gives it.
 
-    Implements the ports `StateSource`, `Clock`, `PlacementWorker` and `CoreObserver` of `node.app.core_ports`.
+    Implements the ports `StateSource`, `Clock`, `PlacementWorker` and `CoreObserver` of `node.app.core_ports`, and
+    `node.notify.teller.MessageSender`.
     """
 
     def __init__(self, cluster: "Cluster", me: str, disk: Disk, link: int) -> None:
@@ -92,6 +94,7 @@ class Process:
             loop=self._on_loop,
             placement=self,
             observer=self,
+            sender=self,
             rng=world.rng,
             join_of=self._join_of,
             order_of=self._order_of,
@@ -200,6 +203,10 @@ class Process:
 
     def began_after(self, delay_s: float) -> None:
         """There are no metrics here."""
+
+    async def send(self, _cluster_id: str, message: Send) -> str:
+        """A message goes out."""
+        return await self._cluster.receivers.send(self, message)
 
     def proposes(self, proposal: Proposal) -> None:
         """Something is about to be said: by what its proposer may have seen is it judged."""

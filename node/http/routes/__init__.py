@@ -5,6 +5,7 @@ from typing import Final
 from node.http.endpoint import Endpoint
 from node.http.routes import (
     bootstraps,
+    channels,
     cluster,
     docs,
     health,
@@ -17,11 +18,29 @@ from node.http.routes import (
     saved,
     tasks,
     watch,
+    what_if,
     why,
 )
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(
     endpoint
-    for topic in (health, cluster, saved, members, kinds, tasks, owner, why, bootstraps, runs, logs, watch, docs, peer)
+    for topic in (
+        health,
+        cluster,
+        saved,
+        members,
+        kinds,
+        tasks,
+        owner,
+        what_if,
+        why,
+        bootstraps,
+        runs,
+        channels,
+        logs,
+        watch,
+        docs,
+        peer,
+    )
     for endpoint in topic.endpoints.all
 )

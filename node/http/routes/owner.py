@@ -12,12 +12,13 @@ from node.duty.why_values import UNEXPECTED
 from node.http.bootstrap_views import bootstrap_owner_view
 from node.http.endpoint import Endpoints, ResponseSpec
 from node.http.explaining import explain
-from node.http.problems import Problem, invalid_field
+from node.http.problems import Problem
 from node.http.request_context import RequestContext
 from node.http.requests import OwnerQuery, PlanQuery
 from node.http.responses.placement import LoadView, MoveView, OwnerView, PlanView
 from node.http.routes.tasks import known_task
 from node.http.views import owner_view
+from node.http.what_ifs import members_named
 from node.peer.bootstrap import member_of
 
 endpoints = Endpoints("placement")
@@ -91,10 +92,4 @@ def plan_packed(now: Ownership, then: Ownership, batch: int = _MOVES_BATCH) -> b
 
 
 async def _without(context: RequestContext, ownership: Ownership, without: str) -> Ownership:
-    members = frozenset(part.strip() for part in without.split(",") if part.strip())
-    unknown = sorted(member for member in members if member not in ownership.state.members)
-    if unknown or not members:
-        there = ", ".join(sorted(ownership.state.members))
-        which = ", ".join(unknown) or "''"
-        raise invalid_field("without", f"there is no member {which}; the members are {there}", "the query")
-    return await asyncio.to_thread(ownership.without, members)
+    return await asyncio.to_thread(ownership.without, members_named(ownership.state, "without", without))

@@ -1,7 +1,6 @@
 """Server-sent events, and metrics for Prometheus."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from aiohttp import web
@@ -9,7 +8,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from node.http.endpoint import Endpoints, ResponseSpec
 from node.http.request_context import RequestContext
-from node.http.streaming import stream
+from node.http.streaming import stream, until
 
 endpoints = Endpoints("watch")
 
@@ -35,15 +34,8 @@ async def events(context: RequestContext) -> web.StreamResponse:
     listening = context.server.events.listener(last_id, index, context.server.limits.ping_s)
     with context.server.streams.one(), listening as pieces:
         async with aclosing(pieces):
-            return await stream(context.request, response, _while_signed_in(context, pieces))
-
-
-async def _while_signed_in(context: RequestContext, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """The pieces, until the session of the browser expires. There is a piece every few seconds."""
-    async for piece in pieces:
-        if context.session is not None and context.session.expires_s * 1_000_000 <= context.server.now_us():
-            return
-        yield piece
+            expires_s = None if context.session is None else context.session.expires_s
+            return await stream(context.request, response, until(expires_s, context.server.now_us, pieces))
 
 
 @endpoints.add("GET", "/metrics", {200: ResponseSpec("Metrics", str, "text/plain")})

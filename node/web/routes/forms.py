@@ -50,7 +50,5 @@ async def _obeyed(context: RequestContext, route: Handler, title: str, detail: s
 
 async def _done(context: RequestContext, title: str, detail: str) -> web.Response:
     if is_part(context):
-        response = page(context, "notice.html", title=title, detail=detail, bad=False)
-        response.headers["HX-Trigger"] = "rota:changed"
-        return response
+        return page(context, "notice.html", title=title, detail=detail, bad=False)
     return redirect(context, local_target((await context.form()).get("back", "/")))

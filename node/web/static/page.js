@@ -1,56 +1,6 @@
-// What the page needs beside htmx: parts are fetched again when something has happened, once a second at most;
-// the lamp says whether events arrive; times count down; and keyboard, notices and sessions that end.
+// What the page needs beside htmx: times count down; and keyboard, and notices.
 "use strict";
 
-const COALESCE_MS = 1000; // events within this time cause one fetch of each part
-const lamp = () => document.getElementById("live");
-
-function setLive(live) {
-  const element = lamp();
-  if (!element) return;
-  const state = live ? "yes" : "no";
-  if (element.dataset.state === state) return;
-  element.dataset.state = state;
-  element.querySelector(".says").textContent = live ? "live" : "not live: reconnecting";
-}
-
-const pending = new Set();
-let timer = null;
-let last = 0;
-
-// Parts listen for rota:run, rota:owner and rota:member on the body.
-function changed(...names) {
-  names.forEach((name) => pending.add(name));
-  if (timer !== null || document.hidden) return;
-  timer = setTimeout(flush, Math.max(50, last + COALESCE_MS - Date.now()));
-}
-
-function flush() {
-  timer = null;
-  last = Date.now();
-  const names = [...pending];
-  pending.clear();
-  names.forEach((name) => htmx.trigger(document.body, `rota:${name}`));
-}
-
-const all = () => changed("run", "owner", "member");
-for (const name of ["run", "owner", "member"]) {
-  document.addEventListener(`sse:${name}`, () => changed(name));
-}
-document.addEventListener("sse:reset", all);
-document.addEventListener("rota:changed", all);
-document.addEventListener("htmx:sseOpen", () => { setLive(true); all(); });
-document.addEventListener("htmx:sseError", () => setLive(false));
-document.addEventListener("htmx:sseClose", () => setLive(false));
-document.addEventListener("visibilitychange", () => { if (!document.hidden) all(); });
-
-document.addEventListener("htmx:responseError", (event) => {
-  if (event.detail.xhr.status !== 401) return;
-  const here = location.pathname + location.search;
-  const base = new URL(document.documentElement.dataset.root, location.href).pathname;
-  const next = "/" + (here.startsWith(base) ? here.slice(base.length) : "");
-  location.assign(`${document.documentElement.dataset.root}sign-in?next=${encodeURIComponent(next)}`);
-});
 // Only HTML of our templates enters the page. A problem document quotes what was sent: it is shown as text.
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { xhr } = event.detail;
@@ -64,7 +14,6 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   notice.textContent = said;
   document.getElementById("notice").replaceChildren(notice);
 });
-document.addEventListener("htmx:sendError", () => setLive(false));
 
 // A notice that all went well goes by itself; one of a problem stays until it is read.
 document.addEventListener("htmx:afterSettle", () => {
@@ -113,6 +62,10 @@ function tick() {
     if (element.textContent !== text) element.textContent = text;
     if (!element.title) element.title = exact.format(at);
   }
+  for (const element of document.querySelectorAll("text[data-at]")) {
+    const text = clock.format(Date.parse(element.dataset.at));
+    if (element.textContent !== text) element.textContent = text;
+  }
 }
 let newest = 0;
 function readClock() {
@@ -126,15 +79,11 @@ tick();
 setInterval(tick, 1000);
 document.addEventListener("htmx:afterSwap", () => {
   // A search that was typed stays in the address.
-  const rows = document.getElementById("rows");
+  const rows = document.querySelector("[data-here]");
   if (rows) history.replaceState(null, "", document.documentElement.dataset.root + rows.dataset.here);
   tick(); // before the words of the server are painted
 });
 document.addEventListener("htmx:afterSettle", () => { readClock(); tick(); announce(); });
-
-// What changes without an event: progress, and what becomes due. Not while nobody looks.
-setInterval(() => { if (!document.hidden) changed("quick"); }, 3000);
-setInterval(() => { if (!document.hidden) changed("slow"); }, 10000);
 
 // A screen reader hears the verdict when it is another one.
 let announced = null;
@@ -147,3 +96,16 @@ function announce() {
   announced = text;
 }
 announce();
+
+// A wide picture scrolls in its own box: at first so that the present is seen, and then it stays where it was.
+const scrolled = new Map();
+function keepScroll() {
+  for (const box of document.querySelectorAll("[data-keep-scroll]")) {
+    box.scrollLeft = scrolled.get(box.id) ?? Math.max(0, Number(box.dataset.nowX) - box.clientWidth / 3);
+  }
+}
+document.addEventListener("scroll", (event) => {
+  if (event.target.dataset && "keepScroll" in event.target.dataset) scrolled.set(event.target.id, event.target.scrollLeft);
+}, true);
+document.addEventListener("htmx:afterSwap", keepScroll);
+keepScroll();

@@ -32,6 +32,7 @@ FOLLOWED = {
     "rotate-a-secret.md",
     "run-on-a-spark-cluster.md",
     "run-a-script-that-resumes.md",
+    "see-what-a-failure-would-do.md",
     "upgrade.md",
     "use-the-page.md",
     "write-a-kind.md",
@@ -51,6 +52,7 @@ def test_each_page_is_followed_below() -> None:
         pytest.param("how-to/find-out-why-a-task-does-not-run.md", marks=pytest.mark.more),
         pytest.param("how-to/keep-tasks-in-git.md", marks=pytest.mark.more),
         "how-to/run-a-script-that-resumes.md",
+        pytest.param("how-to/see-what-a-failure-would-do.md", marks=pytest.mark.more),
         "how-to/write-a-kind.md",
     ],
 )

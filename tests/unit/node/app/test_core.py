@@ -15,6 +15,7 @@ from node.app.core_ports import CorePorts, CoreSettings
 from node.app.projections import view_of
 from node.duty.ownership import Ownership
 from node.duty.step import LeaseView
+from node.duty.telling import Send
 from node.execution.order import Order
 from node.liveness.detector import LivenessVerdict
 from node.liveness.lease import LeaseNow
@@ -83,12 +84,16 @@ class Ports(Runner):
             loop=self,
             placement=self,
             observer=self,
+            sender=self,
             rng=Random(1),
             join_of=self._join,
             order_of=self._order,
             keep_addresses=self._keep,
         )
         return Core(CoreSettings("a", 1, 4, ()), ports)
+
+    async def send(self, cluster_id: str, message: Send) -> str:
+        raise NotImplementedError
 
     # the runner, the heartbeats and the clocks
 

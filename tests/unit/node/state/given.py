@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from node.state.apply import Applied, apply
+from node.state.channel import Channel
 from node.state.entries import Claim, Entry, FoundCluster, Join, Proposal, ProposalId, Put, PutTasks, Seed
 from node.state.value import EndedRun, Result, Run, State
 from tasks.spec import Spec
@@ -24,6 +25,10 @@ def joining(member: str, at_us: int = NOW_US, **fields: Any) -> Join:
 
 def packed(name: str, **fields: Any) -> bytes:
     return Spec.model_validate({"name": name, "kind": "command"} | fields).pack()
+
+
+def hook(**fields: Any) -> Channel:
+    return Channel.model_validate({"kind": "webhook", "url": "https://hooks.example/"} | fields)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from node.state.codec import CODES
 from node.state.entries import Kept, Proposal, ProposalId, Put, Seed
-from tests.unit.node.state.given import NOW_US, packed
+from tests.unit.node.state.given import NOW_US, hook, packed
 
 NAMES = st.sampled_from(["a", "b", "c", "t", "u", "", "x/y", "\x00", "é" * 300])
 
@@ -69,9 +69,13 @@ _BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "result": st.none() | st.dictionaries(NAMES, PACKABLE, max_size=2),
     "run_id": st.none() | st.sampled_from(["t~20241004T000001.000000Z", "x", ""]),
     "reason": st.sampled_from(["silent", "gone", "stopped", "new", "bored"]),
-    "end": st.sampled_from("succeeded failed away cancelled timed_out not_started handed_over bored".split()),
+    "end": st.sampled_from(
+        "succeeded failed away cancelled timed_out not_started handed_over accepted given_back bored".split()
+    ),
     "state": st.sampled_from(["skipped", "missed", "succeeded"]),
     "data": st.binary(max_size=5) | st.just(bytes(70_000)),
+    "packed": st.sampled_from([hook().pack(), hook(group_s=0).pack(), b"", b"\xc1", b"\x91" * 900 + b"\xc0"]),
+    "keys": st.lists(st.sampled_from(["1.0", "2.0", ""]), max_size=3).map(tuple),
 }
 
 
@@ -91,7 +95,7 @@ def _field(cls: type[Any], name: str) -> st.SearchStrategy[Any]:
         return st.booleans()
     if name in ("incarnation", "term", "token", "raft_port", "http_port", "heartbeat_port", "capacity", "if_version"):
         return st.integers(0, 3)
-    if name in ("beside", "orders"):
+    if name in ("beside", "orders", "dropped"):
         return st.integers(0, 3)
     return _BY_FIELD.get(name, NAMES)
 

@@ -25,8 +25,8 @@ from node.state.codec import (
 )
 from node.state.entries import Cancel, Checkpoint, Entry, MarkDown, Proposal, ProposalId, Put, PutTasks, Seed, Start
 from node.state.snapshot import assembled, records
-from node.state.value import State
-from tests.unit.node.state.given import NOW_US, cluster, joining, packed
+from node.state.value import RULES, State
+from tests.unit.node.state.given import NOW_US, cluster, hook, joining, packed
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -55,6 +55,10 @@ ONE_OF_EACH: list[Entry] = [
     entries.RestoreTasks(
         1, 0, 5, 2, {"lease_s": 3.0}, (entries.Kept(packed("t"), 2, 1, 1, 1, 1, requests=(("k", "t~1"),)),)
     ),
+    entries.PutChannel(1, "ops", hook().pack()),
+    entries.DeleteChannel(1, "ops"),
+    entries.Tell(1, "ops", ("7.0", "7.1"), "a", 2),
+    entries.Told(1, "ops", 8, "failed", "it refused the message", 3),
 ]
 
 
@@ -68,7 +72,10 @@ def lively() -> State:
         history.must(Checkpoint(NOW_US, run.run_id, run.token, bytes(65_536)))
     history.must(Start(NOW_US, "u", {"deep": [{"x": 1.5}]}, key="k"))
     history.must(Cancel(NOW_US, run.run_id))
+    history.must(entries.TakeLead(NOW_US, "a", 1, RULES))
+    history.must(entries.PutChannel(NOW_US, "ops", hook().pack()))
     history.must(MarkDown(NOW_US, "b", 1, "stopped", 0))
+    history.must(entries.Tell(NOW_US, "ops", (history.state.channels["ops"].notices[0].key,), "a", 1))
     history.do(Cancel(NOW_US, "nothing"))
     return history.state
 
@@ -87,6 +94,7 @@ def test_the_codes_in_the_log_stay_what_they_are() -> None:
     names = "FoundCluster TakeLead Join AddMember RemoveMember Drain MarkDown ChangeSettings PutTasks DeleteTask"
     names += " Pause Start Enqueue SkipOccurrences Claim Began Checkpoint Finish Cancel Refound RestoreTasks StandAside"
     assert [CODES[code].__name__ for code in range(1, 23)] == names.split()
+    assert [CODES[code].__name__ for code in range(25, 29)] == "PutChannel DeleteChannel Tell Told".split()
 
 
 def test_a_packed_batch_is_what_it_was_in_version_1() -> None:

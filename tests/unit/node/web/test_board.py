@@ -3,9 +3,10 @@
 import asyncio
 
 from node.duty.ownership import Ownership
+from node.http.freshness import STILL_US
 from node.state.entries import Finish, Pause, Start
 from node.web.board import AHEAD_US, STEPS, Picture, TaskBoard
-from node.web.board_keeper import STILL_US, BoardKeeper
+from node.web.board_keeper import BoardKeeper
 from tests.unit.node.http.given import NOW_US, World
 
 MINUTE_US = 60_000_000
@@ -108,7 +109,7 @@ def test_a_picture_is_used_again_for_a_moment_and_in_proportion_to_what_it_cost(
 
 def test_a_cheap_picture_is_read_anew_also_where_it_took_long() -> None:
     async def asked() -> None:
-        world, now_s = full(), iter([9.0, 9.0])
+        world, now_s = full(), iter([9.0, 9.0, 9.0])
         keeper = BoardKeeper(lambda: next(now_s), lambda: 0.0)
         first = await keeper.picture(world.state, Ownership.of(world.state), NOW_US)
         world.task("another")

@@ -1,0 +1,101 @@
+"""Commands for the channels on which the cluster tells what has come to pass."""
+
+from typing import Any
+
+import click
+import yaml
+
+from node.cli.api import Api, ago, api_command
+from node.cli.reading import documents
+from node.cli.text import input_text, source_name
+from node.client import path
+
+
+@click.group("notify")
+def notify_command() -> None:
+    """Channels on which failures, lost members and full disks are told: webhooks, mail, chats."""
+
+
+@notify_command.command("list")
+@api_command
+def list_command(api: Api) -> None:
+    """List the channels, and how sending on them goes."""
+    answer = api.client.get("/v1/channels")
+    api.show(
+        answer,
+        lambda: api.table(
+            ("CHANNEL", "KIND", "SENDER", "WAITING", "TOLD", "LAST", "STATE"),
+            (
+                (
+                    item["name"],
+                    item["definition"]["kind"],
+                    item["sender"],
+                    item["waiting"],
+                    item["told"],
+                    item["last"] and ago(item["last"]["at"]),
+                    _state(item),
+                )
+                for item in answer["items"]
+            ),
+            "there are no channels; make one with: rota notify set NAME -f FILE",
+        ),
+    )
+
+
+@notify_command.command("show")
+@click.argument("channel")
+@api_command
+def show_command(api: Api, channel: str) -> None:
+    """Show a channel as YAML that `rota notify set` accepts, with its state in comments."""
+    item = api.client.get(path("v1", "channels", channel))
+    api.show(item, lambda: click.echo(_as_yaml(item), nl=False))
+
+
+@notify_command.command("set")
+@click.argument("channel")
+@click.option("-f", "file", required=True, metavar="FILE", help="YAML or JSON with the channel; - for standard input.")
+@api_command
+def set_command(api: Api, channel: str, file: str) -> None:
+    """Make or change a channel."""
+    found = documents(source_name(file), input_text(file))
+    if len(found) != 1:
+        raise click.UsageError(f"{file} holds {len(found)} documents: a channel is one")
+    answer = api.client.call("PUT", path("v1", "channels", channel), body=found[0])
+    done = "made" if answer.status == 201 else "set"
+    api.show(answer.json, f"{channel} is {done}; try it with: rota notify test {channel}")
+
+
+@notify_command.command("delete")
+@click.argument("channel")
+@api_command
+def delete_command(api: Api, channel: str) -> None:
+    """Delete a channel, with the notices that are not told yet."""
+    api.client.call("DELETE", path("v1", "channels", channel))
+    api.show({"deleted": channel}, f"{channel} is deleted")
+
+
+@notify_command.command("test")
+@click.argument("channel")
+@api_command
+def test_command(api: Api, channel: str) -> None:
+    """Send a test message now, from the node that is asked (ROTA_URL), and show the receiver's answer."""
+    answer = api.client.call("POST", path("v1", "channels", channel, "test"), timeout_s=60).json
+    api.show(answer, f"{answer['node']} sent a test message on {channel}; the receiver answered {answer['answer']}")
+
+
+def _state(item: dict[str, Any]) -> str:
+    if item["given_up"]:
+        return f"gave up on {item['given_up']}"
+    if item["failures"]:
+        return f"failing: {item['last']['error']}"
+    return "ok" if item["definition"]["enabled"] else "off"
+
+
+def _as_yaml(item: dict[str, Any]) -> str:
+    state = {name: value for name, value in item.items() if name != "definition"}
+    comments = "".join(f"# {line}\n" for line in _yaml(state).splitlines())
+    return _yaml(item["definition"]) + comments
+
+
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)

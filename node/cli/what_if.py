@@ -1,0 +1,67 @@
+"""The command `rota what-if`: what would move, and what nobody could run, without some nodes."""
+
+from typing import Any, Final
+
+import click
+
+from node.cli.api import Api, api_command
+from node.cli.text import say
+
+SHOWN: Final = 50
+"""How many rows of a list are printed; `--json` has up to 10,000."""
+
+
+@click.command("what-if")
+@click.option("--without", multiple=True, metavar="NODE", help="As if this node were down.")
+@click.option("--back", multiple=True, metavar="NODE", help="As if this node, drained or down now, were up.")
+@click.option("--hours", type=click.IntRange(1, 168), default=24, show_default=True, help="How far ahead to look.")
+@api_command
+def what_if_command(api: Api, without: tuple[str, ...], back: tuple[str, ...], hours: int) -> None:
+    """Say what would be without these nodes: what moves, what goes on elsewhere, what nobody could run.
+
+    Nothing is changed.
+    """
+    asked = {"without": ",".join(without) or None, "back": ",".join(back) or None}
+    answer = api.client.get(
+        "/v1/placement/what-if", **asked, ahead_s=hours * 3600, limit=10_000 if api.as_json else SHOWN
+    )
+    api.show(answer, lambda: _print(api, answer, hours))
+
+
+def _print(api: Api, answer: dict[str, Any], hours: int) -> None:
+    say(majority_sentence(answer["majority"]))
+    for title, part, headings, cells in (
+        ("Tasks that move", "moves", ("TASK", "FROM", "TO"), ("task", "from", "to")),
+        ("Runs that go on elsewhere", "interrupted", ("RUN", "FROM", "TO"), ("run_id", "from", "to")),
+        ("Tasks that nobody could run", "unowned", ("TASK", "WHY"), ("task", "detail")),
+    ):
+        found = answer[part]
+        say(f"\n{title}: {found['count']}")
+        if found["items"]:
+            api.table(headings, ([item[cell] for cell in cells] for item in found["items"]), "")
+        if found["count"] > len(found["items"]):
+            say(f"and {found['count'] - len(found['items'])} more")
+    say(f"\nDue within {hours} h, and load by weights:")
+    ahead = answer["ahead"]["members"]
+    api.table(
+        ("NODE", "DUE", "OF THESE MOVED", "LOAD NOW", "THEN"),
+        (
+            (node, ahead[node]["count"], sum(ahead[node]["moved"]), load["now"], load["then"])
+            if node in ahead
+            else (node, 0, 0, load["now"], load["then"])
+            for node, load in answer["load"].items()
+        ),
+        "no members",
+    )
+
+
+def majority_sentence(majority: dict[str, Any]) -> str:
+    """Whether the cluster would go on.
+
+    >>> majority_sentence({"members": 3, "needed": 2, "now": 3, "then": 1, "left": False})
+    'NO MAJORITY would be left: 1 of 3 members up, 2 needed. Nothing would be claimed or changed.'
+    """
+    votes = f"{majority['then']} of {majority['members']} members up, {majority['needed']} needed"
+    if majority["left"]:
+        return f"A majority would be left: {votes}."
+    return f"NO MAJORITY would be left: {votes}. Nothing would be claimed or changed."

@@ -1,0 +1,167 @@
+"""What each member is due to begin within a span of time: counted by steps, and named where it is not much. Pure."""
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from node.duty.timetable import TimeSpan, UpcomingTask
+
+STEPS: Final = 72
+"""Into how many steps a span is divided: twenty minutes of a day."""
+
+NAMED_MAX: Final = 100
+"""A member's occurrences are named one by one if there are no more than these."""
+
+OwnerOf = Callable[[str], str | None]
+
+
+class PlannedRun(NamedTuple):
+    """An occurrence ahead. `source` is its owner at present, where another one is supposed.
+
+    `took_us`: how long the task's last run took; None: not known. `continuous`: it runs all the time.
+    """
+
+    at_us: int
+    task: str
+    owner: str | None
+    source: str | None
+    took_us: int | None = None
+    continuous: bool = False
+
+    @property
+    def moved(self) -> bool:
+        """Whether another member would begin it than at present."""
+        return self.owner != self.source
+
+
+@dataclass(frozen=True, slots=True)
+class MemberForecast:
+    """What one member (or nobody) begins: how many in all and in each step, and of these, what another one has now.
+
+    `runs` names them, in their order; it is empty where there are more than `NAMED_MAX`. `gone` names what the member
+    has at present and would not begin, under the same bound.
+    """
+
+    count: int
+    starts: tuple[int, ...]
+    moved_starts: tuple[int, ...]
+    runs: tuple[PlannedRun, ...] = ()
+    gone: tuple[PlannedRun, ...] = ()
+
+    @property
+    def named(self) -> bool:
+        """Whether all of them are named."""
+        return len(self.runs) == self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is due within `span`, by the member that begins it (None: nobody may).
+
+    `cut` tasks are due more often than was computed: `node.duty.timetable` says how often that is.
+    """
+
+    span: TimeSpan
+    members: dict[str | None, MemberForecast]
+    cut: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many occurrences there are."""
+        return sum(one.count for one in self.members.values())
+
+    @property
+    def unnamed(self) -> int:
+        """How many of them are counted only."""
+        return sum(one.count for one in self.members.values() if not one.named)
+
+    def starts_at_us(self, step: int) -> int:
+        """When a step begins."""
+        return self.span.from_us + (self.span.until_us - self.span.from_us) * step // STEPS
+
+
+def forecast(upcoming: Iterable[UpcomingTask], span: TimeSpan, now: OwnerOf, then: OwnerOf) -> Forecast:
+    """What each member begins within `span`. `now` gives the present owners, `then` the supposed ones."""
+    tasks: dict[tuple[str | None, str | None], list[UpcomingTask]] = defaultdict(list)
+    cut = 0
+    for one in upcoming:
+        tasks[then(one.task), now(one.task)].append(one)
+        cut += one.cut
+    counts: Counter[str | None] = Counter()
+    gone: Counter[str | None] = Counter()
+    for (owner, source), found in tasks.items():
+        number = sum(len(one.times) for one in found)
+        counts[owner] += number
+        if owner != source:
+            gone[source] += number
+    starts = {pair: _starts(found, span) for pair, found in tasks.items()}
+    members = {}
+    for member in {*counts, *gone}:
+        own = [pair for pair in tasks if pair[0] == member]
+        moved = [pair for pair in own if pair[1] != member]
+        left = [pair for pair in tasks if pair[1] == member and pair[0] != member]
+        members[member] = MemberForecast(
+            counts[member],
+            _sum([starts[pair] for pair in own]),
+            _sum([starts[pair] for pair in moved]),
+            _named(tasks, own) if counts[member] <= NAMED_MAX else (),
+            _named(tasks, left) if gone[member] <= NAMED_MAX else (),
+        )
+    return Forecast(span, members, cut)
+
+
+def _named(
+    tasks: dict[tuple[str | None, str | None], list[UpcomingTask]], pairs: list[tuple[str | None, str | None]]
+) -> tuple[PlannedRun, ...]:
+    found = [
+        PlannedRun(at_us, one.task, owner, source, one.took_us, one.continuous)
+        for owner, source in pairs
+        for one in tasks[owner, source]
+        for at_us in one.times
+    ]
+    return tuple(sorted(found, key=lambda run: (run.at_us, run.task)))
+
+
+def _sum(columns: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*columns, strict=True))) if columns else (0,) * STEPS
+
+
+def _starts(tasks: list[UpcomingTask], span: TimeSpan) -> list[int]:
+    """How many occurrences of `tasks` there are in each step."""
+    starts = [0] * STEPS
+    length_us = span.until_us - span.from_us + 1
+    lines: dict[int, tuple[Sequence[int], int]] = {}
+    phases: dict[int, list[int]] = defaultdict(list)
+    for one in tasks:
+        times = one.times
+        if isinstance(times, range) and len(times) > STEPS and times.start - span.from_us <= times.step:
+            phases[times.step].append(times.start - span.from_us)
+        elif len(times) > 1 and isinstance(times, tuple):
+            # The same object for all tasks with that cron line. Its hash would be computed anew for each of them.
+            lines[id(times)] = (times, lines.get(id(times), (times, 0))[1] + 1)
+        else:
+            for at_us in times:
+                starts[(at_us - span.from_us) * STEPS // length_us] += 1
+    for times, number in lines.values():
+        for at_us in times:
+            starts[(at_us - span.from_us) * STEPS // length_us] += number
+    for every_us, found in phases.items():
+        _add_intervals(starts, every_us, sorted(found), length_us)
+    return starts
+
+
+def _add_intervals(starts: list[int], every_us: int, phases: list[int], length_us: int) -> None:
+    """Count many times at equal intervals by their number before the end of each step.
+
+    `phases` say when each task is due first: later than 0, at `every_us` at the latest.
+    """
+    before = 0
+    latest = len(phases) - bisect_left(phases, every_us)
+    for step in range(STEPS):
+        end_us = -(-(step + 1) * length_us // STEPS)  # the first microsecond of the next step
+        whole, rest_us = divmod(end_us, every_us)
+        through = whole * len(phases) + (bisect_left(phases, rest_us) if rest_us else -latest)
+        starts[step] += through - before
+        before = through

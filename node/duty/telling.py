@@ -1,0 +1,131 @@
+"""Which notices this member sends, and when: from the state, the time and what is under way here. Pure.
+
+One member sends for a channel: the one that is placed for the key `channel:NAME`, by the succession that tasks
+have; after a try that failed the next one, which may have the secret that the first lacks. Placement is advice here,
+too: the permission is an entry (`node.state.telling`).
+"""
+
+from collections.abc import Container
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from hashing.key import key64
+from hashing.succession import succession
+from node.state.channel import Channel, Quiet, channel_of
+from node.state.entries import Tell
+from node.state.outbox import BACKOFF_US_MAX, ChannelRow, Notice, Permission
+from node.state.telling import KEYS_MAX, holds
+from node.state.value import State
+from tasks.cron import check_timezone
+
+LOOK_US: Final = 60_000_000
+"""While notices wait, decisions are made anew at least this often: the wall clock may be set meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A message that this member has the permission to send. `dropped`: notices that had no room before these."""
+
+    channel: str
+    permission: Permission
+    definition: Channel
+    notices: tuple[Notice, ...]
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellingStep:
+    """What to propose and what to send now; `look_us`: when to decide again if nothing changes, None: never."""
+
+    proposals: tuple[Tell, ...] = ()
+    sends: tuple[Send, ...] = ()
+    look_us: int | None = None
+
+
+def telling_step(state: State, me: str, incarnation: int, now_us: int, busy: Container[str]) -> TellingStep:
+    """What member `me`, which holds a lease as `incarnation`, does about its channels.
+
+    `busy` are the channels for which something is under way here.
+    """
+    proposals: list[Tell] = []
+    sends: list[Send] = []
+    looks: list[int] = []
+    for name in sorted(state.channels):
+        row = state.channels[name]
+        if name in busy or not row.notices:
+            continue
+        permission = row.sending
+        if permission is not None and holds(state, permission):
+            if (permission.member, permission.incarnation) == (me, incarnation):
+                notices = row.of(frozenset(permission.keys))
+                sends.append(Send(name, permission, channel_of(row.packed), notices, row.dropped))
+            continue
+        if sender(state, name, row.tries) != me:
+            continue
+        keys, look_us = due(row, now_us)
+        if keys:
+            proposals.append(Tell(now_us, name, keys, me, incarnation))
+        elif look_us is not None:
+            looks.append(min(look_us, now_us + LOOK_US))
+    return TellingStep(tuple(proposals), tuple(sends), min(looks, default=None))
+
+
+def sender(state: State, channel: str, tries: int) -> str | None:
+    """The member that sends for a channel, after `tries` that failed in a row. None: all members are down.
+
+    Members that are draining send where none is up: that all disks are full is told, too.
+    """
+    order = [state.slots[slot] for slot in succession(key64(f"channel:{channel}"), len(state.slots))]
+    members = [state.members[member] for member in order if member is not None]
+    able = [one.id for one in members if one.status == "up"] or [one.id for one in members if one.status == "draining"]
+    return able[tries % len(able)] if able else None
+
+
+def due(row: ChannelRow, now_us: int) -> tuple[tuple[str, ...], int | None]:
+    """The notices that are sent now, as one message; if there are none, when there may be some.
+
+    A time that is too far off was stamped by a clock that was wrong, and counts as past.
+    """
+    channel = channel_of(row.packed)
+    if now_us < row.again_us <= now_us + BACKOFF_US_MAX:
+        return (), row.again_us
+    waiting, quiet_us = row.notices, quiet_until_us(channel.quiet, now_us)
+    if quiet_us is not None:
+        waiting = tuple(notice for notice in waiting if notice.severity == "critical")
+        if not waiting:
+            return (), quiet_us
+    group_us = round(channel.group_s * 1_000_000)
+    since_us = waiting[0].at_us
+    if len(waiting) < KEYS_MAX and abs(now_us - since_us) < group_us:
+        return (), since_us + group_us
+    return tuple(notice.key for notice in waiting[:KEYS_MAX]), None
+
+
+def quiet_until_us(quiet: Quiet | None, now_us: int) -> int | None:
+    """When the quiet hours end that hold at `now_us`; None: none hold. Where the time zone is not known, none do.
+
+    >>> night = Quiet.model_validate({"from": "22:00", "to": "07:00"})
+    >>> quiet_until_us(night, 21 * 3600 * 10**6), quiet_until_us(night, 23 * 3600 * 10**6) == 31 * 3600 * 10**6
+    (None, True)
+    """
+    if quiet is None:
+        return None
+    try:
+        check_timezone(quiet.timezone)
+    except ValueError:
+        return None
+    zone = ZoneInfo(quiet.timezone)
+    now = datetime.fromtimestamp(now_us // 1_000_000, UTC).astimezone(zone)
+    begin, end, at = time.fromisoformat(quiet.from_), time.fromisoformat(quiet.to), now.time()
+    if begin < end:
+        if not begin <= at < end:
+            return None
+        day = now.date()
+    else:
+        if end <= at < begin:
+            return None
+        day = now.date() if at < end else now.date() + timedelta(days=1)
+    until_us = round(datetime.combine(day, end, zone).timestamp()) * 1_000_000
+    return max(until_us, now_us + 1)

@@ -1,0 +1,92 @@
+"""When tasks are due within a span of time, and how long their last runs took. Pure.
+
+What a schedule asks for, before policies: an occurrence that is skipped behind a run that takes long is in it. The
+times of an interval are a `range`, however many they are; those of a cron line are computed once for all its tasks.
+"""
+
+from collections.abc import Sequence
+from itertools import islice, takewhile
+from typing import Final, NamedTuple
+
+from node.state.value import State, TaskRow
+from tasks.schedule import occurrences
+from tasks.spec import Cron, Every
+
+LINE_TIMES_MAX: Final = 1500
+"""How many times of one cron line are computed: more than a line of five fields has in a day."""
+
+TIMES_MAX: Final = 40_000
+"""How many times of cron lines are computed in all: about half a second's work. Of further lines it is the first."""
+
+
+class TimeSpan(NamedTuple):
+    """The times later than `from_us`, up to `until_us`."""
+
+    from_us: int
+    until_us: int
+
+
+class UpcomingTask(NamedTuple):
+    """A task that is due within a span: when, and how long its last run took (microseconds; None: not known).
+
+    A continuous task has one time, the beginning of the span. `cut`: there are more times than these.
+    """
+
+    task: str
+    times: Sequence[int]
+    took_us: int | None = None
+    continuous: bool = False
+    cut: bool = False
+
+
+def timetable(state: State, span: TimeSpan) -> list[UpcomingTask]:
+    """The tasks of `state` that are due within `span`. What is overdue at its beginning is not in it."""
+    lines = _CronTimes(span)
+    return [found for task, row in state.tasks.items() if (found := _upcoming(task, row, span, lines)) is not None]
+
+
+def _upcoming(task: str, row: TaskRow, span: TimeSpan, lines: "_CronTimes") -> UpcomingTask | None:
+    timing = row.timing
+    if row.paused or not timing.enabled or timing.schedule is None:
+        return None
+    took_us = row.last.took_us if row.last is not None else None
+    if timing.continuous:
+        return UpcomingTask(task, (span.from_us,), None, continuous=True)
+    after_us = max(span.from_us, row.through_us, row.since_us)
+    match timing.schedule:
+        case Every(every_s=every_s):
+            first_us = next(occurrences(timing.schedule, row.since_us, after_us))
+            times: Sequence[int] = range(first_us, span.until_us + 1, max(1, round(every_s * 1_000_000)))
+            cut = False
+        case Cron() as cron:
+            times, cut = lines.after(cron, after_us)
+        case _:
+            times = tuple(
+                at_us for at_us in occurrences(timing.schedule, row.since_us, after_us) if _within(at_us, span)
+            )
+            cut = False
+    return UpcomingTask(task, times, took_us, cut=cut) if times else None
+
+
+def _within(at_us: int, span: TimeSpan) -> bool:
+    return at_us <= span.until_us
+
+
+class _CronTimes:
+    """The times of each cron line within a span, computed once."""
+
+    def __init__(self, span: TimeSpan) -> None:
+        self._span = span
+        self._known: dict[tuple[str, str, int], tuple[tuple[int, ...], bool]] = {}
+        self._left = TIMES_MAX
+
+    def after(self, cron: Cron, after_us: int) -> tuple[tuple[int, ...], bool]:
+        """The times later than `after_us`, and whether there are more."""
+        key = (cron.cron, cron.timezone, after_us)
+        if key not in self._known:
+            most = max(1, min(LINE_TIMES_MAX, self._left))
+            due = takewhile(lambda at_us: _within(at_us, self._span), occurrences(cron, 0, after_us))
+            found = tuple(islice(due, most + 1))
+            self._left -= len(found)
+            self._known[key] = (found[:most], len(found) > most)
+        return self._known[key]

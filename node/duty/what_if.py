@@ -1,0 +1,137 @@
+"""What would be if some members were down, or drained ones back: what moves, and what nobody could run. Pure.
+
+It follows from the replicated state alone, by the function that places tasks.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hashing.moves import Move
+from node.duty.forecast import Forecast, forecast
+from node.duty.ownership import Ownership
+from node.duty.timetable import TimeSpan, UpcomingTask
+from node.duty.unowned import why_unowned
+from node.state.value import State
+from tasks.run import HELD
+
+REASONS_MAX: Final = 100
+"""Of how many tasks that nobody could run it is said why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Supposition:
+    """What is supposed: the members `without` are down; those of `back`, drained or down now, are up."""
+
+    without: frozenset[str] = frozenset()
+    back: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.without or self.back)
+
+
+@dataclass(frozen=True, slots=True)
+class MajorityOutlook:
+    """Of how many members how many can vote, now and then, and how many are needed."""
+
+    members: int
+    needed: int
+    now: int
+    then: int
+
+    @property
+    def left(self) -> bool:
+        """Whether the supposed members are a majority: without one nothing is claimed or changed."""
+        return self.then >= self.needed
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptedRun:
+    """A run that its member would lose, and the member that would go on with it; None: nobody could."""
+
+    run_id: str
+    task: str
+    source: str
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnownedTask:
+    """A task that nobody could run, and why: a code and a sentence of `node.duty.unowned`. `now`: nobody can now."""
+
+    task: str
+    code: str
+    detail: str
+    now: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The answer. `moves` has every task that changes its owner. `unowned` names `REASONS_MAX` of `unowned_count`."""
+
+    supposition: Supposition
+    index: int
+    epoch: int
+    now_us: int
+    majority: MajorityOutlook
+    moves: tuple[Move, ...]
+    unowned_count: int
+    unowned: tuple[UnownedTask, ...]
+    interrupted: tuple[InterruptedRun, ...]
+    load_now: dict[str, int]
+    load_then: dict[str, int]
+    ahead: Forecast
+
+
+def supposed(state: State, supposition: Supposition) -> State:
+    """The state with the status that members are supposed to have. Unknown names change nothing."""
+    members = state.members
+    for name, member in state.members.items():
+        if name in supposition.without:
+            members = members.set(name, replace(member, status="down", reason=None, aside=""))
+        elif name in supposition.back:
+            members = members.set(name, replace(member, status="up", reason=None, aside="", drained=False))
+    return replace(state, members=members)
+
+
+def majority(state: State, then: State) -> MajorityOutlook:
+    """The votes of `state`, and those of the state that is supposed."""
+    members = len(state.members)
+    return MajorityOutlook(members, members // 2 + 1, _votes(state), _votes(then))
+
+
+def _votes(state: State) -> int:
+    return sum(member.status != "down" for member in state.members.values())
+
+
+def what_if(
+    state: State, ownership: Ownership, supposition: Supposition, upcoming: list[UpcomingTask], span: TimeSpan
+) -> WhatIf:
+    """What would be under a supposition. `ownership` is the present one, `upcoming` what is due within `span`.
+
+    A task that was registered after `ownership` was computed has no owner yet.
+    """
+    supposed_state = supposed(state, supposition)
+    then = ownership.supposing(supposed_state) if supposition else ownership
+    unowned_now = {task for task in ownership.state.tasks if ownership.owner(task) is None}
+    unowned = [task for task in ownership.state.tasks if then.owner(task) is None] if supposition else unowned_now
+    # Those that have an owner now come first: they are the news.
+    listed = sorted((task in unowned_now, task) for task in unowned if task in state.tasks)
+    held = (run for run in state.runs.values() if run.state in HELD and run.node in supposition.without)
+    lost = [InterruptedRun(run.run_id, run.task, run.node or "", then.owner(run.task)) for run in held]
+    return WhatIf(
+        supposition=supposition,
+        index=state.index,
+        epoch=ownership.state.epoch,
+        now_us=span.from_us,
+        majority=majority(state, supposed_state),
+        moves=tuple(ownership.moves_to(then)) if supposition else (),
+        unowned_count=len(listed),
+        unowned=tuple(
+            UnownedTask(task, *why_unowned(supposed_state, state.tasks[task], {}), now)
+            for now, task in listed[:REASONS_MAX]
+        ),
+        interrupted=tuple(sorted(lost, key=lambda run: run.run_id)),
+        load_now=ownership.load(),
+        load_then=then.load(),
+        ahead=forecast(upcoming, span, ownership.owner, then.owner),
+    )

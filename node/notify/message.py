@@ -1,0 +1,77 @@
+"""How notices are told: as a JSON document, and as text for people. Pure.
+
+A message with the same notices is the same, byte for byte, whichever member sends it and how often.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+from node.duty.telling import Send
+from node.state.channel import SEVERITIES
+from node.state.outbox import Notice
+from node.state.times import rfc3339
+
+LINES_MAX: Final = 30
+"""Notices that are written out in a text; the rest are counted."""
+
+
+def message_id(cluster_id: str, message: Send) -> str:
+    """What tells this message from others: the same for each try with the same notices."""
+    parts = [cluster_id, message.channel, str(message.dropped), *(notice.key for notice in message.notices)]
+    return f"rota-{blake2b(' '.join(parts).encode(), digest_size=12).hexdigest()}"
+
+
+def document(cluster_id: str, message: Send) -> dict[str, Any]:
+    """The message as JSON values. Each notice has the `key` by which repetitions are told."""
+    return {
+        "id": message_id(cluster_id, message),
+        "cluster": cluster_id,
+        "channel": message.channel,
+        "severity": _worst(message.notices),
+        "title": title(message),
+        "dropped": message.dropped,
+        "notices": [
+            {
+                "key": f"{cluster_id}-{notice.key}",
+                "event": notice.event,
+                "severity": notice.severity,
+                "at": rfc3339(notice.at_us),
+                "text": notice.text,
+                "task": notice.task or None,
+                "member": notice.member or None,
+                "run_id": notice.run_id or None,
+            }
+            for notice in message.notices
+        ],
+    }
+
+
+def title(message: Send) -> str:
+    """The message in one line."""
+    if len(message.notices) == 1:
+        return f"Rota: {message.notices[0].text}"
+    counts = ", ".join(f"{count} {severity}" for severity, count in _counts(message.notices))
+    return f"Rota: {len(message.notices)} notices ({counts})"
+
+
+def text(cluster_id: str, message: Send) -> str:
+    """The message for people: a line for each notice, and what could not be told."""
+    shown = message.notices[:LINES_MAX]
+    lines = [f"{rfc3339(one.at_us)}  {one.severity.upper()}  {one.text}" for one in shown]
+    if len(message.notices) > LINES_MAX:
+        lines.append(f"and {len(message.notices) - LINES_MAX} more")
+    if message.dropped:
+        lines.append(f"{message.dropped} older notices were dropped: more came to pass than could be told")
+    return "\n".join(
+        [*lines, "", f"cluster {cluster_id}, channel {message.channel}, {message_id(cluster_id, message)}"]
+    )
+
+
+def _worst(notices: Sequence[Notice]) -> str:
+    return max((notice.severity for notice in notices), key=SEVERITIES.index)
+
+
+def _counts(notices: Sequence[Notice]) -> list[tuple[str, int]]:
+    found = [(severity, sum(one.severity == severity for one in notices)) for severity in reversed(SEVERITIES)]
+    return [(severity, count) for severity, count in found if count]

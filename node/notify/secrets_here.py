@@ -1,0 +1,42 @@
+"""What a channel's references to secrets resolve to on this node, and what it may reach."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from node.notify.teller import NotSent
+from tasks.access import Access, AccessRefused, addresses, check_address
+from tasks.errors import MissingSecret
+from tasks.secret import NOBODYS, NodesOwn, Redactor, Reference, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class SenderSettings:
+    """The node that sends: its name, what it may reach, and where its secrets are."""
+
+    node: str
+    access: Access
+    secrets_dir: Path
+    env_allow: tuple[str, ...] = ()
+    own: NodesOwn = NOBODYS
+
+
+def resolved(settings: SenderSettings, reference: Reference, redactor: Redactor) -> str:
+    """The value of a reference, which `redactor` learns. Reads a file. Raises `NotSent`."""
+    try:
+        value = resolve(reference, settings.secrets_dir, settings.env_allow, os.environ, settings.own)
+    except MissingSecret as error:
+        raise NotSent(f"on {settings.node}: {error}") from None
+    redactor.learn(value)
+    return value
+
+
+def check_url(access: Access, url: str, *, secret: bool) -> None:
+    """Raise `NotSent` unless the node allows a message to go to `url`. The host of a `secret` URL is not named."""
+    try:
+        for address in addresses(url, {}):
+            check_address(access, "destination", address, "the channel's url")
+    except (AccessRefused, ValueError) as error:
+        hidden = f"{access.node or 'this node'} allows no destination at the host that the secret names"
+        why = f"{hidden}: add it to ROTA_DESTINATION_HOSTS there" if secret else str(error)
+        raise NotSent(why) from None

@@ -1,0 +1,171 @@
+"""Sends this member's share of the notices: obeys `node.duty.telling`, on the event loop.
+
+A message is sent once its permission is committed, under a live lease, and its outcome is committed before the next one
+of the channel. A member that dies between the two leaves it to the next sender: so a message is sent at least once, and
+twice only if its sender was lost in between, or the receiver's answer was.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Protocol
+
+from node.duty.step import LeaseView
+from node.duty.telling import Send, telling_step
+from node.raft.errors import RaftError
+from node.state.codec import BadEntry
+from node.state.entries import Entry, Tell, Told
+from node.state.outbox import GIVE_UP_US
+from node.state.telling import holds
+from node.state.value import Result, State
+
+_log = logging.getLogger("rota.notify")
+
+PROPOSE_S: Final = 5.0
+AGAIN_S: Final = 1.0
+"""The pause after a permission was refused, or its outcome is unknown."""
+
+LEASELESS_S: Final = 0.25
+"""While there is no lease, and something to send: until the next look."""
+
+REST_S: Final = 2.0
+"""How long a member that stops waits for its last messages, and for their outcome to be committed."""
+
+
+class NotSent(Exception):
+    """A message was not accepted. The text says why, without secrets; it is replicated and shown."""
+
+
+class TellerPort(Protocol):
+    """A member, as its teller sees it. Called on the event loop."""
+
+    @property
+    def me(self) -> str:
+        """Its id."""
+
+    def state(self) -> State:
+        """The newest state."""
+
+    def now_us(self) -> int:
+        """The wall clock, in microseconds since the epoch."""
+
+    def lease_now(self) -> LeaseView | None:
+        """The live lease of this process's incarnation; None while there is none."""
+
+    async def propose(self, entry: Entry, timeout_s: float, /) -> Result:
+        """Commit an entry. Raises `RaftError` and `BadEntry`."""
+
+    async def insist(self, entry: Entry, worth: Callable[[], bool], /) -> Result | None:
+        """As `Proposer.insist`."""
+
+
+class MessageSender(Protocol):
+    """What sends one message: `node.notify.sender.ChannelSender`."""
+
+    async def send(self, cluster_id: str, message: Send, /) -> str:
+        """Send it, within a bounded time; the receiver's answer, in short. Raises `NotSent`."""
+
+
+class Teller:
+    """Tells what is to be told by this member. `run` serves until it is cancelled."""
+
+    def __init__(
+        self, port: TellerPort, sender: MessageSender, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        self._port = port
+        self._sender = sender
+        self._sleep = sleep
+        self._changed = asyncio.Event()
+        self._busy: dict[str, asyncio.Task[None]] = {}
+        self._sent: dict[str, int] = {}
+        """The token of the last message that was begun here, by channel: none is sent twice by one process."""
+        self._resting = False
+
+    def wake(self) -> None:
+        """Decide again: the channels, the members or the lease have changed."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        try:
+            while True:
+                wait_s = self._step()
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await self._changed.wait()
+                except TimeoutError:
+                    pass
+                self._changed.clear()
+        finally:
+            for task in self._busy.values():
+                task.cancel()
+
+    async def rest(self) -> None:
+        """Begin nothing new, and wait a little for what is under way: this member leaves."""
+        self._resting = True
+        if self._busy:
+            await asyncio.wait(list(self._busy.values()), timeout=REST_S)
+
+    def go_on(self) -> None:
+        """Send again after `rest`: this member stays."""
+        self._resting = False
+        self.wake()
+
+    def _step(self) -> float | None:
+        """Begin what is to be done. In how many seconds to look again; None: when something changes."""
+        state = self._port.state()
+        if self._resting or not any(row.notices for row in state.channels.values()):
+            return None
+        lease = self._port.lease_now()
+        if lease is None:
+            return LEASELESS_S
+        now_us = self._port.now_us()
+        step = telling_step(state, self._port.me, lease.incarnation, now_us, self._busy)
+        for tell in step.proposals:
+            self._begin(tell.channel, self._ask(tell))
+        for send in step.sends:
+            if self._sent.get(send.channel) != send.permission.token:
+                self._sent[send.channel] = send.permission.token
+                self._begin(send.channel, self._send(state.cluster_id, send))
+        return None if step.look_us is None else max(0.0, (step.look_us - now_us) / 1e6)
+
+    def _begin(self, channel: str, work: Coroutine[Any, Any, None]) -> None:
+        self._busy[channel] = task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(lambda _: self._done(channel))
+
+    def _done(self, channel: str) -> None:
+        del self._busy[channel]
+        self.wake()
+
+    async def _ask(self, tell: Tell) -> None:
+        """Propose a permission. Once it is in the state, the next step sends."""
+        try:
+            result = await self._port.propose(tell, PROPOSE_S)
+        except (RaftError, BadEntry) as error:
+            _log.debug("no permission yet to send on %s, retrying: %s", tell.channel, error)
+        else:
+            if result.ok:
+                return
+            _log.debug("the permission to send on %s was refused: %s", tell.channel, result.detail)
+        await self._sleep(AGAIN_S)
+
+    async def _send(self, cluster_id: str, send: Send) -> None:
+        permission, name = send.permission, send.channel
+        try:
+            await self._sender.send(cluster_id, send)
+            ended = Told(self._port.now_us(), name, permission.token, "accepted", dropped=send.dropped)
+        except NotSent as error:
+            _log.warning("channel %s: a message was not accepted, it is tried again: %s", name, error)
+            ended = Told(self._port.now_us(), name, permission.token, "failed", str(error))
+        except Exception as error:  # noqa: BLE001 - the permission must be given back all the same
+            _log.exception("channel %s: a message could not be sent, which is a bug in Rota; it is tried again", name)
+            ended = Told(self._port.now_us(), name, permission.token, "failed", f"a bug in Rota: {error!r}")
+
+        def worth() -> bool:
+            row = self._port.state().channels.get(name)
+            return row is not None and row.sending == permission and holds(self._port.state(), permission)
+
+        result = await self._port.insist(ended, worth)
+        if result is not None and (given_up := result.value.get("given_up")):
+            hours = GIVE_UP_US // 3_600_000_000
+            _log.error("channel %s: gave up on %d notices that could not be sent for %d hours", name, given_up, hours)

@@ -1,0 +1,169 @@
+"""What a channel is: where notices go, and which of them. Pure.
+
+The same model checks the input, describes it in /openapi.json and in docs/reference, and gives the packed form that is
+replicated.
+"""
+
+import re
+from functools import lru_cache
+from typing import Annotated, Any, Final, Literal, get_args
+from urllib.parse import urlsplit
+
+import msgpack
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
+
+from tasks.cron import check_timezone
+from tasks.secret import Reference
+
+Severity = Literal["info", "warning", "error", "critical"]
+"""How bad it is, from the least on."""
+
+TaskEvent = Literal["run_failed", "run_recovered"]
+ClusterEvent = Literal["member_down", "member_up", "member_impaired", "member_fit", "majority_at_risk", "majority_safe"]
+EventName = Literal[TaskEvent, ClusterEvent]
+
+SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
+TASK_EVENTS: Final[frozenset[str]] = frozenset(get_args(TaskEvent))
+EVENTS: Final[tuple[str, ...]] = (*get_args(TaskEvent), *get_args(ClusterEvent))
+
+MEANING: Final[dict[str, str]] = {
+    "run_failed": "a run failed, timed out or was abandoned, after its last retry",
+    "run_recovered": "the first success of a task after that",
+    "member_down": "a member is down; info if it stopped in good order, else a warning",
+    "member_up": "a member is back",
+    "member_impaired": "a member takes on nothing new, because its disk is nearly full or it cannot start attempts",
+    "member_fit": "a member takes on work again after that",
+    "majority_at_risk": "the loss of one more member would end the quorum; critical, and a warning if all members that "
+    "are down stopped in good order",
+    "majority_safe": "the quorum survives the loss of one more member again",
+}
+"""Each event, and when it is told."""
+
+URL_CHARS_MAX: Final = 2000
+_TIME: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
+_ACCEPTED: Final = {"accepted": True}
+"""The context for reading a packed channel: time zones are not checked again (as in `tasks.spec`)."""
+
+TimeOfDay = Annotated[str, StringConstraints(pattern=_TIME)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Quiet(_Model):
+    """The hours in which only critical notices are sent; the others are sent when they end."""
+
+    from_: TimeOfDay = Field(alias="from", description="When they begin, each day", examples=["22:00"])
+    to: TimeOfDay = Field(description="When they end; earlier than `from`: on the next day", examples=["07:00"])
+    timezone: str = Field(default="UTC", description="A time zone of the IANA database", examples=["Europe/Paris"])
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_timezone(cls, value: str, info: ValidationInfo) -> str:
+        if info.context is not _ACCEPTED:
+            check_timezone(value)
+        return value
+
+    @model_validator(mode="after")
+    def _some_hours(self) -> "Quiet":
+        if self.from_ == self.to:
+            raise ValueError("quiet hours begin and end at different times: a channel that is never to tell is deleted")
+        return self
+
+
+class Channel(_Model):
+    """Where notices are sent, and which of them."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"kind": "webhook", "url": "https://hooks.example/rota", "secret": {"secret": "hook"}}]
+        }
+    )
+
+    kind: Literal["webhook", "apprise"] = Field(
+        description="`webhook`: a POST with JSON; `apprise`: mail, Slack, Teams and others, by Apprise "
+        "(`pip install rota[notify]` on every node)"
+    )
+    url: Reference | Annotated[str, StringConstraints(min_length=1, max_length=URL_CHARS_MAX)] = Field(
+        description="Where to send: `https://...`, or a reference to a secret that holds it. Apprise's URLs hold "
+        "passwords, and are references always"
+    )
+    secret: Reference | None = Field(
+        default=None, description="The secret that a webhook's messages are signed with (HMAC-SHA256); null: unsigned"
+    )
+    events: tuple[EventName, ...] = Field(default=(), description="The events that are told; none given: all")
+    min_severity: Severity = Field(default="info", description="Events of less severity are not told")
+    labels: Annotated[dict[str, str], Field(max_length=100)] = Field(
+        default={}, description="Only tasks that have these labels are told of, and nothing about members"
+    )
+    quiet: Quiet | None = Field(default=None, description="The hours in which only critical notices are sent")
+    group_s: Annotated[float, Field(ge=0, le=3600)] = Field(
+        default=5, description="How long a notice waits for others, in seconds: they are sent in one message"
+    )
+    enabled: bool = Field(default=True, description="false: nothing is told, and notices are not kept")
+
+    @field_validator("events")
+    @classmethod
+    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(event for event in EVENTS if event in value)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Channel":
+        if self.kind == "apprise" and isinstance(self.url, str):
+            raise ValueError('the url of an apprise channel is a reference, such as {"secret": "mail_url"}')
+        if self.kind == "apprise" and self.secret is not None:
+            raise ValueError("only a webhook's messages are signed: leave `secret` out")
+        if isinstance(self.url, str) and (why := url_fault(self.url)) is not None:
+            raise ValueError(f"url: {why}")
+        if self.labels and (about_members := sorted(set(self.events) - TASK_EVENTS)):
+            raise ValueError(f"labels choose tasks, and {', '.join(about_members)} is about members")
+        return self
+
+    def pack(self) -> bytes:
+        """The channel as msgpack; equal channels give equal bytes."""
+        return bytes(msgpack.packb(self.plain()))
+
+    def plain(self) -> dict[str, Any]:
+        """The channel as JSON values."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    def wants(self, event: str, severity: str, labels: dict[str, str] | None) -> bool:
+        """Whether it is told of this. `labels`: those of the task that it is about; None: it is about no task."""
+        if not self.enabled or SEVERITIES.index(severity) < SEVERITIES.index(self.min_severity):
+            return False
+        if self.events and event not in self.events:
+            return False
+        return not self.labels or (labels is not None and self.labels.items() <= labels.items())
+
+
+def url_fault(url: str) -> str | None:
+    """What is wrong with a webhook's URL, without repeating it; None if nothing is.
+
+    >>> url_fault("https://hooks.example/x"), url_fault("ftp://hooks.example")
+    (None, 'a webhook is at http:// or https://, with a host')
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return "it is no URL"
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return "a webhook is at http:// or https://, with a host"
+    if parts.username is not None or parts.password is not None:
+        return "a webhook's URL holds no user: use a secret in its path, by reference"
+    return "it has spaces or control characters in it" if re.search(r"[\s\x00-\x1f]", url) else None
+
+
+def accepted_channel(plain: Any) -> Channel:
+    """The channel with these plain values, which was packed. Raises `ValueError` (pydantic's) if they are none.
+
+    The result is the same on every member: time zones are not checked again.
+    """
+    return Channel.model_validate(plain, context=_ACCEPTED)
+
+
+@lru_cache(maxsize=256)
+def channel_of(packed: bytes) -> Channel:
+    """The channel that `Channel.pack` packed. Raises as `accepted_channel`, or msgpack's `ValueError`."""
+    return accepted_channel(msgpack.unpackb(packed))

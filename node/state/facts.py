@@ -1,0 +1,108 @@
+"""What is worth telling about the change that an entry has made: runs that failed for good and what recovered, members.
+
+It compares the state before and after. Nothing here decides who is told (`node.state.outbox`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from immutables import Map
+
+from node.state.draft import Draft
+from node.state.outbox import Fact
+from node.state.value import EndedRun, Member
+from tasks.run import RunState
+
+SINCE_RULES: Final = 2
+"""The rules (`Lead.rules`) by which facts are noted: members of earlier versions do not note them."""
+
+_FAILED: Final[dict[RunState, str]] = {"failed": "failed", "timed_out": "timed out", "abandoned": "was abandoned"}
+_OTHERS_SHOWN: Final = 5
+
+
+def note_facts(draft: Draft, before: Map[str, Member], at_us: int) -> None:
+    """Put what is worth telling into the outbox of each channel that wants it.
+
+    `before` are the members before the entry, which is stamped `at_us`.
+    """
+    if draft.lead.rules < SINCE_RULES:
+        return
+    for ended in draft.ended:
+        _note_ended(draft, ended)
+    if draft.members is not before and draft.channels:
+        for fact in _of_members(before, draft.members, at_us):
+            draft.note(fact)
+
+
+def _note_ended(draft: Draft, ended: EndedRun) -> None:
+    run, state = ended.run, ended.state
+    row = draft.tasks.get(run.task)
+    if row is None or run.action or run.cancelling == "deleted" or not (state in _FAILED or state == "succeeded"):
+        return
+    failed = state in _FAILED
+    if row.failing != failed:
+        draft.tasks = draft.tasks.set(run.task, replace(row, failing=failed))
+    elif not failed:
+        return
+    if not draft.channels:
+        return
+    if failed:
+        why = f": {' '.join(ended.error.split())}" if ended.error else ""
+        text = f"{run.task} {_FAILED[state]}, after {_attempts(run.attempts[-1].attempt if run.attempts else 0)}{why}"
+    else:
+        text = f"{run.task} succeeded again"
+    labels = tuple(sorted(row.spec.labels.items()))
+    event, severity = ("run_failed", "error") if failed else ("run_recovered", "info")
+    draft.note(Fact(event, severity, ended.finished_at_us, text, run.task, run_id=run.run_id, labels=labels))  # type: ignore[arg-type]
+
+
+def _attempts(count: int) -> str:
+    return "1 attempt" if count == 1 else f"{count} attempts"
+
+
+def _of_members(before: Map[str, Member], after: Map[str, Member], at_us: int) -> Iterator[Fact]:
+    for name in sorted(after):
+        known = before.get(name)
+        if known is not None and known is not after[name]:
+            yield from _of_member(known, after[name], at_us)
+    was, now = at_risk(before), at_risk(after)
+    if now and not was:
+        down = _down(after)
+        orderly = all(member.reason == "stopped" for member in down)
+        shown = ", ".join(member.id for member in down[:_OTHERS_SHOWN])
+        more = f" and {len(down) - _OTHERS_SHOWN} more" if len(down) > _OTHERS_SHOWN else ""
+        text = f"the loss of one more member would end the quorum: {len(down)} of {len(after)} are down ({shown}{more})"
+        yield Fact("majority_at_risk", "warning" if orderly else "critical", at_us, text)
+    if was and not now:
+        yield Fact("majority_safe", "info", at_us, "the quorum survives the loss of one more member again")
+
+
+def _of_member(before: Member, after: Member, at_us: int) -> Iterator[Fact]:
+    name = after.id
+    if after.status == "down" != before.status:
+        if after.reason == "stopped":
+            yield Fact("member_down", "info", at_us, f"{name} stopped in good order", member=name)
+        else:
+            how = "its process is gone" if after.reason == "gone" else "it is silent"
+            yield Fact("member_down", "warning", at_us, f"{name} is down: {how}", member=name)
+    elif before.status == "down" != after.status and before.reason != "new":
+        yield Fact("member_up", "info", at_us, f"{name} is back", member=name)
+    elif after.aside and not before.aside:
+        yield Fact("member_impaired", "error", at_us, f"{name} takes on nothing new: {after.aside}", member=name)
+    elif before.aside and not after.aside and after.incarnation == before.incarnation:
+        yield Fact("member_fit", "info", at_us, f"{name} takes on work again", member=name)
+
+
+def at_risk(members: Map[str, Member]) -> bool:
+    """Whether members are down, and one more loss would end the quorum.
+
+    A member that was added and has not joined yet counts for neither side: somebody is adding it at this moment.
+    """
+    known = sum(member.reason != "new" for member in members.values())
+    down = len(_down(members))
+    return down > 0 and known - down - 1 < known // 2 + 1
+
+
+def _down(members: Map[str, Member]) -> list[Member]:
+    return [member for _, member in sorted(members.items()) if member.status == "down" and member.reason != "new"]

@@ -1,0 +1,162 @@
+"""Notices that are to be told, kept by channel until they are, as values in the replicated state. Pure.
+
+`apply` makes a notice for each channel that wants it, in the entry by which the thing came to pass: so a crash loses
+none, and none is made twice.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from immutables import Map
+
+from node.state.channel import Severity, channel_of
+
+NOTICES_MAX: Final = 500
+"""Notices of one channel that are kept. Beyond it the oldest are dropped, and the next message says how many."""
+
+NOTICES_BYTES_MAX: Final = 256 * 1024
+"""The same, by their size."""
+
+TEXT_CHARS_MAX: Final = 400
+"""The length to which a notice's text is cut."""
+
+GIVE_UP_US: Final = 24 * 3600 * 1_000_000
+"""A notice that could not be sent is given up this long after it was made."""
+
+BACKOFF_US: Final = 2_000_000
+BACKOFF_US_MAX: Final = 300_000_000
+"""The pause after a message could not be sent; it doubles with each failure in a row, up to the greatest."""
+
+_NOTICE_BYTES: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that came to pass at `at_us`: of a task (with its labels and a run), or of a member."""
+
+    event: str
+    severity: Severity
+    at_us: int
+    text: str
+    task: str = ""
+    member: str = ""
+    run_id: str = ""
+    labels: tuple[tuple[str, str], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A fact that is to be told on one channel. `key` is the fact's: receivers tell repetitions by it."""
+
+    key: str
+    event: str
+    severity: Severity
+    at_us: int
+    text: str
+    task: str = ""
+    member: str = ""
+    run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TellingResult:
+    """How the last try to send a message ended. `error` None: it was accepted."""
+
+    at_us: int
+    member: str
+    notices: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """`member` in `incarnation` may send the notices `keys` as one message, under `token`."""
+
+    token: int
+    member: str
+    incarnation: int
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRow:
+    """A channel, and its notices that are not told yet, oldest first.
+
+    `packed` is `Channel.pack()`. `sending` is the message under way. `tries` failed in a row; the next one may begin at
+    `again_us`. `dropped` notices had no room since the last message that was accepted. `told`, `failed`, `given_up`
+    and `lost` count notices, messages, notices and notices since the channel was made. `first_failed_us`: when the
+    present row of failures began.
+    """
+
+    name: str
+    packed: bytes
+    version: int = 1
+    sending: Permission | None = None
+    tries: int = 0
+    again_us: int = 0
+    dropped: int = 0
+    told: int = 0
+    failed: int = 0
+    given_up: int = 0
+    lost: int = 0
+    last: TellingResult | None = None
+    given_up_us: int | None = None
+    notices: tuple[Notice, ...] = ()
+    notices_bytes: int = 0
+
+    def of(self, keys: Collection[str]) -> tuple[Notice, ...]:
+        """Its notices with these keys, oldest first."""
+        return tuple(notice for notice in self.notices if notice.key in keys)
+
+    def without(self, gone: Iterable[Notice]) -> "ChannelRow":
+        """The row without these notices."""
+        keys = {notice.key for notice in gone}
+        left = tuple(notice for notice in self.notices if notice.key not in keys)
+        return replace(self, notices=left, notices_bytes=sum(map(notice_bytes, left)))
+
+
+Channels = Map[str, ChannelRow]
+
+
+def notice_bytes(notice: Notice) -> int:
+    """The approximate size of a notice in a snapshot."""
+    return _NOTICE_BYTES + sum(len(part.encode()) for part in (notice.text, notice.task, notice.member, notice.run_id))
+
+
+def with_fact(channels: Channels, fact: Fact, key: str) -> Channels:
+    """The channels with a notice of `fact` on each that wants it."""
+    labels = None if fact.labels is None else dict(fact.labels)
+    what = fact.event, fact.severity, labels
+    wanting = [name for name, row in channels.items() if channel_of(row.packed).wants(*what)]
+    if not wanting:
+        return channels
+    text = fact.text if len(fact.text) <= TEXT_CHARS_MAX else fact.text[: TEXT_CHARS_MAX - 1] + "…"
+    notice = Notice(key, fact.event, fact.severity, fact.at_us, text, fact.task, fact.member, fact.run_id)
+    for name in wanting:
+        channels = channels.set(name, _with_notice(channels[name], notice))
+    return channels
+
+
+def _with_notice(row: ChannelRow, notice: Notice) -> ChannelRow:
+    """The row with one more notice; the oldest that are not being sent make room for it."""
+    kept, size = row.notices, row.notices_bytes + notice_bytes(notice)
+    sending = frozenset(row.sending.keys) if row.sending is not None else frozenset[str]()
+    gone = 0
+    while kept and (len(kept) >= NOTICES_MAX or size > NOTICES_BYTES_MAX):
+        oldest = next((one for one in kept if one.key not in sending), None)
+        if oldest is None:
+            break
+        kept = tuple(one for one in kept if one is not oldest)
+        size -= notice_bytes(oldest)
+        gone += 1
+    return replace(row, notices=(*kept, notice), notices_bytes=size, dropped=row.dropped + gone, lost=row.lost + gone)
+
+
+def backoff_us(tries: int) -> int:
+    """The pause after `tries` failures in a row.
+
+    >>> [backoff_us(tries) // 1_000_000 for tries in (1, 2, 3, 8, 9, 1000)]
+    [2, 4, 8, 256, 300, 300]
+    """
+    return min(BACKOFF_US_MAX, BACKOFF_US << min(tries - 1, 20))

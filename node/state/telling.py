@@ -1,0 +1,133 @@
+"""Entries about channels and their messages: put, deleted, permitted, told.
+
+A message is sent by permission of an entry, like an attempt of a run: at any time one member holds the permission for a
+channel, until it reports, or is no longer up in the incarnation that got it.
+"""
+
+import re
+from dataclasses import replace
+from typing import Final
+
+import msgpack
+from pydantic import ValidationError
+
+from node.state.channel import accepted_channel
+from node.state.draft import DONE, Draft, refused
+from node.state.entries import DeleteChannel, PutChannel, Tell, Told
+from node.state.facts import SINCE_RULES
+from node.state.outbox import GIVE_UP_US, TEXT_CHARS_MAX, ChannelRow, Permission, TellingResult, backoff_us
+from node.state.value import Result, State
+from tasks.spec import NAME_PATTERN
+
+CHANNELS_MAX: Final = 100
+PACKED_BYTES_MAX: Final = 16 * 1024
+KEYS_MAX: Final = 100
+"""Notices in one message."""
+
+_FAULT_CHARS_MAX: Final = 500
+_NAME: Final = re.compile(NAME_PATTERN)
+
+
+def put_channel(draft: Draft, entry: PutChannel) -> Result:
+    """Make or change a channel. Its notices stay, and are tried again at once. Result: `{"change", "version"}`."""
+    if draft.lead.rules < SINCE_RULES:
+        return refused("invalid", "some members run a version that knows no channels: update them first")
+    if _NAME.fullmatch(entry.name) is None:
+        return refused("invalid", f"{entry.name[:200]!r} is no name of a channel")
+    if (fault := _fault(entry.packed)) is not None:
+        return refused("invalid", fault)
+    row = draft.channels.get(entry.name)
+    if row is None:
+        if len(draft.channels) >= CHANNELS_MAX:
+            return refused("full", f"a cluster has {CHANNELS_MAX} channels at most: delete some")
+        row = ChannelRow(entry.name, entry.packed)
+        change = "created"
+    elif row.packed == entry.packed:
+        return Result("ok", {"change": "unchanged", "version": row.version})
+    else:
+        row = replace(row, packed=entry.packed, version=row.version + 1, tries=0, again_us=0)
+        change = "changed"
+    draft.channels = draft.channels.set(row.name, row)
+    return Result("ok", {"change": change, "version": row.version})
+
+
+def delete_channel(draft: Draft, entry: DeleteChannel) -> Result:
+    """Delete a channel, with its notices."""
+    if entry.name not in draft.channels:
+        return _no_such_channel(entry.name)
+    draft.channels = draft.channels.delete(entry.name)
+    return DONE
+
+
+def tell(draft: Draft, entry: Tell) -> Result:
+    """Permit a member to send notices as one message. Result: `{"token"}`."""
+    row = draft.channels.get(entry.channel)
+    if row is None:
+        return _no_such_channel(entry.channel)
+    member = draft.members.get(entry.member)
+    if member is None:
+        return refused("no-such-member", f"there is no member {entry.member!r}")
+    if member.incarnation != entry.incarnation:
+        return refused("incarnation", f"{member.id} is in incarnation {member.incarnation}, not {entry.incarnation}")
+    if member.status == "down":
+        return refused("not-up", f"{member.id} is down")
+    if row.sending is not None and holds(draft, row.sending):
+        return refused("held", f"{row.sending.member} is sending a message on {row.name}")
+    keys = tuple(notice.key for notice in row.of(frozenset(entry.keys)))[:KEYS_MAX]
+    if not keys:
+        return refused("no-such-notice", f"these notices of {row.name} have been told")
+    permission = Permission(draft.index, member.id, member.incarnation, keys)
+    draft.channels = draft.channels.set(row.name, replace(row, sending=permission))
+    return Result("ok", {"token": permission.token})
+
+
+def told(draft: Draft, entry: Told) -> Result:
+    """How the sending ended. Result: `{"given_up"}`: the number of notices that are not tried again."""
+    row = draft.channels.get(entry.channel)
+    if row is None:
+        return _no_such_channel(entry.channel)
+    sending = row.sending
+    if sending is None or sending.token != entry.token:
+        return refused("fenced", f"this token is not the present one of {row.name}")
+    row = replace(row, sending=None)
+    notices = row.of(frozenset(sending.keys))
+    given_up = 0
+    if entry.end == "accepted":
+        last = TellingResult(entry.at_us, sending.member, len(notices))
+        dropped = max(0, row.dropped - entry.dropped)
+        row = replace(row.without(notices), told=row.told + len(notices), last=last)
+        row = replace(row, dropped=dropped, tries=0, again_us=0)
+    elif entry.end == "failed":
+        last = TellingResult(entry.at_us, sending.member, len(notices), entry.error[:TEXT_CHARS_MAX])
+        old = [notice for notice in notices if notice.at_us + GIVE_UP_US <= entry.at_us]
+        given_up = len(old)
+        if old:
+            row = replace(row.without(old), given_up=row.given_up + given_up, given_up_us=entry.at_us)
+        again_us = entry.at_us + backoff_us(row.tries + 1)
+        row = replace(row, tries=row.tries + 1, failed=row.failed + 1, again_us=again_us, last=last)
+    draft.channels = draft.channels.set(row.name, row)
+    return Result("ok", {"given_up": given_up})
+
+
+def holds(state: State | Draft, permission: Permission) -> bool:
+    """Whether the member that has the permission is still up in the incarnation that got it."""
+    member = state.members.get(permission.member)
+    return member is not None and member.incarnation == permission.incarnation and member.status != "down"
+
+
+def _no_such_channel(name: str) -> Result:
+    return refused("no-such-channel", f"there is no channel {name[:200]!r}")
+
+
+def _fault(packed: bytes) -> str | None:
+    """What is wrong with a packed channel; the same on every member."""
+    if len(packed) > PACKED_BYTES_MAX:
+        return f"a channel has {PACKED_BYTES_MAX} bytes at most"
+    try:
+        accepted_channel(msgpack.unpackb(packed, max_bin_len=0, max_ext_len=0))
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)]
+        return f"this is no channel: {'; '.join(faults)}"[:_FAULT_CHARS_MAX]
+    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
+        return f"this is no channel: {error}"[:_FAULT_CHARS_MAX]
+    return None

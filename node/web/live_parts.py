@@ -1,0 +1,180 @@
+"""Keeps the parts of open pages up to date: each is made once for all pages that show it, and sent where it differs.
+
+Were each page to fetch what it shows, two hundred open ones would take more of a node than its work does.
+"""
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import thread_time
+from typing import Final
+
+from node.http.event_hub import EventHub
+from node.http.session import Role
+
+_log = logging.getLogger(__name__)
+
+SETTLE_S: Final = 0.05
+"""What happens within this time after an event is seen at once."""
+
+STILL_S: Final = 3.0
+"""Parts are made anew after this time though nothing has happened: progress grows, and things become due."""
+
+SHARE: Final = 19
+"""After parts were made and sent, this many times the processor time that it took passes before the next time: at most
+5% of a core."""
+
+SEND_S: Final = 60e-6
+"""The processor time that sending a part to one page takes."""
+
+GONE: Final = b""
+"""What is sent of a part that cannot be made any more: nothing. The page keeps what it shows."""
+
+_STAMP: Final = re.compile(rb'data-now=\\?"[^"]*"')
+"""When a part was made: a part that differs in this only has not changed."""
+
+Make = Callable[[], Awaitable[str | None]]
+"""Makes a part: its HTML; None if it cannot be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartKey:
+    """What is made once for all: what a role is shown at a path and query of the page."""
+
+    role: Role
+    url: str
+
+
+@dataclass(eq=False)
+class LivePart:
+    """A part, how each page that shows it would make it, and its latest content as an event."""
+
+    key: PartKey
+    makers: dict[object, Make] = field(default_factory=dict)
+    version: int = 0
+    event: bytes = GONE
+    stamped: bytes = GONE
+    """`event` without the time when it was made."""
+
+
+class LiveParts:
+    """The parts of all open pages of one server. `spent_s` is the processor time of this thread. Used on the loop."""
+
+    def __init__(self, spent_s: Callable[[], float] = thread_time) -> None:
+        self._spent_s = spent_s
+        self._parts: dict[PartKey, LivePart] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._newly_made = asyncio.Event()
+        self._newly_wanted = asyncio.Event()
+
+    @contextmanager
+    def follow(
+        self, makers: Mapping[PartKey, Make], hub: EventHub, ping_s: float
+    ) -> Iterator[AsyncGenerator[bytes, None]]:
+        """The events of one page, while the block runs: each part as it is now, then whenever it differs.
+
+        `hub` tells when something happens, and when the server stops, which ends the events. A comment is sent at once,
+        and after every `ping_s` seconds without an event.
+        """
+        me = object()
+        parts = [self._parts.setdefault(key, LivePart(key)) for key in makers]
+        for part in parts:
+            part.makers[me] = makers[part.key]
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._keep_up(hub), name="live-parts")
+        self._newly_wanted.set()
+        try:
+            yield self._events(parts, hub, ping_s)
+        finally:
+            for part in parts:
+                del part.makers[me]
+                if not part.makers:
+                    self._parts.pop(part.key, None)
+
+    async def _events(self, parts: list[LivePart], hub: EventHub, ping_s: float) -> AsyncGenerator[bytes, None]:
+        yield b"retry: 1000\n: connected\n\n"
+        sent = dict.fromkeys(parts, 0)
+        while not hub.closed:
+            made = self._newly_made
+            for part in parts:
+                if sent[part] != part.version:
+                    sent[part] = part.version
+                    yield part.event
+            try:
+                async with asyncio.timeout(ping_s):
+                    await made.wait()
+            except TimeoutError:
+                yield b": still here\n\n"
+
+    async def _keep_up(self, hub: EventHub) -> None:
+        """Make the parts when something has happened, or after a while, until no page is open or the server stops."""
+        with hub.watcher():
+            updates = hub.updates
+            while self._parts and not hub.closed:
+                self._newly_wanted.clear()
+                began_s, sendings = self._spent_s(), 0
+                for part in list(self._parts.values()):
+                    if await self._make(part):
+                        sendings += len(part.makers)
+                self._made()
+                await self._rest(SHARE * (self._spent_s() - began_s + SEND_S * sendings))
+                updates = await self._something(hub, updates)
+                await asyncio.sleep(SETTLE_S)
+        self._made()
+
+    def _made(self) -> None:
+        self._newly_made.set()
+        self._newly_made = asyncio.Event()
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait so long, or until a page is opened that shows what no other does."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not any(part.version == 0 for part in self._parts.values()):
+                    await self._newly_wanted.wait()
+                    self._newly_wanted.clear()
+        except TimeoutError:
+            pass
+
+    async def _something(self, hub: EventHub, updates: int) -> int:
+        """Wait until something has happened, a page was opened, or `STILL_S` are over. Returns the count of updates."""
+        happened = asyncio.ensure_future(hub.after(updates, STILL_S))
+        wanted = asyncio.ensure_future(self._newly_wanted.wait())
+        try:
+            await asyncio.wait((happened, wanted), return_when=asyncio.FIRST_COMPLETED)
+            return hub.updates
+        finally:
+            happened.cancel()
+            wanted.cancel()
+
+    async def _make(self, part: LivePart) -> bool:
+        """Make a part as one of its pages would. Returns whether it differs from what was sent before."""
+        make = next(iter(part.makers.values()), None)
+        if make is None:
+            return False  # its last page was closed meanwhile
+        try:
+            html = await make()
+        except Exception:  # noqa: BLE001 - logged
+            # One part that cannot be made must not stop the others.
+            _log.exception("%s cannot be made", part.key.url)
+            html = None
+        event = GONE if html is None else packed(part.key.url, html)
+        stamped = _STAMP.sub(b"", event)
+        if stamped == part.stamped and part.version:
+            return False
+        part.event, part.stamped, part.version = event, stamped, part.version + 1
+        return True
+
+
+def packed(url: str, html: str) -> bytes:
+    r"""A part as a server-sent event.
+
+    >>> packed("/?part=a", "<p>")
+    b'event: part\ndata: {"url":"/?part=a","html":"<p>"}\n\n'
+    """
+    data = json.dumps({"url": url, "html": html}, ensure_ascii=False, separators=(",", ":"))
+    return f"event: part\ndata: {data}\n\n".encode()

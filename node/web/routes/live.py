@@ -1,0 +1,114 @@
+"""The stream of an open page: the parts that it shows, each sent when it differs."""
+
+import json
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Final
+from urllib.parse import unquote
+
+from aiohttp import web
+from yarl import URL
+
+from node.http.endpoint import Endpoint
+from node.http.problems import Problem, invalid_field
+from node.http.request_context import RequestContext, serve
+from node.http.session import ID_HEX, BrowserSession
+from node.http.streaming import stream, until
+from node.web.live_parts import LiveParts, Make, PartKey
+from node.web.page_endpoints import PageEndpoints
+from node.web.requests import LiveQuery
+
+endpoints = PageEndpoints("page")
+
+PARTS_MAX: Final = 16
+"""How many parts a page may have."""
+
+URL_CHARS_MAX: Final = 2000
+
+_HEADERS: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+_NOBODY: Final = BrowserSession("guest", 0, "0" * ID_HEX)
+"""Its CSRF token stands in the forms of parts that are made for all; each page is sent its own instead."""
+
+
+class PartContext(RequestContext):
+    """The request for one part of a page, as if the page had sent it."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self, page: RequestContext, url: URL, names: Mapping[str, str]) -> None:
+        super().__init__(page.request.clone(rel_url=url, headers={"HX-Request": "true"}), page.server)
+        self.role, self.session, self._names = page.role, _NOBODY, names
+
+    def path(self, name: str) -> str:
+        """As `RequestContext.path`."""
+        return self._names[name]
+
+
+@endpoints.page("/live")
+async def live(context: RequestContext, query: LiveQuery) -> web.StreamResponse:
+    """Server-sent events `part`, each with the path and query of a part, and its HTML as it is now."""
+    makers = {PartKey(context.role, url): _maker(context, url) for url in _urls(query.parts)}
+    signer, session = context.server.signer, context.session
+    common = signer.csrf(_NOBODY).encode()
+    own = common if session is None else signer.csrf(session).encode()
+    hub, limits = context.server.events, context.server.limits
+    following = context.server.kept(LiveParts).follow(makers, hub, limits.ping_s)
+    with context.server.streams.one(), following as events:
+        async with aclosing(events):
+            expires_s = None if session is None else session.expires_s
+            pieces = until(expires_s, context.server.now_us, _with_token(events, common, own))
+            return await stream(context.request, web.StreamResponse(headers=_HEADERS), pieces)
+
+
+async def _with_token(events: AsyncGenerator[bytes, None], common: bytes, own: bytes) -> AsyncGenerator[bytes, None]:
+    async for event in events:
+        yield event.replace(common, own)
+
+
+def _urls(parts: str) -> list[str]:
+    """The paths and queries in the request. Raises `Problem` invalid."""
+    try:
+        urls = json.loads(parts)
+    except ValueError:
+        urls = None
+    if (
+        not isinstance(urls, list)
+        or not 0 < len(urls) <= PARTS_MAX
+        or not all(isinstance(url, str) and url.startswith("/") and len(url) <= URL_CHARS_MAX for url in urls)
+    ):
+        raise invalid_field("parts", f"must be a JSON list of 1 to {PARTS_MAX} paths with queries", "the query")
+    return urls
+
+
+def _maker(context: RequestContext, url: str) -> Make:
+    """How the part at `url` is made for this page. Raises `Problem` invalid if the page has none there."""
+    try:
+        where = URL(url, encoded=True)
+        found = None if where.host else _endpoint_at(context.server.pages, where.raw_path)
+    except ValueError:
+        found = None
+    if found is None:
+        raise invalid_field("parts", f"the page has no part at {url}", "the query")
+    endpoint, names = found
+
+    async def make() -> str | None:
+        try:
+            response = await serve(endpoint, PartContext(context, where, names))
+        except Problem:
+            return None  # such as: the task was deleted
+        return response.text if isinstance(response, web.Response) and response.status == 200 else None
+
+    return make
+
+
+def _endpoint_at(pages: tuple[Endpoint, ...], path: str) -> tuple[Endpoint, dict[str, str]] | None:
+    """What is shown at a path, and the names in the path, decoded."""
+    for endpoint in pages:
+        if endpoint.method != "GET" or endpoint.access != "browser" or endpoint.handler is live:
+            continue
+        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(endpoint.path))
+        if (match := re.fullmatch(pattern, path)) is not None:
+            return endpoint, {name: unquote(value) for name, value in match.groupdict().items()}
+    return None

@@ -1,0 +1,142 @@
+"""The bars of the timeline: attempts that were, attempts that are, and occurrences ahead. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from node.duty.forecast import PlannedRun
+from node.state.value import Attempt, Run, State
+from node.web.words import clock, duration
+from tasks.run import HELD, RunState
+
+BarLook = Literal["good", "bad", "lost", "ended", "running", "expected", "planned", "moved", "gone"]
+"""`lost`: its member was lost. `ended`: cancelled, or given back. `expected`: the rest of a running attempt, if it
+takes as long as the last one. `moved`: planned, and another member's at present. `gone`: planned, and moved away."""
+
+NOBODY: Final = "no owner"
+"""The lane of what no member may run. Members' names have no spaces."""
+
+_LOOKS: Final[dict[RunState, BarLook]] = {
+    "succeeded": "good",
+    "failed": "bad",
+    "timed_out": "bad",
+    "abandoned": "lost",
+    "orphaned": "lost",
+    "claimed": "running",
+    "running": "running",
+}
+
+_SAID: Final[dict[BarLook, str]] = {
+    "good": "succeeded",
+    "bad": "failed",
+    "lost": "lost with its member",
+    "running": "running",
+    "planned": "planned",
+    "moved": "planned",
+    "gone": "would not begin here",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBar:
+    """What happens in one member's lane between two times. `run_id` is empty for what is ahead."""
+
+    member: str
+    begins_us: int
+    ends_us: int
+    look: BarLook
+    task: str
+    said: str
+    run_id: str = ""
+    attempt: int = 0
+
+    @property
+    def key(self) -> str:
+        """What tells it from all others, for the browser's focus."""
+        return f"{self.run_id}.{self.attempt}" if self.run_id else f"{self.task}.{self.begins_us}.{self.look}"
+
+    @property
+    def is_past(self) -> bool:
+        """Whether it has begun."""
+        return bool(self.run_id) and self.look != "expected"
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether it is drawn even where others are only counted."""
+        return self.look in ("bad", "lost", "running")
+
+
+def run_bars(run: Run, now_us: int, took_us: int | None = None) -> Iterator[TimeBar]:
+    """The attempts of a run, active or ended. `took_us`: how long its task's last run took."""
+    for attempt in run.attempts:
+        if attempt.state in HELD:
+            yield _running_bar(run, attempt, now_us)
+            ends_us = (attempt.started_at_us or attempt.claimed_at_us) + (took_us or 0)
+            if ends_us > now_us:
+                said = f"{run.task}: expected to end at {clock(ends_us)} UTC, if it takes as long as the last run"
+                yield TimeBar(attempt.node, now_us, ends_us, "expected", run.task, said, run.run_id, attempt.attempt)
+        elif attempt.finished_at_us is not None:
+            yield _ended_bar(run, attempt, attempt.finished_at_us)
+
+
+def _running_bar(run: Run, attempt: Attempt, now_us: int) -> TimeBar:
+    begins_us = attempt.started_at_us or attempt.claimed_at_us
+    said = f"{_named(run, attempt)} on {attempt.node}, running since {clock(begins_us)} UTC"
+    return TimeBar(
+        attempt.node, begins_us, max(begins_us, now_us), "running", run.task, said, run.run_id, attempt.attempt
+    )
+
+
+def _ended_bar(run: Run, attempt: Attempt, ends_us: int) -> TimeBar:
+    begins_us = min(attempt.started_at_us or attempt.claimed_at_us, ends_us)
+    look = _LOOKS.get(attempt.state, "ended")
+    what = _SAID.get(look, attempt.state.replace("_", " "))
+    took = duration((ends_us - begins_us) / 1e6)
+    said = f"{_named(run, attempt)} on {attempt.node}, {clock(begins_us)} UTC, {what} after {took}"
+    return TimeBar(attempt.node, begins_us, ends_us, look, run.task, said, run.run_id, attempt.attempt)
+
+
+def _named(run: Run, attempt: Attempt) -> str:
+    return run.task + (f", attempt {attempt.attempt}" if attempt.attempt > 1 or len(run.attempts) > 1 else "")
+
+
+def active_bars(state: State, now_us: int) -> Iterator[TimeBar]:
+    """The attempts of the runs that are active."""
+    for run in state.runs.values():
+        row = state.tasks.get(run.task)
+        last = row.last if row is not None else None
+        yield from run_bars(run, now_us, last.took_us if last is not None else None)
+
+
+def planned_bars(runs: Iterable[PlannedRun], until_us: int) -> Iterator[TimeBar]:
+    """Occurrences ahead, in the lanes of those that begin them."""
+    for run in runs:
+        member = run.owner or NOBODY
+        look: BarLook = "moved" if run.moved else "planned"
+        where = f"on {member}" if run.owner else "and nobody may run it"
+        said = f"{run.task}, due at {clock(run.at_us)} UTC, {where}"
+        if run.moved:
+            said += f", moved from {run.source or 'nobody'}"
+        yield _ahead(run, member, look, said + _takes(run), until_us)
+
+
+def gone_bars(runs: Iterable[PlannedRun], until_us: int) -> Iterator[TimeBar]:
+    """Occurrences that the members that have them at present would not begin, in those members' lanes."""
+    for run in runs:
+        said = (
+            f"{run.task}, due at {clock(run.at_us)} UTC, goes from {run.source or 'nobody'} to {run.owner or 'nobody'}"
+        )
+        yield _ahead(run, run.source or NOBODY, "gone", said, until_us)
+
+
+def _ahead(run: PlannedRun, member: str, look: BarLook, said: str, until_us: int) -> TimeBar:
+    ends_us = until_us if run.continuous else min(until_us, run.at_us + (run.took_us or 0))
+    return TimeBar(member, run.at_us, ends_us, look, run.task, said)
+
+
+def _takes(run: PlannedRun) -> str:
+    if run.continuous:
+        return "; it runs all the time"
+    if run.took_us is None:
+        return "; no run has ended yet, so how long it takes is not known"
+    return f"; its last run took {duration(run.took_us / 1e6)}"

@@ -1,0 +1,239 @@
+"""Where on the timeline each bar is drawn: lanes, rows, lines between attempts, and counts of the rest. Pure."""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from node.duty.forecast import STEPS, Forecast
+from node.duty.timetable import TimeSpan
+from node.web.timeline_bars import NOBODY, TimeBar
+
+WIDTH: Final = 1080
+TOP: Final = 26
+PAD: Final = 7
+ROW: Final = 13
+BAR: Final = 9
+STRIP: Final = 34
+LEAST: Final = 40
+"""Sizes in pixels: the whole, the axis, a lane's margin, a row of bars, a bar, a strip of counts, the lowest lane."""
+
+SHORTEST: Final = 4.0
+GAP: Final = 1.5
+"""The width of the shortest bar, and what is left free after each."""
+
+ROWS_MAX: Final = 10
+PAST_MAX: Final = 120
+"""How many rows a lane has, and how many past bars at most before they are counted instead."""
+
+PAST_STEP: Final = 12
+"""Of how many pixels a step of past counts is."""
+
+_TICK_US: Final = tuple(minutes * 60_000_000 for minutes in (5, 10, 15, 30, 60, 120, 180, 360, 720, 1440))
+TICKS_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class BarShape:
+    """A drawn bar."""
+
+    bar: TimeBar
+    x: float
+    y: float
+    width: float
+
+    @property
+    def middle(self) -> float:
+        """Its vertical middle."""
+        return self.y + BAR / 2
+
+
+@dataclass(frozen=True, slots=True)
+class CountShape:
+    """How much begins within a step. `moved_height` is the part of it that another member has at present."""
+
+    x: float
+    width: float
+    bottom: float
+    height: float
+    moved_height: float
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberLane:
+    """A lane: a member's bars and counts, and how many bars are counted or left out."""
+
+    member: str
+    y: float
+    height: float
+    bars: tuple[BarShape, ...]
+    counts: tuple[CountShape, ...]
+    counted: int
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class AxisTick:
+    """A time at the top."""
+
+    x: float
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineChart:
+    """All that is drawn. `joins` are the paths from each attempt to the next of its run; `now_x` is the present."""
+
+    width: int
+    height: float
+    now_x: float
+    ticks: tuple[AxisTick, ...]
+    lanes: tuple[MemberLane, ...]
+    joins: tuple[tuple[str, bool], ...]
+    """Paths, and whether they lead to another member."""
+
+    @property
+    def drawn(self) -> int:
+        """How many bars there are."""
+        return sum(len(lane.bars) for lane in self.lanes)
+
+    @property
+    def not_drawn(self) -> int:
+        """How many runs and occurrences are only counted, or left out."""
+        return sum(lane.counted + lane.left_out for lane in self.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeScale:
+    """From time to pixels."""
+
+    span: TimeSpan
+
+    def x(self, at_us: int) -> float:
+        """The place of a time; of one outside, the nearest."""
+        inside = min(max(at_us, self.span.from_us), self.span.until_us)
+        return round((inside - self.span.from_us) * WIDTH / (self.span.until_us - self.span.from_us), 1)
+
+
+def chart_of(
+    members: Sequence[str], bars: Iterable[TimeBar], ahead: Forecast, span: TimeSpan, now_us: int
+) -> TimelineChart:
+    """The drawing of `bars` in a lane for each member, and below in those of members that are no more.
+
+    `ahead` has the counts of members whose occurrences are too many for bars: those have none in `bars`.
+    """
+    scale = TimeScale(span)
+    by_member: dict[str, list[TimeBar]] = defaultdict(list)
+    for bar in bars:
+        if bar.ends_us >= span.from_us and bar.begins_us <= span.until_us:
+            by_member[bar.member].append(bar)
+    counts = {member or NOBODY: one for member, one in ahead.members.items() if one.count and not one.named}
+    most = max((max(one.starts) for one in counts.values()), default=1)
+    others = sorted({*by_member, *counts} - {*members, NOBODY})
+    last = [NOBODY] if NOBODY in by_member or NOBODY in counts else []
+    lanes: list[MemberLane] = []
+    y = float(TOP)
+    for member in [*members, *others, *last]:
+        lane = _Lane(scale, y, by_member.get(member, ()))
+        if member in counts:
+            one = counts[member]
+            lane.count_ahead(ahead, one.starts, one.moved_starts, most)
+            lane.counted += one.count
+        lanes.append(lane.made(member))
+        y += lanes[-1].height
+    return TimelineChart(WIDTH, y, scale.x(now_us), tuple(_ticks(scale)), tuple(lanes), tuple(_joins(lanes)))
+
+
+class _Lane:
+    """A lane that is being drawn."""
+
+    def __init__(self, scale: TimeScale, y: float, bars: Sequence[TimeBar]) -> None:
+        self._scale = scale
+        self._y = y
+        self._counts: list[CountShape] = []
+        self.counted = 0
+        past = [bar for bar in bars if bar.is_past]
+        self._bars = list(bars)
+        if len(past) > PAST_MAX:
+            shown = sorted((bar for bar in past if bar.stands_out), key=lambda bar: bar.begins_us)[-PAST_MAX:]
+            kept = {id(bar) for bar in shown}
+            self._bars = [bar for bar in bars if not bar.is_past or id(bar) in kept]
+            self._count_past([bar for bar in past if id(bar) not in kept])
+
+    def _count_past(self, bars: Sequence[TimeBar]) -> None:
+        self.counted += len(bars)
+        steps: dict[int, int] = defaultdict(int)
+        for bar in bars:
+            steps[int(self._scale.x(bar.begins_us) // PAST_STEP)] += 1
+        most = max(steps.values(), default=1)
+        bottom = self._y + PAD + STRIP
+        for step, number in sorted(steps.items()):
+            height = max(2.0, round((STRIP - 4) * number / most, 1))
+            said = f"{number:,} ended runs"
+            self._counts.append(CountShape(step * PAST_STEP + 0.5, PAST_STEP - 1, bottom, height, 0, said))
+
+    def count_ahead(self, ahead: Forecast, starts: Sequence[int], moved: Sequence[int], most: int) -> None:
+        """Draw how much begins in each step; `most` is the greatest of all lanes."""
+        bottom = self._y + PAD + STRIP
+        for step in range(STEPS):
+            if not starts[step]:
+                continue
+            x, end = self._scale.x(ahead.starts_at_us(step)), self._scale.x(ahead.starts_at_us(step + 1))
+            height = max(2.0, round((STRIP - 4) * starts[step] / most, 1))
+            part = round(height * moved[step] / starts[step], 1)
+            said = f"{starts[step]:,} due" + (f", {moved[step]:,} of them moved here" if moved[step] else "")
+            self._counts.append(CountShape(x + 0.3, round(max(0.7, end - x - 0.6), 1), bottom, height, part, said))
+
+    def made(self, member: str) -> MemberLane:
+        """The lane with its bars in rows: each in the first that is free."""
+        top = self._y + PAD + (STRIP + 3 if self._counts else 0)
+        free = [float("-inf")] * ROWS_MAX
+        shapes, left_out, rows = list[BarShape](), 0, dict[tuple[str, int], int]()
+        for bar in sorted(self._bars, key=lambda bar: (bar.begins_us, bar.look == "expected", bar.task)):
+            x = min(self._scale.x(bar.begins_us), WIDTH - SHORTEST)
+            width = max(SHORTEST, round(self._scale.x(bar.ends_us) - x, 1))
+            key = (bar.run_id, bar.attempt)
+            # The rest of a running attempt goes on in its row.
+            begun = rows.get(key) if bar.look == "expected" else None
+            row = begun if begun is not None else next((row for row, until in enumerate(free) if until <= x), None)
+            if row is None:
+                left_out += 1
+                continue
+            free[row] = x + width + GAP
+            rows[key] = row
+            shapes.append(BarShape(bar, x, top + row * ROW, width))
+        used = sum(until > float("-inf") for until in free)
+        height = max(LEAST, top - self._y + used * ROW + PAD)
+        return MemberLane(member, self._y, height, tuple(shapes), tuple(self._counts), self.counted, left_out)
+
+
+def _joins(lanes: Iterable[MemberLane]) -> Iterable[tuple[str, bool]]:
+    """A path from the end of each attempt to the beginning of the next one of its run, where both are drawn."""
+    attempts: Mapping[str, list[BarShape]] = defaultdict(list)
+    for lane in lanes:
+        for shape in lane.bars:
+            if shape.bar.is_past:
+                attempts[shape.bar.run_id].append(shape)
+    for shapes in attempts.values():
+        shapes.sort(key=lambda shape: shape.bar.attempt)
+        for one, following in pairwise(shapes):
+            if following.bar.attempt != one.bar.attempt + 1:
+                continue
+            x, to_x = one.x + one.width, following.x
+            bend = max(6.0, (to_x - x) / 2)
+            path = (
+                f"M{x:.1f} {one.middle:.1f}C{x + bend:.1f} {one.middle:.1f} "
+                f"{to_x - bend:.1f} {following.middle:.1f} {to_x:.1f} {following.middle:.1f}"
+            )
+            yield path, one.bar.member != following.bar.member
+
+
+def _ticks(scale: TimeScale) -> Iterable[AxisTick]:
+    length_us = scale.span.until_us - scale.span.from_us
+    every_us = _TICK_US[min(bisect_left(_TICK_US, length_us / TICKS_MAX), len(_TICK_US) - 1)]
+    first_us = -(-scale.span.from_us // every_us) * every_us
+    for at_us in range(first_us, scale.span.until_us + 1, every_us):
+        yield AxisTick(scale.x(at_us), at_us)

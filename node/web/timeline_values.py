@@ -1,0 +1,109 @@
+"""The timeline as values for its template: what ran, runs and is due, as things are or as they are supposed."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from node.duty.timetable import TimeSpan
+from node.duty.what_if import Supposition, WhatIf
+from node.history.filters import RunPosition
+from node.http.node_port import HistoryPort
+from node.http.request_context import RequestContext
+from node.http.what_ifs import what_if_of
+from node.state.value import EndedRun, State
+from node.web.requests import TimelineQuery
+from node.web.timeline_bars import TimeBar, active_bars, gone_bars, planned_bars, run_bars
+from node.web.timeline_chart import TimelineChart, chart_of
+
+ENDED_MAX: Final = 2000
+"""How many ended runs are read, the newest first."""
+
+READ_AT_ONCE: Final = 500
+
+ROWS_MAX: Final = 150
+"""How many rows the table beside the picture has."""
+
+LISTED_MAX: Final = 40
+"""How many tasks of a list are named; the others are counted."""
+
+HOUR_US: Final = 3600 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRuns:
+    """The runs that have ended since `from_us`. `older`: there are more of them in the time asked for."""
+
+    runs: tuple[EndedRun, ...]
+    from_us: int
+    older: bool
+
+
+def ended_since(history: HistoryPort, from_us: int) -> EndedRuns:
+    """The newest `ENDED_MAX` runs that were created since `from_us`. Reads the disk."""
+    found: list[EndedRun] = []
+    position: RunPosition | None = None
+    while len(found) < ENDED_MAX:
+        portion = history.runs(None, None, None, position, READ_AT_ONCE)
+        found += [ended for ended in portion if ended.finished_at_us >= from_us]
+        if len(portion) < READ_AT_ONCE or portion[-1].run.created_at_us < from_us:
+            return EndedRuns(tuple(found), from_us, older=False)
+        position = RunPosition(portion[-1].run.created_at_us, portion[-1].run.run_id)
+    return EndedRuns(tuple(found), found[-1].run.created_at_us, older=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnTimeline:
+    """The picture, the same as rows of a table, and since when ended runs are in it."""
+
+    chart: TimelineChart
+    rows: tuple[TimeBar, ...]
+    more_rows: int
+    ended: EndedRuns
+
+
+def drawn_timeline(history: HistoryPort, state: State, found: WhatIf, span: TimeSpan, now_us: int) -> DrawnTimeline:
+    """Draw what `found` says, and what ran and runs. Reads the disk."""
+    ended = ended_since(history, span.from_us)
+    bars = [bar for one in ended.runs for bar in run_bars(one.run, now_us)]
+    bars += active_bars(state, now_us)
+    for one in found.ahead.members.values():
+        bars += planned_bars(one.runs, span.until_us)
+        bars += gone_bars(one.gone, span.until_us)
+    members = [name for name in state.slots if name is not None]
+    chart = chart_of(members, bars, found.ahead, span, now_us)
+    rows = sorted((shape.bar for lane in chart.lanes for shape in lane.bars), key=lambda bar: (bar.begins_us, bar.task))
+    # What is near the present matters most.
+    first = max(0, min(len(rows) - ROWS_MAX, sum(bar.is_past for bar in rows) - ROWS_MAX // 2))
+    shown = tuple(rows[first : first + ROWS_MAX])
+    return DrawnTimeline(chart, shown, len(rows) - len(shown), ended)
+
+
+async def timeline_values(context: RequestContext, query: TimelineQuery) -> dict[str, Any]:
+    """What the template of the timeline is given. Members that are unknown, or gone meanwhile, are not supposed."""
+    state = context.state
+    without = frozenset(query.without).intersection(state.members)
+    returning = frozenset(name for name, member in state.members.items() if member.status != "up")
+    supposition = Supposition(without, returning.intersection(query.back) - without)
+    found = await what_if_of(context, supposition, query.ahead_h * 3600)
+    now_us = context.server.now_us()
+    span = TimeSpan(now_us - query.past_h * HOUR_US, now_us + query.ahead_h * HOUR_US)
+    drawn = await asyncio.to_thread(drawn_timeline, context.node.history, state, found, span, now_us)
+    return {
+        "query": query,
+        "found": found,
+        "supposition": supposition,
+        "drawn": drawn,
+        "state": state,
+        "returning": sorted(returning),
+        "leader": context.node.role.leader,
+        "has_quorum": context.node.role.has_quorum,
+        "listed_max": LISTED_MAX,
+        "here": _url(query),
+    }
+
+
+def _url(query: TimelineQuery) -> str:
+    given = [("past_h", str(query.past_h)), ("ahead_h", str(query.ahead_h))]
+    given += [("without", name) for name in query.without] + [("back", name) for name in query.back]
+    return f"timeline?{urlencode(given)}"

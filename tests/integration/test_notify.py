@@ -1,0 +1,151 @@
+"""Three nodes and a receiver: what is told, by whom, and what happens when the sender dies."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from node.cli.local import wait_for
+from testkit.cluster import Cluster
+from testkit.command import Rota
+from testkit.webhook_receiver import SECRET, Fault, WebhookReceiver, webhook_receiver
+
+pytestmark = [pytest.mark.integration, pytest.mark.more]
+
+FAILING: dict[str, Any] = {"params": {"argv": ["sh", "-c", "echo broken >&2; exit 3"]}, "retry": {"attempts": 1}}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as made:
+        (made.secrets_dir / "hook-key").write_text(SECRET)
+        made.start()
+        made.wait_until_whole()
+        yield made
+        made.check()
+
+
+@pytest.fixture
+def receiver(cluster: Cluster) -> Iterator[WebhookReceiver]:
+    """A receiver, and the channel `ops` to it; afterwards all nodes run again, and the channel is gone."""
+    with webhook_receiver() as made:
+        make(cluster, made)
+        yield made
+        cluster.mend()
+        cluster.ask("DELETE", "/v1/channels/ops")
+        assert made.wrong == []
+
+
+def make(cluster: Cluster, receiver: WebhookReceiver, **fields: Any) -> None:
+    channel = {"kind": "webhook", "url": receiver.url, "secret": {"secret": "hook-key"}, "group_s": 0.2}
+    reply = cluster.ask("PUT", "/v1/channels/ops", json=channel | fields)
+    assert reply.status in (200, 201), reply.body
+
+
+def told(receiver: WebhookReceiver) -> list[dict[str, Any]]:
+    """All notices that were taken, in order."""
+    return [notice for body in list(receiver.taken.values()) for notice in json.loads(body)["notices"]]
+
+
+def heard(receiver: WebhookReceiver, *events: str) -> list[dict[str, Any]]:
+    """The notices, once there is one of each of these events."""
+
+    def there() -> list[dict[str, Any]] | None:
+        found = told(receiver)
+        return found if set(events) <= {notice["event"] for notice in found} else None
+
+    return wait_for(f"{events} are told", there)
+
+
+def fail(cluster: Cluster, name: str) -> str:
+    cluster.register(name, kind="command", **FAILING)
+    return str(cluster.wait_for_run(cluster.run(name))["run_id"])
+
+
+def ops(cluster: Cluster) -> Any:
+    return cluster.get("/v1/channels/ops")
+
+
+def test_a_failure_and_the_recovery_are_told_once(cluster: Cluster, receiver: WebhookReceiver) -> None:
+    run_id = fail(cluster, "nightly")
+    [failed] = heard(receiver, "run_failed")
+    assert (failed["task"], failed["run_id"], failed["severity"]) == ("nightly", run_id, "error")
+    cluster.register("nightly", kind="command", params={"argv": ["true"]})
+    cluster.wait_for_run(cluster.run("nightly"), "succeeded")
+    assert [notice["event"] for notice in heard(receiver, "run_recovered")] == ["run_failed", "run_recovered"]
+    wait_for("all is told", lambda: ops(cluster)["told"] == 2)
+    channel = ops(cluster)
+    assert (channel["waiting"], channel["last"]["error"], receiver.arrivals) == (0, None, 2)
+    assert receiver.headers[-1]["x-rota-node"] == channel["last"]["node"] == channel["sender"]
+
+
+def test_a_member_that_dies_and_comes_back_is_told(cluster: Cluster, receiver: WebhookReceiver) -> None:
+    cluster.kill("node-2")
+    heard(receiver, "member_down", "majority_at_risk")
+    cluster.restart("node-2")
+    notices = heard(receiver, "member_up", "majority_safe")
+    assert {notice["member"] for notice in notices} == {"node-2", None}
+    assert [one["severity"] for one in notices if one["event"] == "majority_at_risk"] == ["critical"]
+
+
+def test_a_storm_is_one_message(cluster: Cluster, receiver: WebhookReceiver) -> None:
+    make(cluster, receiver, group_s=3)
+    names = [f"storm-{number}" for number in range(12)]
+    for name in names:
+        cluster.register(name, kind="command", **FAILING)
+    for run_id in [cluster.run(name) for name in names]:
+        cluster.wait_for_run(run_id)
+    wait_for("all are told", lambda: {notice["task"] for notice in told(receiver)} == set(names))
+    assert receiver.arrivals <= 2
+
+
+def test_what_is_refused_is_tried_again_by_another_member(cluster: Cluster, receiver: WebhookReceiver) -> None:
+    receiver.fault = lambda number: Fault(500, text="not now") if number < 2 else None
+    fail(cluster, "nightly")
+    wait_for("a failure is shown", lambda: "not now" in ((ops(cluster)["last"] or {}).get("error") or ""))
+    heard(receiver, "run_failed")
+    assert receiver.arrivals == 3
+    assert len({headers["x-rota-node"] for headers in receiver.headers}) == 3
+
+
+def test_a_sender_that_is_killed_before_it_reports_leaves_it_to_the_next(
+    cluster: Cluster, receiver: WebhookReceiver
+) -> None:
+    senders: list[str] = []
+
+    def kill(number: int) -> None:
+        senders.append(receiver.headers[number]["x-rota-node"])
+        if number == 0:
+            os.kill(cluster.pid(senders[0]), signal.SIGKILL)
+
+    receiver.arrived = kill
+    receiver.fault = lambda number: Fault(200, taken=True, delay_s=2) if number == 0 else None
+    run_id = fail(cluster, "nightly")
+    wait_for("another one has sent it", lambda: len(senders) > 1)
+    assert senders[1] != senders[0]
+    bodies = [json.loads(body)["notices"] for body in receiver.taken.values()]
+    [key] = {one["key"] for notices in bodies for one in notices if one["run_id"] == run_id}
+    assert sum(one["key"] == key for notices in bodies for one in notices) in (1, 2), "the key tells repetitions"
+    heard(receiver, "member_down")
+
+
+def test_the_command_makes_tries_and_deletes_a_channel(cluster: Cluster, receiver: WebhookReceiver) -> None:
+    rota = Rota(",".join(cluster.url(name) for name in cluster.names))
+    assert "sent a test message on ops; the receiver answered 204" in rota("notify", "test", "ops").out
+    [notice] = told(receiver)
+    assert (notice["event"], notice["severity"]) == ("test", "info")
+    receiver.fault = lambda number: Fault(403, text="unknown hook")
+    refused = rota("notify", "test", "ops")
+    assert refused.code == 1
+    assert "the receiver answered 403 unknown hook" in refused.err
+    assert "ops" in rota("notify", "list").out
+    shown = rota("notify", "show", "ops").out
+    assert "kind: webhook" in shown
+    made = rota("notify", "set", "copy", "-f", "-", stdin=shown)
+    assert (made.code, made.out) == (0, "copy is made; try it with: rota notify test copy\n")
+    assert rota("notify", "delete", "copy").code == 0
+    again = rota("notify", "delete", "copy")
+    assert (again.code, "there is no channel" in again.err) == (1, True)

@@ -1,0 +1,202 @@
+"""Who is told, in a history: receivers that are slow or refuse, or whose answers get lost; and the judge of that.
+
+What is worth telling is worked out anew here, from the committed states alone. Each notice must be heard, none that did
+not come to pass, and none twice but where its sender was lost meanwhile, or the receiver's answer was.
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from immutables import Map
+
+from node.duty.telling import Send
+from node.notify.teller import NotSent
+from node.state.apply import Applied
+from node.state.channel import Channel
+from node.state.entries import Proposal
+from node.state.value import EndedRun, Member, State
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+CHANNELS: Final[dict[str, Channel]] = {
+    "all": Channel(kind="webhook", url="http://all/", group_s=0.3),
+    "bad": Channel(kind="webhook", url="http://bad/", min_severity="error", group_s=2),
+    "quiet": Channel.model_validate(
+        {
+            "kind": "webhook",
+            "url": "http://quiet/",
+            "events": ["run_failed", "majority_at_risk"],
+            "quiet": {"from": "07:30", "to": "08:01"},
+        }
+    ),
+}
+"""The wall clocks of a history begin at 08:00 (`tests.simulation.world.BEGUN_US`)."""
+
+PATIENCE_S: Final = 2.0
+REFUSED, UNANSWERED, SLOW = 0.08, 0.14, 0.22
+"""The shares of messages that are refused, heard without an answer, and slow; each with those before it."""
+
+BAD: Final = ("failed", "timed_out", "abandoned")
+
+_Fact = tuple[int, str, str]
+"""The index of the entry by which it came to pass, the event, and the run or member."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """By whom a notice was sent, and whether its answer got lost."""
+
+    member: str
+    incarnation: int
+    unanswered: bool
+
+
+class Receivers:
+    """All receivers of one world, and what they should hear."""
+
+    def __init__(self, world: World) -> None:
+        self.counts: Counter[str] = Counter()
+        self._world = world
+        self._rng = Random(str(world.rng.getstate()))  # nothing is drawn from the world's
+        self._facts: dict[str, set[_Fact]] = {name: set() for name in CHANNELS}
+        self._heard: dict[tuple[str, _Fact], list[_Heard]] = {}
+        self._failing: dict[tuple[str, int], bool] = {}
+        self._over: set[tuple[str, int]] = set()
+        """The members' incarnations that are over by the committed state."""
+
+    # -- what they should hear
+
+    def watch(self, before: State, _proposal: Proposal, applied: Applied) -> None:
+        """One proposal has been applied."""
+        after = applied.state
+        facts = [fact for one in applied.ended if (fact := self._of_run(after, one))]
+        if before.members is not after.members:
+            for name, member in before.members.items():
+                later = after.members.get(name)
+                if later is None or later.status == "down" or later.incarnation != member.incarnation:
+                    self._over.add((name, member.incarnation))
+            facts += _of_members(before.members, after.members)
+        for event, severity, subject in facts:
+            for channel in after.channels:
+                if _wants(channel, event, severity):
+                    self._facts[channel].add((after.index, event, subject))
+
+    def _of_run(self, after: State, ended: EndedRun) -> tuple[str, str, str] | None:
+        task, state = ended.run.task, ended.state
+        row = after.tasks.get(task)
+        if row is None or ended.run.cancelling == "deleted" or state not in (*BAD, "succeeded"):
+            return None
+        failed, known = state in BAD, self._failing.get((task, row.order), False)
+        self._failing[task, row.order] = failed
+        if failed:
+            return "run_failed", "error", ended.run.run_id
+        return ("run_recovered", "info", ended.run.run_id) if known else None
+
+    # -- what they hear
+
+    async def send(self, process: "Process", message: Send) -> str:
+        """A process sends a message."""
+        world, rng, loop = self._world, self._rng, process.loop
+        if not process.core.lease_held:
+            world.wrong(f"{process.me} sends on {message.channel} without a lease")
+        chance, answer = rng.random(), loop.create_future()
+        on_way_s = rng.uniform(1.0, 4.0) if UNANSWERED <= chance < SLOW else rng.uniform(0.002, 0.1)
+
+        def arrive() -> None:
+            if chance >= REFUSED:
+                self._hear(message, unanswered=chance < UNANSWERED)
+            if chance < REFUSED or chance >= UNANSWERED:
+                world.within(process.me, "loop", rng.uniform(0.001, 0.05), answered)
+
+        def answered() -> None:
+            if not answer.done():
+                answer.set_result(chance >= REFUSED)
+
+        world.at(world.now_s + on_way_s, arrive)
+        try:
+            async with asyncio.timeout(PATIENCE_S + on_way_s):
+                accepted = await answer
+        except TimeoutError:
+            # To a process that stood still the answer may have come meanwhile: it takes it for lost all the same.
+            self._doubt(message)
+            raise NotSent("no answer") from None
+        if not accepted:
+            self.counts["refused messages"] += 1
+            raise NotSent("it refused the message")
+        return "200"
+
+    def _hear(self, message: Send, *, unanswered: bool) -> None:
+        by = message.permission
+        self.counts["messages"] += 1
+        for notice in message.notices:
+            fact = (int(notice.key.partition(".")[0]), notice.event, notice.run_id or notice.member)
+            if fact not in self._facts[message.channel]:
+                self._world.wrong(f"{message.channel} is told what did not come to pass: {notice}")
+            before = self._heard.setdefault((message.channel, fact), [])
+            if before:
+                self.counts["heard twice"] += 1
+            here = _Heard(by.member, by.incarnation, unanswered)
+            if before and not any(self._excused(one) for one in (*before, here)):
+                self._world.wrong(f"{message.channel} is told twice by {by.member}: {notice}; before: {before[-1]}")
+            before.append(here)
+
+    def _excused(self, heard: _Heard) -> bool:
+        return heard.unanswered or (heard.member, heard.incarnation) in self._over
+
+    def _doubt(self, message: Send) -> None:
+        by = message.permission
+        for heard in self._heard.values():
+            for place, one in enumerate(heard):
+                if (one.member, one.incarnation) == (by.member, by.incarnation):
+                    heard[place] = _Heard(one.member, one.incarnation, unanswered=True)
+
+    # -- at the end
+
+    def waiting(self, state: State) -> list[str]:
+        """The channels that still have something to tell."""
+        return [name for name, row in state.channels.items() if row.notices]
+
+    def judge(self) -> None:
+        """All that came to pass has been heard."""
+        for channel, facts in self._facts.items():
+            for fact in sorted(facts):
+                self.counts["notices"] += 1
+                if (channel, fact) not in self._heard:
+                    self._world.wrong(f"{channel} was never told of {fact}")
+
+
+def _wants(channel: str, event: str, severity: str) -> bool:
+    if channel == "quiet":
+        return event in ("run_failed", "majority_at_risk")
+    return channel == "all" or severity in ("error", "critical")
+
+
+def _of_members(before: Map[str, Member], after: Map[str, Member]) -> list[tuple[str, str, str]]:
+    facts = []
+    for name in set(before) & set(after):
+        then, now = before[name], after[name]
+        if (then.status == "down") != (now.status == "down"):
+            if now.status == "down":
+                facts.append(("member_down", "info" if now.reason == "stopped" else "warning", name))
+            elif then.reason != "new":
+                facts.append(("member_up", "info", name))
+        elif bool(then.aside) != bool(now.aside) and (now.aside or then.incarnation == now.incarnation):
+            facts.append(("member_impaired", "error", name) if now.aside else ("member_fit", "info", name))
+    then_tight, now_tight = _tight(before), _tight(after)
+    if then_tight and not now_tight:
+        facts.append(("majority_safe", "info", ""))
+    if now_tight and not then_tight:
+        orderly = all(one.reason in ("stopped", "new") for one in after.values() if one.status == "down")
+        facts.append(("majority_at_risk", "warning" if orderly else "critical", ""))
+    return facts
+
+
+def _tight(members: Map[str, Member]) -> bool:
+    old = [one for one in members.values() if one.reason != "new"]
+    well = sum(one.status != "down" for one in old)
+    return well < len(old) and 2 * (well - 1) <= len(old)

@@ -1,0 +1,251 @@
+"""Channels in the replicated state: what is noted for them, and who may send it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from node.state.codec import from_pieces, snapshot_pieces
+from node.state.entries import (
+    AddMember,
+    Began,
+    Cancel,
+    DeleteChannel,
+    DeleteTask,
+    Entry,
+    Finish,
+    MarkDown,
+    PutChannel,
+    StandAside,
+    Start,
+    TakeLead,
+    Tell,
+    Told,
+)
+from node.state.outbox import GIVE_UP_US, NOTICES_BYTES_MAX, NOTICES_MAX, ChannelRow, notice_bytes
+from node.state.value import RULES
+from tests.unit.node.state.given import NOW_US, History, cluster, hook, seed
+
+S = 1_000_000
+
+
+def telling(*members: str, **fields: Any) -> History:
+    history = cluster(*(members or ("a", "b", "c")))
+    history.must(TakeLead(NOW_US, "a", 1, RULES))
+    history.must(PutChannel(NOW_US, "ops", hook(**fields).pack()))
+    return history
+
+
+def ops(history: History) -> ChannelRow:
+    return history.state.channels["ops"]
+
+
+def told(history: History) -> list[str]:
+    """The notices that wait, as event:subject."""
+    return [f"{one.event}:{one.task or one.member}" for one in ops(history).notices]
+
+
+def run_once(history: History, end: str, at_us: int = NOW_US, task: str = "t", error: str | None = None) -> str:
+    run_id: str = history.must(Start(at_us, task))["run_id"]
+    run = history.claim(task, history.state.runs[run_id].fire_at_us, run_id=run_id)
+    history.must(Began(at_us, run_id, run.token))
+    history.must(Finish(at_us, run_id, run.token, end, error=error))  # type: ignore[arg-type]
+    return run_id
+
+
+def test_a_failure_for_good_is_told_and_the_first_success_after_it() -> None:
+    history = telling()
+    history.put("t", retry={"attempts": 2, "backoff_s": 0})
+    run_id = run_once(history, "failed")
+    assert told(history) == [], "it is tried again"
+    run = history.claim("t", history.state.runs[run_id].fire_at_us, run_id=run_id)
+    history.must(Finish(NOW_US + S, run_id, run.token, "failed", error="no such\n  table"))
+    [notice] = ops(history).notices
+    assert (notice.event, notice.severity, notice.task, notice.run_id) == ("run_failed", "error", "t", run_id)
+    assert notice.text == "t failed, after 2 attempts: no such table"
+    assert notice.key == f"{history.state.index}.0"
+    cancelled = history.must(Start(NOW_US, "t"))["run_id"]
+    history.must(Cancel(NOW_US, cancelled))
+    for _ in range(2):
+        run_once(history, "succeeded")
+    assert told(history) == ["run_failed:t", "run_recovered:t"]
+
+
+def test_nothing_is_told_of_what_went_well_was_cancelled_or_deleted() -> None:
+    history = telling()
+    history.put("t", retry={"attempts": 1})
+    run_once(history, "succeeded")
+    run_once(history, "cancelled")
+    run_id = history.must(Start(NOW_US, "t"))["run_id"]
+    run = history.claim("t", history.state.runs[run_id].fire_at_us, run_id=run_id)
+    history.must(DeleteTask(NOW_US, "t"))
+    history.must(Finish(NOW_US, run_id, run.token, "failed"))
+    assert told(history) == []
+
+
+def test_members_that_go_and_come_are_told() -> None:
+    history = telling("a", "b", "c")
+    history.must(MarkDown(NOW_US, "b", 1, "gone", 1))
+    assert told(history) == ["member_down:b", "majority_at_risk:"]
+    assert [one.severity for one in ops(history).notices] == ["warning", "critical"]
+    history.back("b")
+    assert told(history)[2:] == ["member_up:b", "majority_safe:"]
+    history.must(StandAside(NOW_US, "c", 1, "no room on its disk: 12 MiB of 1 GiB are free"))
+    history.must(StandAside(NOW_US, "c", 1, ""))
+    assert told(history)[4:] == ["member_impaired:c", "member_fit:c"]
+    assert "12 MiB" in ops(history).notices[4].text
+
+
+def test_a_stop_in_good_order_is_no_alarm() -> None:
+    history = telling("a", "b", "c")
+    history.must(MarkDown(NOW_US, "b", 1, "stopped", 0))
+    assert [one.severity for one in ops(history).notices] == ["info", "warning"]
+
+
+def test_a_new_member_is_neither_back_nor_missed() -> None:
+    history = telling("a", "b", "c")
+    history.must(AddMember(NOW_US, seed("d")))
+    history.back("d")
+    assert told(history) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "heard"),
+    [
+        ({}, ["run_failed:t", "member_down:b", "majority_at_risk:"]),
+        ({"events": ["member_down", "run_failed"]}, ["run_failed:t", "member_down:b"]),
+        ({"min_severity": "error"}, ["run_failed:t", "majority_at_risk:"]),
+        ({"labels": {"team": "bi"}}, ["run_failed:t"]),
+        ({"labels": {"team": "web"}}, []),
+        ({"enabled": False}, []),
+    ],
+)
+def test_a_channel_hears_what_it_wants(fields: dict[str, Any], heard: list[str]) -> None:
+    history = telling("a", "b", "c", **fields)
+    history.put("t", retry={"attempts": 1}, labels={"team": "bi", "tier": "1"})
+    run_once(history, "failed")
+    history.must(MarkDown(NOW_US, "b", 1, "silent", 1))
+    assert told(history) == heard
+
+
+def failing(count: int = 1, **fields: Any) -> History:
+    history = telling(**fields)
+    history.put("t", retry={"attempts": 1})
+    for number in range(count):
+        run_once(history, "failed", NOW_US + number)
+    return history
+
+
+def permit(history: History, member: str = "a", incarnation: int = 1) -> Tell:
+    return Tell(NOW_US, "ops", tuple(one.key for one in ops(history).notices), member, incarnation)
+
+
+def code(history: History, entry: Entry) -> str:
+    return history.do(entry).code
+
+
+def test_one_member_at_a_time_may_send() -> None:
+    history = failing(2)
+    token = history.must(permit(history))["token"]
+    assert code(history, permit(history, "b")) == "held"
+    assert code(history, permit(history)) == "held", "its own permission stands"
+    history.must(Told(NOW_US, "ops", token, "accepted"))
+    assert (ops(history).notices, ops(history).told, ops(history).sending) == ((), 2, None)
+    assert code(history, Told(NOW_US, "ops", token, "accepted")) == "fenced"
+    assert code(history, Tell(NOW_US, "ops", ("1.0",), "a", 1)) == "no-such-notice"
+
+
+def test_what_comes_meanwhile_is_not_told_with_it() -> None:
+    history = failing()
+    token = history.must(permit(history))["token"]
+    run_once(history, "failed", NOW_US + 5)
+    history.must(Told(NOW_US, "ops", token, "accepted"))
+    assert told(history) == ["run_failed:t"]
+
+
+@pytest.mark.parametrize("how", ["down", "again"])
+def test_a_permission_ends_with_its_holders_incarnation(how: str) -> None:
+    history = failing()
+    token = history.must(permit(history, "b"))["token"]
+    if how == "down":
+        history.must(MarkDown(NOW_US, "b", 1, "silent", 1))
+        assert code(history, permit(history, "b")) == "not-up"
+    else:
+        history.back("b")
+        assert code(history, permit(history, "b", 1)) == "incarnation"
+    history.must(permit(history, "c"))
+    assert code(history, Told(NOW_US, "ops", token, "accepted")) == "fenced"
+
+
+def test_what_fails_waits_and_is_given_up_in_the_end() -> None:
+    history = failing()
+    waits = []
+    for _ in range(3):
+        token = history.must(permit(history))["token"]
+        history.must(Told(NOW_US + S, "ops", token, "failed", "no answer"))
+        waits.append((ops(history).again_us - NOW_US) // S - 1)
+    assert (waits, ops(history).tries, ops(history).failed) == ([2, 4, 8], 3, 3)
+    token = history.must(permit(history))["token"]
+    assert history.must(Told(NOW_US + GIVE_UP_US, "ops", token, "failed", "no answer")) == {"given_up": 1}
+    assert (ops(history).given_up, ops(history).notices) == (1, ())
+    assert ops(history).last is not None
+
+
+def test_a_message_that_was_not_sent_counts_as_no_failure() -> None:
+    history = failing()
+    token = history.must(permit(history))["token"]
+    history.must(Told(NOW_US, "ops", token, "given_back"))
+    assert (ops(history).tries, ops(history).again_us, len(ops(history).notices)) == (0, 0, 1)
+
+
+def test_the_oldest_are_dropped_and_counted_but_none_that_is_being_sent() -> None:
+    history = failing(2)
+    token = history.must(replace(permit(history), keys=permit(history).keys[:1]))["token"]
+    first = ops(history).notices[0]
+    for number in range(NOTICES_MAX + 8):
+        run_once(history, "failed", NOW_US + number, error="x" * 600)
+    row = ops(history)
+    assert (row.dropped, row.lost) == (10 + NOTICES_MAX - len(row.notices), row.dropped)
+    assert row.notices_bytes == sum(map(notice_bytes, row.notices)) <= NOTICES_BYTES_MAX
+    assert len(row.notices) <= NOTICES_MAX
+    assert first in row.notices
+    history.must(Told(NOW_US, "ops", token, "accepted", dropped=3))
+    assert ops(history).dropped == row.dropped - 3
+    assert from_pieces(snapshot_pieces(history.state)) == history.state
+
+
+def test_channels_are_made_changed_and_deleted() -> None:
+    history = telling()
+    assert history.must(PutChannel(NOW_US, "ops", hook().pack()))["change"] == "unchanged"
+    assert history.must(PutChannel(NOW_US, "ops", hook(group_s=1).pack())) == {"change": "changed", "version": 2}
+    assert code(history, PutChannel(NOW_US, "ops", b"\xc1")) == "invalid"
+    assert code(history, PutChannel(NOW_US, "../ops", hook().pack())) == "invalid"
+    history.must(DeleteChannel(NOW_US, "ops"))
+    assert code(history, DeleteChannel(NOW_US, "ops")) == "no-such-channel"
+
+
+def test_by_earlier_rules_there_are_no_channels() -> None:
+    history = cluster("a")
+    history.must(TakeLead(NOW_US, "a", 1, RULES - 1))
+    assert code(history, PutChannel(NOW_US, "ops", hook().pack())) == "invalid"
+    history.put("t", retry={"attempts": 1})
+    run_once(history, "failed")
+    assert not history.state.tasks["t"].failing
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"url": "ftp://x"}, "http:// or https://"),
+        ({"url": "https://me:pass@x/"}, "holds no user"),
+        ({"kind": "apprise", "url": "mailto://me:pass@x"}, "is a reference"),
+        ({"kind": "apprise", "url": {"secret": "x"}, "secret": {"secret": "y"}}, "only a webhook's"),
+        ({"labels": {"team": "bi"}, "events": ["member_down"]}, "about members"),
+        ({"quiet": {"from": "22:00", "to": "22:00"}}, "different times"),
+        ({"quiet": {"from": "22:00", "to": "24:00"}}, "pattern"),
+        ({"quiet": {"from": "22:00", "to": "07:00", "timezone": "Mars/Olympus"}}, "no|not a time zone"),
+    ],
+)
+def test_a_channel_that_makes_no_sense_is_refused(fields: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        hook(**fields)

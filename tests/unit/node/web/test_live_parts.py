@@ -1,0 +1,136 @@
+"""Parts of open pages: made once for all, sent where they differ."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from node.http.event_hub import EventHub
+from node.web.live_parts import LiveParts, PartKey, packed
+
+KEY = PartKey("operator", "/?part=a")
+
+
+class World:
+    """A hub, the parts of one server, and what is shown."""
+
+    def __init__(self, spent_s: Callable[[], float] = lambda: 0.0) -> None:
+        self.hub = EventHub("boot", "n1")
+        self.live = LiveParts(spent_s)
+        self.shown = "<p>1</p>"
+        self.made = 0
+        self._again = asyncio.Event()
+
+    async def make(self) -> str | None:
+        self.made += 1
+        self._again.set()
+        if self.shown == "broken":
+            raise RuntimeError("a bug")
+        return self.shown or None
+
+    async def was_made(self) -> None:
+        """It is made once more."""
+        self._again.clear()
+        await self._again.wait()
+
+    def changes(self, to: str) -> None:
+        """Something happens."""
+        self.shown = to
+        self.hub._updated()
+
+    def follow(self, opened: ExitStack, key: PartKey = KEY) -> AsyncGenerator[bytes, None]:
+        return opened.enter_context(self.live.follow({key: self.make}, self.hub, 30.0))
+
+
+async def part(events: AsyncGenerator[bytes, None]) -> bytes:
+    """The next part that is sent."""
+    async with asyncio.timeout(10):
+        while (event := await anext(events)).startswith((b"retry", b":")):
+            pass
+    return event
+
+
+def on_a_loop(test: Callable[[World, ExitStack], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        with ExitStack() as opened:
+            await test(World(), opened)
+
+    asyncio.run(run())
+
+
+def test_each_page_is_sent_what_is_made_once() -> None:
+    async def test(world: World, opened: ExitStack) -> None:
+        pages = [world.follow(opened) for _ in range(50)]
+        assert {await part(page) for page in pages} == {packed("/?part=a", "<p>1</p>")}
+        assert world.made == 1
+        world.changes("<p>2</p>")
+        assert {await part(page) for page in pages} == {packed("/?part=a", "<p>2</p>")}
+        assert world.made == 2
+
+    on_a_loop(test)
+
+
+def test_what_does_not_differ_is_not_sent() -> None:
+    async def test(world: World, opened: ExitStack) -> None:
+        world.shown = '<p data-now="1">'
+        page = world.follow(opened)
+        await part(page)
+        for number in range(3):
+            world.changes(f'<p data-now="{number}">')
+            await world.was_made()
+        world.changes('<p data-now="9">other')
+        assert await part(page) == packed("/?part=a", '<p data-now="9">other')
+
+    on_a_loop(test)
+
+
+@pytest.mark.parametrize("broken", ["broken", ""], ids=["a bug", "gone"])
+def test_a_part_that_cannot_be_made_stops_no_other(broken: str) -> None:
+    async def test(world: World, opened: ExitStack) -> None:
+        page = world.follow(opened)
+        await part(page)
+        world.changes(broken)
+        assert await part(page) == b"", "the page keeps what it shows"
+        world.changes("<p>again</p>")
+        assert await part(page) == packed("/?part=a", "<p>again</p>")
+
+    on_a_loop(test)
+
+
+def test_roles_are_sent_what_they_may_see() -> None:
+    async def test(world: World, opened: ExitStack) -> None:
+        operator, reader = world.follow(opened), world.follow(opened, PartKey("reader", KEY.url))
+        await part(operator)
+        await part(reader)
+        assert world.made == 2
+
+    on_a_loop(test)
+
+
+def test_nothing_is_made_once_no_page_is_open_and_a_new_one_begins_anew() -> None:
+    async def test(world: World, opened: ExitStack) -> None:
+        with ExitStack() as once:
+            await part(world.follow(once))
+        world.changes("<p>unseen</p>")
+        assert world.live._task is not None
+        await world.live._task
+        made = world.made
+        world.changes("<p>3</p>")
+        await asyncio.sleep(0)
+        assert world.made == made
+        assert await part(world.follow(opened)) == packed("/?part=a", "<p>3</p>")
+
+    on_a_loop(test)
+
+
+def test_the_stream_ends_when_the_server_stops() -> None:
+    async def test(world: World, opened: ExitStack) -> None:
+        page = world.follow(opened)
+        await part(page)
+        world.hub.close()
+        async with asyncio.timeout(10):
+            assert [event async for event in page] == []
+
+    on_a_loop(test)
