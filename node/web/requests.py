@@ -55,6 +55,13 @@ class TimelineQuery(_PageQuery):
         return int(given) if isinstance(given, str) and given.isdecimal() else given
 
 
+class MembersPageQuery(_PageQuery):
+    """Which part; `preview`: what would move if `member` were drained, or if it were back."""
+
+    part: Literal["cards", "preview"] | None = None
+    member: str = Field(default="", max_length=200)
+
+
 class TasksPageQuery(_PageQuery):
     """Which tasks to show: words of their names, what stands out of them, their kind and owner."""
 

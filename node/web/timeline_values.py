@@ -24,7 +24,7 @@ READ_AT_ONCE: Final = 500
 ROWS_MAX: Final = 150
 """How many rows the table beside the picture has."""
 
-LISTED_MAX: Final = 40
+LISTED_MAX: Final = 20
 """How many tasks of a list are named; the others are counted."""
 
 HOUR_US: Final = 3600 * 1_000_000

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from node.state.times import rfc3339
+from node.storage.room import size
 from tasks.spec import At, Continuous, Cron, Every, Schedule
 
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -86,5 +87,6 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "clock": clock,
     "count": count,
     "amount": amount,
+    "bytes": size,
     "rfc3339": rfc3339,
 }
