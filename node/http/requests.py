@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -108,6 +108,14 @@ class WhatIfQuery(_RequestModel):
         default=86_400, description="How far ahead, in seconds"
     )
     limit: Annotated[int, Field(ge=0, le=10_000)] = Field(default=1000, description="How many items a list has at most")
+
+
+class EventsQuery(PageQuery):
+    """A filter of the events that the node has kept."""
+
+    event: Literal["member", "owner", "run"] | None = Field(default=None, description="Only of this sort")
+    task: str | None = Field(default=None, description="Only of tasks with this in their names")
+    node: str | None = Field(default=None, description="Only what this member is named in")
 
 
 class LogQuery(_RequestModel):
