@@ -67,7 +67,7 @@ def test_changes_are_by_field_and_those_of_a_new_task_are_what_it_sets() -> None
 )
 def test_a_definition_survives_being_shown_and_saved(given: dict[str, object]) -> None:
     spec = Spec.model_validate({"name": "a", "kind": "copy", **given})
-    assert Spec.model_validate(read_definition(definition_text(spec))) == spec
+    assert Spec.model_validate(read_definition(definition_text(spec.pack()))) == spec
 
 
 def test_what_a_new_task_begins_with_is_valid_and_line_ends_do_not_matter() -> None:
