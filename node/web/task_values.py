@@ -67,9 +67,20 @@ async def task_values(context: RequestContext, name: str) -> dict[str, Any]:
 def definition_text(packed: bytes) -> str:
     """A packed definition as YAML, without what has its default."""
     spec = read(packed)
-    short = spec.model_dump(mode="json", exclude_defaults=True)
+    short = _whole(spec.model_dump(mode="json", exclude_defaults=True))
     # Where a default depends on other fields, leaving a value out may mean another one.
     return as_yaml(short if Spec.model_validate(short) == spec else spec.model_dump(mode="json"))
+
+
+def _whole(value: Any) -> Any:
+    """A definition whose whole numbers are written without a fraction, except in params, which may differ by it.
+
+    >>> _whole({"schedule": {"every_s": 900.0}, "timeout_s": 1.5, "params": {"x": 2.0}})
+    {'schedule': {'every_s': 900}, 'timeout_s': 1.5, 'params': {'x': 2.0}}
+    """
+    if isinstance(value, dict):
+        return {name: inner if name == "params" else _whole(inner) for name, inner in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 async def definition_values(context: RequestContext, name: str) -> dict[str, Any]:

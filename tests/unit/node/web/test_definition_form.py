@@ -59,7 +59,7 @@ def test_changes_are_by_field_and_those_of_a_new_task_are_what_it_sets() -> None
 @pytest.mark.parametrize(
     "given",
     [
-        {"schedule": {"every_s": 60}, "weight": 2, "retry": {"attempts": 5}},
+        {"schedule": {"every_s": 60}, "params": {"x": 2.0, "y": 1e300}, "weight": 2, "retry": {"attempts": 5}},
         {"schedule": {"continuous": True}},
         {"schedule": {"continuous": True}, "sticky": False},
         {"params": {"text": "a: b # c\n\ttab é\x85", "none": None, "yes": "yes"}},
