@@ -106,7 +106,7 @@ def _told(zone: ZoneInfo, times: list[int], now_us: int, apart_us: int | None) -
         yield ComingTime(
             at_us,
             f"{local:%a} {local.day} {local:%b %Y}",
-            f"{local:%H:%M}" + (f"{local:%:S}"[-3:] if local.second else ""),
+            f"{local:%H:%M:%S}" if local.second else f"{local:%H:%M}",
             _written(local),
             note,
             at_us == apart_us,

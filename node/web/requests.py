@@ -58,7 +58,7 @@ class TimelineQuery(_PageQuery):
 class TaskPageQuery(_PageQuery):
     """Which part of a task's page, None: all of it; and before which run the list of its runs begins."""
 
-    part: Literal["now", "past", "panel"] | None = None
+    part: Literal["now", "past", "panel", "definition"] | None = None
     after: str | None = Field(default=None, max_length=1000)
 
 

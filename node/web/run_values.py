@@ -14,6 +14,11 @@ from node.web.words import amount
 from tasks.run import HELD
 
 CHECKPOINT_CHARS_MAX: Final = 2000
+VALUE_CHARS_MAX: Final = 1000
+FIELDS_MAX: Final = 200
+ATTEMPTS_MAX: Final = 50
+"""How many of the latest attempts are shown."""
+
 ROWS_MAX: Final = 100
 """How many rows of a table in a result are shown."""
 
@@ -43,7 +48,10 @@ async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
         "over": view["finished_at"] is not None,
         "finished_us": found.finished_at_us if isinstance(found, EndedRun) else None,
         "known_task": run.task in context.state.tasks,
-        "ends": [_end(attempt) for attempt in run.attempts],
+        "attempts": [
+            (shown, attempt, _end(attempt))
+            for shown, attempt in list(zip(view["attempts"], run.attempts, strict=True))[: -ATTEMPTS_MAX - 1 : -1]
+        ],
         "failed": failed,
         "lines": await last_lines(context, run_id, failed) if failed is not None else [],
         "checkpoint": _json(view["checkpoint"]),
@@ -64,7 +72,7 @@ def result_fields(result: dict[str, Any] | None) -> list[tuple[str, str]]:
             fields += [(f"{name}.{inner}", said) for inner, said in result_fields(value)]
         elif not (name in ("columns", "rows") and isinstance(value, list)) and not _is_table(value):
             fields.append((name, _value(name, value)))
-    return fields
+    return fields[:FIELDS_MAX]
 
 
 def result_table(result: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -98,7 +106,8 @@ def _value(name: str, value: Any) -> str:
         return "none"
     if isinstance(value, int | float):
         return size(value) if name.endswith("bytes") else amount(value) if name != "version" else str(value)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= VALUE_CHARS_MAX else text[:VALUE_CHARS_MAX] + " …"
 
 
 def _failed(state: str, attempts: tuple[Attempt, ...]) -> Attempt | None:

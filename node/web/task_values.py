@@ -1,6 +1,8 @@
 """What the page of one task is made of, as values for its templates, by what the API's routes use."""
 
+import asyncio
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from hashing.preference import Reason
@@ -18,7 +20,7 @@ from node.state.value import State, TaskRow
 from node.storage.room import size
 from node.web.coming_times import coming_times
 from node.web.task_rows import row_values
-from tasks.spec import Spec
+from tasks.spec import Spec, read
 from tasks.yaml_text import as_yaml
 
 PAST_ROWS: Final = 15
@@ -26,6 +28,9 @@ PAST_ROWS: Final = 15
 
 CHART_RUNS: Final = 120
 """How many of the latest runs the chart shows."""
+
+DEFINITION_CHARS_MAX: Final = 20_000
+"""How much of a definition a task's page shows; the form has all of it."""
 
 ACTIVE_MAX: Final = 10
 """How many active runs are shown."""
@@ -58,11 +63,34 @@ async def task_values(context: RequestContext, name: str) -> dict[str, Any]:
     }
 
 
-def definition_text(spec: Spec) -> str:
-    """A definition as YAML, without what has its default."""
-    short = spec.model_dump(mode="json", exclude_defaults=True)
+@lru_cache(maxsize=64)
+def definition_text(packed: bytes) -> str:
+    """A packed definition as YAML, without what has its default."""
+    spec = read(packed)
+    short = _whole(spec.model_dump(mode="json", exclude_defaults=True))
     # Where a default depends on other fields, leaving a value out may mean another one.
     return as_yaml(short if Spec.model_validate(short) == spec else spec.model_dump(mode="json"))
+
+
+def _whole(value: Any) -> Any:
+    """A definition whose whole numbers are written without a fraction, except in params, which may differ by it.
+
+    >>> _whole({"schedule": {"every_s": 900.0}, "timeout_s": 1.5, "params": {"x": 2.0}})
+    {'schedule': {'every_s': 900}, 'timeout_s': 1.5, 'params': {'x': 2.0}}
+    """
+    if isinstance(value, dict):
+        return {name: inner if name == "params" else _whole(inner) for name, inner in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+async def definition_values(context: RequestContext, name: str) -> dict[str, Any]:
+    """A task's definition as its page shows it. Raises `Problem`."""
+    row = context.state.tasks.get(name)
+    if row is None:
+        raise Problem("not-found", f"the task {name!r} was deleted meanwhile")
+    text = await asyncio.to_thread(definition_text, row.spec_packed)
+    cut = text[:DEFINITION_CHARS_MAX]
+    return {"task": name, "definition": cut, "longer": len(text) - len(cut)}
 
 
 async def past_values(context: RequestContext, name: str, after: str | None, limit: int = PAST_ROWS) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def main() -> int:
         return 0
     given = sys.argv[1:]
     paths = [] if any(one.startswith("tests/browser") for one in given) else ["tests/browser"]
-    return int(pytest.main(["-m", "browser", *paths, *given]))
+    return int(pytest.main(["-m", "browser and not soak", *paths, *given]))
 
 
 if __name__ == "__main__":

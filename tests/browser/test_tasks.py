@@ -11,8 +11,10 @@ from tests.browser.tab import Tab
 
 pytestmark = pytest.mark.browser
 
-TOP: Final = "document.querySelector('#rows a[href$=\"tasks/panelled\"]').getBoundingClientRect().top"
-"""Where a row is, of the document as it is: rows are replaced when something happens."""
+BOX: Final = "document.querySelector('{}').getBoundingClientRect()"
+"""Where an element is, of the document as it is: rows are replaced when something happens."""
+
+TOP: Final = BOX.format('#rows a[href$="tasks/panelled"]') + ".top"
 
 
 def test_a_task_is_registered_and_edited_with_an_error_on_the_way(cluster: Cluster, tab_of: Callable[..., Tab]) -> None:
@@ -55,10 +57,7 @@ def test_the_panel_opens_beside_the_list_and_leaves_it_in_place(cluster: Cluster
     link.press("Enter")
     panel = page.locator("#panel")
     expect(panel.get_by_role("heading", name="panelled")).to_be_focused()
-    box, rows = panel.bounding_box(), page.locator("#rows").bounding_box()
-    assert box is not None
-    assert rows is not None
-    assert rows["x"] + rows["width"] <= box["x"]
+    assert page.evaluate(f"{BOX.format('#rows')}.right <= {BOX.format('#panel')}.left"), "beside"
     assert abs(page.evaluate(TOP) - top) < 60
     panel.get_by_role("button", name="Run").click()
     expect(panel).to_contain_text("running on")

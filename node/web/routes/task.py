@@ -1,7 +1,5 @@
 """The page of one task: its state and why, who owns it, when it is due, its runs, and figures for the chart."""
 
-import asyncio
-
 from aiohttp import web
 
 from node.http.endpoint import ResponseSpec
@@ -10,7 +8,7 @@ from node.http.routes.tasks import known_task
 from node.web.page_endpoints import PageEndpoints
 from node.web.rendering import HEADERS, page
 from node.web.requests import TaskPageQuery
-from node.web.task_values import definition_text, figures, past_values, task_values
+from node.web.task_values import definition_values, figures, past_values, task_values
 
 endpoints = PageEndpoints("page")
 
@@ -31,10 +29,10 @@ async def task_page(context: RequestContext, query: TaskPageQuery) -> web.Respon
             past = await past_values(context, name, None, PANEL_RUNS)
             # The panel is a part of the list of tasks, at /tasks.
             return page(context, "parts/panel.html", root="./", **past, **await task_values(context, name))
-    values, past = await task_values(context, name), await past_values(context, name, query.after)
-    spec = context.state.tasks[known_task(context)].spec
-    text = await asyncio.to_thread(definition_text, spec)
-    return page(context, "task.html", **values, **past, definition=text)
+        case "definition":
+            return page(context, "parts/task_definition.html", **await definition_values(context, name))
+    values = await task_values(context, name) | await past_values(context, name, query.after)
+    return page(context, "task.html", **values | await definition_values(context, name))
 
 
 @endpoints.add(

@@ -26,7 +26,7 @@ async def edit_page(context: RequestContext) -> web.Response:
     """The form with a task's definition."""
     name = known_task(context)
     row = context.state.tasks[name]
-    text = await asyncio.to_thread(definition_text, row.spec)
+    text = await asyncio.to_thread(definition_text, row.spec_packed)
     return page(context, "edit.html", task=name, form=DefinitionForm(text, row.version))
 
 

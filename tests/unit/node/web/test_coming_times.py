@@ -61,6 +61,7 @@ def test_what_has_no_clock_has_no_change() -> None:
         ("14:00", "+00:00", None),
     ]
     assert len(every) == 5
+    assert told_of(now_us, every_s=90)[0].clock == "12:01:30"
     assert told_of(now_us, continuous=True) == []
     assert told_of(now_us) == []
     weekly = told_of(now_us, cron="15 4 * * 1", timezone="America/New_York")

@@ -59,7 +59,7 @@ def test_changes_are_by_field_and_those_of_a_new_task_are_what_it_sets() -> None
 @pytest.mark.parametrize(
     "given",
     [
-        {"schedule": {"every_s": 60}, "weight": 2, "retry": {"attempts": 5}},
+        {"schedule": {"every_s": 60}, "params": {"x": 2.0, "y": 1e300}, "weight": 2, "retry": {"attempts": 5}},
         {"schedule": {"continuous": True}},
         {"schedule": {"continuous": True}, "sticky": False},
         {"params": {"text": "a: b # c\n\ttab é\x85", "none": None, "yes": "yes"}},
@@ -67,7 +67,7 @@ def test_changes_are_by_field_and_those_of_a_new_task_are_what_it_sets() -> None
 )
 def test_a_definition_survives_being_shown_and_saved(given: dict[str, object]) -> None:
     spec = Spec.model_validate({"name": "a", "kind": "copy", **given})
-    assert Spec.model_validate(read_definition(definition_text(spec))) == spec
+    assert Spec.model_validate(read_definition(definition_text(spec.pack()))) == spec
 
 
 def test_what_a_new_task_begins_with_is_valid_and_line_ends_do_not_matter() -> None:
