@@ -111,11 +111,15 @@ class WhatIfQuery(_RequestModel):
     limit: Annotated[int, Field(ge=0, le=10_000)] = Field(default=1000, description="How many items a list has at most")
 
 
+TailBytes = Annotated[int | None, Field(ge=1, le=2**40)]
+
+
 class LogQuery(_RequestModel):
     """Which log to read."""
 
     attempt: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Default: the latest")
     follow: bool = Field(default=False, description="Stream until the attempt has ended")
+    tail_bytes: TailBytes = Field(default=None, description="Only this much of its end, from the next whole line")
 
 
 class PeerLogQuery(_RequestModel):
@@ -124,6 +128,7 @@ class PeerLogQuery(_RequestModel):
     run_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,254}$")]
     attempt: Annotated[int, Field(ge=1)]
     follow: bool = False
+    tail_bytes: TailBytes = None
 
 
 class PeerHistoryQuery(_RequestModel):

@@ -55,6 +55,19 @@ class TimelineQuery(_PageQuery):
         return int(given) if isinstance(given, str) and given.isdecimal() else given
 
 
+class TaskPageQuery(_PageQuery):
+    """Which part of a task's page, None: all of it; and before which run the list of its runs begins."""
+
+    part: Literal["now", "past", "panel"] | None = None
+    after: str | None = Field(default=None, max_length=1000)
+
+
+class RunPageQuery(_PageQuery):
+    """Which part of a run's page, None: all of it."""
+
+    part: Literal["now"] | None = None
+
+
 class TasksPageQuery(_PageQuery):
     """Which tasks to show: words of their names, what stands out of them, their kind and owner."""
 

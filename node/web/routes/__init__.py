@@ -3,8 +3,10 @@
 from typing import Final
 
 from node.http.endpoint import Endpoint
-from node.web.routes import files, forms, live, overview, sessions, tasks, timeline
+from node.web.routes import files, forms, live, overview, runs, sessions, task, task_edit, tasks, timeline
 
 PAGES: Final[tuple[Endpoint, ...]] = tuple(
-    endpoint for topic in (sessions, files, overview, tasks, timeline, forms, live) for endpoint in topic.endpoints.all
+    endpoint
+    for topic in (sessions, files, overview, tasks, task, task_edit, runs, timeline, forms, live)
+    for endpoint in topic.endpoints.all
 )
