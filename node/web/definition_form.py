@@ -67,8 +67,9 @@ def digest_of(text: str) -> str:
 
 
 def lined(text: str, errors: Sequence[FieldError]) -> tuple[LinedError, ...]:
-    """The errors, each with its line."""
-    return tuple(LinedError(error.field, error.message, line_of(text, error.field)) for error in errors)
+    """The errors, each with its line, in their order."""
+    found = (LinedError(error.field, error.message, line_of(text, error.field)) for error in errors)
+    return tuple(sorted(found, key=lambda error: error.line or 0))
 
 
 def shown_changes(before: Spec | None, after: Spec) -> tuple[tuple[str, str, str], ...]:

@@ -25,6 +25,8 @@ const parts = () => [...document.querySelectorAll("[data-part]")];
 
 function follow() {
   const urls = [...new Set(parts().map(urlOf))];
+  const lamp = document.getElementById("live");
+  if (lamp) lamp.hidden = !urls.length; // nothing of the page changes by itself
   const wanted = urls.length && !document.hidden ? JSON.stringify(urls) : "";
   if (!urls.length) setLamp("still"); // nothing on this page changes
   if (wanted === following) return;

@@ -39,7 +39,8 @@ def test_what_is_no_definition_is_told(text: str, said: str) -> None:
 def test_errors_name_their_lines() -> None:
     fields = ("name", "params.argv[1]", "retry.attempts", "params.other", "schedule", "")
     found = lined(TEXT, [FieldError(field, "is wrong") for field in fields])
-    assert [error.line for error in found] == [1, 6, 7, 3, 1, 1]
+    assert {error.field: error.line for error in found} == dict(zip(fields, (1, 6, 7, 3, 1, 1), strict=True))
+    assert [error.line for error in found] == [1, 1, 1, 3, 6, 7]
     assert [error.line for error in lined("- x\n", [FieldError("name", "is wrong")])] == [None]
 
 
