@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -112,6 +112,14 @@ class WhatIfQuery(_RequestModel):
 
 
 TailBytes = Annotated[int | None, Field(ge=1, le=2**40)]
+
+
+class EventsQuery(PageQuery):
+    """A filter of the events that the node has kept."""
+
+    event: Literal["member", "owner", "run", "deadline"] | None = Field(default=None, description="Only of this sort")
+    task: str | None = Field(default=None, description="Only of tasks with this in their names")
+    node: str | None = Field(default=None, description="Only what this member is named in")
 
 
 class LogQuery(_RequestModel):

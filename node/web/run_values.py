@@ -8,8 +8,9 @@ from node.http.request_context import RequestContext
 from node.http.routes.runs import find
 from node.http.views import ended_view, run_view
 from node.state.value import Attempt, EndedRun
+from node.storage.room import size
 from node.web.log_tail import last_lines
-from node.web.words import amount, size
+from node.web.words import amount
 from tasks.run import HELD
 
 CHECKPOINT_CHARS_MAX: Final = 2000
@@ -55,7 +56,7 @@ def result_fields(result: dict[str, Any] | None) -> list[tuple[str, str]]:
     """The fields of a result with their values for people, nested ones by dotted names; without those of its table.
 
     >>> result_fields({"rows": 1204, "bytes": 2_500_000, "expect": {"positive": 0}, "table": "file:///t"})
-    [('rows', '1,204'), ('bytes', '2.5 MB'), ('expect.positive', '0'), ('table', 'file:///t')]
+    [('rows', '1,204'), ('bytes', '2.38 MiB'), ('expect.positive', '0'), ('table', 'file:///t')]
     """
     fields: list[tuple[str, str]] = []
     for name, value in (result or {}).items():

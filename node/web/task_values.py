@@ -15,9 +15,9 @@ from node.http.responses.runs import RunView
 from node.http.routes.runs import runs_page
 from node.http.views import run_view
 from node.state.value import State, TaskRow
+from node.storage.room import size
 from node.web.coming_times import coming_times
 from node.web.task_rows import row_values
-from node.web.words import size
 from tasks.spec import Spec
 from tasks.yaml_text import as_yaml
 
@@ -103,7 +103,7 @@ def done_words(result: dict[str, Any] | None) -> str:
     """What a run has done, of its result: rows, or bytes.
 
     >>> done_words({"rows": 1204}), done_words({"bytes": 2_500_000}), done_words({"exit_code": 0})
-    ('1,204 rows', '2.5 MB', '')
+    ('1,204 rows', '2.38 MiB', '')
     """
     if (rows := _number(result, "rows")) is not None:
         return f"{rows:,.0f} rows"

@@ -7,6 +7,7 @@ from typing import Any, Final
 from markupsafe import Markup, escape
 
 from node.state.times import rfc3339
+from node.storage.room import size
 from tasks.spec import At, Continuous, Cron, Every, Schedule
 
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)")
@@ -63,19 +64,6 @@ def amount(value: float) -> str:
     ('1,234,567', '0.25')
     """
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
-
-
-def size(size_bytes: float) -> str:
-    """A size for people, in powers of 1000.
-
-    >>> size(999), size(2_500_000), size(41_000)
-    ('999 B', '2.5 MB', '41 kB')
-    """
-    value, units = float(size_bytes), ["B", "kB", "MB", "GB", "TB", "PB"]
-    while value >= 999.5 and len(units) > 1:
-        value /= 1000
-        units.pop(0)
-    return f"{value:.3g} {units[0]}"
 
 
 def seconds(value_s: float) -> str:

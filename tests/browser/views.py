@@ -45,6 +45,17 @@ def _wait_for_log(page: Page) -> None:
     expect(page.locator("#log div").first).to_be_visible()
 
 
+def _something_happens(page: Page) -> None:
+    """Run a task while the node follows the events, and come back to the view."""
+    view = page.url
+    page.goto(view.removesuffix("/events") + "/tasks")
+    page.locator("#live[data-state=yes]").wait_for()
+    page.get_by_role("button", name="Run customers-to-lake").click()
+    page.locator(".notice").wait_for()
+    page.goto(view)
+    page.get_by_role("row").filter(has_text="succeeded").first.wait_for()
+
+
 @dataclass(frozen=True)
 class View:
     """A view. `path` is given the last run of each task of `showcase`. `prepare` shows what a click would show.
@@ -69,4 +80,8 @@ VIEWS: Final = (
     View("run", lambda runs: f"/runs/{runs['clickstream']}", _wait_for_log, before_picture=_wait_for_rate),
     View("run-failed", lambda runs: f"/runs/{runs['currency-rates']}", _wait_for_log),
     View("run-backup", lambda runs: f"/runs/{runs['uploads']}"),
+    View("timeline", lambda runs: "/timeline"),
+    View("what-if", lambda runs: "/timeline?past_h=1&ahead_h=6&without=node-3"),
+    View("members", lambda runs: "/members"),
+    View("events", lambda runs: "/events", _something_happens),
 )

@@ -14,19 +14,13 @@ from node.peer.protocol import RunProgress
 from node.raft.errors import NoQuorum
 from node.raft.founding import FoundingWait
 from node.raft.ports import RaftRole
-from node.state.entries import Breached, Drain, Finish, Pause, TakeLead
+from node.state.entries import Breached, Drain, Pause, TakeLead
 from node.state.value import RULES
 from testkit.fake_node import SECRET
-from tests.integration.http_cluster import QUICK, Servers, on_loop, servers
-from tests.integration.web_visitor import FORM, Visitor, text_of
+from tests.integration.http_cluster import QUICK, on_loop, servers
+from tests.integration.web_visitor import FORM, Visitor, fail, text_of
 
 pytestmark = pytest.mark.integration
-
-
-async def fail(served: Servers, task: str, error: str) -> None:
-    run_id = await served.start_run(task)
-    token = served.claim(run_id)
-    served.cluster.ok(Finish(served.cluster.now_us, run_id, token, "failed", None, error, False))
 
 
 @on_loop

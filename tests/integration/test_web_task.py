@@ -160,7 +160,7 @@ async def test_a_run_shows_its_attempts_checkpoint_error_with_last_lines_and_res
         served.cluster.ok(Finish(served.cluster.now_us, run_id, token, "succeeded", result, None, retry=False))
         over = await visitor.get(f"/runs/{run_id}")
         said = text_of(over)
-        for words in ("rows 1,204", "bytes 2.5 MB", "expect.positive 0", "Parts file rows a 2", "Run again"):
+        for words in ("rows 1,204", "bytes 2.38 MiB", "expect.positive 0", "Parts file rows a 2", "Run again"):
             assert words in said, words
         assert "Boom: it broke" in said, "of the first attempt"
         assert (await visitor.get("/runs/nobody")).status == 404

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 import aiohttp
 
+from node.state.entries import Finish
 from testkit.reply import Reply
 from tests.integration.http_cluster import Servers
 
@@ -43,3 +44,9 @@ class Visitor:
         """Send a form with its fields as they are."""
         form = urlencode(fields)
         return await self.served.ask("POST", path, data=form.encode(), headers={**FORM, **headers})
+
+
+async def fail(served: Servers, task: str, error: str) -> None:
+    run_id = await served.start_run(task)
+    token = served.claim(run_id)
+    served.cluster.ok(Finish(served.cluster.now_us, run_id, token, "failed", None, error, False))

@@ -46,6 +46,7 @@ function duration(seconds) {
 }
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const moment = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const second = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" });
 const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
 // The cluster's clock, not this machine's: the page says what time it was when it was made.
 let ahead_ms = 0;
@@ -57,6 +58,7 @@ function tick() {
     let text;
     if (show === "clock") text = clock.format(at);
     else if (show === "moment") text = moment.format(at);
+    else if (show === "second") text = second.format(at);
     else if (show === "since") text = duration((now - at) / 1000);
     else text = at > now ? `in ${duration((at - now) / 1000)}` : "now";
     if (element.textContent !== text) element.textContent = text;
@@ -109,3 +111,14 @@ document.addEventListener("scroll", (event) => {
 }, true);
 document.addEventListener("htmx:afterSwap", keepScroll);
 keepScroll();
+
+// What was opened stays open when its part of the page is fetched again.
+const opened = new Set();
+document.addEventListener("toggle", ({ target }) => {
+  if (!target.id) return;
+  if (target.open) opened.add(target.id);
+  else opened.delete(target.id);
+}, true);
+document.addEventListener("htmx:afterSwap", () => {
+  for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+});
