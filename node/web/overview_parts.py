@@ -89,6 +89,7 @@ async def _attention(context: RequestContext) -> dict[str, Any]:
     items = [
         {
             "task": task,
+            "failing": picture.has(task, "failing"),
             "mark": next(mark for mark in _ATTENTION if picture.has(task, mark)),
             "why": _reasons(context, picture, ownership, task, held.get(task)),
             "since_us": since_us,

@@ -14,7 +14,8 @@ from node.peer.protocol import RunProgress
 from node.raft.errors import NoQuorum
 from node.raft.founding import FoundingWait
 from node.raft.ports import RaftRole
-from node.state.entries import Drain, Pause
+from node.state.entries import Breached, Drain, Pause, TakeLead
+from node.state.value import RULES
 from testkit.fake_node import SECRET
 from tests.integration.http_cluster import QUICK, on_loop, servers
 from tests.integration.web_visitor import FORM, Visitor, fail, text_of
@@ -201,3 +202,23 @@ async def test_tasks_are_searched_filtered_and_shown_page_by_page() -> None:
         for name, value in hostile:
             assert (await visitor.get(f"/tasks?{name}={value}")).status == 422
         assert b"<b>" not in (await visitor.get("/tasks?q=%3Cb%3E&owner=%3Cb%3E")).body
+
+
+@on_loop
+async def test_a_late_task_is_wrong_and_every_page_says_by_which_deadline() -> None:
+    async with servers() as served:
+        visitor, cluster = Visitor(served), served.cluster
+        cluster.ok(TakeLead(cluster.now_us, "node-1", 1, RULES))
+        await served.put_task("forgotten", deadlines={"success_every_s": 60})
+        await served.put_task("other")
+        cluster.now_us += 70_000_000
+        cluster.ok(Breached(cluster.now_us, "forgotten", "success_every", cluster.now_us - 70_000_000))
+        overview = text_of(await visitor.get("/"))
+        assert "A deadline is breached" in overview
+        assert "forgotten is late: no run has succeeded for 60 s · for 10 s" in overview
+        rows = text_of(await visitor.part("/tasks?show=late&part=rows"))
+        assert "forgotten copy late , never ran no run has succeeded for 60 s" in rows
+        assert "other" not in rows
+        await fail(served, "forgotten", "the disk is full")
+        assert 'id="again-forgotten"' in (await visitor.part("/?part=attention")).body.decode(), "it can be run again"
+        assert "It is late: no run has succeeded for 60 s" in text_of(await visitor.get("/tasks/forgotten"))

@@ -28,8 +28,8 @@ endpoints = Endpoints("watch")
 async def events(context: RequestContext) -> web.StreamResponse:
     """Server-sent events: `member`, `owner`, `run` and `deadline`, each with its subject as JSON, when it changes.
 
-    A `deadline` event has what became of a task's deadline as `change`: breached, met, or dropped (it is not judged any
-    more, or anew, since the task was paused, changed or deleted).
+    A `deadline` event has what became of a task's deadline as `change`: breached, met, or dropped (what was late was
+    skipped, missed or cancelled; or the task was paused, changed or deleted).
 
     A comment at the beginning says that the stream is connected. `reset` says that events may have been lost: read
     again what you show, and go on. Read the present state with the other endpoints.
