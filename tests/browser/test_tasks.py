@@ -46,6 +46,14 @@ def test_a_task_is_registered_and_edited_with_an_error_on_the_way(cluster: Clust
     assert cluster.get("/v1/tasks/by-hand")["weight"] == 3
 
 
+def test_a_task_says_why_it_fails_and_that_it_is_late(tab_of: Callable[..., Tab], runs: dict[str, str]) -> None:
+    tab = tab_of("/tasks/currency-rates")
+    expect(tab.page.locator("#now")).to_contain_text("Late: not succeeded within 1 s of its due time")
+    tab.page.get_by_role("link", name="CommandFailed").click()
+    tab.page.wait_for_url(f"**/runs/{runs['currency-rates']}")
+    expect(tab.page.get_by_role("group", name="Error")).to_contain_text("no rates for 2 of 31 currencies: XAU, XAG")
+
+
 def test_the_panel_opens_beside_the_list_and_leaves_it_in_place(cluster: Cluster, tab_of: Callable[..., Tab]) -> None:
     notes = cluster.notes()
     cluster.register("panelled", params=notes.params)
