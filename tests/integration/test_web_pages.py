@@ -221,4 +221,4 @@ async def test_a_late_task_is_wrong_and_every_page_says_by_which_deadline() -> N
         assert "other" not in rows
         await fail(served, "forgotten", "the disk is full")
         assert 'id="again-forgotten"' in (await visitor.part("/?part=attention")).body.decode(), "it can be run again"
-        assert "It is late: no run has succeeded for 60 s" in text_of(await visitor.get("/tasks/forgotten"))
+        assert "Late: no run has succeeded for 60 s" in text_of(await visitor.get("/tasks/forgotten"))
