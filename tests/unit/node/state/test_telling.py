@@ -5,22 +5,19 @@ from typing import Any
 
 import pytest
 
+from node.state.channel_entries import DeleteChannel, PutChannel, Tell, Told
 from node.state.codec import from_pieces, snapshot_pieces
 from node.state.entries import (
     AddMember,
     Began,
     Cancel,
-    DeleteChannel,
     DeleteTask,
     Entry,
     Finish,
     MarkDown,
-    PutChannel,
     StandAside,
     Start,
     TakeLead,
-    Tell,
-    Told,
 )
 from node.state.outbox import GIVE_UP_US, NOTICES_BYTES_MAX, NOTICES_MAX, ChannelRow, notice_bytes
 from node.state.value import RULES
