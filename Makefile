@@ -53,8 +53,8 @@ test-more: .venv/bench spark-classes  ## longer tests, and rounds of faults agai
 	@$(BIN)/python -m bench.chaos --loopback --nodes 3 --rounds 10
 	@$(MAKE) --no-print-directory test-browser
 
-test-browser: .venv/browser  ## the page in this machine's Chromium (apt-get install chromium), with real nodes behind it
-	@$(BIN)/python -m tests.browser
+test-browser: .venv/browser  ## the page in this machine's Chromium (apt-get install chromium), with real nodes behind it (MANY=1: and 100,000 tasks)
+	@$(BIN)/python -m tests.browser $(if $(MANY),-m browser)
 
 screenshots: .venv/browser  ## take the pictures in docs/images (NAMES="overview tasks")
 	@$(BIN)/python -m tests.browser.screenshots $(NAMES)

@@ -58,7 +58,7 @@ class _Placing:
         self.load = [0] * len(slots)
         self.capacity = [slot.capacity for slot in slots]
         self.by_member = seats(slots)
-        self.pools = self._pools(_limits(slots, columns.weight, balance_slack_milli))
+        self.pools = self._pools(limits(slots, columns.weight, balance_slack_milli))
 
     def _pools(self, limits: list[int]) -> dict[Trait, _Pool]:
         # Traits with the same eligible members share a pool. If every member offers every kind, and there are no
@@ -153,7 +153,8 @@ class _Placing:
         return next(slot for slot in succession(key, len(self.load)) if slot in least)
 
 
-def _limits(slots: Sequence[Slot], weight: int, balance_slack_milli: int | None) -> list[int]:
+def limits(slots: Sequence[Slot], weight: int, balance_slack_milli: int | None) -> list[int]:
+    """The load up to which each slot has room, where all tasks together have this weight."""
     if balance_slack_milli is None:
         return [weight] * len(slots)  # room for everything
     up = sum(slot.capacity for slot in slots if slot.member is not None and slot.status == "up")

@@ -24,6 +24,7 @@ from node.http.node_port import ClusterUpdate, PlacementComputed
 from node.notify.dead_man import PingView
 from node.notify.teller import NotSent
 from node.peer.protocol import RunProgress
+from node.peer.vitals import MemberVitals
 from node.raft.founding import FoundingWait, Outlook
 from node.raft.ports import RaftRole
 from node.replication.state_machine import StateChange, StateMachine
@@ -205,6 +206,9 @@ class FakeNode:
 
     def progress(self, run_id: str) -> RunProgress | None:
         return self.reported.get(run_id)
+
+    def vitals(self) -> MemberVitals:
+        return MemberVitals("0.1.0", self.lease_held, 100 << 30, 60 << 30, 1500)
 
     async def overdue(self) -> Overdue:
         return self.overdue_now

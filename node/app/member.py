@@ -9,6 +9,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from random import SystemRandom
 from typing import Final
@@ -54,6 +55,7 @@ from node.notify.sender import ChannelSender
 from node.peer.client import PeerClient
 from node.peer.join_client import JoinClient
 from node.peer.protocol import RunProgress
+from node.peer.vitals import MemberVitals
 from node.raft.adapter import Raft
 from node.raft.founding import FoundingWait, Outlook
 from node.raft.ports import RaftRole, RaftSettings
@@ -380,6 +382,12 @@ class LocalMember:
         if (hold := hold_of(view)) is not None:
             return hold
         return hold_of(replace(view, lacking=await lacking_secrets(self.state(), task, self.kinds, self._config)))
+
+    def vitals(self) -> MemberVitals:
+        """What this member alone knows of itself."""
+        space = self._disk.space
+        total_bytes, free_bytes = (None, None) if space is None else (space.total_bytes, space.free_bytes)
+        return MemberVitals(version("rota"), self.lease_held, total_bytes, free_bytes, CLOCK.off_us)
 
     async def overdue(self) -> Overdue:
         """What is due and has not begun."""

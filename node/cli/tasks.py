@@ -3,12 +3,12 @@
 from typing import Any
 
 import click
-import yaml
 
 from node.cli.api import Api, ago, api_command
 from node.cli.task_files import definition
 from node.cli.why import state_of
 from node.client import path
+from tasks.yaml_text import as_yaml
 
 
 @click.command("tasks")
@@ -55,12 +55,8 @@ def show_command(api: Api, name: str) -> None:
 def _as_yaml(task: dict[str, Any]) -> str:
     spec = definition(task)
     state = {name: value for name, value in task.items() if name not in spec}
-    comments = "".join(f"# {line}\n" for line in _yaml(state).splitlines())
-    return _yaml(spec) + comments
-
-
-def _yaml(value: Any) -> str:
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+    comments = "".join(f"# {line}\n" for line in as_yaml(state).splitlines())
+    return as_yaml(spec) + comments
 
 
 @click.command("where")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hashing.chunked import dict_in_chunks, list_in_chunks, sorted_in_chunks
 from hashing.columns import Columns
 from hashing.moves import Move, load_of, moves
-from hashing.placement import place, standbys
+from hashing.placement import limits, place, standbys
 from hashing.preference import Reason, because, preference
 from hashing.view import Slot, Task
 from node.state.value import State
@@ -118,6 +118,11 @@ class Ownership:
     def load(self) -> dict[str, int]:
         """The weight that each member is given."""
         return load_of(self._placement, self._slots)
+
+    def limits(self) -> dict[str, int]:
+        """The load up to which each member has room. A task goes beyond it only where all that may run it are full."""
+        found = limits(self._slots, self._columns.weight, self.state.settings.balance_slack_milli)
+        return {slot.member: limit for slot, limit in zip(self._slots, found, strict=True) if slot.member is not None}
 
     def moves_to(self, after: "Ownership") -> list[Move]:
         """The tasks whose owner is another in `after`; one of the two must be a preview of the other.

@@ -60,7 +60,7 @@ def build_app(
         peers=peers,
         limits=limits,
         metrics=Metrics(node),
-        events=EventHub(os.urandom(4).hex(), node.facts.node),
+        events=EventHub(os.urandom(4).hex(), node.facts.node, now_us=now_us),
         now_us=now_us,
         verifier=SignatureVerifier(member_key(node.facts.secret), node.facts.node),
         signer=SessionSigner(node.facts.secret, tokens_of(node.facts)),

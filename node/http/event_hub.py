@@ -35,22 +35,44 @@ _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class NumberedEvent:
-    """An event and its number in this process."""
+    """An event, its number in this process, and when this node noted it."""
 
     number: int
     event: ClusterEvent
+    at_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KeptEvents:
+    """The events that a node has, oldest first: all since `since_us`; None: it keeps none, since nobody follows them.
+
+    `forgotten`: there were more since somebody follows them than are kept.
+    """
+
+    events: tuple[NumberedEvent, ...]
+    since_us: int | None
+    forgotten: bool
 
 
 class EventHub:
     """Numbers events and keeps the latest `kept`. `boot` identifies this process, `node` is the member's id.
 
-    `now_s` is a monotonic clock. Used on the event loop.
+    `now_s` is a monotonic clock, `now_us` the wall clock in microseconds. Used on the event loop.
     """
 
-    def __init__(self, boot: str, node: str, kept: int = KEPT, now_s: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        boot: str,
+        node: str,
+        kept: int = KEPT,
+        now_s: Callable[[], float] = monotonic,
+        now_us: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._boot = boot
         self._node = node
         self._now_s = now_s
+        self._now_us = now_us
+        self._since_us: int | None = None
         self._clients = 0
         self._last_left_s: float | None = None
         self._ring: deque[NumberedEvent] = deque(maxlen=kept)
@@ -104,6 +126,13 @@ class EventHub:
         self._closed = True
         self._wake()
         self._updated()
+
+    def kept(self) -> KeptEvents:
+        """What is kept for replay."""
+        events = tuple(self._ring)
+        forgotten = self._ring.maxlen is not None and len(events) == self._ring.maxlen
+        since_us = events[0].at_us if forgotten and events else self._since_us
+        return KeptEvents(events, since_us, forgotten)
 
     def id_of(self, numbered: NumberedEvent) -> str:
         """The id with which an event is sent."""
@@ -165,6 +194,8 @@ class EventHub:
                     await self._new_updates.wait()
 
     def _subscribe(self) -> None:
+        if self._since_us is None:
+            self._since_us = self._now_us()
         if self._subscription is None and self._updates is not None:
             self._subscription = self._updates()
             self._subscribed.set()
@@ -175,13 +206,14 @@ class EventHub:
             return True
         if self._ring:
             self._ring.clear()
-        self._last_left_s = None
+        self._last_left_s = self._since_us = None
         self._next += 1
         return False
 
     def _keep(self, events: Iterable[ClusterEvent]) -> None:
+        at_us = self._now_us()
         for event in events:
-            self._ring.append(NumberedEvent(self._next, event))
+            self._ring.append(NumberedEvent(self._next, event, at_us))
             self._next += 1
         self._wake()
 

@@ -18,6 +18,7 @@ from node.history.filters import RunPosition
 from node.notify.dead_man import PingView
 from node.peer.portions import Gap, Portion
 from node.peer.protocol import RunProgress
+from node.peer.vitals import MemberVitals
 from node.raft.founding import Outlook
 from node.raft.ports import RaftRole
 from node.replication.state_machine import StateChange
@@ -193,6 +194,9 @@ class NodePort(Protocol):
 
     def unoffered(self, kind: str) -> str | None:
         """Why this member does not offer a kind (a sentence); None if it does."""
+
+    def vitals(self) -> MemberVitals:
+        """What this member alone knows of itself, without what it does not offer."""
 
     async def overdue(self) -> Overdue:
         """What is due and has not begun, of all tasks, as far as this member knows."""

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -112,11 +112,23 @@ class WhatIfQuery(_RequestModel):
     limit: Annotated[int, Field(ge=0, le=10_000)] = Field(default=1000, description="How many items a list has at most")
 
 
+TailBytes = Annotated[int | None, Field(ge=1, le=2**40)]
+
+
+class EventsQuery(PageQuery):
+    """A filter of the events that the node has kept."""
+
+    event: Literal["member", "owner", "run", "deadline"] | None = Field(default=None, description="Only of this sort")
+    task: str | None = Field(default=None, description="Only of tasks with this in their names")
+    node: str | None = Field(default=None, description="Only what this member is named in")
+
+
 class LogQuery(_RequestModel):
     """Which log to read."""
 
     attempt: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Default: the latest")
     follow: bool = Field(default=False, description="Stream until the attempt has ended")
+    tail_bytes: TailBytes = Field(default=None, description="Only this much of its end, from the next whole line")
 
 
 class PeerLogQuery(_RequestModel):
@@ -125,6 +137,7 @@ class PeerLogQuery(_RequestModel):
     run_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,254}$")]
     attempt: Annotated[int, Field(ge=1)]
     follow: bool = False
+    tail_bytes: TailBytes = None
 
 
 class PeerHistoryQuery(_RequestModel):

@@ -48,7 +48,11 @@ class CheckedSpec(NamedTuple):
 
 async def one_spec(context: RequestContext, name: str) -> CheckedSpec:
     """The spec in the body of a PUT under `name`; a name in the body must agree. Raises `Problem`."""
-    given = await context.json()
+    return await checked_spec(context, name, await context.json())
+
+
+async def checked_spec(context: RequestContext, name: str, given: Any) -> CheckedSpec:
+    """The spec `given` under `name`, checked as that of a PUT is. Raises `Problem`."""
     if not isinstance(given, dict):
         raise invalid_field("", "must be an object with a task's definition")
     if given.setdefault("name", name) != name:
@@ -58,6 +62,23 @@ async def one_spec(context: RequestContext, name: str) -> CheckedSpec:
     if errors:
         raise invalid(errors)
     return checked
+
+
+async def params_errors(
+    context: RequestContext, given: Mapping[str, Any], known: Sequence[FieldError]
+) -> Sequence[FieldError]:
+    """The errors of the params of a definition that has errors already, `known`, so that all are told at once."""
+    kind, params, group = given.get("kind"), given.get("params", {}), given.get("group")
+    if not isinstance(kind, str) or kind not in offered_kinds(context.state) or not isinstance(params, dict):
+        return ()
+    if any(error.field.startswith("params") for error in known):
+        return ()
+    bound = isinstance(group, dict) and NODE_LABEL in group
+    try:
+        [errors] = await check_params(context, kind, [ParamsToCheck(params, bound)])
+    except Problem:
+        return ()  # no member that can check them answers: what is known is told
+    return errors
 
 
 async def many_specs(context: RequestContext) -> list[CheckedSpec]:

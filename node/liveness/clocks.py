@@ -90,6 +90,10 @@ class Correction:
         if 0 <= now_s - sent_s <= ROUND_S:
             self._ahead_us = agreed_us - round((sent_s + now_s) / 2 * _US)
 
+    def off_us(self, wall_us: int, now_s: float) -> int | None:
+        """How far the own wall clock, which reads `wall_us`, is ahead of the last agreed one; None: there is none."""
+        return None if self._ahead_us is None else wall_us - round(now_s * _US) - self._ahead_us
+
     def now_us(self, wall_us: int, now_s: float) -> int:
         """The time to use while the own wall clock reads `wall_us`.
 

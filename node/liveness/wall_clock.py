@@ -29,6 +29,11 @@ class WallClock:
         """Whether the members have agreed on a time since this process started; `now_us` has been right since then."""
         return self._correction.agreed
 
+    @property
+    def off_us(self) -> int | None:
+        """How far the machine's clock is ahead of the agreed one, in microseconds; None before the first agreement."""
+        return self._correction.off_us(machine_us(), boottime_s())
+
     def agree(self, agreed_us: int, sent_s: float, now_s: float) -> None:
         """Take in the agreed time of the leader's answer, which came at `now_s`, to the heartbeat of `sent_s`."""
         self._correction.agree(agreed_us, sent_s, now_s)

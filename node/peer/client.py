@@ -147,14 +147,25 @@ class PeerClient:
 
     @asynccontextmanager
     async def log(
-        self, member: str, run_id: str, attempt: int, *, follow: bool, timeout_s: float
+        self,
+        member: str,
+        run_id: str,
+        attempt: int,
+        *,
+        follow: bool,
+        timeout_s: float,
+        tail_bytes: int | None = None,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """An attempt's log, in pieces, from the member that ran it. Raises `NoSuchLog` or `PeerAway` on entry.
+        """An attempt's log, or its last `tail_bytes`, in pieces, from the member that ran it.
+
+        Raises `NoSuchLog` or `PeerAway` on entry.
 
         `timeout_s` limits the time until the response begins, and between its pieces; a followed log may be silent for
         any time.
         """
         query = f"run_id={run_id}&attempt={attempt}&follow={'true' if follow else 'false'}"
+        if tail_bytes is not None:
+            query += f"&tail_bytes={tail_bytes}"
         limits = aiohttp.ClientTimeout(total=None, sock_connect=timeout_s, sock_read=None if follow else timeout_s)
         path = f"/peer/log?{query}"
         async with self._request("GET", member, path, limits, begin_s=timeout_s) as (response, request_mac):

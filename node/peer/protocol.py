@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from node.duty.hold import Hold
+from node.peer.vitals import MemberVitals, read_vitals
 from node.state.entries import Seed
 from node.state.value import State
 
@@ -28,11 +29,15 @@ class NoSuchLog(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """The members, as one of them knows them at `index`. `cluster_id` is empty before the cluster is founded."""
+    """The members, as one of them knows them at `index`. `cluster_id` is empty before the cluster is founded.
+
+    `vitals` are those of the member that answered; None where it does not tell them.
+    """
 
     cluster_id: str
     index: int
     members: tuple[Seed, ...]
+    vitals: MemberVitals | None = None
 
 
 def roster_of(state: State) -> Roster:
@@ -48,7 +53,7 @@ def read_roster(answer: Any) -> Roster:
         Seed(str(one["id"]), str(one["host"]), int(one["raft_port"]), int(one["http_port"]))
         for one in answer["members"]
     ]
-    return Roster(str(answer["cluster_id"]), int(answer["index"]), tuple(seeds))
+    return Roster(str(answer["cluster_id"]), int(answer["index"]), tuple(seeds), read_vitals(answer))
 
 
 class RunProgress(NamedTuple):

@@ -87,7 +87,18 @@ def _follow(draft: Draft, row: TaskRow, limits: Deadlines | None, was: TaskRow |
             if late_us:
                 _goes_on(draft, name, breach, min(late_us))
             else:
-                draft.recover(name, breach, "met", at_us)
+                draft.recover(name, breach, "met" if _met(draft, name, breach) else "dropped", at_us)
+
+
+def _met(draft: Draft, task: str, breach: Breach) -> bool:
+    """Whether the entry has had something begin, or succeed, that was late; else it was passed over or cancelled."""
+    if breach.deadline == "start_within":
+        return any(due_of(run) == breach.due_us and _begun(run) for run in draft.overlapping(task))
+    return any(one.run.task == task and one.state == "succeeded" for one in draft.ended)
+
+
+def _begun(run: Run) -> bool:
+    return any(attempt.started_at_us is not None for attempt in run.attempts)
 
 
 def _goes_on(draft: Draft, task: str, breach: Breach, due_us: int) -> None:
@@ -137,7 +148,7 @@ def open_us(row: TaskRow, runs: Iterable[Run], deadline: DeadlineName) -> Iterat
     """
     match deadline:
         case "start_within":
-            yield from (due_of(run) for run in runs if all(one.started_at_us is None for one in run.attempts))
+            yield from (due_of(run) for run in runs if not _begun(run))
         case "finish_within":
             yield from map(due_of, runs)
             if row.unmet_us is not None:

@@ -122,7 +122,8 @@ class Breach:
 
 
 DeadlineChange = Literal["breached", "met", "dropped"]
-"""What became of a deadline. `dropped`: it is not judged any more, or anew: the task was paused, deleted or changed."""
+"""What became of a deadline. `dropped`: what was late was skipped, missed or cancelled; or it is not judged any more,
+or anew, since the task was paused, deleted or changed."""
 
 
 @dataclass(frozen=True, slots=True)

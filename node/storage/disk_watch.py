@@ -105,6 +105,8 @@ class DiskWatch:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "disk")
+        self.space: Space | None = None
+        """The latest measurement."""
 
     def wake(self) -> None:
         """Measure at once."""
@@ -169,6 +171,7 @@ class DiskWatch:
         """Measure, and act on it. Returns in how many seconds to measure again. Raises `OSError`."""
         running = dict(self._owner.running())
         usage = await asyncio.get_running_loop().run_in_executor(self._thread, self._measured, running)
+        self.space = usage.space
         self._bounds = self._set.on(usage.space.total_bytes)
         reserve = self._bounds.reserve_bytes
         self._level = level(usage.space, reserve, self._level)

@@ -132,7 +132,7 @@ def to_stop(held: Mapping[Key, int], missing_bytes: int) -> list[Key]:
     return chosen
 
 
-def size(count_bytes: int) -> str:
+def size(count_bytes: float) -> str:
     """A number of bytes for display.
 
     >>> size(0), size(15 * 1024), size(14 * MIB), size(3 * GIB // 2)
@@ -141,4 +141,4 @@ def size(count_bytes: int) -> str:
     for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (1024, "KiB")):
         if count_bytes >= unit:
             return f"{count_bytes / unit:.3g} {name}"
-    return f"{count_bytes} B"
+    return f"{count_bytes:.0f} B"

@@ -7,7 +7,21 @@ from importlib.resources import files
 from typing import Final
 
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_NAMES: Final = ("page.css", "cluster.css", "page.js", "live.js", "icon.svg", "vendor/htmx.min.js")
+_NAMES: Final = (
+    "page.css",
+    "cluster.css",
+    "task.css",
+    "page.js",
+    "live.js",
+    "edit.js",
+    "panel.js",
+    "run.js",
+    "task.js",
+    "icon.svg",
+    "vendor/htmx.min.js",
+    "vendor/uPlot.iife.min.js",
+    "vendor/uPlot.min.css",
+)
 
 VERSION_HEX: Final = 12
 """Hexadecimal digits of a version, the beginning of the content's SHA-256."""

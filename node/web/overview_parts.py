@@ -7,12 +7,12 @@ from node.duty.standing import standing
 from node.duty.why_values import Why
 from node.http.asking import progress_of
 from node.http.explaining import unexpectedly_held
+from node.http.member_lag import MemberLags
 from node.http.request_context import RequestContext
 from node.http.views import late_view, members_view, run_view
 from node.state.value import Run
 from node.web.board import Mark, Picture
 from node.web.board_keeper import BoardKeeper
-from node.web.member_lag import MemberLags
 from node.web.verdict import NodeSight, verdict
 from tasks.run import HELD
 
@@ -89,6 +89,7 @@ async def _attention(context: RequestContext) -> dict[str, Any]:
     items = [
         {
             "task": task,
+            "failing": picture.has(task, "failing"),
             "mark": next(mark for mark in _ATTENTION if picture.has(task, mark)),
             "why": _reasons(context, picture, ownership, task, held.get(task)),
             "since_us": since_us,

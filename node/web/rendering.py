@@ -27,8 +27,13 @@ HEADERS: Final = {
 _NEXT: Final = re.compile(r"/(?![/\\])[\x21-\x7e]{0,1000}")
 
 
-def page(context: RequestContext, template: str, status: int = 200, **values: Any) -> web.Response:
-    """A template as a response. A browser without a session gets one of a guest, for the forms of the page."""
+def page(
+    context: RequestContext, template: str, status: int = 200, *, root: str | None = None, **values: Any
+) -> web.Response:
+    """A template as a response. A browser without a session gets one of a guest, for the forms of the page.
+
+    `root`: the page's root as the document has it, where that is not at the path of the request.
+    """
     session = context.session
     issued = session is None
     if session is None:
@@ -38,7 +43,7 @@ def page(context: RequestContext, template: str, status: int = 200, **values: An
         _templates()
         .get_template(template)
         .render(
-            root=root_of(context.request.path),
+            root=root_of(context.request.path) if root is None else root,
             path=context.request.path,
             csrf=context.server.signer.csrf(session),
             node=facts.node,

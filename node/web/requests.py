@@ -55,6 +55,36 @@ class TimelineQuery(_PageQuery):
         return int(given) if isinstance(given, str) and given.isdecimal() else given
 
 
+class TaskPageQuery(_PageQuery):
+    """Which part of a task's page, None: all of it; and before which run the list of its runs begins."""
+
+    part: Literal["now", "past", "panel", "definition"] | None = None
+    after: str | None = Field(default=None, max_length=1000)
+
+
+class RunPageQuery(_PageQuery):
+    """Which part of a run's page, None: all of it."""
+
+    part: Literal["now"] | None = None
+
+
+class MembersPageQuery(_PageQuery):
+    """Which part; `preview`: what would move if `member` were drained, or if it were back."""
+
+    part: Literal["cards", "preview"] | None = None
+    member: str = Field(default="", max_length=200)
+
+
+class EventsPageQuery(_PageQuery):
+    """Which events to show: their sort, a part of their task's name, a member that they name."""
+
+    event: Literal["member", "owner", "run", "deadline"] | None = None
+    task: str = Field(default="", max_length=200)
+    node: str | None = Field(default=None, max_length=200)
+    after: str | None = Field(default=None, max_length=1000)
+    part: Literal["rows"] | None = None
+
+
 class TasksPageQuery(_PageQuery):
     """Which tasks to show: words of their names, what stands out of them, their kind and owner."""
 

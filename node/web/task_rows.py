@@ -31,7 +31,7 @@ async def rows_values(context: RequestContext, query: TasksPageQuery) -> dict[st
     held = await unexpectedly_held(context, found, ownership)
     now_us = context.server.now_us()
     return {
-        "rows": [_row(state, ownership, task, held.get(task), now_us) for task in found],
+        "rows": [row_values(state, ownership, task, held.get(task), now_us) for task in found],
         "next": _url(query, after=cursor_of(found[-1])) if more else None,
         "first": _url(query) if query.after else None,
         "here": _url(query, after=query.after),
@@ -48,7 +48,8 @@ async def rows_values(context: RequestContext, query: TasksPageQuery) -> dict[st
     }
 
 
-def _row(state: State, ownership: Ownership, task: str, held: Why | None, now_us: int) -> dict[str, Any]:
+def row_values(state: State, ownership: Ownership, task: str, held: Why | None, now_us: int) -> dict[str, Any]:
+    """A task as its row and its page show it. `held`: why it does not run, if nobody has asked it to wait."""
     row, owner = state.tasks[task], ownership.owner(task)
     marks = marks_of(state, task, row, first_due_us(row), owner, now_us)
     return {
@@ -60,10 +61,12 @@ def _row(state: State, ownership: Ownership, task: str, held: Why | None, now_us
         "owner": owner,
         "last": last_view(row.last),
         "last_us": row.last.finished_at_us if row.last is not None else None,
+        "took_s": row.last.took_us / 1e6 if row.last is not None and row.last.took_us is not None else None,
         "next_us": next_fire_us(row, now_us),
         "schedule": schedule_words(row.timing.schedule),
         "paused": row.paused,
         "disabled": not row.timing.enabled,
+        "runs": state.runs_of.get(task, ()),
     }
 
 

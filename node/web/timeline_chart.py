@@ -137,7 +137,7 @@ def chart_of(
     lanes: list[MemberLane] = []
     y = float(TOP)
     for member in [*members, *others, *last]:
-        lane = _Lane(scale, y, by_member.get(member, ()))
+        lane = _Lane(scale, scale.x(now_us), y, by_member.get(member, ()))
         if member in counts:
             one = counts[member]
             lane.count_ahead(ahead, one.starts, one.moved_starts, most)
@@ -150,8 +150,9 @@ def chart_of(
 class _Lane:
     """A lane that is being drawn."""
 
-    def __init__(self, scale: TimeScale, y: float, bars: Sequence[TimeBar]) -> None:
+    def __init__(self, scale: TimeScale, now_x: float, y: float, bars: Sequence[TimeBar]) -> None:
         self._scale = scale
+        self._now_x = now_x
         self._y = y
         self._counts: list[CountShape] = []
         self.counted = 0
@@ -193,7 +194,9 @@ class _Lane:
         free = [float("-inf")] * ROWS_MAX
         shapes, left_out, rows = list[BarShape](), 0, dict[tuple[str, int], int]()
         for bar in sorted(self._bars, key=lambda bar: (bar.begins_us, bar.look == "expected", bar.task)):
-            x = min(self._scale.x(bar.begins_us), WIDTH - SHORTEST)
+            # What has begun is drawn before the present, however short it is.
+            latest = self._now_x if bar.is_past else WIDTH
+            x = max(0.0, min(self._scale.x(bar.begins_us), latest - SHORTEST))
             width = max(SHORTEST, round(self._scale.x(bar.ends_us) - x, 1))
             key = (bar.run_id, bar.attempt)
             # The rest of a running attempt goes on in its row.

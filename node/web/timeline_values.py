@@ -14,7 +14,7 @@ from node.http.what_ifs import what_if_of
 from node.state.value import EndedRun, State
 from node.web.requests import TimelineQuery
 from node.web.timeline_bars import TimeBar, active_bars, gone_bars, planned_bars, run_bars
-from node.web.timeline_chart import TimelineChart, chart_of
+from node.web.timeline_chart import WIDTH, TimelineChart, chart_of
 
 ENDED_MAX: Final = 2000
 """How many ended runs are read, the newest first."""
@@ -24,7 +24,7 @@ READ_AT_ONCE: Final = 500
 ROWS_MAX: Final = 150
 """How many rows the table beside the picture has."""
 
-LISTED_MAX: Final = 40
+LISTED_MAX: Final = 20
 """How many tasks of a list are named; the others are counted."""
 
 HOUR_US: Final = 3600 * 1_000_000
@@ -86,7 +86,7 @@ async def timeline_values(context: RequestContext, query: TimelineQuery) -> dict
     returning = frozenset(name for name, member in state.members.items() if member.status != "up")
     supposition = Supposition(without, returning.intersection(query.back) - without)
     found = await what_if_of(context, supposition, query.ahead_h * 3600)
-    now_us = context.server.now_us()
+    now_us = _in_steps(context.server.now_us(), (query.past_h + query.ahead_h) * HOUR_US)
     span = TimeSpan(now_us - query.past_h * HOUR_US, now_us + query.ahead_h * HOUR_US)
     drawn = await asyncio.to_thread(drawn_timeline, context.node.history, state, found, span, now_us)
     return {
@@ -101,6 +101,11 @@ async def timeline_values(context: RequestContext, query: TimelineQuery) -> dict
         "listed_max": LISTED_MAX,
         "here": _url(query),
     }
+
+
+def _in_steps(now_us: int, length_us: int) -> int:
+    """The time in steps of half a pixel: while nothing happens the picture stays the same, and is not sent again."""
+    return now_us - now_us % (length_us // (2 * WIDTH))
 
 
 def _url(query: TimelineQuery) -> str:

@@ -1,11 +1,16 @@
 """Times, durations and amounts in words, for the templates. Pure."""
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
+from markupsafe import Markup, escape
+
 from node.state.times import rfc3339
+from node.storage.room import size
 from tasks.spec import At, Continuous, Cron, Every, Schedule
 
+_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)")
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -61,6 +66,41 @@ def amount(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
 
 
+def seconds(value_s: float) -> str:
+    """A duration that may be shorter than a second.
+
+    >>> seconds(0.034), seconds(2.46), seconds(75)
+    ('0.03 s', '2.5 s', '1 min 15 s')
+    """
+    if value_s >= 10:
+        return duration(value_s)
+    return f"{value_s:.1f} s" if value_s >= 1 else f"{value_s:.2f} s"
+
+
+def timed(text: str) -> Markup:
+    """A text whose times in UTC become elements that the page's script shows by the reader's own clock.
+
+    >>> timed("<until> 2026-11-24T01:30:00Z")
+    Markup('&lt;until&gt; <time datetime="2026-11-24T01:30:00Z" data-show="moment">2026-11-24 01:30:00</time>')
+    """
+    pieces = _TIME.split(text)
+    return Markup("").join(
+        Markup('<time datetime="{}" data-show="moment">{}</time>').format(piece, piece[:19].replace("T", " "))
+        if number % 2
+        else escape(piece)
+        for number, piece in enumerate(pieces)
+    )
+
+
+def sentence(text: str) -> str:
+    """A clause as a sentence: with a capital letter and a full stop.
+
+    >>> sentence("not due until noon"), sentence("rota-1 is down."), sentence("")
+    ('Not due until noon.', 'Rota-1 is down.', '')
+    """
+    return text[:1].upper() + text[1:] + ("" if not text or text.endswith((".", "!", "?")) else ".")
+
+
 def schedule_words(schedule: Schedule | None) -> str:
     """A schedule in words.
 
@@ -86,5 +126,9 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "clock": clock,
     "count": count,
     "amount": amount,
+    "size": size,
+    "seconds": seconds,
+    "timed": timed,
+    "sentence": sentence,
     "rfc3339": rfc3339,
 }

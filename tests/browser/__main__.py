@@ -17,7 +17,9 @@ def main() -> int:
     if (why := lacking()) is not None:
         print(f"test-browser: NOT TESTED: the page in a browser (tests/browser), since {why}")
         return 0
-    return int(pytest.main(["-m", "browser", "tests/browser", *sys.argv[1:]]))
+    given = sys.argv[1:]
+    paths = [] if any(one.startswith("tests/browser") for one in given) else ["tests/browser"]
+    return int(pytest.main(["-m", "browser and not soak", *paths, *given]))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ def main() -> int:
                         if view.name in (sys.argv[1:] or [view.name]):
                             tab.go(view.path(runs))
                             view.prepare(tab.page)
+                            view.before_picture(tab.page)
                             tab.screenshot(FOLDER / f"{view.name}-{scheme}-{width}.png")
                     tab.page.context.close()
     return 0

@@ -27,19 +27,28 @@ def fill(cluster: Cluster) -> dict[str, str]:
     _command(cluster, "orders-to-lake", "sleep 0.3; echo 1,204 rows", schedule={"every_s": 900})
     _command(cluster, "customers-to-lake", "echo 310 rows", schedule={"every_s": 1800})
     _command(cluster, "clickstream", _COPY, schedule={"cron": "0 */4 * * *"})
-    _command(cluster, "currency-rates", _FAILS, schedule={"cron": "15 6 * * *"}, retry={"attempts": 2, "backoff_s": 0})
+    twice = {"attempts": 2, "backoff_s": 0}
+    morning, by = {"cron": "15 6 * * *"}, {"finish_within_s": 1}
+    _command(cluster, "currency-rates", _FAILS, schedule=morning, retry=twice, deadlines=by)
     _command(cluster, "train-embeddings", "sleep 60", schedule={"cron": "0 1 * * *"}, group={"gpu": "a100"})
     _command(cluster, "month-end", "true", schedule={"cron": "0 5 1 * *", "timezone": "America/New_York"})
     _command(cluster, "reindex-search", "true")
+    _command(cluster, "invoices", _COUNTS, schedule=nightly, overlap="allow")
     cluster.ask("POST", path("v1", "tasks", "month-end", "pause"), json={})
+    invoices = [cluster.run("invoices") for _ in range(12)]
     ended = {name: cluster.run(name) for name in ("uploads", "orders-to-lake", "customers-to-lake", "currency-rates")}
-    for run_id in ended.values():
+    ended["invoices"] = invoices[-1]
+    for run_id in (*ended.values(), *invoices):
         cluster.wait_for_run(run_id)
     ended["clickstream"] = cluster.run("clickstream")
     cluster.wait_for_attempt(ended["clickstream"], 1)
     return ended
 
 
+_COUNTS: Final = (
+    "n=$(date +%N | tail -c 4); echo reading since the cursor; sleep 0.${n#0}; rota ctx result rows=1${n} batches=3; "
+    "echo committed"
+)
 _FAILS: Final = (
     "echo GET https://rates.internal/latest; echo HTTP 502 from the proxy; "
     "echo 'no rates for 2 of 31 currencies: XAU, XAG' >&2; exit 3"

@@ -41,7 +41,7 @@ class Tab:
         """Open a path of the page, and wait until its scripts run and events arrive."""
         self.page.goto(self.url + path)
         if self.page.locator("#live").count():
-            expect(self.page.locator("#live")).to_have_attribute("data-state", "yes")
+            expect(self.page.locator("#live")).to_have_attribute("data-state", re.compile("yes|still"))
         return self
 
     def sign_in(self, token: str) -> "Tab":
@@ -87,6 +87,7 @@ class Tab:
         """A picture of the whole page, with few colours, so that it is small."""
         from PIL import Image
 
+        self.page.mouse.move(0, 0)
         self.page.screenshot(path=file, full_page=True, animations="disabled", caret="hide")
         with Image.open(file) as picture:
             # An adaptive palette: letters stay smooth, and a picture has a third of its size.

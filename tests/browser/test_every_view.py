@@ -16,6 +16,7 @@ def test_a_view_is_accessible_and_fits(
     view: View, scheme: Scheme, width: Width, tab_of: Callable[..., Tab], runs: dict[str, str]
 ) -> None:
     tab = tab_of(view.path(runs), scheme=scheme, width=width)
+    tab.expected_error = view.expected_error
     view.prepare(tab.page)
     tab.axe()
     tab.fits()

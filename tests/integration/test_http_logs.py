@@ -43,6 +43,29 @@ async def test_a_log_is_fetched_from_the_member_that_ran() -> None:
 
 
 @on_loop
+async def test_the_end_of_a_log_begins_with_a_whole_line() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        await served.put_task()
+        run_id = await served.start_run()
+        served.claim(run_id, "node-2")
+        served.write_log("node-2", run_id, "one\ntwo\nthree\n")
+        path = f"/v1/runs/{run_id}/log"
+        for node in ("node-1", "node-2"):
+            for query, told in (
+                ("tail_bytes=6", b"three\n"),
+                ("tail_bytes=9", b"three\n"),
+                ("tail_bytes=10", b"two\nthree\n"),
+                ("tail_bytes=14", b"one\ntwo\nthree\n"),
+                ("tail_bytes=1000", b"one\ntwo\nthree\n"),
+                ("tail_bytes=1", b""),
+            ):
+                assert (await served.ask("GET", f"{path}?{query}", node)).body == told, (node, query)
+        assert (await served.get(f"{path}?tail_bytes=0")).status == 422
+        served.write_log("node-2", run_id, "x" * 20)
+        assert (await served.get(f"{path}?tail_bytes=5")).body == b"xxxxx", "of a line that has not ended"
+
+
+@on_loop
 async def test_a_log_is_followed_until_the_attempt_ends() -> None:
     async with servers(("node-1", "node-2")) as served:
         await served.put_task("a")

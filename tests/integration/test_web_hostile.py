@@ -29,6 +29,13 @@ BODIES: Final = (
     b"token=%ff&next=\\\\evil",
     b"csrf=" + b"9" * 100_000,
     b"token=" + SCRIPT + b"&next=" + SCRIPT,
+    b"definition=" + SCRIPT,
+    b"definition=name:+a%0Akind:+" + SCRIPT + b"&version=" + SCRIPT + b"&step=" + SCRIPT + b"&checked=" + SCRIPT,
+    b"definition=name:+a%0Akind:+[copy]%0Aparams:+%26a+[*a]",
+    b"definition=name:+[a]%0Akind:+{a:+b}%0Agroup:+5&version=99999999999999999999&step=save",
+    b"definition=" + b"%5B" * 20_000,
+    b"definition=" + b"a:+%7B" * 5_000,
+    b"definition=a:+%ED%A0%80%00",
 )
 
 

@@ -5,9 +5,8 @@ import re
 from dataclasses import replace
 from html import unescape
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
-import aiohttp
 import pytest
 
 from node.http.session import BrowserSession, SessionSigner, cookie_name
@@ -15,48 +14,13 @@ from node.peer.protocol import RunProgress
 from node.raft.errors import NoQuorum
 from node.raft.founding import FoundingWait
 from node.raft.ports import RaftRole
-from node.state.entries import Drain, Finish, Pause
+from node.state.entries import Breached, Drain, Pause, TakeLead
+from node.state.value import RULES
 from testkit.fake_node import SECRET
-from testkit.reply import Reply
-from tests.integration.http_cluster import QUICK, Servers, on_loop, servers
+from tests.integration.http_cluster import QUICK, on_loop, servers
+from tests.integration.web_visitor import FORM, Visitor, fail, text_of
 
 pytestmark = pytest.mark.integration
-
-FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-
-
-def text_of(reply: Reply) -> str:
-    """What a page says, without its elements."""
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", reply.body.decode())).split())
-
-
-class Visitor:
-    """A browser's session on one server, with its cookies."""
-
-    def __init__(self, served: Servers) -> None:
-        self.served = served
-        # Cookies of an address, not only of a name.
-        served.session._cookie_jar = aiohttp.CookieJar(unsafe=True)
-
-    async def get(self, path: str, **headers: str) -> Reply:
-        reply = await self.served.get(path, headers=headers)
-        assert reply.headers["Content-Type"].startswith("text/html"), reply.body
-        return reply
-
-    async def part(self, path: str) -> Reply:
-        return await self.get(path, **{"HX-Request": "true"})
-
-    async def press(self, path: str, back: str = "/", **headers: str) -> Reply:
-        """Press a button: the form with the CSRF token that the page has."""
-        csrf = re.search(r'name="csrf" value="(\w+)"', (await self.get("/tasks")).body.decode())
-        form = urlencode({"csrf": csrf[1] if csrf else "", "back": back})
-        return await self.served.ask("POST", path, data=form.encode(), headers={**FORM, **headers})
-
-
-async def fail(served: Servers, task: str, error: str) -> None:
-    run_id = await served.start_run(task)
-    token = served.claim(run_id)
-    served.cluster.ok(Finish(served.cluster.now_us, run_id, token, "failed", None, error, False))
 
 
 @on_loop
@@ -218,7 +182,7 @@ async def test_tasks_are_searched_filtered_and_shown_page_by_page() -> None:
         served.cluster.now_us += 10_000_000
 
         async def names(path: str) -> list[str]:
-            return re.findall(r'<span class="name">([^<]+)</span>', (await visitor.get(path)).body.decode())
+            return re.findall(r'<a class="name"[^>]* data-panel>([^<]+)</a>', (await visitor.get(path)).body.decode())
 
         first = await visitor.get("/tasks")
         assert {"All 61", "Failing 1", "Paused 1"} <= set(re.findall(r"\b\w+ \d+", text_of(first)))
@@ -238,3 +202,23 @@ async def test_tasks_are_searched_filtered_and_shown_page_by_page() -> None:
         for name, value in hostile:
             assert (await visitor.get(f"/tasks?{name}={value}")).status == 422
         assert b"<b>" not in (await visitor.get("/tasks?q=%3Cb%3E&owner=%3Cb%3E")).body
+
+
+@on_loop
+async def test_a_late_task_is_wrong_and_every_page_says_by_which_deadline() -> None:
+    async with servers() as served:
+        visitor, cluster = Visitor(served), served.cluster
+        cluster.ok(TakeLead(cluster.now_us, "node-1", 1, RULES))
+        await served.put_task("forgotten", deadlines={"success_every_s": 60})
+        await served.put_task("other")
+        cluster.now_us += 70_000_000
+        cluster.ok(Breached(cluster.now_us, "forgotten", "success_every", cluster.now_us - 70_000_000))
+        overview = text_of(await visitor.get("/"))
+        assert "A deadline is breached" in overview
+        assert "forgotten is late: no run has succeeded for 60 s · for 10 s" in overview
+        rows = text_of(await visitor.part("/tasks?show=late&part=rows"))
+        assert "forgotten copy late , never ran no run has succeeded for 60 s" in rows
+        assert "other" not in rows
+        await fail(served, "forgotten", "the disk is full")
+        assert 'id="again-forgotten"' in (await visitor.part("/?part=attention")).body.decode(), "it can be run again"
+        assert "Late: no run has succeeded for 60 s" in text_of(await visitor.get("/tasks/forgotten"))

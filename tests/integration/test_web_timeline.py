@@ -10,7 +10,7 @@ from node.cli.main import rota
 from node.client import Client
 from node.state.entries import Drain, MarkDown
 from tests.integration.http_cluster import Servers, on_loop, servers
-from tests.integration.test_web_pages import Visitor, text_of
+from tests.integration.web_visitor import Visitor, text_of
 
 pytestmark = pytest.mark.integration
 

@@ -51,12 +51,16 @@ class Punctuality:
         if isinstance(entry, Began):
             self._begun.add(entry.run_id)
         facts = Counter((one.task, one.breach.deadline, one.change != "breached") for one in applied.deadlines)
+        self.counts.update(one.change for one in applied.deadlines)
+        said = {(one.task, one.breach.deadline, one.change) for one in applied.deadlines}
         for task in sorted(applied.touched):
             self._record(after.tasks.get(task), task, entry, applied)
             then, now = _breaches(before, task), _breaches(after, task)
             for deadline in DEADLINES:
                 was, is_now = then.get(deadline), now.get(deadline)
                 self._judge(before, after, task, entry, was, is_now)
+                if was is not None and (task, deadline, "met") in said:
+                    self._met(task, was, entry, applied)
                 facts[task, deadline, False] -= was is None and is_now is not None
                 facts[task, deadline, True] -= was is not None and is_now is None
         if any(facts.values()):
@@ -87,16 +91,24 @@ class Punctuality:
                 self._world.wrong(f"deadlines: {task} has {is_now}, and only these are open: {open_us} ({entry})")
             if was is None:
                 late_us = self._late_us(after, task, is_now.deadline, entry.at_us)
-                self.counts["breached"] += 1
                 if not isinstance(entry, Breached) or is_now.due_us not in late_us:
                     self._world.wrong(f"deadlines: {task} has {is_now} by {entry}, and these are late: {late_us}")
         elif was is not None:
             limits = [state.tasks[task].spec.deadlines for state in (before, after) if task in state.tasks]
             dropped = task not in self._records or len({limit.limit_us(was.deadline) for limit in limits}) > 1
-            self.counts["dropped" if dropped else "met"] += 1
             # A run that was asked for at the very time of an occurrence begins: the occurrence is breached by itself.
             if not dropped and was.due_us in self._open_us(after, task, was.deadline, undecided=was.undecided):
                 self._world.wrong(f"deadlines: {was} of {task} has not been met, and is over by {entry}")
+
+    def _met(self, task: str, was: Breach, entry: Entry, applied: Applied) -> None:
+        """A deadline is said to have been met: something must have begun, or succeeded."""
+        if was.deadline == "start_within":
+            active = (applied.state.runs[one] for one in applied.state.runs_of.get(task, ()))
+            met = any(run.run_id in self._begun and _due_us(run) == was.due_us for run in active)
+        else:
+            met = any(one.run.task == task and one.state == "succeeded" for one in applied.ended)
+        if not met:
+            self._world.wrong(f"deadlines: {was} of {task} has not been met by {entry}")
 
     def look(self, state: State, leader: str | None) -> None:
         """What is late now, and not marked? `leader` is None unless one leads and is well."""

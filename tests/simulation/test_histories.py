@@ -54,6 +54,9 @@ ENOUGH: dict[str, float] = {
     "lost apart": 0.02,
     "blackouts": 0.05,
     "clocks moved": 0.2,
+    "breached": 4,
+    "met": 2,
+    "dropped": 1,
 }
 """What a history has of each on average, at least: histories in which little happens prove little."""
 

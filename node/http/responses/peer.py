@@ -35,12 +35,24 @@ class PeerSeedView(TypedDict):
     http_port: int
 
 
+class PeerVitalsView(TypedDict):
+    """What this member alone knows of itself (`node.peer.vitals`)."""
+
+    version: str
+    lease_held: bool
+    disk_total_bytes: int | None
+    disk_free_bytes: int | None
+    clock_off_us: int | None
+    unoffered: dict[str, str]
+
+
 class PeerMembersView(TypedDict):
-    """The members, by slot, as of the index applied here."""
+    """The members, by slot, as of the index applied here, and what this one knows of itself."""
 
     cluster_id: str
     index: int
     members: list[PeerSeedView]
+    vitals: PeerVitalsView | None
 
 
 class PeerOfferView(TypedDict):

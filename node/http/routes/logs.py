@@ -1,6 +1,7 @@
 """Logs of attempts: read here, or fetched from the member that ran the attempt."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -41,11 +42,16 @@ async def log(context: RequestContext, query: LogQuery) -> web.StreamResponse:
 async def _log(context: RequestContext, run_id: str, query: LogQuery) -> web.StreamResponse:
     attempt = await _attempt(context, run_id, query)
     if attempt.node == context.node.facts.node:
-        return await local(context, run_id, attempt.attempt, follow=query.follow)
+        return await local(context, run_id, attempt.attempt, follow=query.follow, tail_bytes=query.tail_bytes)
     limit_s = context.server.limits.peer_log_s
     try:
         fetching = context.server.peers.log(
-            attempt.node, run_id, attempt.attempt, follow=query.follow, timeout_s=limit_s
+            attempt.node,
+            run_id,
+            attempt.attempt,
+            follow=query.follow,
+            tail_bytes=query.tail_bytes,
+            timeout_s=limit_s,
         )
         async with fetching as pieces:
             return await _stream(context, _relayed(context, pieces, run_id, attempt) if query.follow else pieces)
@@ -56,12 +62,14 @@ async def _log(context: RequestContext, run_id: str, query: LogQuery) -> web.Str
         raise Problem("member-away", detail, member=away.member) from None
 
 
-async def local(context: RequestContext, run_id: str, attempt: int, *, follow: bool) -> web.StreamResponse:
-    """The log of an attempt that ran on this member. Raises `Problem` not-found."""
+async def local(
+    context: RequestContext, run_id: str, attempt: int, *, follow: bool, tail_bytes: int | None = None
+) -> web.StreamResponse:
+    """The log of an attempt that ran on this member, or its last `tail_bytes`. Raises `Problem` not-found."""
     path = context.node.log_path(run_id, attempt)
     if not await asyncio.to_thread(_is_file, path) and not _held(context, run_id, attempt):
         raise _no_log(context.node.facts.node)
-    return await _stream(context, _pieces(context, path, run_id, attempt, follow=follow))
+    return await _stream(context, _pieces(context, path, run_id, attempt, follow=follow, tail_bytes=tail_bytes))
 
 
 async def _attempt(context: RequestContext, run_id: str, query: LogQuery) -> Attempt:
@@ -114,7 +122,7 @@ async def _relayed(
 
 
 async def _pieces(
-    context: RequestContext, path: Path, run_id: str, attempt: int, *, follow: bool
+    context: RequestContext, path: Path, run_id: str, attempt: int, *, follow: bool, tail_bytes: int | None
 ) -> AsyncIterator[bytes]:
     file: BinaryIO | None = None
     try:
@@ -122,7 +130,7 @@ async def _pieces(
             # Checked before reading: all that the attempt wrote is then read after it is known to have ended.
             live = follow and _held(context, run_id, attempt) and not context.server.events.closed
             if file is None:
-                file = await asyncio.to_thread(_opened, path)
+                file = await asyncio.to_thread(opened, path, tail_bytes)
             while file is not None and (piece := await asyncio.to_thread(file.read, PIECE)):
                 yield piece
             if not live:
@@ -140,11 +148,19 @@ def _is_file(path: Path) -> bool:
         return False  # the name is longer than the file system allows
 
 
-def _opened(path: Path) -> BinaryIO | None:
+def opened(path: Path, tail_bytes: int | None) -> BinaryIO | None:
+    """The log, to be read from its beginning, or from the first line that begins in its last `tail_bytes`."""
     try:
-        return path.open("rb")
+        file = path.open("rb")
     except FileNotFoundError:
         return None
+    if tail_bytes is not None and (from_byte := file.seek(0, os.SEEK_END) - tail_bytes) > 0:
+        file.seek(from_byte - 1)
+        if not file.readline(tail_bytes + 1).endswith(b"\n"):
+            file.seek(from_byte)  # within one long line
+    else:
+        file.seek(0)
+    return file
 
 
 def _held(context: RequestContext, run_id: str, attempt: int) -> bool:

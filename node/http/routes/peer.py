@@ -1,11 +1,12 @@
 """Requests between members. They must be signed (`node.peer.signing`); a client's token is not accepted."""
 
 import asyncio
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from aiohttp import web
 
 from node.http.endpoint import Endpoints, ResponseSpec
+from node.http.member_lag import vitals_here
 from node.http.problems import Problem
 from node.http.request_context import RequestContext
 from node.http.requests import (
@@ -56,8 +57,8 @@ async def progress(context: RequestContext) -> web.Response:
 
 @endpoints.add("GET", "/peer/members", {200: ResponseSpec("Their ids and addresses", PeerMembersView)}, access="member")
 async def members(context: RequestContext) -> web.Response:
-    """The members and their addresses: for a node that joins, or that checks whether it was removed."""
-    return context.answer(asdict(roster_of(context.state)))
+    """The members and their addresses: for a node that joins, or checks whether it was removed; and how this one is."""
+    return context.answer(asdict(replace(roster_of(context.state), vitals=vitals_here(context))))
 
 
 @endpoints.add(
@@ -83,7 +84,7 @@ async def join(context: RequestContext) -> web.Response:
 async def log(context: RequestContext, query: PeerLogQuery) -> web.StreamResponse:
     """The log of an attempt that ran here."""
     with context.server.streams.one():
-        return await local(context, query.run_id, query.attempt, follow=query.follow)
+        return await local(context, query.run_id, query.attempt, follow=query.follow, tail_bytes=query.tail_bytes)
 
 
 @endpoints.add(

@@ -116,7 +116,7 @@ def _started(context: RequestContext, run_id: str) -> web.Response:
 async def task_runs(context: RequestContext, query: TaskRunsQuery) -> web.Response:
     """The runs of a task, newest first; of a deleted task, those that are still kept."""
     name = context.path("name")
-    page = await _page(context, RunsQuery(**query.model_dump(), task=name))
+    page = await runs_page(context, RunsQuery(**query.model_dump(), task=name))
     if not page["items"] and query.after is None and name not in context.state.tasks:
         known_task(context)
     return context.answer(page)
@@ -125,7 +125,7 @@ async def task_runs(context: RequestContext, query: TaskRunsQuery) -> web.Respon
 @endpoints.add("GET", "/v1/runs", {200: ResponseSpec("Runs, newest first", RunPage)}, ("invalid",))
 async def runs(context: RequestContext, query: RunsQuery) -> web.Response:
     """The runs of all tasks, newest first, by creation time."""
-    return context.answer(await _page(context, query))
+    return context.answer(await runs_page(context, query))
 
 
 @endpoints.add("GET", "/v1/runs/{run_id}", {200: ResponseSpec("The run", RunView)}, ("not-found",))
@@ -169,7 +169,8 @@ async def find(context: RequestContext, run_id: str) -> Run | EndedRun:
     return ended
 
 
-async def _page(context: RequestContext, query: RunsQuery) -> RunPage:
+async def runs_page(context: RequestContext, query: RunsQuery) -> RunPage:
+    """A page of runs, newest first. Raises `Problem`."""
     before = run_before(query.after)
     # The state is read first: a run that ends in between is in the history then. A run in both is listed once.
     active = _active(context.state, query, before)

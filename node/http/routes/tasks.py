@@ -70,16 +70,25 @@ async def put_task(context: RequestContext) -> web.Response:
         await _catch_up_if_unknown(context, name)
     expected = expected_version(context, name)
     checked = await one_spec(context, name)
-    result = await context.propose(PutTasks(context.server.now_us(), (Put(checked.put.spec_packed, expected),)))
-    [[_, version, change]] = result.value["tasks"]
-    row = context.state.tasks.get(name)
-    if row is None or row.version != version:
-        raise Problem("conflict", "it was registered, and changed or deleted by another request since", version=version)
+    row, change = await register(context, checked, expected)
     # Without the owner: that would have to wait for a new placement.
     created = change == "created"
-    headers = {"ETag": f'"{version}"'} | ({"Location": f"/v1/tasks/{name}"} if created else {})
-    view: ChangedTaskView = {**registered_view(row, context.server.now_us()), "warnings": _warnings(context, checked)}
+    headers = {"ETag": f'"{row.version}"'} | ({"Location": f"/v1/tasks/{name}"} if created else {})
+    view: ChangedTaskView = {**registered_view(row, context.server.now_us()), "warnings": warnings_of(context, checked)}
     return context.answer(view, 201 if created else 200, headers)
+
+
+async def register(context: RequestContext, checked: CheckedSpec, expected: int | None) -> tuple[TaskRow, str]:
+    """Register or change a task; its row, and `created`, `changed` or `unchanged`.
+
+    `expected` is the version that it must have; 0: unregistered; None: any. Raises `Problem`.
+    """
+    result = await context.propose(PutTasks(context.server.now_us(), (Put(checked.put.spec_packed, expected),)))
+    [[_, version, change]] = result.value["tasks"]
+    row = context.state.tasks.get(checked.name)
+    if row is None or row.version != version:
+        raise Problem("conflict", "it was registered, and changed or deleted by another request since", version=version)
+    return row, change
 
 
 @endpoints.add(
@@ -97,14 +106,14 @@ async def post_tasks(context: RequestContext, query: PutQuery) -> web.Response:
     result = await _dry_run(context, entry) if query.dry_run else await context.propose(entry)
     items: list[PutView] = []
     for spec, (name, version, change) in zip(specs, result.value["tasks"], strict=True):
-        changed = _field_changes(before, name, spec.put.spec_packed) if query.dry_run else []
+        changed = field_changes(before, name, spec.put.spec_packed) if query.dry_run else []
         items.append(
             {
                 "name": name,
                 "version": version,
                 "change": change,
                 "changes": changed,
-                "warnings": _warnings(context, spec),
+                "warnings": warnings_of(context, spec),
             }
         )
         if len(items) % _VIEWS_BATCH == 0:
@@ -112,7 +121,8 @@ async def post_tasks(context: RequestContext, query: PutQuery) -> web.Response:
     return context.answer({"items": items, "next": None})
 
 
-def _warnings(context: RequestContext, spec: CheckedSpec) -> list[str]:
+def warnings_of(context: RequestContext, spec: CheckedSpec) -> list[str]:
+    """What is doubtful in a definition that is valid, a sentence each."""
     members = context.state.members
     waits = warnings(spec.kind, spec.group, spec.pin, members.values()) if spec.group or spec.pin is not None else []
     return [*waits, *_refused_here(context, spec)]
@@ -132,7 +142,7 @@ def _refused_here(context: RequestContext, spec: CheckedSpec) -> Sequence[str]:
         return []  # it does not load here; another member has checked the params
 
 
-def _field_changes(before: State, name: str, packed: bytes) -> list[FieldChangeView]:
+def field_changes(before: State, name: str, packed: bytes) -> list[FieldChangeView]:
     """The fields that differ from the registered definition; none if there is none."""
     row = before.tasks.get(name)
     if row is None:

@@ -3,8 +3,34 @@
 from typing import Final
 
 from node.http.endpoint import Endpoint
-from node.web.routes import files, forms, live, overview, sessions, tasks, timeline
-
-PAGES: Final[tuple[Endpoint, ...]] = tuple(
-    endpoint for topic in (sessions, files, overview, tasks, timeline, forms, live) for endpoint in topic.endpoints.all
+from node.web.routes import (
+    events,
+    files,
+    forms,
+    live,
+    members,
+    overview,
+    runs,
+    sessions,
+    task,
+    task_edit,
+    tasks,
+    timeline,
 )
+
+_TOPICS: Final = (
+    sessions,
+    files,
+    overview,
+    tasks,
+    task,
+    task_edit,
+    runs,
+    timeline,
+    members,
+    events,
+    forms,
+    live,
+)
+
+PAGES: Final[tuple[Endpoint, ...]] = tuple(endpoint for topic in _TOPICS for endpoint in topic.endpoints.all)

@@ -37,6 +37,12 @@ async def cancel_run(context: RequestContext) -> web.Response:
     return await _obeyed(context, runs.cancel_run, f"{context.path('run_id')} is being cancelled", "")
 
 
+@endpoints.form("/members/{id}/drain")
+async def drain_member(context: RequestContext) -> web.Response:
+    """Give a member no new runs."""
+    return await _obeyed(context, members.drain, f"{context.path('id')} gets no new runs", "Its runs finish there.")
+
+
 @endpoints.form("/members/{id}/undrain")
 async def undrain_member(context: RequestContext) -> web.Response:
     """Have a drained member get new runs again."""

@@ -6,13 +6,13 @@ const base = new URL(document.documentElement.dataset.root, location.href);
 let stream = null;
 let following = "";
 
-function setLive(live) {
+const SAYS = { yes: "live", no: "not live: reconnecting", still: "" };
+function setLamp(state) {
   const lamp = document.getElementById("live");
-  if (!lamp) return;
-  const state = live ? "yes" : "no";
-  if (lamp.dataset.state === state) return;
+  if (!lamp || lamp.dataset.state === state) return;
   lamp.dataset.state = state;
-  lamp.querySelector(".says").textContent = live ? "live" : "not live: reconnecting";
+  lamp.hidden = state === "still";
+  lamp.querySelector(".says").textContent = SAYS[state];
 }
 
 // A part's path and query below the page's root, as the node knows it.
@@ -25,21 +25,24 @@ const parts = () => [...document.querySelectorAll("[data-part]")];
 
 function follow() {
   const urls = [...new Set(parts().map(urlOf))];
+  const lamp = document.getElementById("live");
+  if (lamp) lamp.hidden = !urls.length; // nothing of the page changes by itself
   const wanted = urls.length && !document.hidden ? JSON.stringify(urls) : "";
+  if (!urls.length) setLamp("still"); // nothing on this page changes
   if (wanted === following) return;
   if (stream) stream.close();
   stream = null;
   following = wanted;
   if (!wanted) return;
   stream = new EventSource(`${base.pathname}live?parts=${encodeURIComponent(wanted)}`);
-  stream.addEventListener("open", () => setLive(true));
+  stream.addEventListener("open", () => setLamp("yes"));
   stream.addEventListener("error", lost);
   stream.addEventListener("part", show);
 }
 
 // A lost connection is made again by the browser. A refused one is not: the session may have ended.
 async function lost() {
-  setLive(false);
+  setLamp("no");
   if (stream.readyState !== EventSource.CLOSED) return;
   following = "";
   const answer = await fetch(location.href, { headers: { "HX-Request": "true" } }).catch(() => null);
@@ -53,10 +56,30 @@ function signInAgain() {
   location.assign(`${base.pathname}sign-in?next=${encodeURIComponent(next)}`);
 }
 
+// As the node wrote it: without the words that page.js gives times, the row that panel.js marks, and when it was made.
+function bare(element) {
+  const copy = element.cloneNode(true);
+  copy.removeAttribute("data-now");
+  for (const time of copy.querySelectorAll("time[data-show]")) {
+    time.textContent = "";
+    time.removeAttribute("title");
+  }
+  for (const row of copy.querySelectorAll(".chosen")) {
+    row.classList.remove("chosen");
+    if (!row.className) row.removeAttribute("class");
+  }
+  return copy;
+}
+
 function show(event) {
   const { url, html } = JSON.parse(event.data);
+  const made = document.createElement("template");
+  made.innerHTML = html;
+  const wanted = made.content.firstElementChild && bare(made.content.firstElementChild);
   for (const element of parts()) {
-    if (urlOf(element) === url) htmx.swap(element, html, { swapStyle: "outerHTML" });
+    // What is shown already stays: a replaced element would lose a selection, or a click that has begun.
+    if (urlOf(element) !== url || (wanted && bare(element).isEqualNode(wanted))) continue;
+    htmx.swap(element, html, { swapStyle: "outerHTML" });
   }
 }
 
@@ -65,5 +88,5 @@ document.addEventListener("htmx:afterSettle", follow);
 document.addEventListener("htmx:responseError", (event) => {
   if (event.detail.xhr.status === 401) signInAgain();
 });
-document.addEventListener("htmx:sendError", () => setLive(false));
+document.addEventListener("htmx:sendError", () => setLamp("no"));
 follow();

@@ -45,6 +45,8 @@ function duration(seconds) {
   return "0 s";
 }
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const moment = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const second = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" });
 const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
 // The cluster's clock, not this machine's: the page says what time it was when it was made.
 let ahead_ms = 0;
@@ -55,6 +57,8 @@ function tick() {
     const show = element.dataset.show;
     let text;
     if (show === "clock") text = clock.format(at);
+    else if (show === "moment") text = moment.format(at);
+    else if (show === "second") text = second.format(at);
     else if (show === "since") text = duration((now - at) / 1000);
     else text = at > now ? `in ${duration((at - now) / 1000)}` : "now";
     if (element.textContent !== text) element.textContent = text;
@@ -79,6 +83,7 @@ document.addEventListener("htmx:afterSwap", () => {
   // A search that was typed stays in the address.
   const rows = document.querySelector("[data-here]");
   if (rows) history.replaceState(null, "", document.documentElement.dataset.root + rows.dataset.here);
+  tick(); // before the words of the server are painted
 });
 document.addEventListener("htmx:afterSettle", () => { readClock(); tick(); announce(); });
 
@@ -106,3 +111,14 @@ document.addEventListener("scroll", (event) => {
 }, true);
 document.addEventListener("htmx:afterSwap", keepScroll);
 keepScroll();
+
+// What was opened stays open when its part of the page is fetched again.
+const opened = new Set();
+document.addEventListener("toggle", ({ target }) => {
+  if (!target.id) return;
+  if (target.open) opened.add(target.id);
+  else opened.delete(target.id);
+}, true);
+document.addEventListener("htmx:afterSwap", () => {
+  for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+});

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from node.cli.local import wait_for
 from node.execution import process_tree
 from node.execution.leftovers import MARK, Record, _find, _records, _remaining, _was_given_none, record_path
 
@@ -46,7 +47,8 @@ def test_a_process_is_found_at_any_moment_even_while_it_starts_a_program(tmp_pat
 def test_a_process_without_an_environment_is_not_waited_for() -> None:
     child = subprocess.Popen(["sleep", "60"], env={})
     try:
-        assert _was_given_none(child.pid)
+        # Popen returns in the midst of execve, when the descriptors that close at it are closed.
+        wait_for("the program runs", lambda: _was_given_none(child.pid), 10)
         assert not _was_given_none(os.getpid())
     finally:
         child.kill()

@@ -11,7 +11,9 @@ from node.state.entries import (
     Cancel,
     DeleteTask,
     Finish,
+    Kept,
     Pause,
+    RestoreTasks,
     SkipOccurrences,
     Start,
     TakeLead,
@@ -73,7 +75,7 @@ def test_a_run_by_hand_is_due_when_it_is_asked_for() -> None:
     history.must(Breached(asked_us + 10 * S, "a", "start_within", asked_us))
     [run] = history.state.runs.values()
     history.must(Cancel(asked_us + 11 * S, run.run_id))
-    assert events(history) == ["met"], "there is nothing late any more"
+    assert events(history) == ["dropped"], "there is nothing late any more, and it was not met either"
     late_word = Breached(asked_us + 12 * S, "a", "start_within", asked_us)
     assert not history.do(late_word).ok, "also of a task with a schedule"
 
@@ -127,7 +129,7 @@ def test_what_is_passed_over_is_late_no_more() -> None:
     history = judged(deadlines={"start_within_s": 10})
     history.must(Breached(DUE_US + 70 * S, "a", "start_within", DUE_US, True))
     history.must(SkipOccurrences(DUE_US + 71 * S, "a", "missed", (DUE_US, DUE_US), 1))
-    assert events(history) == ["met"]
+    assert (row(history).breaches, events(history)) == ((), ["dropped"])
 
 
 def test_a_paused_task_is_not_judged_and_counts_anew() -> None:
@@ -143,6 +145,16 @@ def test_a_paused_task_is_not_judged_and_counts_anew() -> None:
     history.must(Breached(NOW_US + 410 * S, "a", "start_within", NOW_US))
     history.must(DeleteTask(NOW_US + 420 * S, "a"))
     assert events(history) == ["dropped"]
+
+
+def test_a_saved_task_is_judged_from_when_it_is_restored() -> None:
+    history = judged(deadlines={"success_every_s": 600})
+    history.must(Breached(NOW_US + 600 * S, "a", "success_every", NOW_US))
+    kept = Kept(row(history).spec_packed, 1, 1, NOW_US, NOW_US, NOW_US)
+    other = cluster("a")
+    other.must(TakeLead(NOW_US, "a", 1, RULES))
+    other.must(RestoreTasks(NOW_US + 900 * S, 0, 1, 1, {}, (kept,)))
+    assert (row(other).judged_us, row(other).breaches) == (NOW_US + 900 * S, ())
 
 
 @pytest.mark.parametrize("deadlines", [{}, {"start_within_s": 20}], ids=["dropped", "another"])

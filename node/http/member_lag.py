@@ -1,13 +1,18 @@
-"""How far the other members are behind this one, and how quickly they answer: asked at most every few seconds."""
+"""How the other members are: how far behind, how quickly they answer, what they say of themselves.
+
+They are asked at most every few seconds, whoever wants to know.
+"""
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Final
 
 from node.http.request_context import RequestContext
+from node.http.specs import offered_kinds
 from node.peer.protocol import PeerAway
+from node.peer.vitals import MemberVitals
 
 FRESH_S: Final = 2.0
 """What was heard is used again for this long, whoever asks."""
@@ -15,10 +20,15 @@ FRESH_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class MemberLag:
-    """What a member answered. `behind`: log entries that it has not applied yet; None: it does not answer."""
+    """What a member answered. `behind`: log entries that it has not applied yet; None: it does not answer (`away`).
+
+    `vitals` None: it does not answer, or is of an earlier version.
+    """
 
     behind: int | None
     answered_s: float = 0.0
+    vitals: MemberVitals | None = None
+    away: str = ""
 
 
 class MemberLags:
@@ -37,7 +47,8 @@ class MemberLags:
                 me, state = context.node.facts.node, context.state
                 others = [name for name, row in state.members.items() if name != me and row.status != "down"]
                 heard = await asyncio.gather(*(self._ask(context, name) for name in others))
-                self._heard = {**dict(zip(others, heard, strict=True)), me: MemberLag(0)}
+                here = MemberLag(0, vitals=vitals_here(context))
+                self._heard = {**dict(zip(others, heard, strict=True)), me: here}
                 self._asked_s = self._now_s()
             return self._heard
 
@@ -45,6 +56,14 @@ class MemberLags:
         index, began_s = context.state.index, self._now_s()
         try:
             roster = await context.server.peers.roster(member, context.server.limits.peer_s)
-        except PeerAway:
-            return MemberLag(None)
-        return MemberLag(max(0, index - roster.index), self._now_s() - began_s)
+        except PeerAway as away:
+            return MemberLag(None, away=str(away))
+        return MemberLag(max(0, index - roster.index), self._now_s() - began_s, roster.vitals)
+
+
+def vitals_here(context: RequestContext) -> MemberVitals:
+    """What this member says of itself, with why it does not offer each kind that is known here or offered elsewhere."""
+    node = context.node
+    kinds = sorted(node.kinds.names() | offered_kinds(context.state))
+    unoffered = {kind: why for kind in kinds if (why := node.unoffered(kind)) is not None}
+    return replace(node.vitals(), unoffered=unoffered)

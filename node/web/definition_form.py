@@ -1,0 +1,92 @@
+"""What the form for a task's definition says: what is wrong, field by field, or what saving would change. Pure."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tasks.field_errors import FieldError
+from tasks.spec import Spec
+from tasks.spec_diff import FieldChange, changes
+from tasks.yaml_text import YamlUnreadable, as_yaml, documents, line_of
+
+CHARS_MAX: Final = 200_000
+"""The longest definition that the form takes; `rota apply` takes longer ones."""
+
+NEW: Final = """\
+name: my-task
+kind: command
+params:
+  argv: [echo, hello]
+schedule:
+  cron: "30 2 * * *"
+  timezone: Europe/Paris
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LinedError:
+    """What is wrong with a field, and the line where it is or should be; None: no line is at fault."""
+
+    field: str
+    message: str
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionForm:
+    """The form as it is shown.
+
+    `version` is the registered version that the text is compared with; 0: none. `checked` is the digest of a text
+    without errors whose `changes` are shown: this text may be saved. `meanwhile`: the version with which the user
+    began, if it is another one now.
+    """
+
+    text: str
+    version: int
+    errors: tuple[LinedError, ...] = ()
+    changes: tuple[tuple[str, str, str], ...] | None = None
+    warnings: tuple[str, ...] = ()
+    checked: str = ""
+    meanwhile: int | None = None
+
+
+def read_definition(text: str) -> dict[str, Any]:
+    """The one definition in a text. Raises `YamlUnreadable`."""
+    if len(text) > CHARS_MAX:
+        raise YamlUnreadable(f"is longer than {CHARS_MAX:,} characters: use `rota apply`")
+    found = documents(text)
+    if len(found) != 1 or not isinstance(found[0], dict):
+        raise YamlUnreadable("must be one definition: fields and their values, such as `kind: command`")
+    return found[0]
+
+
+def digest_of(text: str) -> str:
+    """The digest of a text, whatever line ends the browser sends."""
+    return hashlib.sha256(text.replace("\r\n", "\n").encode(errors="replace")).hexdigest()
+
+
+def lined(text: str, errors: Sequence[FieldError]) -> tuple[LinedError, ...]:
+    """The errors, each with its line, in their order."""
+    found = (LinedError(error.field, error.message, line_of(text, error.field)) for error in errors)
+    return tuple(sorted(found, key=lambda error: error.line or 0))
+
+
+def shown_changes(before: Spec | None, after: Spec) -> tuple[tuple[str, str, str], ...]:
+    """The fields that differ, with their values before and after as YAML; of a new task, those that it sets."""
+    now = after.model_dump(mode="json")
+    if before is None:
+        found = [FieldChange(name, None, value) for name, value in _set_by(after).items()]
+    else:
+        found = changes(before.model_dump(mode="json"), now)
+    return tuple((one.field, _value(one.before), _value(one.after)) for one in found)
+
+
+def _set_by(spec: Spec) -> Mapping[str, Any]:
+    return spec.model_dump(mode="json", exclude_defaults=True)
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return ""
+    return as_yaml(value).removesuffix("...\n").strip()

@@ -1,0 +1,132 @@
+"""Events in words, for the page: a line each; one for all tasks that moved at once. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from node.http.event_hub import NumberedEvent
+from node.http.events import ClusterEvent
+
+EventLook = Literal["good", "bad", "warn", "busy", "none"]
+
+TOGETHER: Final = 4
+"""As many moves or more of one placement are told in one line."""
+
+_RUN_LOOKS: Final[dict[str, EventLook]] = {
+    "succeeded": "good",
+    "failed": "bad",
+    "timed_out": "bad",
+    "abandoned": "bad",
+    "orphaned": "warn",
+    "missed": "warn",
+    "claimed": "busy",
+    "running": "busy",
+}
+_DEADLINE_SAID: Final[dict[str, tuple[str, EventLook]]] = {
+    "breached": ("is late", "bad"),
+    "met": ("is no more late", "good"),
+    "dropped": ("is not judged any more", "none"),
+}
+_MEMBER_LOOKS: Final[dict[str, EventLook]] = {"up": "good", "down": "bad", "left": "warn", "draining": "warn"}
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    """A line: `said` is about `subject`, a task, run or member with a page of its own at `path` ("": none)."""
+
+    at_us: int
+    number: int
+    sort: str
+    look: EventLook
+    subject: str
+    path: tuple[str, str]
+    said: str
+    more: str = ""
+
+
+def event_lines(events: Sequence[NumberedEvent]) -> list[EventLine]:
+    """The lines of events that follow one another."""
+    lines: list[EventLine] = []
+    first = 0
+    while first < len(events):
+        last = first
+        while last < len(events) and _moved_together(events[first], events[last]):
+            last += 1
+        if last - first >= TOGETHER:
+            lines.append(_moves_line(events[first:last]))
+            first = last
+        else:
+            lines.append(_line(events[first]))
+            first += 1
+    return lines
+
+
+def _moved_together(one: NumberedEvent, other: NumberedEvent) -> bool:
+    return one.event.name == other.event.name == "owner" and one.event.index == other.event.index
+
+
+def _moves_line(moves: Sequence[NumberedEvent]) -> EventLine:
+    pairs = Counter((one.event.data["from"], one.event.data["to"]) for one in moves)
+    said = ", ".join(f"{number:,} {_way(*pair)}" for pair, number in pairs.most_common(6))
+    named = ", ".join(one.event.data["task"] for one in moves[:5]) + (" and more" if len(moves) > 5 else "")
+    oldest = moves[-1]
+    return EventLine(oldest.at_us, oldest.number, "owner", "none", f"{len(moves):,} tasks", ("", ""), said, named)
+
+
+def _line(one: NumberedEvent) -> EventLine:
+    event = one.event
+    match event.name:
+        case "member":
+            return _member_line(one, event)
+        case "owner":
+            task, look = event.data["task"], "bad" if event.data["to"] is None else "none"
+            said = _way(event.data["from"], event.data["to"])
+            return EventLine(one.at_us, one.number, "owner", look, task, ("tasks", task), said)  # type: ignore[arg-type]
+        case "deadline":
+            return _deadline_line(one, event)
+        case _:
+            return _run_line(one, event)
+
+
+def _way(source: str | None, target: str | None) -> str:
+    """Where a task went.
+
+    >>> _way("a", "b"), _way(None, "b"), _way("a", None)
+    ('moved from a to b', 'owned by b', 'owned by nobody any more, before by a')
+    """
+    if source is None:
+        return f"owned by {target}"
+    return f"moved from {source} to {target}" if target else f"owned by nobody any more, before by {source}"
+
+
+def _member_line(one: NumberedEvent, event: ClusterEvent) -> EventLine:
+    data = event.data
+    status, why = data["status"], data.get("aside") or data.get("reason") or ""
+    look = _MEMBER_LOOKS.get(status, "none")
+    said = "was removed" if status == "left" else status + (f": {why}" if why else "")
+    detail = f"incarnation {data['incarnation']}, {data['running']} running" if "incarnation" in data else ""
+    return EventLine(one.at_us, one.number, "member", look, data["id"], ("members", ""), said, detail)
+
+
+def _deadline_line(one: NumberedEvent, event: ClusterEvent) -> EventLine:
+    """A deadline that was breached (`late`), met again, or is not judged any more."""
+    data = event.data
+    said, look = _DEADLINE_SAID[data["change"]]
+    what = f"{said}: {data['deadline']}"
+    return EventLine(one.at_us, one.number, "deadline", look, data["task"], ("tasks", data["task"]), what)
+
+
+def _run_line(one: NumberedEvent, event: ClusterEvent) -> EventLine:
+    data = event.data
+    state, node, count = data["state"], data["node"], data.get("count", 1)
+    said = state.replace("_", " ")
+    if count > 1:
+        said = f"{count:,} occurrences {said}"
+    elif node is not None:
+        said += f" on {node}" + (f", attempt {data['attempt']}" if (data["attempt"] or 1) > 1 else "")
+    if data["cancelling"] and state in ("claimed", "running"):
+        said += ", being cancelled"
+    error = " ".join((data["error"] or "").split())[:200]
+    look = _RUN_LOOKS.get(state, "none")
+    return EventLine(one.at_us, one.number, "run", look, data["run_id"], ("runs", data["run_id"]), said, error)

@@ -1,0 +1,50 @@
+"""The last lines of an attempt's log, from whichever member has it."""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from node.http.request_context import RequestContext
+from node.http.routes.logs import opened
+from node.peer.protocol import NoSuchLog, PeerAway
+from node.state.value import Attempt
+
+LINES_MAX: Final = 12
+BYTES_MAX: Final = 4096
+"""How much of a log is read for its last lines."""
+
+
+async def last_lines(context: RequestContext, run_id: str, attempt: Attempt) -> list[str]:
+    """The last lines of the log; none if there is no log, or its member does not answer."""
+    if attempt.node == context.node.facts.node:
+        data = await asyncio.to_thread(_read, context.node.log_path(run_id, attempt.attempt))
+    else:
+        data = await _fetched(context, run_id, attempt)
+    return [line for line in data.decode(errors="replace").splitlines() if line.strip()][-LINES_MAX:]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        file = opened(path, BYTES_MAX)
+    except OSError:
+        return b""  # a name that is too long for the file system, or a disk that fails
+    if file is None:
+        return b""
+    with file:
+        return file.read(BYTES_MAX)
+
+
+async def _fetched(context: RequestContext, run_id: str, attempt: Attempt) -> bytes:
+    limit_s, data = context.server.limits.peer_s, b""
+    fetching = context.server.peers.log(
+        attempt.node, run_id, attempt.attempt, follow=False, timeout_s=limit_s, tail_bytes=BYTES_MAX
+    )
+    try:
+        async with asyncio.timeout(2 * limit_s), fetching as pieces:
+            async for piece in pieces:
+                data += piece
+                if len(data) >= BYTES_MAX:
+                    break
+    except (NoSuchLog, PeerAway, TimeoutError):
+        return data
+    return data

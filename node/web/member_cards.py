@@ -1,0 +1,65 @@
+"""The members as values for their page, and what draining one would move."""
+
+from typing import Any, Final
+
+from node.duty.what_if import Supposition, majority
+from node.http.member_lag import MemberLags
+from node.http.problems import Problem
+from node.http.request_context import RequestContext
+from node.http.views import members_view
+from node.http.what_ifs import what_if_of
+from node.state.value import State
+
+PREVIEW_S: Final = 86_400
+"""How far ahead the preview counts what is due."""
+
+MOVES_NAMED: Final = 8
+"""How many of the tasks that would move are named."""
+
+
+async def cards_values(context: RequestContext) -> dict[str, Any]:
+    """What the template of the members' cards is given."""
+    ownership, lags = await context.ownership(), await context.server.kept(MemberLags).of(context)
+    state = context.state
+    views = members_view(state, ownership, context.node.bootstraps.known(state))
+    limits = ownership.limits()
+    kinds = sorted(frozenset[str]().union(*(member.kinds for member in state.members.values())))
+    return {
+        "views": views,
+        "rows": state.members,
+        "limits": limits,
+        "most": max(limits.values(), default=0) or max((view["load"] for view in views), default=0) or 1,
+        "balanced": state.settings.balance_slack_milli is not None,
+        "kinds": kinds,
+        "lags": lags,
+        "majority": majority(state, state),
+        "leader": context.node.role.leader,
+        "has_quorum": context.node.role.has_quorum,
+        "term": context.node.role.term,
+        "index": state.index,
+        "lease_s": state.settings.lease_s,
+    }
+
+
+async def preview_values(context: RequestContext, name: str) -> dict[str, Any]:
+    """What would be if a member that is up were drained, or one that is drained were back. Raises `Problem`."""
+    state = context.state
+    if name not in state.members:
+        raise Problem("not-found", f"there is no member {name!r}")
+    supposition = _opposite(state, name)
+    found = await what_if_of(context, supposition, PREVIEW_S)
+    return {
+        "name": name,
+        "found": found,
+        "drains": bool(supposition.without),
+        "news": [one for one in found.unowned if not one.now],
+        "named": found.moves[:MOVES_NAMED],
+        "due": sum(one.count for one in found.ahead.members.values()),
+        "due_moved": sum(sum(one.moved_starts) for one in found.ahead.members.values()),
+    }
+
+
+def _opposite(state: State, name: str) -> Supposition:
+    """Draining is supposed as being down: for placement both are the same, and what runs is told apart in words."""
+    one = frozenset((name,))
+    return Supposition(without=one) if state.members[name].status == "up" else Supposition(back=one)

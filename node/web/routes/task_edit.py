@@ -1,0 +1,107 @@
+"""Register and change tasks by a form: the definition as YAML is checked, the changes are shown, then it is saved."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from aiohttp import web
+
+from node.http.problems import Problem, invalid_field
+from node.http.request_context import RequestContext
+from node.http.routes.tasks import known_task, register, task_to_change, warnings_of
+from node.http.specs import CheckedSpec, checked_spec, params_errors
+from node.web.definition_form import NEW, DefinitionForm, LinedError, digest_of, lined, read_definition, shown_changes
+from node.web.page_endpoints import PageEndpoints
+from node.web.rendering import page, redirect
+from node.web.task_values import definition_text
+from tasks.field_errors import FieldError
+from tasks.spec import read
+from tasks.yaml_text import YamlUnreadable
+
+endpoints = PageEndpoints("page")
+
+
+@endpoints.page("/tasks/{name}/edit")
+async def edit_page(context: RequestContext) -> web.Response:
+    """The form with a task's definition."""
+    name = known_task(context)
+    row = context.state.tasks[name]
+    text = await asyncio.to_thread(definition_text, row.spec_packed)
+    return page(context, "edit.html", task=name, form=DefinitionForm(text, row.version))
+
+
+@endpoints.page("/new")
+async def new_page(context: RequestContext) -> web.Response:
+    """The form for a new task."""
+    return page(context, "edit.html", task=None, form=DefinitionForm(NEW, 0))
+
+
+@endpoints.form("/tasks/{name}/edit")
+async def edit(context: RequestContext) -> web.Response:
+    """Check a changed definition and show what it changes; or save it, if that has been shown."""
+    name = await task_to_change(context)
+    return await _obey(context, name)
+
+
+@endpoints.form("/new")
+async def new(context: RequestContext) -> web.Response:
+    """Check the definition of a new task and show it; or register it, if that has been shown."""
+    return await _obey(context, None)
+
+
+async def _obey(context: RequestContext, task: str | None) -> web.Response:
+    form = await context.form()
+    text = form.get("definition", "").replace("\r\n", "\n")
+    began = form.get("version", "0")
+    shown = await _checked(context, task, text, int(began) if began.isdigit() and len(began) < 18 else 0)
+    if shown.errors:
+        return page(context, "edit.html", 422, task=task, form=shown)
+    # What was changed after it was checked is shown first, and so is what somebody else has changed meanwhile.
+    if form.get("step") != "save" or form.get("checked") != shown.checked or shown.meanwhile is not None:
+        return page(context, "edit.html", task=task, form=shown)
+    checked = await _spec(context, task, await asyncio.to_thread(read_definition, text))
+    try:
+        await register(context, checked, shown.version)
+    except Problem as problem:
+        if problem.kind != "version-conflict":
+            raise
+        shown = await _checked(context, task, text, shown.version)
+        return page(context, "edit.html", 412, task=task, form=shown)
+    return redirect(context, f"tasks/{checked.name}")
+
+
+async def _checked(context: RequestContext, task: str | None, text: str, began: int) -> DefinitionForm:
+    """The form as it is after a check of `text`, which was begun from version `began`."""
+    form = DefinitionForm(text, began)
+    try:
+        given = await asyncio.to_thread(read_definition, text)
+    except YamlUnreadable as unreadable:
+        return replace(form, errors=(LinedError("", f"The text {unreadable}", None),))
+    try:
+        checked = await _spec(context, task, given)
+    except Problem as problem:
+        if problem.kind != "invalid":
+            raise
+        errors = [*problem.errors, *await params_errors(context, given, problem.errors)]
+        return replace(form, errors=await asyncio.to_thread(lined, text, errors))
+    row = context.state.tasks.get(checked.name)
+    if task is None and row is not None:
+        taken = f"{checked.name} is registered already: choose another name, or edit that task"
+        return replace(form, errors=await asyncio.to_thread(lined, text, [FieldError("name", taken)]))
+    version = 0 if row is None else row.version
+    return replace(
+        form,
+        version=version,
+        changes=shown_changes(None if row is None else row.spec, read(checked.put.spec_packed)),
+        warnings=tuple(warnings_of(context, checked)),
+        checked=digest_of(text),
+        meanwhile=began if version != began else None,
+    )
+
+
+async def _spec(context: RequestContext, task: str | None, given: dict[str, Any]) -> CheckedSpec:
+    """The spec, checked as a PUT of it would be. Raises `Problem`."""
+    if task is not None and given.get("name", task) != task:
+        raise invalid_field("name", f"must stay {task}: a task is not renamed; register another one, and delete this")
+    name = task if task is not None else given.get("name")
+    return await checked_spec(context, name if isinstance(name, str) else "", dict(given))

@@ -1,0 +1,128 @@
+"""What the page of one run is made of, as values for its templates, by what the API's routes use."""
+
+import json
+from typing import Any, Final
+
+from node.http.asking import progress_of
+from node.http.request_context import RequestContext
+from node.http.routes.runs import find
+from node.http.views import ended_view, run_view
+from node.state.value import Attempt, EndedRun
+from node.storage.room import size
+from node.web.log_tail import last_lines
+from node.web.words import amount
+from tasks.run import HELD
+
+CHECKPOINT_CHARS_MAX: Final = 2000
+VALUE_CHARS_MAX: Final = 1000
+FIELDS_MAX: Final = 200
+ATTEMPTS_MAX: Final = 50
+"""How many of the latest attempts are shown."""
+
+ROWS_MAX: Final = 100
+"""How many rows of a table in a result are shown."""
+
+FAILED: Final = ("failed", "timed_out", "abandoned")
+
+_ENDS: Final = {
+    "claimed": "about to begin",
+    "waiting": "given back",
+    "orphaned": "lost",
+}
+"""How an attempt stands or ended, where its state does not say it plainly."""
+
+
+async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
+    """A run as it is now, with the last lines of the attempt that failed. Raises `Problem`."""
+    found = await find(context, run_id)
+    run = found.run if isinstance(found, EndedRun) else found
+    if isinstance(found, EndedRun):
+        view = ended_view(found)
+    else:
+        view = run_view(run, progress=(await progress_of(context, [run])).get(run_id))
+    failed = _failed(view["state"], run.attempts)
+    return {
+        "run": run,
+        "view": view,
+        "live": view["state"] in HELD,
+        "over": view["finished_at"] is not None,
+        "finished_us": found.finished_at_us if isinstance(found, EndedRun) else None,
+        "known_task": run.task in context.state.tasks,
+        "attempts": [
+            (shown, attempt, _end(attempt))
+            for shown, attempt in list(zip(view["attempts"], run.attempts, strict=True))[: -ATTEMPTS_MAX - 1 : -1]
+        ],
+        "failed": failed,
+        "lines": await last_lines(context, run_id, failed) if failed is not None else [],
+        "checkpoint": _json(view["checkpoint"]),
+        "fields": result_fields(view["result"]),
+        "table": result_table(view["result"]),
+    }
+
+
+def result_fields(result: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """The fields of a result with their values for people, nested ones by dotted names; without those of its table.
+
+    >>> result_fields({"rows": 1204, "bytes": 2_500_000, "expect": {"positive": 0}, "table": "file:///t"})
+    [('rows', '1,204'), ('bytes', '2.38 MiB'), ('expect.positive', '0'), ('table', 'file:///t')]
+    """
+    fields: list[tuple[str, str]] = []
+    for name, value in (result or {}).items():
+        if isinstance(value, dict):
+            fields += [(f"{name}.{inner}", said) for inner, said in result_fields(value)]
+        elif not (name in ("columns", "rows") and isinstance(value, list)) and not _is_table(value):
+            fields.append((name, _value(name, value)))
+    return fields[:FIELDS_MAX]
+
+
+def result_table(result: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The table in a result: of `columns` and `rows`, or the first list of objects, such as batches; None without one.
+
+    >>> result_table({"batches": [{"rows": 2, "files": 1}]})
+    {'name': 'batches', 'columns': ['rows', 'files'], 'rows': [['2', '1']], 'more': 0}
+    """
+    given = result or {}
+    columns, rows = given.get("columns"), given.get("rows")
+    if isinstance(columns, list) and isinstance(rows, list):
+        names = [str(one.get("name", "")) if isinstance(one, dict) else str(one) for one in columns]
+        cells = [[_value("", cell) for cell in row] for row in rows[:ROWS_MAX] if isinstance(row, list)]
+        return {"name": "rows", "columns": names, "rows": cells, "more": max(0, len(rows) - ROWS_MAX)}
+    for name, value in given.items():
+        if _is_table(value):
+            names = list(dict.fromkeys(key for row in value[:ROWS_MAX] for key in row))
+            cells = [[_value(key, row.get(key)) for key in names] for row in value[:ROWS_MAX]]
+            return {"name": name, "columns": names, "rows": cells, "more": max(0, len(value) - ROWS_MAX)}
+    return None
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value)
+
+
+def _value(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None or value in ([], ""):
+        return "none"
+    if isinstance(value, int | float):
+        return size(value) if name.endswith("bytes") else amount(value) if name != "version" else str(value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= VALUE_CHARS_MAX else text[:VALUE_CHARS_MAX] + " …"
+
+
+def _failed(state: str, attempts: tuple[Attempt, ...]) -> Attempt | None:
+    """The latest attempt that failed, unless the run has succeeded since or another one is at work."""
+    if state == "succeeded" or state in HELD:
+        return None
+    return next((attempt for attempt in reversed(attempts) if attempt.state in FAILED), None)
+
+
+def _end(attempt: Attempt) -> str:
+    return _ENDS.get(attempt.state, attempt.state.replace("_", " "))
+
+
+def _json(value: Any) -> str | None:
+    if value is None:
+        return None
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    return text if len(text) <= CHECKPOINT_CHARS_MAX else text[:CHECKPOINT_CHARS_MAX] + " …"

@@ -1,0 +1,194 @@
+"""What the page of one task is made of, as values for its templates, by what the API's routes use."""
+
+import asyncio
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+from hashing.preference import Reason
+from node.duty.ownership import Ownership
+from node.duty.why_values import UNEXPECTED
+from node.http.asking import progress_of
+from node.http.explaining import explain
+from node.http.problems import Problem
+from node.http.request_context import RequestContext
+from node.http.requests import RunsQuery
+from node.http.responses.runs import RunView
+from node.http.routes.runs import runs_page
+from node.http.views import run_view
+from node.state.value import State, TaskRow
+from node.storage.room import size
+from node.web.coming_times import coming_times
+from node.web.task_rows import row_values
+from tasks.spec import Spec, read
+from tasks.yaml_text import as_yaml
+
+PAST_ROWS: Final = 15
+"""How many past runs a page has."""
+
+CHART_RUNS: Final = 120
+"""How many of the latest runs the chart shows."""
+
+DEFINITION_CHARS_MAX: Final = 20_000
+"""How much of a definition a task's page shows; the form has all of it."""
+
+ACTIVE_MAX: Final = 10
+"""How many active runs are shown."""
+
+
+async def task_values(context: RequestContext, name: str) -> dict[str, Any]:
+    """What a task is now: its state, why it does not run, its active runs, and who owns it. Raises `Problem`."""
+    ownership = await context.ownership()
+    row = context.state.tasks.get(name)
+    if row is None:
+        raise Problem("not-found", f"the task {name!r} was deleted meanwhile")
+    if name not in ownership.state.tasks:
+        raise Problem("behind", "the placement with this task is still being computed: try again")
+    found = await explain(context, name, ownership)
+    state, now_us = context.state, context.server.now_us()
+    if name not in state.tasks:
+        raise Problem("not-found", f"the task {name!r} was deleted meanwhile")
+    active = [state.runs[run_id] for run_id in state.runs_of.get(name, ())]
+    progress = await progress_of(context, active[:ACTIVE_MAX])
+    return {
+        "row": row_values(state, ownership, name, found if found.code in UNEXPECTED else None, now_us),
+        "why": found,
+        "active": [(run, run_view(run, progress=progress.get(run.run_id))) for run in active[:ACTIVE_MAX]],
+        "active_count": len(active),
+        "walk": _walk(state, ownership, name),
+        "standbys": ownership.standbys(name),
+        "version": row.version,
+        "coming": _coming(row, now_us),
+        "timezone": getattr(row.timing.schedule, "timezone", "UTC"),
+    }
+
+
+@lru_cache(maxsize=64)
+def definition_text(packed: bytes) -> str:
+    """A packed definition as YAML, without what has its default."""
+    spec = read(packed)
+    short = _whole(spec.model_dump(mode="json", exclude_defaults=True))
+    # Where a default depends on other fields, leaving a value out may mean another one.
+    return as_yaml(short if Spec.model_validate(short) == spec else spec.model_dump(mode="json"))
+
+
+def _whole(value: Any) -> Any:
+    """A definition whose whole numbers are written without a fraction, except in params, which may differ by it.
+
+    >>> _whole({"schedule": {"every_s": 900.0}, "timeout_s": 1.5, "params": {"x": 2.0}})
+    {'schedule': {'every_s': 900}, 'timeout_s': 1.5, 'params': {'x': 2.0}}
+    """
+    if isinstance(value, dict):
+        return {name: inner if name == "params" else _whole(inner) for name, inner in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+async def definition_values(context: RequestContext, name: str) -> dict[str, Any]:
+    """A task's definition as its page shows it. Raises `Problem`."""
+    row = context.state.tasks.get(name)
+    if row is None:
+        raise Problem("not-found", f"the task {name!r} was deleted meanwhile")
+    text = await asyncio.to_thread(definition_text, row.spec_packed)
+    cut = text[:DEFINITION_CHARS_MAX]
+    return {"task": name, "definition": cut, "longer": len(text) - len(cut)}
+
+
+async def past_values(context: RequestContext, name: str, after: str | None, limit: int = PAST_ROWS) -> dict[str, Any]:
+    """A page of a task's runs, newest first. Raises `Problem`."""
+    found = await runs_page(context, RunsQuery(task=name, limit=limit, after=after))
+    return {
+        "past": [{**view, "took_s": took_s(view), "did": done_words(view["result"])} for view in found["items"]],
+        "next": found["next"],
+        "after": after,
+        "task": name,
+    }
+
+
+async def figures(context: RequestContext, name: str) -> dict[str, Any]:
+    """The latest runs of a task that ended, oldest first, for its chart: columns of equal length."""
+    found = await runs_page(context, RunsQuery(task=name, limit=CHART_RUNS))
+    ended = [view for view in reversed(found["items"]) if view["action"] is None and took_s(view) is not None]
+    unit = next((name for view in ended for name in ("rows", "bytes") if _number(view["result"], name) is not None), "")
+    return {
+        "run_id": [view["run_id"] for view in ended],
+        "at_s": [_at(view["fire_at"]).timestamp() for view in ended],
+        "took_s": [took_s(view) for view in ended],
+        "good": [view["state"] == "succeeded" for view in ended],
+        "unit": unit,
+        "amount": [_number(view["result"], unit) for view in ended] if unit else [],
+    }
+
+
+def took_s(view: RunView) -> float | None:
+    """How long a run's last attempt took, or has taken all in all; None if none was started, or it has not ended."""
+    attempts = view["attempts"]
+    if view["finished_at"] is None or not attempts or attempts[-1]["started_at"] is None:
+        return None
+    return max(0.0, (_at(view["finished_at"]) - _at(attempts[-1]["started_at"])).total_seconds())
+
+
+def done_words(result: dict[str, Any] | None) -> str:
+    """What a run has done, of its result: rows, or bytes.
+
+    >>> done_words({"rows": 1204}), done_words({"bytes": 2_500_000}), done_words({"exit_code": 0})
+    ('1,204 rows', '2.38 MiB', '')
+    """
+    if (rows := _number(result, "rows")) is not None:
+        return f"{rows:,.0f} rows"
+    if (number := _number(result, "bytes")) is not None:
+        return size(number)
+    return ""
+
+
+def _number(result: dict[str, Any] | None, name: str) -> float | None:
+    value = (result or {}).get(name)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _at(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _coming(row: TaskRow, now_us: int) -> list[dict[str, Any]]:
+    found = coming_times(row.spec.schedule, row.since_us, row.through_us, now_us)
+    return [{name: getattr(one, name) for name in one.__slots__} for one in found]
+
+
+def _walk(state: State, ownership: Ownership, name: str) -> list[dict[str, Any]]:
+    """The order in which members are asked, each with why it is or is not the owner."""
+    task = state.tasks[name].placing if name in state.tasks else ownership.state.tasks[name].placing
+    told = []
+    seen: set[str | None] = set()
+    for reason in ownership.explain(name):
+        if reason.member is None:
+            continue  # a free slot
+        seen.add(reason.member)
+        words = _verdict(state, reason, task.kind, task.group)
+        told.append({"member": reason.member, "chosen": reason.verdict == "chosen", "words": words, "able": False})
+    told += [
+        {"member": member, "chosen": False, "words": "would be next", "able": True}
+        for member in ownership.preference(name)
+        if member not in seen
+    ]
+    return told
+
+
+def _verdict(state: State, reason: Reason, kind: str, group: tuple[tuple[str, str], ...]) -> str:
+    match reason.verdict:
+        case "chosen":
+            return "owns it"
+        case "down":
+            return "is down"
+        case "draining":
+            return "is drained, and gets no new runs"
+        case "vacant":
+            return "is not a member"
+        case "kind":
+            return f"does not offer the kind {kind}"
+        case "full":
+            return "has its share of the load"
+        case "group":
+            member = state.members.get(reason.member or "")
+            has = set(member.labels) if member is not None else set()
+            lacking = ", ".join(f"{label}={value}" for label, value in group if (label, value) not in has)
+            return f"lacks the label {lacking}" if lacking else "lacks a label"

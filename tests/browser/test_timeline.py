@@ -1,0 +1,67 @@
+"""The timeline in a browser: what would be without a member, by a click and by the keyboard."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import expect
+
+from testkit.cluster import Cluster
+from tests.browser.tab import Tab
+
+pytestmark = pytest.mark.browser
+
+
+def test_tonight_is_drawn_again_without_a_member(cluster: Cluster, tab_of: Callable[..., Tab]) -> None:
+    tab = tab_of("/timeline")
+    tab.mark()
+    plan = tab.page.get_by_role("region", name="Timeline", exact=True)
+    tab.page.get_by_role("checkbox", name="node-2").check()
+    expect(plan).to_contain_text("What if without node-2")
+    expect(plan).to_contain_text("A majority would be left: 2 of 3 members up, 2 needed")
+    moved = plan.get_by_role("row").filter(has=tab.page.get_by_role("cell", name="node-2"))
+    expect(moved.first).to_be_visible()
+    assert tab.page.url.endswith("without=node-2"), "the address is that of what is shown"
+    tab.axe()
+    tab.page.get_by_role("checkbox", name="node-3").check()
+    expect(plan).to_contain_text("No majority would be left: 1 of 3 members up, 2 needed")
+    assert tab.unreloaded()
+    tab.page.reload()
+    expect(tab.page.get_by_role("checkbox", name="node-3")).to_be_checked()
+    assert all(cluster.get("/v1/members")["items"][slot]["status"] == "up" for slot in range(3)), "only asked"
+
+
+def test_bars_are_reached_by_the_keyboard(tab_of: Callable[..., Tab], runs: dict[str, str]) -> None:
+    tab = tab_of("/timeline?past_h=1&ahead_h=1")
+    bar = tab.page.locator(f'a[href$="runs/{runs["clickstream"]}"]').first
+    bar.focus()
+    expect(bar).to_be_focused()
+    assert "clickstream" in str(bar.get_attribute("aria-label"))
+    tab.page.get_by_text("The same as a table").click()
+    row = tab.page.get_by_role("row").filter(has=tab.page.get_by_role("link", name="clickstream")).first
+    expect(row).to_contain_text("running since")
+    # The part is made anew every few seconds at most: what was opened stays open, and what was focused keeps it.
+    tab.page.get_by_role("combobox", name="Back").select_option("24")
+    expect(tab.page.locator("#plan")).to_have_attribute("data-here", "timeline?past_h=24&ahead_h=1")
+    expect(tab.page.locator("#as-table")).to_have_attribute("open", "")
+
+
+def test_a_run_that_goes_on_elsewhere_is_joined_by_a_line(cluster: Cluster, tab_of: Callable[..., Tab]) -> None:
+    notes = cluster.notes()
+    name = next(
+        task
+        for number in range(50)
+        if cluster.register(task := f"taken-over-{number}", params=notes.params)
+        and cluster.owner_of(task) != "node-1"
+        and cluster.owner_of(task) != cluster.leader()
+    )
+    tab = tab_of("/timeline?past_h=1&ahead_h=1", node="node-1")
+    run_id = cluster.run(name)
+    victim = cluster.wait_for_run(run_id, "running")["node"]
+    first = tab.page.get_by_label(f"{name} on {victim}, running since")
+    expect(first).to_be_attached()
+    cluster.kill(victim)
+    expect(tab.page.get_by_label(f"{name}, attempt 1 on {victim}")).to_be_attached()
+    expect(tab.page.locator(f'a[aria-label^="{name}, attempt 2 on"]').first).to_be_attached()
+    expect(tab.page.locator("path.takeover").first).to_be_attached()
+    notes.let_go()
+    cluster.mend()

@@ -1,0 +1,166 @@
+"""The pages of a task and of a run over a real HTTP server, and the form for a definition."""
+
+import re
+from html import unescape
+
+import pytest
+
+from node.peer.protocol import RunProgress
+from node.state.entries import Checkpoint, Finish, MarkDown
+from tasks.run import AttemptEnd
+from tests.integration.http_cluster import Servers, on_loop, servers
+from tests.integration.web_visitor import Visitor, text_of
+
+pytestmark = pytest.mark.integration
+
+
+async def ended(served: Servers, task: str, result: dict[str, object] | None, error: str | None = None) -> str:
+    run_id = await served.start_run(task)
+    token = served.claim(run_id)
+    served.cluster.now_us += 1_500_000
+    state: AttemptEnd = "succeeded" if error is None else "failed"
+    served.cluster.ok(Finish(served.cluster.now_us, run_id, token, state, result, error, retry=False))
+    return run_id
+
+
+@on_loop
+async def test_a_task_shows_why_it_waits_who_owns_it_when_it_is_due_and_its_runs() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        visitor = Visitor(served)
+        await served.put_task(schedule={"cron": "30 2 * * *", "timezone": "Europe/Paris"})
+        await ended(served, "a", {"rows": 1204})
+        failed = await ended(served, "a", None, "<b>the disk is full</b>")
+        running = await served.start_run("a")
+        served.claim(running)
+        served.node.reported[running] = RunProgress(3, 12, "files")
+        page = await visitor.get("/tasks/a")
+        said = text_of(page)
+        assert b"<b>the disk" not in page.body
+        for words in (
+            "copy · 30 2 * * * Europe/Paris · version 1",
+            "3 of 12 files",
+            "owns it",
+            "would be next",
+            "the clocks go",
+            "1.5 s",
+            "1,204 rows",
+            "the disk is full",
+            "name: a kind: copy params: source: x",
+        ):
+            assert words in said, words
+        assert f'href="../runs/{failed}"' in page.body.decode()
+        for part, begin in (("now", '<section id="now"'), ("past", '<section id="past"'), ("panel", "<div")):
+            reply = await visitor.part(f"/tasks/a?part={part}")
+            assert reply.body.decode().lstrip().startswith(begin)
+        figures = (await served.get("/tasks/a/figures")).json
+        assert (figures["took_s"], figures["good"], figures["unit"]) == ([1.5, 1.5], [True, False], "rows")
+        assert figures["amount"] == [1204, None]
+        owner = served.cluster.ownership.owner("a") or ""
+        other = next(name for name in ("node-1", "node-2") if name != owner)
+        served.cluster.ok(MarkDown(served.cluster.now_us, owner, 1, "silent", 0))
+        walk = text_of(await visitor.part("/tasks/a?part=now"))
+        assert f"{owner} is down" in walk
+        assert f"{other} owns it" in walk
+        assert (await visitor.get("/tasks/nobody")).status == 404
+        assert (await visitor.get("/tasks/a?after=nonsense")).status == 422
+
+
+@on_loop
+async def test_the_runs_of_a_task_are_shown_page_by_page() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        await served.put_task()
+        made = [await ended(served, "a", {}) for _ in range(20)]
+        first = (await visitor.get("/tasks/a")).body.decode()
+        following = re.search(r'href="\.\./(tasks/a\?after=[^"#]+)#past" rel="next"', first)
+        assert following is not None
+        second = (await visitor.get("/" + unescape(following[1]))).body.decode()
+        shown = re.findall(r'data-run="(\S+) ', first) + re.findall(r'data-run="(\S+) ', second)
+        assert shown == made[::-1]
+
+
+@on_loop
+async def test_a_definition_is_checked_and_saved_once_its_changes_were_shown() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        await served.put_task()
+        rows = served.cluster.machine
+
+        async def send(text: str, path: str = "/tasks/a/edit", **fields: str) -> tuple[int, str, dict[str, str]]:
+            csrf = re.search(r'name="csrf" value="(\w+)"', (await visitor.get("/tasks")).body.decode())
+            assert csrf is not None
+            reply = await visitor.send(path, {"csrf": csrf[1], "definition": text, **fields})
+            hidden = dict(re.findall(r'name="(version|checked)" value="(\w*)"', reply.body.decode()))
+            return reply.status, text_of(reply), hidden
+
+        text = "name: a\r\nkind: copy\r\nparams:\r\n  source: y\r\n  times: 0\r\n"
+        status, said, _ = await send(text, version="1", step="save")
+        assert (status, "params.times line 5" in said) == (422, True)
+        # All errors are told at once: those of the definition, and those that the kind finds.
+        status, said, _ = await send(text + "weight: none\r\n", version="1")
+        assert (status, "2 fields are not right" in said, "weight line 6" in said) == (422, True, True)
+        assert rows.state.tasks["a"].version == 1
+        # Saving what was not shown shows it.
+        status, said, hidden = await send(text.replace("0", "2"), version="1", step="save")
+        assert (status, "params.source x y" in said) == (200, True)
+        assert rows.state.tasks["a"].version == 1
+        # Meanwhile somebody else has changed it.
+        await served.put_task(weight=7)
+        status, said, conflict = await send(text.replace("0", "2"), step="save", **hidden)
+        assert (status, "it has version 2 now, and you began with version 1" in said) == (200, True)
+        assert "weight 7 1" in said
+        assert rows.state.tasks["a"].spec.weight == 7
+        status, _, _ = await send(text.replace("0", "2"), step="save", **conflict)
+        assert (status, rows.state.tasks["a"].version, rows.state.tasks["a"].spec.weight) == (303, 3, 1)
+        status, said, _ = await send("name: b\nkind: copy\n", version="3")
+        assert (status, "must stay a" in said) == (422, True)
+        for bad, words in (("a: [", "cannot be read as YAML"), ("- x", "must be one definition")):
+            status, said, _ = await send(bad, version="3")
+            assert (status, words in said) == (422, True)
+        # A new task.
+        new = "name: fresh\nkind: copy\nparams: {source: z}\n"
+        status, said, hidden = await send(new, "/new")
+        assert (status, "name not given fresh" in said) == (200, True)
+        status, _, _ = await send(new, "/new", step="save", **hidden)
+        assert (status, rows.state.tasks["fresh"].version) == (303, 1)
+        status, said, _ = await send(new, "/new")
+        assert (status, "fresh is registered already" in said) == (422, True)
+
+
+@on_loop
+async def test_a_run_shows_its_attempts_checkpoint_error_with_last_lines_and_result() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        visitor = Visitor(served)
+        await served.put_task(retry={"attempts": 2, "backoff_s": 60})
+        run_id = await served.start_run("a")
+        waiting = text_of(await visitor.get(f"/runs/{run_id}"))
+        assert "no attempt has been made" in waiting
+        token = served.claim(run_id, "node-2")
+        served.write_log("node-2", run_id, "".join(f"line {number}\n" for number in range(40)) + "<i>boom</i>\n")
+        served.cluster.ok(Checkpoint(served.cluster.now_us, run_id, token, b"\x81\xa4done\x03"))
+        served.nodes["node-2"].reported[run_id] = RunProgress(30, 120, "rows")
+        live = await visitor.get(f"/runs/{run_id}")
+        assert 'data-live="yes"' in live.body.decode()
+        assert "30 of 120 rows 25 %" in text_of(live)
+        assert '{ "done": 3 }' in text_of(live)
+        served.cluster.now_us += 2_000_000
+        served.cluster.ok(Finish(served.cluster.now_us, run_id, token, "failed", None, "Boom: it broke", retry=True))
+        failed = await visitor.part(f"/runs/{run_id}?part=now")
+        said = text_of(failed)
+        assert "Boom: it broke" in said
+        assert "The last lines of attempt 1 on node-2: line 29" in said
+        assert "<i>boom</i>" in said
+        assert b"<i>boom" not in failed.body
+        assert "next attempt" in said
+        await served.stop("node-2")
+        assert "Boom: it broke" in text_of(await visitor.get(f"/runs/{run_id}"))
+        served.cluster.now_us += 60_000_000
+        token = served.claim(run_id)
+        result = {"rows": 1204, "bytes": 2_500_000, "expect": {"positive": 0}, "parts": [{"file": "a", "rows": 2}]}
+        served.cluster.ok(Finish(served.cluster.now_us, run_id, token, "succeeded", result, None, retry=False))
+        over = await visitor.get(f"/runs/{run_id}")
+        said = text_of(over)
+        for words in ("rows 1,204", "bytes 2.38 MiB", "expect.positive 0", "Parts file rows a 2", "Run again"):
+            assert words in said, words
+        assert "Boom: it broke" in said, "of the first attempt"
+        assert (await visitor.get("/runs/nobody")).status == 404
