@@ -31,6 +31,7 @@ from node.control.placement_service import PlacementThread
 from node.duty.hold import Hold, hold_of
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
+from node.duty.watchdog import late_tasks
 from node.execution.order import AttemptLimits, Order, log_path, logs_path
 from node.execution.runner import Runner
 from node.history.backfill import Backfill
@@ -359,8 +360,9 @@ class LocalMember:
         return self._core.now_us()
 
     async def late_tasks(self) -> list[str]:
-        """The tasks that are overdue."""
-        return sorted((await self.overdue()).names)
+        """The tasks that are overdue, or late by a deadline of theirs."""
+        late = await asyncio.to_thread(late_tasks, self.state())
+        return sorted(late | (await self.overdue()).names)
 
     async def test_channel(self, name: str, definition: Channel) -> str:
         """Send a test message."""

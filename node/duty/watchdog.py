@@ -22,6 +22,11 @@ def withheld(state: State, *, quorum: bool, overdue: Sequence[str]) -> str | Non
     return f"{impaired[0].id}: {impaired[0].aside}" if impaired else None
 
 
+def late_tasks(state: State) -> frozenset[str]:
+    """The tasks with a deadline that is breached. It visits all tasks: not to be called on the event loop."""
+    return frozenset(name for name, row in state.tasks.items() if row.breaches)
+
+
 def _named(names: Sequence[str]) -> str:
     shown = list(names[:_SHOWN])
     if len(names) > _SHOWN:

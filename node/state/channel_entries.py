@@ -52,3 +52,6 @@ class Told:
     end: TellingEnd
     error: str = ""
     dropped: int = 0
+
+
+ChannelEntry = PutChannel | DeleteChannel | Tell | Told

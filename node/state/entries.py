@@ -6,7 +6,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from node.state.channel_entries import DeleteChannel, PutChannel, Tell, Told
+from node.state.channel_entries import ChannelEntry
 from node.state.value import DownReason, Labels, Outcome, PassedOver
 from tasks.deadlines import DeadlineName
 from tasks.run import AttemptEnd
@@ -364,10 +364,7 @@ Entry = (
     | Breached
     | Refound
     | RestoreTasks
-    | PutChannel
-    | DeleteChannel
-    | Tell
-    | Told
+    | ChannelEntry
 )
 
 
