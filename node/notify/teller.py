@@ -171,8 +171,9 @@ class Teller:
             await self._sender.send(cluster_id, send)
             ended = Told(self._port.now_us(), name, permission.token, "accepted", dropped=send.dropped)
         except NotSent as error:
-            _log.warning("channel %s: a message was not accepted, it is tried again: %s", name, error)
-            ended = Told(self._port.now_us(), name, permission.token, "failed", _storable(str(error)))
+            why = _storable(str(error))
+            _log.warning("channel %s: a message was not accepted, it is tried again: %s", name, why)
+            ended = Told(self._port.now_us(), name, permission.token, "failed", why)
         except Exception as error:  # noqa: BLE001 - the permission must be given back all the same
             _log.exception("channel %s: a message could not be sent, which is a bug in Rota; it is tried again", name)
             ended = Told(self._port.now_us(), name, permission.token, "failed", _storable(f"a bug in Rota: {error!r}"))
