@@ -15,7 +15,7 @@ from node.state.outbox import Notice, Permission
 from tasks.access import Access, parse_hosts
 from testkit.mail_server import Mailbox, mail_server
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.more]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,6 @@ def test_a_mail_says_what_came_to_pass(mailbox: Mailbox, tmp_path: Path) -> None
     assert "cluster c-1, channel ops" in text
 
 
-@pytest.mark.more
 def test_a_server_that_refuses_is_told_without_the_secret(mailbox: Mailbox, tmp_path: Path) -> None:
     mailbox.refuses = "554 no room for ops@x.example"
     with pytest.raises(NotSent, match="on node-1") as refused:
@@ -67,14 +66,12 @@ def test_a_server_that_refuses_is_told_without_the_secret(mailbox: Mailbox, tmp_
     assert "x.example" not in str(refused.value)
 
 
-@pytest.mark.more
 def test_what_the_node_does_not_allow_is_not_reached(mailbox: Mailbox, tmp_path: Path) -> None:
     with pytest.raises(NotSent, match=r"ROTA_DESTINATION_HOSTS there names mail\.example"):
         send(tmp_path, mail_url(mailbox), "mail.example")
     assert mailbox.mails == []
 
 
-@pytest.mark.more
 @pytest.mark.parametrize("url", ["syslog://", "no url", "json://localhost:1"])
 def test_other_urls_reach_nothing_of_the_machine(url: str, tmp_path: Path) -> None:
     with pytest.raises(NotSent, match="on node-1: "):
