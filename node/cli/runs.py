@@ -53,7 +53,18 @@ def print_end(api: Api, run: dict[str, Any]) -> None:
     """Print how a run ended, and its result."""
     said = _remark(run)
     say(f"{run['run_id']} {run['state']}" + (f": {said}" if said else ""))
-    api.fields(run["result"] or {})
+    api.fields({name: _in_short(value) for name, value in (run["result"] or {}).items()})
+
+
+def _in_short(value: Any) -> Any:
+    """A value of a result for one line: of a list of objects, such as batches, how many there are.
+
+    >>> _in_short([{"rows": 1}, {"rows": 2}]), _in_short(5), _in_short(["a"])
+    ('2 (listed by --json)', 5, ['a'])
+    """
+    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        return f"{len(value)} (listed by --json)"
+    return value
 
 
 def _remark(run: dict[str, Any]) -> str:

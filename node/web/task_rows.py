@@ -14,6 +14,7 @@ from node.state.value import State
 from node.web.board import MARKS, first_due_us, marks_of
 from node.web.overview_parts import picture_of
 from node.web.requests import TasksPageQuery
+from node.web.spark import SparkKeeper
 from node.web.task_search import TaskSearch, find, words_of
 from node.web.words import schedule_words
 
@@ -29,9 +30,11 @@ async def rows_values(context: RequestContext, query: TasksPageQuery) -> dict[st
     search = TaskSearch(words_of(query.q), query.show, query.kind, query.owner)
     found, more = await asyncio.to_thread(find, names, state, ownership, picture, search, ROWS)
     held = await unexpectedly_held(context, found, ownership)
+    sparks = await context.server.kept(SparkKeeper).of(context, found)
     now_us = context.server.now_us()
     return {
         "rows": [row_values(state, ownership, task, held.get(task), now_us) for task in found],
+        "sparks": sparks,
         "next": _url(query, after=cursor_of(found[-1])) if more else None,
         "first": _url(query) if query.after else None,
         "here": _url(query, after=query.after),

@@ -153,6 +153,10 @@ def test_after_a_crash_the_next_attempt_goes_on_where_the_log_stands(
     heir.checkpoint = lost.saved[-1]
     result = Ingest().run(heir)
     assert (result["rows"], result["files"], result["batches"]) == (50, 5, 3)
+    listed = result["latest_batches"]
+    assert [batch["batch"] for batch in listed] == [1, 2, 3]
+    assert sum(batch["rows"] for batch in listed) == 50
+    assert sum(batch["files"] for batch in listed) == 5
     assert house.numbers() == list(range(50))
     written = {path.name for path in (house.table / "flights").iterdir()}
     pages = {path.stem for path in (house.table / "_rota" / "flights").iterdir()}

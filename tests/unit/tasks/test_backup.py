@@ -85,6 +85,7 @@ def test_the_manifest_describes_the_files(tmp_path: Path) -> None:
     assert found.source == {"type": "folder", "path": str(tmp_path / "from"), "shared": False}
     assert (found.node, found.lineage) == ("node-1", identity_id(found.identity or {}))
     assert (found.size_bytes, found.stored_bytes) == (result["bytes"], result["stored_bytes"])
+    assert sum(each["stored_bytes"] for each in result["objects"]) == found.stored_bytes
     assert json.loads((Path(found.url) / "manifest.json").read_text())["version"] == 1
     assert list_backups(found.url) == [found]
 

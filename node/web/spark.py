@@ -1,0 +1,82 @@
+"""How long the latest runs of a task took, as small bars in its row of the list of tasks."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from node.http.node_port import HistoryPort
+from node.http.request_context import RequestContext
+from node.state.value import EndedRun
+from node.web.words import seconds
+
+RUNS: Final = 12
+"""How many runs are shown."""
+
+HEIGHT: Final = 14
+"""The height of the tallest bar, in units of the picture."""
+
+KEPT: Final = 2000
+"""Of how many tasks the bars are kept until another run of theirs ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """Bars, oldest first: the height of each, and whether the run succeeded; and the same in words."""
+
+    bars: tuple[tuple[int, bool], ...]
+    words: str
+
+
+def spark_of(took: Sequence[tuple[float, bool]]) -> Spark | None:
+    """The bars of runs, oldest first: each took so many seconds, and succeeded or not. None for fewer than two.
+
+    >>> spark_of([(0.5, True), (2.0, False)])
+    Spark(bars=((4, True), (14, False)), words='the last 2 runs took 0.50 s to 2.0 s, 1 did not succeed')
+    """
+    if len(took) < 2:
+        return None
+    times_s = [time_s for time_s, _ in took]
+    most_s = max(times_s) or 1
+    bars = tuple((max(1, round(HEIGHT * time_s / most_s)), good) for time_s, good in took)
+    bad = sum(not good for _, good in took)
+    failed = f", {bad} did not succeed" if bad else ""
+    return Spark(bars, f"the last {len(took)} runs took {seconds(min(times_s))} to {seconds(max(times_s))}{failed}")
+
+
+class SparkKeeper:
+    """The bars of the tasks that were shown lately. Used on the loop; the history is read in another thread."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, tuple[str, Spark | None]] = OrderedDict()
+        """By task: the last run that ended, and the bars."""
+
+    async def of(self, context: RequestContext, tasks: Sequence[str]) -> dict[str, Spark]:
+        """The bars of those of these tasks that have some."""
+        rows = context.state.tasks
+        last = {task: row.last.run_id for task in tasks if (row := rows.get(task)) is not None and row.last is not None}
+        unknown = [task for task, run_id in last.items() if self._kept.get(task, ("", None))[0] != run_id]
+        if unknown:
+            read = await asyncio.to_thread(_read, context.node.history, unknown)
+            for task, spark in zip(unknown, read, strict=True):
+                self._kept[task] = last[task], spark
+                self._kept.move_to_end(task)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        found = {task: self._kept[task][1] for task in last if task in self._kept}
+        return {task: spark for task, spark in found.items() if spark is not None}
+
+
+def _read(history: HistoryPort, tasks: Sequence[str]) -> list[Spark | None]:
+    return [spark_of(_took(history.runs(task, None, None, None, RUNS))) for task in tasks]
+
+
+def _took(newest_first: Sequence[EndedRun]) -> list[tuple[float, bool]]:
+    found = []
+    for ended in reversed(newest_first):
+        latest = ended.run.attempts[-1] if ended.run.attempts else None
+        if latest is not None and latest.started_at_us is not None and not ended.run.action:
+            took_s = max(0, ended.finished_at_us - latest.started_at_us) / 1e6
+            found.append((took_s, ended.state == "succeeded"))
+    return found
