@@ -21,6 +21,7 @@ from node.history.bootstrap_board import BootstrapBoard
 from node.history.store import HistoryStore
 from node.http.kinds import InstalledKinds
 from node.http.node_port import ClusterUpdate, PlacementComputed
+from node.notify.dead_man import PingView
 from node.notify.teller import NotSent
 from node.peer.protocol import RunProgress
 from node.peer.vitals import MemberVitals
@@ -154,6 +155,7 @@ class FakeNode:
     reported: dict[str, RunProgress] = field(default_factory=dict)
     holds: dict[str, Hold] = field(default_factory=dict)
     overdue_now: Overdue = field(default_factory=Overdue)
+    pinged: PingView | None = None
     lateness: ThreadLag = field(default_factory=lambda: ThreadLag(Worst(), Worst(), Worst(), Worst()))
     start_delay: Histogram = field(default_factory=start_delays)
     bootstraps: BootstrapBoard = field(init=False)

@@ -54,6 +54,10 @@ class WebhookReceiver:
         """All rows that were taken, in the order in which their requests first came."""
         return [row for body in self.taken.values() for row in json.loads(body)]
 
+    def notices(self) -> list[dict[str, Any]]:
+        """All notices in the messages of channels that were taken."""
+        return [notice for body in list(self.taken.values()) for notice in json.loads(body)["notices"]]
+
     async def handle(self, request: web.Request) -> web.Response:
         body = await request.read()
         number = self.arrivals

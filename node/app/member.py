@@ -31,6 +31,7 @@ from node.control.placement_service import PlacementThread
 from node.duty.hold import Hold, hold_of
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
+from node.duty.watchdog import late_tasks
 from node.execution.order import AttemptLimits, Order, log_path, logs_path
 from node.execution.runner import Runner
 from node.history.backfill import Backfill
@@ -48,6 +49,7 @@ from node.membership.auto_join import AutoJoin
 from node.membership.join_request import JoinRequest
 from node.membership.launch_watch import LaunchWatch
 from node.membership.removal_watch import RemovalWatch
+from node.notify.dead_man import DeadMansSwitch, PingView
 from node.notify.secrets_here import SenderSettings
 from node.notify.sender import ChannelSender
 from node.peer.client import PeerClient
@@ -138,6 +140,7 @@ class LocalMember:
         self._backfill = Backfill(config.node, self.history, self.peers, self.state, self.bootstraps)
         self._retention = Retention(folder.path, self.history, self.state, history_bytes=bounds.history_bytes)
         self._disk = self._make_disk_watch()
+        self._dead_man = DeadMansSwitch(self, self._sender.ping)
 
     # -- the parts, each made once
 
@@ -233,6 +236,7 @@ class LocalMember:
             "retention": self._retention.run(),
             "bound": self._retention.bound(),
             "disk": self._disk.run(),
+            "dead man's switch": self._dead_man.run(),
             "launch-watch": self._launch_watch.run(),
             "logs": self._disk.bound_logs(),
         }
@@ -345,6 +349,20 @@ class LocalMember:
     async def leave_out(self, members: frozenset[str], timeout_s: float) -> str | None:
         """Have a cluster founded without these."""
         return await asyncio.wait_for(asyncio.wrap_future(self._raft.leave_out(members)), timeout_s)
+
+    @property
+    def pinged(self) -> PingView | None:
+        """What this member, as the leader, did last about the outside watcher."""
+        return self._dead_man.last
+
+    def now_us(self) -> int:
+        """The wall clock."""
+        return self._core.now_us()
+
+    async def late_tasks(self) -> list[str]:
+        """The tasks that are overdue, or late by a deadline of theirs."""
+        late = await asyncio.to_thread(late_tasks, self.state())
+        return sorted(late | (await self.overdue()).names)
 
     async def test_channel(self, name: str, definition: Channel) -> str:
         """Send a test message."""

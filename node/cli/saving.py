@@ -1,11 +1,11 @@
-"""Saves a cluster's tasks and settings to a file, and loads them into a new cluster."""
+"""Saves a cluster's tasks, channels and settings to a file, and loads them into a new cluster."""
 
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from node.client import Client
+from node.client import Client, path
 from node.state.saved import BadSave, Saved, read
 from node.storage import atomic
 
@@ -15,6 +15,7 @@ PART_BYTES_MAX: Final = 500_000
 PUT_S: Final = 30.0
 
 WHERE: Final = "/v1/cluster/saved"
+CHANNELS: Final = "/v1/channels"
 
 
 class ForeignTasks(Exception):
@@ -22,7 +23,7 @@ class ForeignTasks(Exception):
 
 
 def save(client: Client, file: Path) -> Saved:
-    """Write the cluster's tasks and settings to `file`, completely and synced, or not at all.
+    """Write the cluster's tasks, channels and settings to `file`, completely and synced, or not at all.
 
     Raises `OSError`, and `BadSave` for an answer that is incomplete.
     """
@@ -45,7 +46,10 @@ def read_file(file: Path) -> Saved:
 
 
 def load(client: Client, saved: Saved) -> int:
-    """Load the tasks that the cluster does not have yet; returns how many. Raises `ForeignTasks` before any change."""
+    """Load the tasks and channels that the cluster does not have yet; returns how many tasks.
+
+    Raises `ForeignTasks` before any change.
+    """
     present = _present(client, saved)
     missing = [row for row in saved.tasks if row["task"]["name"] not in present]
     head = saved.head
@@ -56,7 +60,15 @@ def load(client: Client, saved: Saved) -> int:
         counts = {"beside": beside, "token": head["token"], "orders": head["orders"]}
         client.call("POST", WHERE, body={**counts, **settings, "tasks": part}, timeout_s=PUT_S)
         beside += len(part)
+    _load_channels(client, head.get("channels", {}))
     return len(missing)
+
+
+def _load_channels(client: Client, channels: dict[str, Any]) -> None:
+    there = {channel["name"] for channel in client.get(CHANNELS)["items"]} if channels else set()
+    for name, definition in channels.items():
+        if name not in there:
+            client.call("PUT", path("v1", "channels", name), body=definition, timeout_s=PUT_S)
 
 
 def _present(client: Client, saved: Saved) -> set[str]:

@@ -15,6 +15,7 @@ from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
 from node.history.bootstrap_board import BootstrapBoard
 from node.history.filters import RunPosition
+from node.notify.dead_man import PingView
 from node.peer.portions import Gap, Portion
 from node.peer.protocol import RunProgress
 from node.peer.vitals import MemberVitals
@@ -199,6 +200,10 @@ class NodePort(Protocol):
 
     async def overdue(self) -> Overdue:
         """What is due and has not begun, of all tasks, as far as this member knows."""
+
+    @property
+    def pinged(self) -> PingView | None:
+        """What this member, as the leader, did last about the outside watcher; None if it does not lead."""
 
     async def test_channel(self, name: str, definition: Channel) -> str:
         """Send a test message from this node, in bounded time; the receiver's answer. Raises `NotSent`."""

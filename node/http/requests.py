@@ -21,6 +21,7 @@ from node.state.settings import HISTORY_DAYS_MAX, SECONDS, SLACK_MILLI_MAX
 from node.state.shape import LATEST_US
 from node.state.times import EPOCH
 from node.state.value import Settings
+from node.state.watchdog import WatchdogBody
 from tasks.cron import LAST_FIRE_US, check_at
 from tasks.run import RunState
 from tasks.spec import EXAMPLE, Name, Spec
@@ -235,7 +236,9 @@ def _thousandths(value: float | None) -> float | None:
 
 
 class SettingsBody(_RequestModel):
-    """Settings to change; the others stay. `balance_slack` null turns load balancing off."""
+    """Settings to change; the others stay. `balance_slack` null turns load balancing off, `watchdog` null the pings to
+    an outside watcher.
+    """
 
     balance_slack: Annotated[float | None, Field(ge=0, le=SLACK_MILLI_MAX // 1000), AfterValidator(_thousandths)] = 0
     lease_s: Annotated[float, Field(ge=SECONDS["lease_s"][0], le=SECONDS["lease_s"][1])] = 2.0
@@ -243,6 +246,7 @@ class SettingsBody(_RequestModel):
     margin_s: Annotated[float, Field(ge=SECONDS["margin_s"][0], le=SECONDS["margin_s"][1])] = 0.5
     refusal_is_death: bool = True
     history_days: Annotated[int, Field(ge=1, le=HISTORY_DAYS_MAX)] = 30
+    watchdog: WatchdogBody | None = None
 
     @field_validator("*", mode="before")
     @classmethod
@@ -254,6 +258,8 @@ class SettingsBody(_RequestModel):
     def changed(self) -> dict[str, Any]:
         """The given settings, by the names in `node.state.value.Settings`."""
         given = self.model_dump(exclude_unset=True)
+        if self.watchdog is not None:
+            given["watchdog"] = self.watchdog.model_dump(mode="json")
         if "balance_slack" in given:
             slack = given.pop("balance_slack")
             given["balance_slack_milli"] = None if slack is None else round(slack * 1000)

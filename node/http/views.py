@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgpack
 
@@ -10,7 +10,7 @@ from node.duty.ownership import Ownership
 from node.duty.standing import TaskStanding, standing
 from node.duty.why_values import Why
 from node.http.bootstrap_views import catching_up
-from node.http.responses.cluster import MemberView, SettingsView
+from node.http.responses.cluster import MemberView, SettingsView, WatchdogSettingView
 from node.http.responses.placement import OwnerView, RunningOn, StandingView
 from node.http.responses.runs import AttemptView, ProgressView, RunView
 from node.http.responses.tasks import BreachView, HeldView, LastView, LateView, RegisteredView, TaskView
@@ -40,6 +40,7 @@ def settings_view(settings: Settings) -> SettingsView:
         "margin_s": settings.margin_s,
         "refusal_is_death": settings.refusal_is_death,
         "history_days": settings.history_days,
+        "watchdog": None if settings.watchdog is None else cast(WatchdogSettingView, settings.watchdog.plain()),
     }
 
 

@@ -91,7 +91,13 @@ class Correction:
             self._ahead_us = agreed_us - round((sent_s + now_s) / 2 * _US)
 
     def off_us(self, wall_us: int, now_s: float) -> int | None:
-        """How far the own wall clock, which reads `wall_us`, is ahead of the last agreed one; None: there is none."""
+        """How far the own wall clock, which reads `wall_us`, is ahead of the last agreed one; None: there is none.
+
+        >>> correction = Correction()
+        >>> correction.agree(5_000_000, 1.0, 1.0)
+        >>> correction.off_us(6_100_000, 2.0), Correction().off_us(1, 1.0)
+        (100000, None)
+        """
         return None if self._ahead_us is None else wall_us - round(now_s * _US) - self._ahead_us
 
     def now_us(self, wall_us: int, now_s: float) -> int:

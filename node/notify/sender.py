@@ -4,11 +4,13 @@ from typing import Final
 
 from node.duty.telling import Send
 from node.notify import webhook
+from node.notify.by_apprise import send_by_apprise
+from node.notify.http_request import ping
 from node.notify.message import document
 from node.notify.secrets_here import SenderSettings
-from node.notify.teller import NotSent
 from node.state.channel import Channel
 from node.state.outbox import Notice, Permission
+from tasks.secret import Reference
 
 TEST_KEY: Final = "test"
 
@@ -23,7 +25,11 @@ class ChannelSender:
         """Send it, within a bounded time; the receiver's answer, in short. Raises `NotSent`."""
         if message.definition.kind == "webhook":
             return await webhook.post(self._settings, message.definition, document(cluster_id, message))
-        raise NotSent("there is no such kind of channel")
+        return await send_by_apprise(self._settings, cluster_id, message)
+
+    async def ping(self, where: Reference | str) -> str:
+        """Ask the outside watcher's URL; its answer, in short. Raises `NotSent`."""
+        return await ping(self._settings, where)
 
     async def test(self, cluster_id: str, name: str, definition: Channel, now_us: int) -> str:
         """Send a message that says that it is a test; the receiver's answer, in short. Raises `NotSent`."""

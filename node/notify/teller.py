@@ -13,9 +13,10 @@ from typing import Any, Final, Protocol
 from node.duty.step import LeaseView
 from node.duty.telling import Send, telling_step
 from node.raft.errors import RaftError
+from node.state.channel_entries import Tell, Told
 from node.state.codec import BadEntry
-from node.state.entries import Entry, Tell, Told
-from node.state.outbox import GIVE_UP_US
+from node.state.entries import Entry
+from node.state.outbox import GIVE_UP_US, TEXT_CHARS_MAX
 from node.state.telling import holds
 from node.state.value import Result, State
 
@@ -24,6 +25,8 @@ _log = logging.getLogger("rota.notify")
 PROPOSE_S: Final = 5.0
 AGAIN_S: Final = 1.0
 """The pause after a permission was refused, or its outcome is unknown."""
+
+AFTER_FAULT_S: Final = 10.0
 
 LEASELESS_S: Final = 0.25
 """While there is no lease, and something to send: until the next look."""
@@ -80,6 +83,7 @@ class Teller:
         self._sent: dict[str, int] = {}
         """The token of the last message that was begun here, by channel: none is sent twice by one process."""
         self._resting = False
+        self._failing = False
 
     def wake(self) -> None:
         """Decide again: the channels, the members or the lease have changed."""
@@ -89,7 +93,7 @@ class Teller:
         """Serve until cancelled."""
         try:
             while True:
-                wait_s = self._step()
+                wait_s = self._guarded()
                 try:
                     async with asyncio.timeout(wait_s):
                         await self._changed.wait()
@@ -110,6 +114,18 @@ class Teller:
         """Send again after `rest`: this member stays."""
         self._resting = False
         self.wake()
+
+    def _guarded(self) -> float | None:
+        """A step. An error in it must not end the node."""
+        try:
+            wait_s = self._step()
+        except Exception:  # noqa: BLE001 - whatever it is, the next step may do better
+            if not self._failing:
+                _log.exception("what is to be told cannot be decided, which is a bug in Rota; retrying")
+            self._failing = True
+            return AFTER_FAULT_S
+        self._failing = False
+        return wait_s
 
     def _step(self) -> float | None:
         """Begin what is to be done. In how many seconds to look again; None: when something changes."""
@@ -155,11 +171,12 @@ class Teller:
             await self._sender.send(cluster_id, send)
             ended = Told(self._port.now_us(), name, permission.token, "accepted", dropped=send.dropped)
         except NotSent as error:
-            _log.warning("channel %s: a message was not accepted, it is tried again: %s", name, error)
-            ended = Told(self._port.now_us(), name, permission.token, "failed", str(error))
+            why = _storable(str(error))
+            _log.warning("channel %s: a message was not accepted, it is tried again: %s", name, why)
+            ended = Told(self._port.now_us(), name, permission.token, "failed", why)
         except Exception as error:  # noqa: BLE001 - the permission must be given back all the same
             _log.exception("channel %s: a message could not be sent, which is a bug in Rota; it is tried again", name)
-            ended = Told(self._port.now_us(), name, permission.token, "failed", f"a bug in Rota: {error!r}")
+            ended = Told(self._port.now_us(), name, permission.token, "failed", _storable(f"a bug in Rota: {error!r}"))
 
         def worth() -> bool:
             row = self._port.state().channels.get(name)
@@ -169,3 +186,8 @@ class Teller:
         if result is not None and (given_up := result.value.get("given_up")):
             hours = GIVE_UP_US // 3_600_000_000
             _log.error("channel %s: gave up on %d notices that could not be sent for %d hours", name, given_up, hours)
+
+
+def _storable(text: str) -> str:
+    """The text as an entry can hold it: short, and without what is no UTF-8."""
+    return text[:TEXT_CHARS_MAX].encode("utf-8", "replace").decode()

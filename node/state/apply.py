@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from node.state import (
     attempts,
+    channel_entries,
     claims,
     deadlines,
     entries,
@@ -62,10 +63,10 @@ _HANDLERS: Final[dict[type[Any], Callable[[Draft, Any], Result]]] = {
     entries.Breached: deadlines.breached,
     entries.Refound: members.refound,
     entries.RestoreTasks: restoring.restore_tasks,
-    entries.PutChannel: telling.put_channel,
-    entries.DeleteChannel: telling.delete_channel,
-    entries.Tell: telling.tell,
-    entries.Told: telling.told,
+    channel_entries.PutChannel: telling.put_channel,
+    channel_entries.DeleteChannel: telling.delete_channel,
+    channel_entries.Tell: telling.tell,
+    channel_entries.Told: telling.told,
 }
 
 _NOTHING: Final[frozenset[str]] = frozenset()

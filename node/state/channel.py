@@ -18,7 +18,7 @@ from tasks.secret import Reference
 Severity = Literal["info", "warning", "error", "critical"]
 """How bad it is, from the least on."""
 
-TaskEvent = Literal["run_failed", "run_recovered"]
+TaskEvent = Literal["run_failed", "run_recovered", "deadline_breached", "deadline_met"]
 ClusterEvent = Literal["member_down", "member_up", "member_impaired", "member_fit", "majority_at_risk", "majority_safe"]
 EventName = Literal[TaskEvent, ClusterEvent]
 
@@ -29,6 +29,8 @@ EVENTS: Final[tuple[str, ...]] = (*get_args(TaskEvent), *get_args(ClusterEvent))
 MEANING: Final[dict[str, str]] = {
     "run_failed": "a run failed, timed out or was abandoned, after its last retry",
     "run_recovered": "the first success of a task after that",
+    "deadline_breached": "a task is late: a deadline of it has passed",
+    "deadline_met": "a deadline that was breached is met again",
     "member_down": "a member is down; info if it stopped in good order, else a warning",
     "member_up": "a member is back",
     "member_impaired": "a member takes on nothing new, because its disk is nearly full or it cannot start attempts",

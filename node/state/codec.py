@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgpack
 
-from node.state import entries
+from node.state import channel_entries, entries
 from node.state.entries import Proposal, ProposalId, Unreadable
 from node.state.shape import Misfit, shape
 from node.state.snapshot import assembled, records
@@ -48,10 +48,10 @@ CODES: Final[dict[int, type[Any]]] = {
     21: entries.RestoreTasks,
     22: entries.StandAside,
     23: entries.Breached,
-    25: entries.PutChannel,
-    26: entries.DeleteChannel,
-    27: entries.Tell,
-    28: entries.Told,
+    25: channel_entries.PutChannel,
+    26: channel_entries.DeleteChannel,
+    27: channel_entries.Tell,
+    28: channel_entries.Told,
 }
 """The code of each entry in the log. A code is never changed, nor used again."""
 

@@ -4,13 +4,12 @@
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from node.state.channel_entries import ChannelEntry
 from node.state.value import DownReason, Labels, Outcome, PassedOver
 from tasks.deadlines import DeadlineName
 from tasks.run import AttemptEnd
-
-TellingEnd = Literal["accepted", "failed", "given_back"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,53 +340,6 @@ class RestoreTasks:
     tasks: tuple[Kept, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PutChannel:
-    """Make or change a channel: `packed` is `node.state.channel.Channel.pack()`."""
-
-    at_us: int
-    name: str
-    packed: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteChannel:
-    """Delete a channel, with the notices that are not told yet."""
-
-    at_us: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """Permit a member to send these notices of a channel, as one message.
-
-    Accepted only if the member is up or draining in that incarnation, and no other such member has a permission for the
-    channel. Result: `{"token"}`.
-    """
-
-    at_us: int
-    channel: str
-    keys: tuple[str, ...]
-    member: str
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """The message under `token` was accepted, or the try failed, or it was not sent (`given_back`).
-
-    `dropped`: how many dropped notices it told of.
-    """
-
-    at_us: int
-    channel: str
-    token: int
-    end: TellingEnd
-    error: str = ""
-    dropped: int = 0
-
-
 Entry = (
     FoundCluster
     | TakeLead
@@ -412,10 +364,7 @@ Entry = (
     | Breached
     | Refound
     | RestoreTasks
-    | PutChannel
-    | DeleteChannel
-    | Tell
-    | Told
+    | ChannelEntry
 )
 
 

@@ -1,4 +1,5 @@
-"""What is worth telling about the change that an entry has made: runs that failed for good and what recovered, members.
+"""What is worth telling about the change that an entry has made: runs that failed for good and what recovered,
+deadlines, members.
 
 It compares the state before and after. Nothing here decides who is told (`node.state.outbox`).
 """
@@ -11,13 +12,20 @@ from immutables import Map
 
 from node.state.draft import Draft
 from node.state.outbox import Fact
-from node.state.value import EndedRun, Member
+from node.state.times import rfc3339
+from node.state.value import DeadlineEvent, EndedRun, Member
+from tasks.deadlines import DeadlineName
 from tasks.run import RunState
 
 SINCE_RULES: Final = 2
 """The rules (`Lead.rules`) by which facts are noted: members of earlier versions do not note them."""
 
 _FAILED: Final[dict[RunState, str]] = {"failed": "failed", "timed_out": "timed out", "abandoned": "was abandoned"}
+_BREACHED: Final[dict[DeadlineName, str]] = {
+    "start_within": "what was due at {} has not begun in time",
+    "finish_within": "what was due at {} has not succeeded in time",
+    "success_every": "nothing has succeeded since {}",
+}
 _OTHERS_SHOWN: Final = 5
 
 
@@ -30,6 +38,8 @@ def note_facts(draft: Draft, before: Map[str, Member], at_us: int) -> None:
         return
     for ended in draft.ended:
         _note_ended(draft, ended)
+    for event in draft.deadlines if draft.channels else ():
+        _note_deadline(draft, event)
     if draft.members is not before and draft.channels:
         for fact in _of_members(before, draft.members, at_us):
             draft.note(fact)
@@ -55,6 +65,20 @@ def _note_ended(draft: Draft, ended: EndedRun) -> None:
     labels = tuple(sorted(row.spec.labels.items()))
     event, severity = ("run_failed", "error") if failed else ("run_recovered", "info")
     draft.note(Fact(event, severity, ended.finished_at_us, text, run.task, run_id=run.run_id, labels=labels))  # type: ignore[arg-type]
+
+
+def _note_deadline(draft: Draft, event: DeadlineEvent) -> None:
+    row, deadline = draft.tasks.get(event.task), event.breach.deadline
+    if row is None or event.change == "dropped":
+        return
+    labels = tuple(sorted(row.spec.labels.items()))
+    if event.change == "breached":
+        how = _BREACHED[deadline].format(rfc3339(event.breach.due_us))
+        text = f"{event.task} is late: {how} ({deadline})"
+        draft.note(Fact("deadline_breached", "error", event.at_us, text, event.task, labels=labels))
+    else:
+        text = f"{event.task} is not late any more ({deadline})"
+        draft.note(Fact("deadline_met", "info", event.at_us, text, event.task, labels=labels))
 
 
 def _attempts(count: int) -> str:

@@ -1,9 +1,9 @@
 """The cluster's own state as a file: `rota cluster save` writes it, `rota cluster load` reads it.
 
 JSON lines: a head, the tasks in the order of their registration, and an end with the SHA-256 of all lines before it. It
-holds the settings, and the tasks with their versions, pauses, counters, schedules and last outcomes. It does not hold
-members, since a new cluster has its own, nor runs, since the active ones belong to the old cluster. Times are
-microseconds since the epoch.
+holds the settings, the channels, and the tasks with their versions, pauses, counters, schedules and last outcomes. It
+does not hold members, since a new cluster has its own, nor runs, since the active ones belong to the old cluster. Times
+are microseconds since the epoch.
 """
 
 import hashlib
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgpack
 
+from node.state.channel import channel_of
 from node.state.value import Settings, State, TaskRow
 
 FORMAT: Final = 1
@@ -48,6 +49,9 @@ def lines(state: State, saved_at_us: int) -> Iterator[bytes]:
         "active_runs": len(state.runs),
         "tasks": len(state.tasks),
     }
+    if state.channels:
+        # Left out where there are none: earlier versions load such files without them.
+        head["channels"] = {name: channel_of(row.packed).plain() for name, row in sorted(state.channels.items())}
     rows = sorted(state.tasks.values(), key=lambda row: row.order)
     for value in _each(head, rows):
         line = _line(value)
@@ -124,7 +128,10 @@ def _settings(settings: Settings) -> dict[str, Any]:
     """The settings by their names in the API."""
     named = asdict(settings)
     milli = named.pop("balance_slack_milli")
-    return {"balance_slack": None if milli is None else milli / 1000, **named}
+    named.pop("watchdog")
+    # Left out where there is none, so that versions that do not know it can read the file.
+    watchdog = {} if settings.watchdog is None else {"watchdog": settings.watchdog.plain()}
+    return {"balance_slack": None if milli is None else milli / 1000, **named, **watchdog}
 
 
 def _line(value: dict[str, Any]) -> bytes:

@@ -6,7 +6,9 @@ from typing import Any, Final
 
 from node.state.draft import DONE, Draft, refused
 from node.state.entries import ChangeSettings
+from node.state.facts import SINCE_RULES
 from node.state.value import Result
+from node.state.watchdog import watchdog_of
 
 SECONDS: Final[dict[str, tuple[float, float]]] = {
     "lease_s": (0.5, 600.0),
@@ -25,12 +27,21 @@ def change(draft: Draft, entry: ChangeSettings) -> Result:
     for name, value in entry.settings.items():
         if (fault := setting_fault(name, value)) is not None:
             return refused("invalid", fault)
-        values[name] = float(value) if name in SECONDS else value
+        if name == "watchdog" and draft.lead.rules < SINCE_RULES:
+            return refused("invalid", f"there is no setting {name!r}")
+        values[name] = _value(name, value)
     after = replace(draft.settings, **values)
     if after.balance_slack_milli != draft.settings.balance_slack_milli:
         draft.placing_changed = True
     draft.settings = after
     return DONE
+
+
+def _value(name: str, value: Any) -> Any:
+    """The value of a valid setting, as `Settings` has it."""
+    if name == "watchdog" and value is not None:
+        return watchdog_of(value)
+    return float(value) if name in SECONDS else value
 
 
 def setting_fault(name: str, value: Any) -> str | None:
@@ -48,4 +59,7 @@ def setting_fault(name: str, value: Any) -> str | None:
         return None if fits else f"history_days is a whole number from 1 to {HISTORY_DAYS_MAX}"
     if name == "refusal_is_death":
         return None if type(value) is bool else "refusal_is_death is true or false"
+    if name == "watchdog":
+        watchdog = None if value is None else watchdog_of(value)
+        return watchdog if isinstance(watchdog, str) else None
     return f"there is no setting {name!r}"

@@ -12,8 +12,8 @@ import msgpack
 from pydantic import ValidationError
 
 from node.state.channel import accepted_channel
+from node.state.channel_entries import DeleteChannel, PutChannel, Tell, Told
 from node.state.draft import DONE, Draft, refused
-from node.state.entries import DeleteChannel, PutChannel, Tell, Told
 from node.state.facts import SINCE_RULES
 from node.state.outbox import GIVE_UP_US, TEXT_CHARS_MAX, ChannelRow, Permission, TellingResult, backoff_us
 from node.state.value import Result, State

@@ -12,6 +12,7 @@ from immutables import Map
 
 from hashing.view import Slot, Task
 from node.state.outbox import Channels
+from node.state.watchdog import Watchdog
 from tasks.deadlines import DeadlineName
 from tasks.run import RunState
 from tasks.spec import Spec, TaskTiming, timing, unpack
@@ -44,6 +45,7 @@ class Settings:
     margin_s: float = 0.5
     refusal_is_death: bool = True
     history_days: int = 30
+    watchdog: Watchdog | None = None
 
 
 @dataclass(frozen=True, slots=True)

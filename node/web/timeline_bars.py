@@ -63,7 +63,7 @@ class TimeBar:
     @property
     def stands_out(self) -> bool:
         """Whether it is drawn even where others are only counted."""
-        return self.look in ("bad", "lost", "running")
+        return self.look in ("bad", "lost", "running", "expected") or self.attempt > 1
 
 
 def run_bars(run: Run, now_us: int, took_us: int | None = None) -> Iterator[TimeBar]:

@@ -189,28 +189,57 @@ class _Lane:
             self._counts.append(CountShape(x + 0.3, round(max(0.7, end - x - 0.6), 1), bottom, height, part, said))
 
     def made(self, member: str) -> MemberLane:
-        """The lane with its bars in rows: each in the first that is free."""
+        """The lane with its bars in rows, each in the first that is free there. What stands out gets its row first."""
         top = self._y + PAD + (STRIP + 3 if self._counts else 0)
-        free = [float("-inf")] * ROWS_MAX
-        shapes, left_out, rows = list[BarShape](), 0, dict[tuple[str, int], int]()
-        for bar in sorted(self._bars, key=lambda bar: (bar.begins_us, bar.look == "expected", bar.task)):
+        rows = [_Row() for _ in range(ROWS_MAX)]
+        shapes, left_out, row_of = list[BarShape](), 0, dict[tuple[str, int], int]()
+        for bar in sorted(self._bars, key=_rank):
             # What has begun is drawn before the present, however short it is.
             latest = self._now_x if bar.is_past else WIDTH
             x = max(0.0, min(self._scale.x(bar.begins_us), latest - SHORTEST))
             width = max(SHORTEST, round(self._scale.x(bar.ends_us) - x, 1))
-            key = (bar.run_id, bar.attempt)
             # The rest of a running attempt goes on in its row.
-            begun = rows.get(key) if bar.look == "expected" else None
-            row = begun if begun is not None else next((row for row, until in enumerate(free) if until <= x), None)
-            if row is None:
+            number = row_of.get((bar.run_id, bar.attempt)) if bar.look == "expected" else None
+            if number is None:
+                number = next((number for number, row in enumerate(rows) if row.is_free(x, x + width + GAP)), None)
+            if number is None:
                 left_out += 1
                 continue
-            free[row] = x + width + GAP
-            rows[key] = row
-            shapes.append(BarShape(bar, x, top + row * ROW, width))
-        used = sum(until > float("-inf") for until in free)
-        height = max(LEAST, top - self._y + used * ROW + PAD)
+            rows[number].take(x, x + width + GAP)
+            row_of[bar.run_id, bar.attempt] = number
+            shapes.append(BarShape(bar, x, top + number * ROW, width))
+        shapes.sort(key=lambda shape: (shape.x, shape.y))
+        height = max(LEAST, top - self._y + sum(row.used for row in rows) * ROW + PAD)
         return MemberLane(member, self._y, height, tuple(shapes), tuple(self._counts), self.counted, left_out)
+
+
+def _rank(bar: TimeBar) -> tuple[bool, bool, int, str]:
+    return (not bar.stands_out, bar.look == "expected", bar.begins_us, bar.task)
+
+
+class _Row:
+    """The bars of a row, by where they begin and end."""
+
+    def __init__(self) -> None:
+        self._begins: list[float] = []
+        self._ends: list[float] = []
+
+    @property
+    def used(self) -> bool:
+        """Whether it has a bar."""
+        return bool(self._begins)
+
+    def is_free(self, x: float, end: float) -> bool:
+        """Whether there is no bar between two places."""
+        place = bisect_left(self._begins, x)
+        before = place == 0 or self._ends[place - 1] <= x
+        return before and (place == len(self._begins) or self._begins[place] >= end)
+
+    def take(self, x: float, end: float) -> None:
+        """Note a bar there."""
+        place = bisect_left(self._begins, x)
+        self._begins.insert(place, x)
+        self._ends.insert(place, end)
 
 
 def _joins(lanes: Iterable[MemberLane]) -> Iterable[tuple[str, bool]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -52,8 +52,14 @@ def runs(whole_cluster: tuple[Cluster, dict[str, str]]) -> dict[str, str]:
     return whole_cluster[1]
 
 
+@pytest.fixture(scope="session")
+def sessions() -> dict[str, Any]:
+    """The cookies of each role that has signed in: every member accepts them."""
+    return {}
+
+
 @pytest.fixture
-def tab_of(browser: "Browser", cluster: Cluster) -> "Iterator[Callable[..., Tab]]":
+def tab_of(browser: "Browser", cluster: Cluster, sessions: dict[str, Any]) -> "Iterator[Callable[..., Tab]]":
     """Opens tabs, signed in. At the test's end each one's console is empty, and none has asked another host."""
     from tests.browser.tab import open_tab
 
@@ -62,9 +68,12 @@ def tab_of(browser: "Browser", cluster: Cluster) -> "Iterator[Callable[..., Tab]
     def opened(
         path: str = "/", *, scheme: "Scheme" = "light", width: "Width" = "wide", node: str = "", reader: bool = False
     ) -> "Tab":
-        tab = open_tab(browser, cluster.url(node or cluster.names[0]), scheme, width)
+        token = READ_TOKEN if reader else TOKEN
+        tab = open_tab(browser, cluster.url(node or cluster.names[0]), scheme, width, sessions.get(token))
         tabs.append(tab)
-        return tab.sign_in(READ_TOKEN if reader else TOKEN).go(path)
+        if token not in sessions:
+            sessions[token] = tab.sign_in(token).page.context.storage_state()
+        return tab.go(path)
 
     yield opened
     for tab in tabs:

@@ -103,10 +103,11 @@ class Tab:
             self.foreign.append(request.url)
 
 
-def open_tab(browser: Browser, url: str, scheme: Scheme = "light", width: Width = "wide") -> Tab:
-    """A tab with a profile of its own, not signed in."""
+def open_tab(browser: Browser, url: str, scheme: Scheme = "light", width: Width = "wide", cookies: Any = None) -> Tab:
+    """A tab with a profile of its own, with the cookies of another one (its `storage_state`), or not signed in."""
     wide, high = SIZES[width]
     context = browser.new_context(
+        storage_state=cookies,
         color_scheme=scheme,
         viewport={"width": wide, "height": high},
         reduced_motion="reduce",

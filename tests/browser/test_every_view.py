@@ -4,23 +4,24 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.browser.tab import Scheme, Tab, Width
+from tests.browser.tab import SIZES, Tab
 from tests.browser.views import VIEWS, View
 
 pytestmark = pytest.mark.browser
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", "wide"), ("dark", "phone")])
 @pytest.mark.parametrize("view", VIEWS, ids=[view.name for view in VIEWS])
-def test_a_view_is_accessible_and_fits(
-    view: View, scheme: Scheme, width: Width, tab_of: Callable[..., Tab], runs: dict[str, str]
-) -> None:
-    tab = tab_of(view.path(runs), scheme=scheme, width=width)
+def test_a_view_is_accessible_and_fits(view: View, tab_of: Callable[..., Tab], runs: dict[str, str]) -> None:
+    tab = tab_of(view.path(runs))
     tab.expected_error = view.expected_error
     view.prepare(tab.page)
     tab.axe()
     tab.fits()
-    tab.page.emulate_media(color_scheme="light" if scheme == "dark" else "dark")
+    tab.page.emulate_media(color_scheme="dark")
+    tab.axe()
+    wide, high = SIZES["phone"]
+    tab.page.set_viewport_size({"width": wide, "height": high})
+    tab.fits()
     tab.axe()
 
 

@@ -6,10 +6,15 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
+from node.state.channel import Channel
 from testkit.cluster import Cluster
 from testkit.command import Rota
 
 pytestmark = pytest.mark.integration
+
+CHANNEL = Channel.model_validate(
+    {"kind": "apprise", "url": {"secret": "mail"}, "quiet": {"from": "22:00", "to": "07:00"}}
+).plain()
 
 LARGE = "x" * 200_000
 """So long a param that a file with several takes several entries."""
@@ -53,6 +58,7 @@ def test_a_new_cluster_takes_over_what_another_was_asked(tmp_path: Path) -> None
         assert rota("cluster", "load", str(file), "--json").json == {"loaded": len(tasks), "there_already": 0}
         assert {task["name"]: task for task in new.all("/v1/tasks", "node-1", consistent="true")} == tasks
         assert new.get("/v1/settings") == settings
+        assert new.get("/v1/channels/ops")["definition"] == CHANNEL
         assert not new.all("/v1/runs"), "something ran that was not due"
         again = rota("cluster", "load", str(file), "--json")
         assert again.json == {"loaded": 0, "there_already": len(tasks)}
@@ -66,6 +72,7 @@ def _folder(parent: Path, name: str) -> Path:
 
 def _busy(cluster: Cluster) -> tuple[dict[str, Any], Any]:
     """Tasks of all sorts, and settings: what is told of them in the end."""
+    assert cluster.ask("PUT", "/v1/channels/ops", json=CHANNEL).status == 201
     notes, held = cluster.notes(), cluster.notes()
     notes.let_go()
     cluster.register("gone")

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from node.membership.joining import PROPOSE_S
-from node.state.entries import ChangeSettings, Checkpoint, Claim, Drain, Entry, Finish, Join, MarkDown, Told
+from node.state.channel_entries import Told
+from node.state.entries import ChangeSettings, Checkpoint, Claim, Drain, Entry, Finish, Join, MarkDown
 from tests.simulation.cluster import Cluster, Moment, Trap
 from tests.simulation.faults import Faults
 from tests.simulation.operators import Operators

@@ -5,7 +5,8 @@ from functools import partial
 from typing import Any
 
 from node.raft.errors import RaftError
-from node.state.entries import Cancel, ChangeSettings, DeleteTask, Entry, Pause, Put, PutChannel, PutTasks, Start
+from node.state.channel_entries import PutChannel
+from node.state.entries import Cancel, ChangeSettings, DeleteTask, Entry, Pause, Put, PutTasks, Start
 from node.state.value import Result
 from tasks.spec import Spec
 from tests.simulation.cluster import Cluster

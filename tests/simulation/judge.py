@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from node.state.apply import Applied
-from node.state.entries import Claim, Enqueue, Proposal, ProposalId, SkipOccurrences, Told
+from node.state.channel_entries import Told
+from node.state.entries import Claim, Enqueue, Proposal, ProposalId, SkipOccurrences
 from node.state.value import EndedRun, Member, Result, Run, State
 from tasks.run import HELD, may_follow
 from tests.simulation.policies import Policies

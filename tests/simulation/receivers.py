@@ -17,6 +17,7 @@ from node.notify.teller import NotSent
 from node.state.apply import Applied
 from node.state.channel import Channel
 from node.state.entries import Proposal
+from node.state.outbox import Notice
 from node.state.value import EndedRun, Member, State
 from tests.simulation.world import World
 
@@ -44,7 +45,7 @@ REFUSED, UNANSWERED, SLOW = 0.08, 0.14, 0.22
 BAD: Final = ("failed", "timed_out", "abandoned")
 
 _Fact = tuple[int, str, str]
-"""The index of the entry by which it came to pass, the event, and the run or member."""
+"""The index of the entry by which it came to pass, the event, and the run, member or deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,13 @@ class Receivers:
                 if later is None or later.status == "down" or later.incarnation != member.incarnation:
                     self._over.add((name, member.incarnation))
             facts += _of_members(before.members, after.members)
+        facts += [
+            ("deadline_breached", "error", f"{one.task} ({one.breach.deadline})")
+            if one.change == "breached"
+            else ("deadline_met", "info", f"{one.task} ({one.breach.deadline})")
+            for one in applied.deadlines
+            if one.change != "dropped" and one.task in after.tasks
+        ]
         for event, severity, subject in facts:
             for channel in after.channels:
                 if _wants(channel, event, severity):
@@ -134,7 +142,7 @@ class Receivers:
         by = message.permission
         self.counts["messages"] += 1
         for notice in message.notices:
-            fact = (int(notice.key.partition(".")[0]), notice.event, notice.run_id or notice.member)
+            fact = (int(notice.key.partition(".")[0]), notice.event, _subject(notice))
             if fact not in self._facts[message.channel]:
                 self._world.wrong(f"{message.channel} is told what did not come to pass: {notice}")
             before = self._heard.setdefault((message.channel, fact), [])
@@ -168,6 +176,12 @@ class Receivers:
                 self.counts["notices"] += 1
                 if (channel, fact) not in self._heard:
                     self._world.wrong(f"{channel} was never told of {fact}")
+
+
+def _subject(notice: Notice) -> str:
+    if notice.event.startswith("deadline"):
+        return f"{notice.task} ({notice.text.rpartition('(')[2]}"
+    return notice.run_id or notice.member
 
 
 def _wants(channel: str, event: str, severity: str) -> bool:

@@ -22,8 +22,28 @@ class ReadyView(TypedDict):
     leader: str
 
 
+class WatchdogSettingView(TypedDict):
+    """An outside watcher that the leader pings every `every_s` seconds; `url` may be a reference to a secret."""
+
+    url: str | dict[str, str]
+    every_s: float
+
+
+class PingedView(TypedDict):
+    """The last ping to the outside watcher, as the leader knows it: accepted, `withheld` or failed (`error`), and why.
+
+    `node` leads. `at` null: another member was asked, or nothing has been done yet.
+    """
+
+    node: str | None
+    every_s: float
+    at: Time | None
+    withheld: str | None
+    error: str | None
+
+
 class SettingsView(TypedDict):
-    """The cluster's settings. `balance_slack` null: loads are not balanced."""
+    """The cluster's settings. `balance_slack` null: loads are not balanced. `watchdog` null: nobody is pinged."""
 
     balance_slack: float | None
     lease_s: float
@@ -31,6 +51,7 @@ class SettingsView(TypedDict):
     margin_s: float
     refusal_is_death: bool
     history_days: int
+    watchdog: WatchdogSettingView | None
 
 
 class MemberView(TypedDict):
@@ -79,6 +100,7 @@ class ClusterView(TypedDict):
     quorum: bool
     waiting_for: str | None
     settings: SettingsView
+    watchdog: PingedView | None
     members: list[MemberView]
 
 

@@ -6,10 +6,11 @@ from node.http.endpoint import Endpoints, ResponseSpec
 from node.http.problems import Problem
 from node.http.request_context import RequestContext
 from node.http.requests import FoundBody, SettingsBody
-from node.http.responses.cluster import ClusterView, FoundingView, SettingsView
+from node.http.responses.cluster import ClusterView, FoundingView, PingedView, SettingsView
 from node.http.views import members_view, settings_view
 from node.raft.errors import RaftStopped
 from node.state.entries import ChangeSettings
+from node.state.times import rfc3339
 
 endpoints = Endpoints("cluster")
 
@@ -32,9 +33,23 @@ async def cluster(context: RequestContext) -> web.Response:
         "quorum": role.has_quorum,
         "waiting_for": None if outlook is None else str(outlook),
         "settings": settings_view(state.settings),
+        "watchdog": _pinged(context),
         "members": members_view(state, ownership, context.node.bootstraps.known(state)),
     }
     return context.answer(view)
+
+
+def _pinged(context: RequestContext) -> PingedView | None:
+    watchdog, last = context.state.settings.watchdog, context.node.pinged
+    if watchdog is None:
+        return None
+    return {
+        "node": context.node.role.leader,
+        "every_s": watchdog.every_s,
+        "at": None if last is None else rfc3339(last.at_us),
+        "withheld": None if last is None else last.withheld,
+        "error": None if last is None else last.error,
+    }
 
 
 @endpoints.add(

@@ -8,8 +8,11 @@ import pytest
 from examples.demo.postgres import Server, postgres_server
 from node.cli.ports import free_ports
 from testkit.cluster import Cluster
+from testkit.mail_server import mail_server
 from testkit.object_store import BUCKET, object_store
+from testkit.outside_watcher import outside_watcher
 from testkit.spark_cluster import EXECUTOR_MEMORY, spark_cluster
+from testkit.webhook_receiver import webhook_receiver
 from tests.integration.howto.conftest import ROOT, TOKEN, reader_of
 
 pytestmark = pytest.mark.integration
@@ -18,6 +21,7 @@ Reader = Callable[..., None]
 FOLLOWED = {
     "add-a-node.md",
     "backup-a-folder.md",
+    "be-told.md",
     "backup-postgresql-to-s3.md",
     "etl-between-postgresql-databases.md",
     "find-out-why-a-task-does-not-run.md",
@@ -105,6 +109,20 @@ def endpoint() -> Iterator[str]:
     s3fs.S3FileSystem(key="somebody", secret="hush", endpoint_url=f"http://{host}:{port}").mkdir("my-backups")
     yield f"http://{host}:{port}"
     threaded.stop()
+
+
+@pytest.mark.more
+def test_failures_are_told(reader: Reader, cluster: Cluster) -> None:
+    with webhook_receiver() as hook, outside_watcher() as watch, mail_server() as mail:
+        reader(
+            "how-to/be-told.md",
+            HOOK_URL=hook.url,
+            MAIL_URL=f"{mail.url}&from=rota@x.example&to=ops@x.example",
+            WATCH_URL=watch.url,
+            SECRETS=str(cluster.secrets_dir),
+        )
+        assert [notice["event"] for notice in hook.notices()] == ["test", "run_failed"]
+        assert len(mail.mails) == 1
 
 
 @pytest.mark.more

@@ -169,3 +169,10 @@ def test_moves_to_the_ownership_of_other_tasks_are_refused() -> None:
     state = cluster()
     with pytest.raises(ValueError, match="same tasks"):
         Ownership.of(state).moves_to(Ownership.of(put(state, row("more", 21))))
+
+
+def test_limits_say_up_to_which_load_members_have_room() -> None:
+    ownership = Ownership.of(cluster(members=3, tasks=20, slack=0))
+    assert ownership.limits() == {"node-1": 6, "node-2": 6, "node-3": 6}, "two of them have one more, for want of room"
+    assert Ownership.of(cluster(members=3, tasks=20, slack=500)).limits()["node-1"] == 10
+    assert Ownership.of(cluster(members=3, tasks=20, slack=None)).limits()["node-1"] == 20

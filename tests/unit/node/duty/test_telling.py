@@ -10,7 +10,8 @@ from immutables import Map
 
 from node.duty.telling import LOOK_US, due, quiet_until_us, sender, telling_step
 from node.state.channel import Quiet, Severity
-from node.state.entries import Drain, MarkDown, PutChannel, StandAside, TakeLead, Tell, Told
+from node.state.channel_entries import PutChannel, Tell, Told
+from node.state.entries import Drain, MarkDown, StandAside, TakeLead
 from node.state.outbox import ChannelRow, Notice
 from node.state.telling import KEYS_MAX
 from node.state.value import RULES, State

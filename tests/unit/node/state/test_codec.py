@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from node.state import codec, entries
+from node.state import channel_entries, codec, entries
 from node.state.apply import apply
 from node.state.codec import (
     CODES,
@@ -56,10 +56,10 @@ ONE_OF_EACH: list[Entry] = [
     entries.RestoreTasks(
         1, 0, 5, 2, {"lease_s": 3.0}, (entries.Kept(packed("t"), 2, 1, 1, 1, 1, requests=(("k", "t~1"),)),)
     ),
-    entries.PutChannel(1, "ops", hook().pack()),
-    entries.DeleteChannel(1, "ops"),
-    entries.Tell(1, "ops", ("7.0", "7.1"), "a", 2),
-    entries.Told(1, "ops", 8, "failed", "it refused the message", 3),
+    channel_entries.PutChannel(1, "ops", hook().pack()),
+    channel_entries.DeleteChannel(1, "ops"),
+    channel_entries.Tell(1, "ops", ("7.0", "7.1"), "a", 2),
+    channel_entries.Told(1, "ops", 8, "failed", "it refused the message", 3),
 ]
 
 
@@ -74,9 +74,9 @@ def lively() -> State:
     history.must(Start(NOW_US, "u", {"deep": [{"x": 1.5}]}, key="k"))
     history.must(Cancel(NOW_US, run.run_id))
     history.must(entries.TakeLead(NOW_US, "a", 1, RULES))
-    history.must(entries.PutChannel(NOW_US, "ops", hook().pack()))
+    history.must(channel_entries.PutChannel(NOW_US, "ops", hook().pack()))
     history.must(MarkDown(NOW_US, "b", 1, "stopped", 0))
-    history.must(entries.Tell(NOW_US, "ops", (history.state.channels["ops"].notices[0].key,), "a", 1))
+    history.must(channel_entries.Tell(NOW_US, "ops", (history.state.channels["ops"].notices[0].key,), "a", 1))
     history.do(Cancel(NOW_US, "nothing"))
     return history.state
 

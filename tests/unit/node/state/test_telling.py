@@ -5,22 +5,20 @@ from typing import Any
 
 import pytest
 
+from node.state.channel_entries import DeleteChannel, PutChannel, Tell, Told
 from node.state.codec import from_pieces, snapshot_pieces
 from node.state.entries import (
     AddMember,
     Began,
+    Breached,
     Cancel,
-    DeleteChannel,
     DeleteTask,
     Entry,
     Finish,
     MarkDown,
-    PutChannel,
     StandAside,
     Start,
     TakeLead,
-    Tell,
-    Told,
 )
 from node.state.outbox import GIVE_UP_US, NOTICES_BYTES_MAX, NOTICES_MAX, ChannelRow, notice_bytes
 from node.state.value import RULES
@@ -81,6 +79,22 @@ def test_nothing_is_told_of_what_went_well_was_cancelled_or_deleted() -> None:
     history.must(DeleteTask(NOW_US, "t"))
     history.must(Finish(NOW_US, run_id, run.token, "failed"))
     assert told(history) == []
+
+
+def test_deadlines_that_are_breached_and_met_again_are_told() -> None:
+    history = telling()
+    history.put("t", schedule={"every_s": 60}, deadlines={"start_within_s": 10})
+    due_us = NOW_US + 60 * S
+    history.must(Breached(due_us + 10 * S, "t", "start_within", due_us, True))
+    [breached] = ops(history).notices
+    assert (breached.event, breached.severity) == ("deadline_breached", "error")
+    assert breached.text == "t is late: what was due at 2024-10-04T00:01:00Z has not begun in time (start_within)"
+    run = history.claim("t", due_us)
+    history.must(Began(due_us + 12 * S, run.run_id, run.token))
+    assert told(history) == ["deadline_breached:t", "deadline_met:t"]
+    history.must(Breached(due_us + 99 * S, "t", "start_within", due_us + 60 * S, True))
+    history.must(DeleteTask(due_us + 100 * S, "t"))
+    assert told(history)[2:] == ["deadline_breached:t"], "a deadline that is not judged any more is not met"
 
 
 def test_members_that_go_and_come_are_told() -> None:

@@ -62,6 +62,15 @@ def test_bars_at_the_same_time_are_in_rows_and_those_without_a_row_are_counted()
     assert not chart.lanes[1].bars
 
 
+def test_what_runs_has_a_row_however_much_ended_at_the_same_time() -> None:
+    bars = list(run_bars(run(attempt(1, "node-1", "running", -1, None)), NOW, 60 * S))
+    [ended] = run_bars(run(attempt(1, "node-1", "succeeded", -2, -1)), NOW)
+    chart = drawn([replace(ended, run_id=f"ended-{n}") for n in range(2 * ROWS_MAX)] + bars)
+    running, expected = (shape for shape in chart.lanes[0].bars if shape.bar.run_id == "r-1")
+    assert (running.bar.look, expected.bar.look, running.y) == ("running", "expected", expected.y)
+    assert chart.lanes[0].left_out == ROWS_MAX + 1
+
+
 def test_too_many_ended_runs_are_counted_except_those_that_stand_out() -> None:
     [bar] = run_bars(run(attempt(1, "node-1", "succeeded", -3000, -2999)), NOW)
     many = [replace(bar, run_id=f"r-{n}", begins_us=bar.begins_us + n * S) for n in range(5 * PAST_MAX)]

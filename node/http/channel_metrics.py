@@ -1,0 +1,26 @@
+"""Metrics of channels: what was told, what waits, and what could not be told. They come from the replicated state."""
+
+from collections.abc import Iterable
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from node.state.value import State
+
+
+def of_channels(state: State) -> Iterable[Metric]:
+    """The metrics of each channel."""
+    told = CounterMetricFamily("rota_notices_told", "Notices that a receiver accepted", labels=["channel"])
+    failed = CounterMetricFamily("rota_messages_failed", "Tries to send a message that failed", labels=["channel"])
+    lost = CounterMetricFamily(
+        "rota_notices_lost",
+        "Notices that were not told: given up after a day, or without room",
+        labels=["channel", "why"],
+    )
+    waiting = GaugeMetricFamily("rota_notices_waiting", "Notices that are not told yet", labels=["channel"])
+    for name, row in sorted(state.channels.items()):
+        told.add_metric([name], row.told)
+        failed.add_metric([name], row.failed)
+        lost.add_metric([name, "given-up"], row.given_up)
+        lost.add_metric([name, "no-room"], row.lost)
+        waiting.add_metric([name], len(row.notices))
+    yield from (told, failed, lost, waiting)

@@ -1,0 +1,108 @@
+"""The process that sends one message by Apprise: `python -m node.notify.apprise_process`, an order on standard input.
+
+A process of its own: Apprise's plugins block, and are many. It reaches only what the node allows as a destination,
+whatever the URL says, also after a redirect; it starts no programs. It ends by itself after `SEND_S`.
+"""
+
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from typing import Any, Final
+
+from tasks.access import AccessRefused, check_address, unpacked
+
+SEND_S: Final = 25
+SAID_CHARS_MAX: Final = 300
+_PROGRAMS: Final = "subprocess.Popen os.exec os.fork os.forkpty os.posix_spawn os.spawn os.system pty.spawn"
+_REFUSED: Final = frozenset((*_PROGRAMS.split(), "syslog.openlog", "syslog.syslog"))
+_CONNECTING: Final = frozenset({"socket.connect", "socket.sendto"})
+
+
+class _Said(logging.Handler):
+    """Keeps what Apprise logs: why a message was not accepted."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(" ".join(record.getMessage().split()))
+
+
+class _Gate:
+    """Lets connections through to what the node allows, and nothing else."""
+
+    def __init__(self, access: dict[str, Any]) -> None:
+        self._access = unpacked(access)
+        self._resolve = socket.getaddrinfo
+        self._allowed: set[str] = set()
+        self.refused: list[str] = []
+
+    def close(self) -> None:
+        """From now on all connections of this process go through it."""
+        socket.getaddrinfo = self.getaddrinfo
+        sys.addaudithook(self.audit)
+
+    def getaddrinfo(self, host: Any, port: Any, *more: Any, **named: Any) -> Any:
+        """Resolve an allowed name."""
+        text = host.decode() if isinstance(host, bytes) else str(host or "localhost")
+        self._check(text, port)
+        found = self._resolve(host, port, *more, **named)
+        self._allowed.update(str(each[4][0]) for each in found)
+        return found
+
+    def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Python is about to connect somewhere, to start a program, or to do what else is refused."""
+        if event in _REFUSED:
+            raise PermissionError("a channel starts no programs, and writes in no log of this machine")
+        if event in _CONNECTING:
+            address = arguments[1]
+            if not isinstance(address, tuple):
+                raise PermissionError("a channel uses no sockets of this machine")
+            if str(address[0]) not in self._allowed:
+                self._check(str(address[0]), address[1])
+
+    def _check(self, host: str, port: Any) -> None:
+        shown = f"[{host.lower()}]" if ":" in host else host.lower()
+        try:
+            check_address(self._access, "destination", f"{shown}:{port}" if port else shown, "the channel's url")
+        except AccessRefused as error:
+            self.refused.append(str(error))
+            raise PermissionError(str(error)) from None
+
+
+def main() -> None:
+    """Send the message that standard input orders; the outcome goes to standard output as JSON."""
+    signal.alarm(SEND_S)
+    order = json.loads(sys.stdin.read())
+    # Whatever a plugin prints is not the outcome.
+    outcome, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
+    accepted, said = _send(order)
+    json.dump({"accepted": accepted, "said": said[:SAID_CHARS_MAX]}, outcome)
+    outcome.close()
+
+
+def _send(order: dict[str, Any]) -> tuple[bool, str]:
+    try:
+        import apprise  # an extra, and slow to import
+    except ImportError:
+        return False, "Apprise is not installed there: pip install 'rota[notify]', and restart the node"
+    said, log = _Said(), logging.getLogger("apprise")
+    log.addHandler(said)
+    gate = _Gate(order["access"])
+    channel = apprise.Apprise(asset=apprise.AppriseAsset(app_id="Rota", app_desc="Rota", secure_logging=True))
+    if not channel.add(order["url"]):
+        return False, "the secret of its url is no URL of Apprise"
+    gate.close()
+    kind = {"info": "info", "warning": "warning"}.get(order["severity"], "failure")
+    result = channel.notify(body=order["text"], title=order["title"], notify_type=apprise.NotifyType(kind))
+    if result:
+        return True, "accepted"
+    return False, (gate.refused or said.lines or ["it was not accepted, for a reason that Apprise does not say"])[-1]
+
+
+if __name__ == "__main__":
+    main()

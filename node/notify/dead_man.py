@@ -1,0 +1,105 @@
+"""Dead man's switch: the leader pings an outside watcher while all is well, which raises the alarm without pings."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from node.duty.watchdog import withheld
+from node.notify.teller import NotSent
+from node.raft.ports import RaftRole
+from node.state.value import State
+from tasks.secret import Reference
+
+_log = logging.getLogger("rota.notify")
+
+IDLE_S: Final = 5.0
+"""Between two looks of a member that does not lead, or has no watcher."""
+
+AFTER_FAULT_S: Final = 60.0
+
+AGAIN_S: Final = 10.0
+"""Between two tries of a ping that was not accepted, or was withheld, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class PingView:
+    """What the leader did last, at `at_us`: `withheld` or `error` say why no ping was accepted; both None: one was."""
+
+    at_us: int
+    withheld: str | None = None
+    error: str | None = None
+
+
+class WatchedMember(Protocol):
+    """What the switch asks of its member. Called on the event loop."""
+
+    @property
+    def role(self) -> RaftRole:
+        """Its role in Raft."""
+
+    @property
+    def lease_held(self) -> bool:
+        """Whether it has a live lease."""
+
+    def state(self) -> State:
+        """The newest state."""
+
+    def now_us(self) -> int:
+        """The wall clock, in microseconds since the epoch."""
+
+    async def late_tasks(self) -> Sequence[str]:
+        """The tasks that are overdue."""
+
+
+class DeadMansSwitch:
+    """Pings by `ping` (`node.notify.http_request.ping`) as long as this member leads."""
+
+    def __init__(
+        self,
+        member: WatchedMember,
+        ping: Callable[[Reference | str], Awaitable[str]],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._member, self._ping, self._sleep = member, ping, sleep
+        self.last: PingView | None = None
+        """None while this member does not lead, or there is no watcher."""
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        while True:
+            try:
+                wait_s = await self.step()
+            except Exception:  # noqa: BLE001 - an error here must not end the node
+                _log.exception("the outside watcher is not pinged, because of a bug in Rota; retrying")
+                wait_s = AFTER_FAULT_S
+            await self._sleep(wait_s)
+
+    async def step(self) -> float:
+        """Ping, or withhold it. In how many seconds to do so again."""
+        watchdog, role = self._member.state().settings.watchdog, self._member.role
+        if watchdog is None or not role.is_leader:
+            self.last = None
+            return IDLE_S
+        quorum = role.has_quorum and self._member.lease_held
+        why = withheld(self._member.state(), quorum=quorum, overdue=await self._member.late_tasks())
+        error = None
+        if why is None:
+            try:
+                await self._ping(watchdog.where)
+            except NotSent as failed:
+                error = str(failed)
+        self._note(PingView(self._member.now_us(), why, error))
+        return watchdog.every_s if why is None and error is None else min(AGAIN_S, watchdog.every_s)
+
+    def _note(self, done: PingView) -> None:
+        before, self.last = self.last, done
+        if before is not None and (before.withheld, before.error) == (done.withheld, done.error):
+            return
+        if done.withheld is not None:
+            _log.warning("the ping to the outside watcher is withheld: %s", done.withheld)
+        elif done.error is not None:
+            _log.warning("the outside watcher cannot be pinged, retrying: %s", done.error)
+        elif before is not None:
+            _log.info("the outside watcher is pinged again")

@@ -1,0 +1,78 @@
+"""A message by Apprise: mail to a real SMTP server, and what Apprise may not reach."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from node.duty.telling import Send
+from node.notify.secrets_here import SenderSettings
+from node.notify.sender import ChannelSender
+from node.notify.teller import NotSent
+from node.state.channel import Channel
+from node.state.outbox import Notice, Permission
+from tasks.access import Access, parse_hosts
+from testkit.mail_server import Mailbox, mail_server
+
+pytestmark = [pytest.mark.integration, pytest.mark.more]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Mailbox]:
+    with mail_server() as made:
+        yield made
+
+
+@pytest.fixture
+def mailbox(server: Mailbox) -> Mailbox:
+    server.mails.clear()
+    server.refuses = ""
+    return server
+
+
+def send(secrets: Path, url: str, hosts: str = "*") -> str:
+    (secrets / "mail").write_text(url)
+    settings = SenderSettings("node-1", Access("node-1", destination_hosts=parse_hosts(hosts)), secrets)
+    channel = Channel.model_validate({"kind": "apprise", "url": {"secret": "mail"}})
+    notice = Notice(
+        "17.0", "run_failed", "error", 1_795_240_500_000_000, "nightly failed, after 3 attempts: no such table"
+    )
+    message = Send("ops", Permission(5, "node-1", 1, ("17.0",)), channel, (notice,), 2)
+    return asyncio.run(ChannelSender(settings).send("c-1", message))
+
+
+def mail_url(mailbox: Mailbox) -> str:
+    return f"{mailbox.url}&from=rota@x.example&to=ops@x.example"
+
+
+def test_a_mail_says_what_came_to_pass(mailbox: Mailbox, tmp_path: Path) -> None:
+    assert send(tmp_path, mail_url(mailbox)) == "accepted"
+    [mail] = mailbox.mails
+    assert mail["Subject"] == "Rota: nightly failed, after 3 attempts: no such table"
+    assert mail["To"] == "ops@x.example"
+    body = mail.get_body(("plain", "html"))
+    assert body is not None
+    text = body.get_content()
+    assert "2026-11-21T05:55:00Z" in text
+    assert "2 older notices were dropped" in text
+    assert "cluster c-1, channel ops" in text
+
+
+def test_a_server_that_refuses_is_told_without_the_secret(mailbox: Mailbox, tmp_path: Path) -> None:
+    mailbox.refuses = "554 no room for ops@x.example"
+    with pytest.raises(NotSent, match="on node-1") as refused:
+        send(tmp_path, mail_url(mailbox))
+    assert "x.example" not in str(refused.value)
+
+
+def test_what_the_node_does_not_allow_is_not_reached(mailbox: Mailbox, tmp_path: Path) -> None:
+    with pytest.raises(NotSent, match=r"ROTA_DESTINATION_HOSTS there names mail\.example"):
+        send(tmp_path, mail_url(mailbox), "mail.example")
+    assert mailbox.mails == []
+
+
+@pytest.mark.parametrize("url", ["syslog://", "no url", "json://localhost:1"])
+def test_other_urls_reach_nothing_of_the_machine(url: str, tmp_path: Path) -> None:
+    with pytest.raises(NotSent, match="on node-1: "):
+        send(tmp_path, url, "localhost:1" if url.startswith("json") else "mail.example")

@@ -1,0 +1,39 @@
+"""How notices are told."""
+
+from dataclasses import replace
+
+from node.duty.telling import Send
+from node.notify.message import LINES_MAX, document, message_id, text, title
+from node.state.outbox import Notice, Permission
+from tests.unit.node.state.given import NOW_US, hook
+
+
+def message(count: int = 1, dropped: int = 0) -> Send:
+    notices = tuple(
+        Notice(
+            f"{number}.0", "run_failed", "critical" if number == 1 else "error", NOW_US + number, f"t{number} failed"
+        )
+        for number in range(count)
+    )
+    return Send("ops", Permission(7, "a", 1, tuple(one.key for one in notices)), hook(), notices, dropped)
+
+
+def test_one_notice_is_its_own_title() -> None:
+    assert title(message()) == "Rota: t0 failed"
+    assert title(message(3)) == "Rota: 3 notices (1 critical, 2 error)"
+    assert document("c", message(3))["severity"] == "critical"
+
+
+def test_whoever_sends_the_same_notices_sends_the_same_message() -> None:
+    again = replace(message(3), permission=Permission(9, "b", 4, ()))
+    assert document("c", message(3)) == document("c", again)
+    others = [message(2), message(3, dropped=1), replace(message(3), channel="other")]
+    assert len({message_id("c", one) for one in [message(3), *others]}) == 4
+    assert message_id("d", message(3)) != message_id("c", message(3))
+
+
+def test_a_text_has_a_line_for_each_and_says_what_is_missing() -> None:
+    lines = text("c", message(LINES_MAX + 5, dropped=7)).splitlines()
+    assert lines[1].endswith("CRITICAL  t1 failed")
+    assert lines[LINES_MAX] == "and 5 more"
+    assert lines[LINES_MAX + 1].startswith("7 older notices were dropped")
