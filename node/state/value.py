@@ -150,8 +150,8 @@ class TaskRow:
     that were passed over; the next one may extend it. `succeeded_at_us` is when a run last succeeded, `endings` how
     many runs have ended in each of `COUNTED`; empty while none has been counted. `failing`: of its runs that succeeded
     or failed for good, the last one failed. `judged_us` is since when its deadlines are judged; 0 while they are not.
-    `unmet_us` is when the oldest run was due of those that have failed since a later one succeeded; None: there is
-    none. `breaches` has one for each deadline that is breached.
+    `unmet_us` is when the oldest of the runs was due that have failed for good; None once a run succeeds that was due
+    no earlier, which makes up for all of them. `breaches` has one for each deadline that is breached.
     """
 
     spec_packed: bytes

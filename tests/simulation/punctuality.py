@@ -79,7 +79,8 @@ class Punctuality:
                     record.failed_us.add(due_us)
                 elif one.state == "succeeded":
                     record.succeeded_us = one.finished_at_us
-                    record.failed_us = {failed_us for failed_us in record.failed_us if failed_us > due_us}
+                    if due_us >= min(record.failed_us, default=0):
+                        record.failed_us.clear()  # it makes up for all that failed before it succeeded
 
     def _judge(
         self, before: State, after: State, task: str, entry: Entry, was: Breach | None, is_now: Breach | None
