@@ -50,7 +50,7 @@ test: lint  ## everything that must hold: style, types, import contracts, docs a
 test-more: .venv/bench spark-classes  ## longer tests, and rounds of faults against real nodes
 	@$(PYTEST) -m more
 	@$(BIN)/python -m bench.blackout --rounds 5
-	@$(BIN)/python -m bench.chaos --loopback --nodes 3 --rounds 10
+	@$(BIN)/python -m bench.chaos --loopback --nodes 3 --rounds 6
 	@$(MAKE) --no-print-directory test-browser
 
 test-browser: .venv/browser  ## the page in this machine's Chromium (apt-get install chromium), with real nodes behind it (MANY=1: and 100,000 tasks)

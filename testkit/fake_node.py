@@ -154,6 +154,8 @@ class FakeNode:
     kinds: InstalledKinds = field(default_factory=lambda: InstalledKinds({"copy": COPY}))
     reported: dict[str, RunProgress] = field(default_factory=dict)
     holds: dict[str, Hold] = field(default_factory=dict)
+    receiver_says: str | None = None
+    """The answer to a test message; None: it cannot be sent."""
     overdue_now: Overdue = field(default_factory=Overdue)
     pinged: PingView | None = None
     lateness: ThreadLag = field(default_factory=lambda: ThreadLag(Worst(), Worst(), Worst(), Worst()))
@@ -220,7 +222,9 @@ class FakeNode:
         return None if kind == "copy" else "it is not installed there"
 
     async def test_channel(self, name: str, definition: Channel) -> str:
-        raise NotSent(f"{self.name} has no network")
+        if self.receiver_says is None:
+            raise NotSent(f"{self.name} has no network")
+        return self.receiver_says
 
     def log_path(self, run_id: str, attempt: int) -> Path:
         return self.cluster.folder / self.name / run_id / f"{attempt}.log"

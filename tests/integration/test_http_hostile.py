@@ -15,8 +15,11 @@ from node.http.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
 from node.http.routes import ENDPOINTS
 from node.peer.signing import CHALLENGE, member_key, new_request
 from node.raft.founding import FoundingWait
+from node.state.channel import Channel
+from node.state.channel_entries import PutChannel
 from node.state.codec import from_pieces, snapshot_pieces
-from node.state.entries import AddMember, Began, Checkpoint, Claim, Finish, Put, PutTasks, Seed, Start
+from node.state.entries import AddMember, Began, Checkpoint, Claim, Finish, Put, PutTasks, Seed, Start, TakeLead
+from node.state.value import RULES
 from tasks.spec import Spec
 from testkit.fake_node import NOW_US, SECRET
 from tests.integration.hostile import BODIES, EVERYWHERE, HEADERS, IDS, PATHS, QUERIES, Heard, say, spoilt
@@ -75,6 +78,17 @@ SENT: Final[dict[str, Any]] = {
         "refusal_is_death": True,
         "history_days": 3,
     },
+    "PUT /v1/channels/{name}": {
+        "kind": "webhook",
+        "url": "https://hooks.example/rota",
+        "secret": {"secret": "hook"},
+        "events": ["run_failed"],
+        "min_severity": "info",
+        "labels": {"team": "a"},
+        "quiet": {"from": "22:00", "to": "07:00", "timezone": "UTC"},
+        "group_s": 5,
+        "enabled": True,
+    },
     "POST /v1/members": {"id": "node-4", "host": "host-4", "raft_port": 7001, "http_port": 8101},
     "POST /v1/cluster/found": {"without": ["node-2"]},
     "POST /v1/cluster/saved": {
@@ -110,7 +124,10 @@ class Ground:
         self.port = served.ports["node-1"]
         self._cluster = cluster = served.cluster
         puts = tuple(Put(Spec.model_validate({**SPEC, "name": name}).pack()) for name in ("a", "b"))
+        served.node.receiver_says = "200"
         cluster.ok(PutTasks(NOW_US, puts))
+        cluster.ok(TakeLead(NOW_US, "node-1", cluster.machine.state.lead.term + 1, RULES))
+        cluster.ok(PutChannel(NOW_US, "a", Channel.model_validate(SENT["PUT /v1/channels/{name}"]).pack()))
         cluster.ok(AddMember(NOW_US, Seed("node-3", "host-3", 7003, 8103)))
         [over, run_id] = [self._running(name) for name in ("b", "a")]
         cluster.ok(Finish(NOW_US, over, cluster.machine.state.runs[over].attempts[-1].token, "succeeded", {"rows": 7}))
