@@ -24,9 +24,15 @@ SETTLE_S: Final = 0.05
 STILL_S: Final = 3.0
 """Parts are made anew after this time though nothing has happened: progress grows, and things become due."""
 
-SHARE: Final = 19
+SHARE: Final = 11
 """After parts were made and sent, this many times the processor time that it took passes before the next time: at most
-5% of a core."""
+8% of a core. The overview takes some 10 ms, so that an event is seen within 200 ms."""
+
+REST_S_MAX: Final = 5.0
+"""Nor does more time pass: on a busy node other work is counted, too."""
+
+MAKE_S: Final = 5.0
+"""A part that is not made after this time, since a disk does not answer, holds the others up no longer."""
 
 SEND_S: Final = 60e-6
 """The processor time that sending a part to one page takes."""
@@ -62,10 +68,12 @@ class LivePart:
 
 
 class LiveParts:
-    """The parts of all open pages of one server. `spent_s` is the processor time of this thread. Used on the loop."""
+    """The parts of all open pages of one server. `spent_s` is the processor time of this thread, `make_s`
+    how long a part may take, in seconds. Used on the loop.
+    """
 
-    def __init__(self, spent_s: Callable[[], float] = thread_time) -> None:
-        self._spent_s = spent_s
+    def __init__(self, spent_s: Callable[[], float] = thread_time, make_s: float = MAKE_S) -> None:
+        self._spent_s, self._make_s = spent_s, make_s
         self._parts: dict[PartKey, LivePart] = {}
         self._task: asyncio.Task[None] | None = None
         self._newly_made = asyncio.Event()
@@ -121,7 +129,8 @@ class LiveParts:
                     if await self._make(part):
                         sendings += len(part.makers)
                 self._made()
-                await self._rest(SHARE * (self._spent_s() - began_s + SEND_S * sendings))
+                spent_s = self._spent_s() - began_s + SEND_S * sendings
+                await self._rest(min(REST_S_MAX, SHARE * spent_s))
                 updates = await self._something(hub, updates)
                 await asyncio.sleep(SETTLE_S)
         self._made()
@@ -156,12 +165,13 @@ class LiveParts:
         make = next(iter(part.makers.values()), None)
         if make is None:
             return False  # its last page was closed meanwhile
+        html: str | None = None
         try:
-            html = await make()
-        except Exception:  # noqa: BLE001 - logged
-            # One part that cannot be made must not stop the others.
-            _log.exception("%s cannot be made", part.key.url)
-            html = None
+            async with asyncio.timeout(self._make_s):
+                html = await make()
+        except Exception as error:  # noqa: BLE001 - one part that cannot be made must not stop the others
+            if part.version == 0 or part.event:  # not each time that it is tried again
+                _log.warning("%s cannot be shown: %s: %s", part.key.url, type(error).__name__, error, exc_info=True)
         event = GONE if html is None else packed(part.key.url, html)
         stamped = _STAMP.sub(b"", event)
         if stamped == part.stamped and part.version:

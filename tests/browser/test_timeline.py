@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from testkit.cluster import Cluster
 from tests.browser.tab import Tab
@@ -28,6 +28,18 @@ def test_tonight_is_drawn_again_without_a_member(cluster: Cluster, tab_of: Calla
     tab.page.reload()
     expect(tab.page.get_by_role("checkbox", name="node-3")).to_be_checked()
     assert all(cluster.get("/v1/members")["items"][slot]["status"] == "up" for slot in range(3)), "only asked"
+
+
+def test_an_answer_is_shown_though_the_part_in_its_place_was_brought_up_to_date(tab_of: Callable[..., Tab]) -> None:
+    """It was lost: the element that it was asked for was no more in the document."""
+    tab = tab_of("/timeline")
+    asked: list[Route] = []
+    tab.page.route("**/timeline?part=plan*", lambda route: asked.append(route))
+    with tab.page.expect_request("**/timeline?part=plan*"):
+        tab.page.get_by_role("checkbox", name="node-2").check()
+    tab.page.evaluate("const plan = document.getElementById('plan'); become(plan, plan.cloneNode(true))")
+    asked[0].continue_()
+    expect(tab.page.get_by_role("region", name="Timeline", exact=True)).to_contain_text("What if without node-2")
 
 
 def test_bars_are_reached_by_the_keyboard(tab_of: Callable[..., Tab], runs: dict[str, str]) -> None:

@@ -75,12 +75,21 @@ function show(event) {
   const { url, html } = JSON.parse(event.data);
   const made = document.createElement("template");
   made.innerHTML = html;
-  const wanted = made.content.firstElementChild && bare(made.content.firstElementChild);
+  const wanted = made.content.firstElementChild;
+  if (!wanted) return;
   for (const element of parts()) {
     // What is shown already stays: a replaced element would lose a selection, or a click that has begun.
-    if (urlOf(element) !== url || (wanted && bare(element).isEqualNode(wanted))) continue;
-    htmx.swap(element, html, { swapStyle: "outerHTML" });
+    if (urlOf(element) === url && !bare(element).isEqualNode(bare(wanted))) become(element, wanted);
   }
+}
+
+// The element itself stays: what was asked for in its place may be on its way, and would have no place any more.
+function become(element, wanted) {
+  for (const { name } of [...element.attributes]) {
+    if (!wanted.hasAttribute(name)) element.removeAttribute(name);
+  }
+  for (const { name, value } of wanted.attributes) element.setAttribute(name, value);
+  htmx.swap(element, wanted.innerHTML, { swapStyle: "innerHTML" });
 }
 
 document.addEventListener("visibilitychange", follow);

@@ -18,7 +18,7 @@ class World:
 
     def __init__(self, spent_s: Callable[[], float] = lambda: 0.0) -> None:
         self.hub = EventHub("boot", "n1")
-        self.live = LiveParts(spent_s)
+        self.live = LiveParts(spent_s, make_s=0.05)
         self.shown = "<p>1</p>"
         self.made = 0
         self._again = asyncio.Event()
@@ -95,6 +95,20 @@ def test_a_part_that_cannot_be_made_stops_no_other(broken: str) -> None:
         assert await part(page) == b"", "the page keeps what it shows"
         world.changes("<p>again</p>")
         assert await part(page) == packed("/?part=a", "<p>again</p>")
+
+    on_a_loop(test)
+
+
+def test_a_part_that_is_not_made_in_time_holds_no_other_up() -> None:
+    async def test(world: World, opened: ExitStack) -> None:
+        async def for_ever() -> str | None:
+            await asyncio.Event().wait()
+            return None
+
+        makers = {PartKey("operator", "/?part=hangs"): for_ever, KEY: world.make}
+        page = opened.enter_context(world.live.follow(makers, world.hub, 30.0))
+        assert await part(page) == b""
+        assert await part(page) == packed("/?part=a", "<p>1</p>")
 
     on_a_loop(test)
 
