@@ -35,6 +35,7 @@ def cluster(disk: SmallDisk) -> Iterator[Cluster]:
         made.check()
 
 
+@pytest.mark.more
 def test_work_moves_away_from_a_node_with_a_hung_disk_until_the_disk_answers(cluster: Cluster, disk: SmallDisk) -> None:
     if cluster.wait_for_leader() == HUNG:  # the others would elect another one within a second
         cluster.kill(HUNG)

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.chaos
 LEFT, BACK, GONE = "node-1", "node-2", "node-3"
 
 
+@pytest.mark.more
 def test_the_survivor_recovers_alone_and_lost_members_join_again_empty(tmp_path: Path) -> None:
     env_of: dict[str, dict[str, str]] = {LEFT: {}, BACK: {}, GONE: {}}
     with Cluster(tmp_path, env_of=env_of) as cluster:

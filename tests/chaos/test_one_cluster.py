@@ -66,6 +66,7 @@ def cluster(tmp_path: Path) -> Iterator[Listed]:
         yield cluster
 
 
+@pytest.mark.more
 def test_a_member_that_lost_its_disk_does_not_found_with_waiting_nodes(cluster: Listed) -> None:
     """Three at work; two more with a list of five; node-1 comes back empty, with that list, while two do not answer."""
     cluster.begin(*THREE, listed=THREE)

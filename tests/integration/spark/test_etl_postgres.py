@@ -92,6 +92,7 @@ def test_flights_joined_with_planes_and_weather_equal_plain_sql_row_by_row(datab
     assert database.differ(plain, written) == ""
 
 
+@pytest.mark.more
 def test_batches_follow_a_cursor_and_a_key_is_updated_or_deleted(database: EtlDatabase) -> None:
     database.sql(
         "CREATE TABLE src (id int PRIMARY KEY, v text, gone boolean, at timestamptz NOT NULL);"
