@@ -119,7 +119,7 @@ class Teller:
         """A step. An error in it must not end the node."""
         try:
             wait_s = self._step()
-        except Exception:  # noqa: BLE001 - whatever it is, the next step may do better
+        except Exception:  # noqa: BLE001 - it is logged, and the next step is tried
             if not self._failing:
                 _log.exception("what is to be told cannot be decided, which is a bug in Rota; retrying")
             self._failing = True

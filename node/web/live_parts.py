@@ -29,10 +29,10 @@ SHARE: Final = 11
 8% of a core. The overview takes some 10 ms, so that an event is seen within 200 ms."""
 
 REST_S_MAX: Final = 5.0
-"""Nor does more time pass: on a busy node other work is counted, too."""
+"""The longest such pause: on a busy node, other work of the thread is counted as well."""
 
 MAKE_S: Final = 5.0
-"""A part that is not made after this time, since a disk does not answer, holds the others up no longer."""
+"""How long making a part may take. A disk that does not answer would otherwise hold up all other parts."""
 
 SEND_S: Final = 60e-6
 """The processor time that sending a part to one page takes."""
@@ -68,8 +68,9 @@ class LivePart:
 
 
 class LiveParts:
-    """The parts of all open pages of one server. `spent_s` is the processor time of this thread, `make_s`
-    how long a part may take, in seconds. Used on the loop.
+    """The parts of all open pages of one server. Used on the loop.
+
+    `spent_s` reads the processor time of this thread; `make_s` is how long making a part may take, in seconds.
     """
 
     def __init__(self, spent_s: Callable[[], float] = thread_time, make_s: float = MAKE_S) -> None:
@@ -140,7 +141,7 @@ class LiveParts:
         self._newly_made = asyncio.Event()
 
     async def _rest(self, seconds: float) -> None:
-        """Wait so long, or until a page is opened that shows what no other does."""
+        """Wait for `seconds`, or until a page is opened with a part that no other page shows."""
         try:
             async with asyncio.timeout(seconds):
                 while not any(part.version == 0 for part in self._parts.values()):

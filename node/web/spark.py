@@ -30,7 +30,7 @@ class Spark:
 
 
 def spark_of(took: Sequence[tuple[float, bool]]) -> Spark | None:
-    """The bars of runs, oldest first: each took so many seconds, and succeeded or not. None for fewer than two.
+    """The bars of runs, oldest first, from each one's seconds and whether it succeeded. None for fewer than two runs.
 
     >>> spark_of([(0.5, True), (2.0, False)])
     Spark(bars=((4, True), (14, False)), words='the last 2 runs took 0.50 s to 2.0 s, 1 did not succeed')
