@@ -44,7 +44,10 @@ lint: setup  ## style, types, import contracts
 unit: setup  ## the tests without sockets
 	@$(PYTEST) tests/unit
 
-test: lint  ## everything that must hold: style, types, import contracts, docs and tests
+# A new clone has no bytecode of the tests. One process makes it beside mypy; otherwise each of the four would, for itself.
+test: setup  ## everything that must hold: style, types, import contracts, docs and tests
+	@if [ ! -d tests/__pycache__ ]; then $(BIN)/pytest --collect-only -qq >/dev/null 2>&1 & fi; \
+	$(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
 	@$(PYTEST)
 
 test-more: .venv/bench spark-classes  ## longer tests, and rounds of faults against real nodes

@@ -13,7 +13,7 @@ from node.raft.consensus import APART
 from node.raft.ports import RaftTiming
 from testkit.cluster import Cluster
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.more]
 
 FILL_BYTES = int((1 + APART) * RaftTiming().log_bytes)
 """More than the log of any member may hold: there is a snapshot then."""
@@ -73,7 +73,6 @@ HARMS: list[tuple[str, Harm]] = [
 ]
 
 
-@pytest.mark.more
 def test_a_member_with_a_damaged_file_recovers_everything_from_the_others(whole: Cluster) -> None:
     tasks = {task["name"]: task["version"] for task in whole.all("/v1/tasks")}
     runs = whole.all("/v1/runs")

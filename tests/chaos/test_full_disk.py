@@ -56,6 +56,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         made.check()
 
 
+@pytest.mark.more
 def test_a_task_that_fills_the_disk_fails_and_every_node_stays_up(cluster: Cluster) -> None:
     assert cluster.wait_for_leader()
     pids = {name: cluster.pid(name) for name in NODES}
@@ -77,6 +78,7 @@ def test_a_task_that_fills_the_disk_fails_and_every_node_stays_up(cluster: Clust
     cluster.wait_for_run(cluster.run("steady"), "succeeded")
 
 
+@pytest.mark.more
 def test_a_task_that_floods_its_log_leaves_disk_space_for_others(cluster: Cluster) -> None:
     pids = {name: cluster.pid(name) for name in NODES}
     cluster.register("flood", "command", params={"argv": ["sh", "-c", "yes | head -c 100000000"]})

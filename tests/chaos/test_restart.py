@@ -53,6 +53,7 @@ def _definition(task: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in task.items() if name not in ("owner", "next_fire_at", "last")}
 
 
+@pytest.mark.more
 def test_a_node_with_an_empty_folder_recovers_state_and_history(cluster: Cluster) -> None:
     """A snapshot holds no finished runs: those are fetched from the other members."""
     notes = cluster.notes()

@@ -68,6 +68,7 @@ def test_a_node_with_another_secret_is_told_so(tmp_path: Path) -> None:
         assert (cluster.exit_code(LATER), "has another secret" in cluster.said(LATER)) == (1, True)
 
 
+@pytest.mark.more
 def test_a_node_that_was_let_in_needs_the_address_of_a_member_and_after_that_not_even_that(tmp_path: Path) -> None:
     """ROTA_MEMBERS *or* ROTA_JOIN: where it is, the cluster has been told."""
     names = [FIRST, LATER, "node-3"]

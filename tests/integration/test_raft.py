@@ -112,6 +112,7 @@ def test_a_retry_under_the_same_id_is_answered_and_applied_once(make: Make) -> N
     wait_for("six retries on each", lambda: {state["repeated"] for state in cluster.same(3)} == {6})
 
 
+@pytest.mark.more
 @pytest.mark.chaos
 def test_a_lagging_or_empty_member_receives_a_snapshot(make: Make) -> None:
     cluster = make(timing={"batch_bytes": 1, "log_entries": 200})
