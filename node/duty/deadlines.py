@@ -127,7 +127,9 @@ def next_passing(state: State, task: str) -> list[Passing]:
     limits = deadlines_of(row.spec_packed) if row is not None and row.judged_us else None
     if row is None or limits is None:
         return []
-    runs = [run for run in (state.runs[one] for one in state.runs_of.get(task, ())) if not run.action]
+    active = (state.runs[one] for one in state.runs_of.get(task, ()))
+    # A task may be registered anew while a run of the deleted one of its name still ends.
+    runs = [run for run in active if not run.action and run.cancelling != "deleted"]
     breached = {breach.deadline for breach in row.breaches}
     found: list[Passing] = []
     for deadline in DEADLINES:

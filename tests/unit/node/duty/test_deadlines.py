@@ -66,6 +66,13 @@ def test_what_has_not_met_a_deadline(deadline: str, state: State, due_us: int | 
     assert found == ([] if due_us is None else [(due_us + 10 * S, deadline, due_us, False)])
 
 
+def test_a_run_of_a_deleted_task_says_nothing_about_the_one_that_has_its_name_now() -> None:
+    row = judged(schedule=None, deadlines={"start_within_s": 1, "finish_within_s": 10})
+    former = run(task("t"), "running", cancelling="deleted")
+    assert deadlines.next_passing(world(row, former), "t") == []
+    assert deadlines.next_passing(world(row, replace(former, cancelling="by hand")), "t") != []
+
+
 def test_a_schedule_that_cannot_be_read_here_does_not_hinder_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = {"start_within_s": 10, "success_every_s": 600}
     state = world(judged(deadlines=limits), run(task("t"), "waiting"))
