@@ -102,14 +102,14 @@ def judged(state: State, now_us: int) -> Judged:
 
 
 def _packed(name: str) -> bytes:
-    spec = Spec(
-        name=name,
-        kind="command",
-        schedule={"every_s": EVERY_S},
-        params={"argv": ["true"]},
-        deadlines={"start_within_s": WITHIN_S},
-    )
-    return spec.pack()
+    fields = {
+        "name": name,
+        "kind": "command",
+        "schedule": {"every_s": EVERY_S},
+        "params": {"argv": ["true"]},
+        "deadlines": {"start_within_s": WITHIN_S},
+    }
+    return Spec.model_validate(fields).pack()
 
 
 def _say(what: str, one: Judged) -> None:
