@@ -43,6 +43,24 @@ def test_what_is_breached_is_judged_again_when_it_has_been_met() -> None:
     assert len(one.step(late_us + MIN)[0]) == 1, "what was proposed before says nothing about this one"
 
 
+def test_what_is_due_after_an_occurrence_that_was_passed_over_has_a_moment_to_begin() -> None:
+    """After an outage the owner passes over all that was due but the latest, and begins that."""
+    row = judged(deadlines={"start_within_s": 10, "finish_within_s": 20})
+    one = DeadlineJudge(world(row))
+    now_us = NOW + 10 * MIN + 30 * S
+    assert len(one.step(now_us)[0]) == 2
+    breaches = tuple(Breach(name, NOW + MIN, now_us, undecided=True) for name in ("start_within", "finish_within"))
+    one.observe(world(replace(row, breaches=breaches)), {"t"})
+    assert one.step(now_us) == ([], None)
+    passed = replace(row, through_us=NOW + 9 * MIN)
+    one.observe(world(passed), {"t"})
+    assert one.step(now_us) == ([], now_us + SETTLED_US)
+    one.observe(world(passed, run(row, "claimed", fire_at_us=NOW + 10 * MIN)), {"t"})
+    assert one.step(now_us) == ([], now_us + SETTLED_US), "it is about to begin"
+    one.observe(world(passed), {"t"})
+    assert [entry.undecided for entry in one.step(now_us + SETTLED_US)[0]] == [True, True], "nobody began it"
+
+
 @pytest.mark.parametrize(
     ("deadline", "state", "due_us"),
     [
