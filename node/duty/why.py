@@ -263,5 +263,8 @@ class _Walk:
         runs: tuple[str, ...] = (),
     ) -> Why:
         ahead = runs[0] if runs else None
-        todo = remedy(code, task=self._task, run=run_id, ahead=ahead, member=member)
+        last = self._row.last
+        # A continuous task waits after a run that has ended: that run's log says why.
+        logged = run_id if run_id is not None or last is None else last.run_id
+        todo = remedy(code, task=self._task, run=logged, ahead=ahead, member=member)
         return Why(code, detail, todo, until_us, run_id, member, runs)

@@ -159,6 +159,7 @@ def test_a_continuous_task_that_failed_backs_off() -> None:
     found = ask(world)
     assert (found.code, found.until_us) == ("backing_off", NOW_US + 30 * S)
     assert found.detail.endswith("its last run failed: OSError: no route")
+    assert found.remedy == f"wait, or mend what its log shows: rota log {run_id}"
 
 
 def test_an_orphaned_run_waits_for_its_grace_period() -> None:
