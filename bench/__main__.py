@@ -17,6 +17,7 @@ from bench.beginning import options_of
 
 NAMES: Final = {
     "placement": "owners of 25,000 and a million tasks, all members up and one down",
+    "deadlines": "a new leader judges the deadlines of 100,000 tasks, none of them late, and all of them",
     "api": "the HTTP API of three nodes on this machine",
     "starting": "from a request, and from a claim, to a command's first words",
     "preparing": "a Spark task's wait for its session: from its due time, and from the loss of its driver's node",

@@ -38,9 +38,28 @@ def tasks_command(api: Api, kind: str | None, owner: str | None, set_name: str |
                 )
                 for item in items
             ),
-            "no tasks are registered; register some with: rota apply -f FILE",
+            nothing_listed(kind, owner, set_name, late=late),
         ),
     )
+
+
+def nothing_listed(kind: str | None, owner: str | None, set_name: str | None, *, late: bool) -> str:
+    """What is said where no task is listed: there is none, or none is what was asked for.
+
+    >>> nothing_listed(None, None, None, late=False)
+    'no tasks are registered; register some with: rota apply -f FILE'
+    >>> nothing_listed(None, None, None, late=True)
+    'no task is late'
+    >>> nothing_listed("backup", "node-1", "bi", late=True)
+    'no task of kind backup, owned by node-1, of the set bi is late'
+    >>> nothing_listed("backup", None, None, late=False)
+    'no task of kind backup is registered'
+    """
+    asked = {"of kind": kind, "owned by": owner, "of the set": set_name}
+    which = ", ".join(f"{words} {value}" for words, value in asked.items() if value is not None)
+    if not which and not late:
+        return "no tasks are registered; register some with: rota apply -f FILE"
+    return f"no task {which} is".replace("  ", " ") + (" late" if late else " registered")
 
 
 @click.command("show")

@@ -54,6 +54,9 @@ class DeadlineJudge:
         self._latest_us = 0
         self._proposed: dict[tuple[str, DeadlineName], int] = {}
         """Until when nothing more is proposed for a deadline."""
+        self._just_over: set[tuple[str, DeadlineName]] = set()
+        self._passed_over: dict[tuple[str, DeadlineName], int] = {}
+        """Until when nothing is proposed for a deadline, since a breach of it is just over."""
         self.undecided: dict[str, Exception] = {}
         """Tasks whose last judgement failed, which is a bug in Rota, and what was raised."""
         self._start_over()
@@ -61,16 +64,19 @@ class DeadlineJudge:
     def _start_over(self) -> None:
         self._agenda = Agenda()
         self._proposed.clear()
+        self._just_over.clear()
+        self._passed_over.clear()
         # The state is a value, so it can be gone through slowly. Tasks that change meanwhile are named again.
         self._unseen: deque[Iterator[str]] = deque((iter(self._state.tasks),))
 
     def observe(self, state: State, touched: Collection[str] | None) -> None:
         """Take over a new state. `touched`: the tasks that may differ; None: all."""
-        self._state = state
+        before, self._state = self._state, state
         if touched is None:
             self._start_over()
         elif touched:
             self._unseen.append(iter(touched))
+            self._just_over.update(key for task in touched for key in _over(before, state, task))
 
     def step(self, now_us: int) -> tuple[list[Breached], int | None]:
         """The entries to propose at `now_us`, and when to step again; None: when the state has changed."""
@@ -78,6 +84,9 @@ class DeadlineJudge:
             self._start_over()  # the times were set by a clock that was ahead
             self._latest_us = now_us
         self._latest_us = max(self._latest_us, now_us)
+        # Whoever passes an occurrence over begins a later one at once: that is late only if it does not.
+        self._passed_over.update((key, now_us + SETTLED_US) for key in self._just_over)
+        self._just_over.clear()
         self._look()
         entries: list[Breached] = []
         for _, task in self._agenda.due(now_us, JUDGED_A_STEP):
@@ -95,9 +104,10 @@ class DeadlineJudge:
     def _judge(self, task: str, passing: Passing, now_us: int, entries: list[Breached]) -> int:
         """Add an entry if the deadline has passed. Returns when to judge it again."""
         key = task, passing.deadline
-        look_us = max(passing.at_us + SETTLED_US, self._proposed.get(key, 0))
+        look_us = max(passing.at_us + SETTLED_US, self._proposed.get(key, 0), self._passed_over.get(key, 0))
         if look_us > now_us:
             return look_us
+        self._passed_over.pop(key, None)
         entries.append(Breached(now_us, task, passing.deadline, passing.due_us, passing.undecided))
         self._proposed[key] = now_us + AGAIN_US
         return self._proposed[key]
@@ -119,6 +129,17 @@ class DeadlineJudge:
                 if row is None or not judged or row.breaches:
                     for deadline in DEADLINES:  # what was proposed has taken effect, or is not wanted any more
                         self._proposed.pop((task, deadline), None)
+                if row is None or not judged:
+                    for deadline in DEADLINES:
+                        self._passed_over.pop((task, deadline), None)
+
+
+def _over(before: State, after: State, task: str) -> Iterator[tuple[str, DeadlineName]]:
+    """The deadlines of `task` that were breached before, and are no more."""
+    was, now = before.tasks.get(task), after.tasks.get(task)
+    if was is not None and now is not None and was.breaches:
+        breached = {breach.deadline for breach in now.breaches}
+        yield from ((task, breach.deadline) for breach in was.breaches if breach.deadline not in breached)
 
 
 def next_passing(state: State, task: str) -> list[Passing]:
@@ -127,7 +148,9 @@ def next_passing(state: State, task: str) -> list[Passing]:
     limits = deadlines_of(row.spec_packed) if row is not None and row.judged_us else None
     if row is None or limits is None:
         return []
-    runs = [run for run in (state.runs[one] for one in state.runs_of.get(task, ())) if not run.action]
+    active = (state.runs[one] for one in state.runs_of.get(task, ()))
+    # A task may be registered anew while a run of the deleted one of its name still ends.
+    runs = [run for run in active if not run.action and run.cancelling != "deleted"]
     breached = {breach.deadline for breach in row.breaches}
     found: list[Passing] = []
     for deadline in DEADLINES:

@@ -25,8 +25,8 @@ from node.duty.why_values import Place, Why, WhyFacts, WhyStep
 from node.state.times import rfc3339
 from node.state.value import Run, State, TaskRow
 from node.state.waiting import due_us as due_of
-from tasks.errors import MissingSecret
 from tasks.run import HELD
+from tasks.secret_names import names_secrets
 
 _LEASE: Final = ("stopping", "no_lease", "aside", "unreadable", "undecided")
 _ROOM: Final = ("bound", "max_runs", "waits")
@@ -41,12 +41,12 @@ def asks_owner(state: State, task: str, found: Why) -> bool:
     """Whether the owner may know better: it was not asked when `found` was."""
     if found.code == "due":
         return True
-    return _lacked_secret(state.tasks[task]) and found.code in ("by_hand", "not_due", "over", "backing_off")
+    return _may_lack_secret(state.tasks[task]) and found.code in ("by_hand", "not_due", "over", "backing_off")
 
 
-def _lacked_secret(row: TaskRow) -> bool:
-    """Whether the last run failed since a secret was missing."""
-    return row.last is not None and (row.last.error or "").startswith(MissingSecret.__name__)
+def _may_lack_secret(row: TaskRow) -> bool:
+    """Whether the last run failed, of a task that names secrets: its owner knows whether it has them."""
+    return row.last is not None and row.last.state == "failed" and names_secrets(row.spec.params)
 
 
 class _Walk:
@@ -227,7 +227,9 @@ class _Walk:
         detail = f"{told.detail}; its last run {last.state.replace('_', ' ')}" + (f": {error}" if error else "")
         known = self._known
         has_it = known.asked and known.hold is None and not known.away
-        return f"{detail} ({known.owner} has it now)" if has_it and _lacked_secret(self._row) else detail
+        if has_it and _may_lack_secret(self._row):
+            return f"{detail} ({known.owner} has the secrets that it names)"
+        return detail
 
     def _behind(self, told: TaskStanding) -> Why:
         ahead = run_ahead(self._active, self._row)
@@ -261,5 +263,8 @@ class _Walk:
         runs: tuple[str, ...] = (),
     ) -> Why:
         ahead = runs[0] if runs else None
-        todo = remedy(code, task=self._task, run=run_id, ahead=ahead, member=member)
+        last = self._row.last
+        # A continuous task waits after a run that has ended: that run's log says why.
+        logged = run_id if run_id is not None or last is None else last.run_id
+        todo = remedy(code, task=self._task, run=logged, ahead=ahead, member=member)
         return Why(code, detail, todo, until_us, run_id, member, runs)

@@ -12,9 +12,9 @@ from immutables import Map
 
 from node.state.bounds import run_bytes
 from node.state.outbox import Fact, with_fact
+from node.state.took import took_us
 from node.state.value import (
     COUNTED,
-    Attempt,
     Breach,
     DeadlineChange,
     DeadlineEvent,
@@ -165,17 +165,9 @@ class Draft:
 def _counted(row: TaskRow, run: Run, state: RunState) -> TaskRow:
     """The row with its last outcome counted and timed."""
     assert row.last is not None
-    latest = run.attempts[-1] if run.attempts else None
-    last = replace(row.last, took_us=None if latest is None else _took_us(latest, row.last.finished_at_us))
+    last = replace(row.last, took_us=took_us(run, row.last.finished_at_us))
     succeeded_at_us = last.finished_at_us if state == "succeeded" else row.succeeded_at_us
     return replace(row, last=last, succeeded_at_us=succeeded_at_us, endings=_one_more(row.endings, state))
-
-
-def _took_us(attempt: Attempt, at_us: int) -> int | None:
-    if attempt.started_at_us is None:
-        return None
-    # Both are wall clock times, and a clock may have been set back.
-    return max(0, (at_us if attempt.finished_at_us is None else attempt.finished_at_us) - attempt.started_at_us)
 
 
 def _one_more(counts: tuple[int, ...], state: RunState) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from typing import Final
 from immutables import Map
 
 from node.state.draft import Draft
+from node.state.majority import at_risk, down_of
 from node.state.outbox import Fact
 from node.state.times import rfc3339
 from node.state.value import DeadlineEvent, EndedRun, Member
@@ -92,7 +93,7 @@ def _of_members(before: Map[str, Member], after: Map[str, Member], at_us: int) -
             yield from _of_member(known, after[name], at_us)
     was, now = at_risk(before), at_risk(after)
     if now and not was:
-        down = _down(after)
+        down = down_of(after)
         orderly = all(member.reason == "stopped" for member in down)
         shown = ", ".join(member.id for member in down[:_OTHERS_SHOWN])
         more = f" and {len(down) - _OTHERS_SHOWN} more" if len(down) > _OTHERS_SHOWN else ""
@@ -116,17 +117,3 @@ def _of_member(before: Member, after: Member, at_us: int) -> Iterator[Fact]:
         yield Fact("member_impaired", "error", at_us, f"{name} takes on nothing new: {after.aside}", member=name)
     elif before.aside and not after.aside and after.incarnation == before.incarnation:
         yield Fact("member_fit", "info", at_us, f"{name} takes on work again", member=name)
-
-
-def at_risk(members: Map[str, Member]) -> bool:
-    """Whether members are down, and one more loss would end the quorum.
-
-    A member that was added and has not joined yet counts for neither side: somebody is adding it at this moment.
-    """
-    known = sum(member.reason != "new" for member in members.values())
-    down = len(_down(members))
-    return down > 0 and known - down - 1 < known // 2 + 1
-
-
-def _down(members: Map[str, Member]) -> list[Member]:
-    return [member for _, member in sorted(members.items()) if member.status == "down" and member.reason != "new"]

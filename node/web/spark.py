@@ -8,6 +8,7 @@ from typing import Final
 
 from node.http.node_port import HistoryPort
 from node.http.request_context import RequestContext
+from node.state.took import took_us
 from node.state.value import EndedRun
 from node.web.words import seconds
 
@@ -75,8 +76,7 @@ def _read(history: HistoryPort, tasks: Sequence[str]) -> list[Spark | None]:
 def _took(newest_first: Sequence[EndedRun]) -> list[tuple[float, bool]]:
     found = []
     for ended in reversed(newest_first):
-        latest = ended.run.attempts[-1] if ended.run.attempts else None
-        if latest is not None and latest.started_at_us is not None and not ended.run.action:
-            took_s = max(0, ended.finished_at_us - latest.started_at_us) / 1e6
-            found.append((took_s, ended.state == "succeeded"))
+        time_us = took_us(ended.run, ended.finished_at_us)
+        if time_us is not None and not ended.run.action:
+            found.append((time_us / 1e6, ended.state == "succeeded"))
     return found

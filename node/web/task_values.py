@@ -16,6 +16,8 @@ from node.http.requests import RunsQuery
 from node.http.responses.runs import RunView
 from node.http.routes.runs import runs_page
 from node.http.views import run_view
+from node.state.times import micros
+from node.state.took import span_us
 from node.state.value import State, TaskRow
 from node.storage.room import size
 from node.web.coming_times import coming_times
@@ -120,11 +122,12 @@ async def figures(context: RequestContext, name: str) -> dict[str, Any]:
 
 
 def took_s(view: RunView) -> float | None:
-    """How long a run's last attempt took, or has taken all in all; None if none was started, or it has not ended."""
-    attempts = view["attempts"]
-    if view["finished_at"] is None or not attempts or attempts[-1]["started_at"] is None:
+    """How long a run's last attempt took; None if none was started, or the run has not ended."""
+    if view["finished_at"] is None or not view["attempts"]:
         return None
-    return max(0.0, (_at(view["finished_at"]) - _at(attempts[-1]["started_at"])).total_seconds())
+    latest = view["attempts"][-1]
+    time_us = span_us(_us(latest["started_at"]), _us(latest["finished_at"]), micros(_at(view["finished_at"])))
+    return None if time_us is None else time_us / 1e6
 
 
 def done_words(result: dict[str, Any] | None) -> str:
@@ -147,6 +150,10 @@ def _number(result: dict[str, Any] | None, name: str) -> float | None:
 
 def _at(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+def _us(text: str | None) -> int | None:
+    return None if text is None else micros(_at(text))
 
 
 def _coming(row: TaskRow, now_us: int) -> list[dict[str, Any]]:

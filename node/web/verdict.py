@@ -9,6 +9,7 @@ from typing import Final, Literal
 from node.duty.overdue import Overdue
 from node.http.views import late_view
 from node.raft.ports import RaftRole
+from node.state.majority import at_risk, down_of, joined
 from node.state.value import DownReason, Member, State
 from node.web.board import Picture
 from node.web.words import count, duration
@@ -107,9 +108,9 @@ def _of_consensus(state: State, sight: NodeSight) -> list[Finding]:
         return [Finding("not-ready", "watch", f"{sight.node} has not caught up with the log: what it shows is old")]
     if not sight.lease_held and _is_up(state, sight.node):
         return [Finding("no-lease", "wrong", f"{sight.node} holds no lease: its runs are frozen, and it starts none")]
-    members = len(state.members)
-    up = sum(member.status != "down" for member in state.members.values())
-    if members > 2 and up == members // 2 + 1:
+    if at_risk(state.members):
+        members = len(joined(state.members))
+        up = members - len(down_of(state.members))
         text = f"{up} of {members} members are up: if one more is lost, there is no quorum"
         return [Finding("no-spare", "watch", text)]
     return []

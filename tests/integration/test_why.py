@@ -136,7 +136,7 @@ def test_a_secret_that_its_owner_lacks(cluster: Cluster) -> None:
         assert "secret 'absent': cannot read" in found["detail"]
     (cluster.secrets_dir / "absent").write_text("hunter2")
     found = why(cluster, "guarded", "by_hand")
-    assert found["detail"].endswith("(node-2 has it now)")
+    assert found["detail"].endswith("(node-2 has the secrets that it names)")
     assert "hunter2" not in str(found)
     cluster.wait_for_run(cluster.run("guarded"), "succeeded")
 

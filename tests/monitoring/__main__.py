@@ -71,7 +71,7 @@ def impatient(rules: str) -> str:
     >>> impatient("expr: max(rota_overdue_seconds) > 300\\n  for: 15m")
     'expr: max(rota_overdue_seconds) > 3\\n  for: 1s'
     """
-    return re.sub(r"\bfor: \w+", "for: 1s", rules).replace("rota_overdue_seconds) > 300", "rota_overdue_seconds) > 3")
+    return re.sub(r"(rota_overdue_seconds.*\)) > 300", r"\1 > 3", re.sub(r"\bfor: \w+", "for: 1s", rules))
 
 
 @contextmanager

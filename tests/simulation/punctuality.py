@@ -6,7 +6,7 @@ asked only for definitions, active runs, and how far a schedule has been decided
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
@@ -120,10 +120,10 @@ class Punctuality:
             return
         now_s, unmarked = self._world.now_s, {}
         for task in self._records:
-            row = state.tasks[task]
+            row, judged = state.tasks[task], _judged(state, task)
             marked = {breach.deadline for breach in row.breaches}
             for deadline in DEADLINES:
-                if deadline not in marked and self._late_us(state, task, deadline, self._world.true_us):
+                if deadline not in marked and self._late_us(judged, task, deadline, self._world.true_us):
                     key = task, row.order, deadline
                     unmarked[key] = self._unmarked_s.get(key, now_s)
                     if now_s - unmarked[key] > GRACE_S:
@@ -156,6 +156,12 @@ class Punctuality:
             yield from record.failed_us
         if undecided:
             yield from islice(occurrences(row.spec.schedule, row.since_us, row.through_us), 1)
+
+
+def _judged(state: State, task: str) -> State:
+    """The state without the runs of a deleted task whose name the task has: the leader does not judge them."""
+    kept = tuple(one for one in state.runs_of.get(task, ()) if state.runs[one].cancelling != "deleted")
+    return replace(state, runs_of=state.runs_of.set(task, kept))
 
 
 def _breaches(state: State, task: str) -> dict[DeadlineName, Breach]:

@@ -43,6 +43,24 @@ def test_what_is_breached_is_judged_again_when_it_has_been_met() -> None:
     assert len(one.step(late_us + MIN)[0]) == 1, "what was proposed before says nothing about this one"
 
 
+def test_what_is_due_after_an_occurrence_that_was_passed_over_has_a_moment_to_begin() -> None:
+    """After an outage the owner passes over all that was due but the latest, and begins that."""
+    row = judged(deadlines={"start_within_s": 10, "finish_within_s": 20})
+    one = DeadlineJudge(world(row))
+    now_us = NOW + 10 * MIN + 30 * S
+    assert len(one.step(now_us)[0]) == 2
+    breaches = tuple(Breach(name, NOW + MIN, now_us, undecided=True) for name in ("start_within", "finish_within"))
+    one.observe(world(replace(row, breaches=breaches)), {"t"})
+    assert one.step(now_us) == ([], None)
+    passed = replace(row, through_us=NOW + 9 * MIN)
+    one.observe(world(passed), {"t"})
+    assert one.step(now_us) == ([], now_us + SETTLED_US)
+    one.observe(world(passed, run(row, "claimed", fire_at_us=NOW + 10 * MIN)), {"t"})
+    assert one.step(now_us) == ([], now_us + SETTLED_US), "it is about to begin"
+    one.observe(world(passed), {"t"})
+    assert [entry.undecided for entry in one.step(now_us + SETTLED_US)[0]] == [True, True], "nobody began it"
+
+
 @pytest.mark.parametrize(
     ("deadline", "state", "due_us"),
     [
@@ -64,6 +82,13 @@ def test_what_has_not_met_a_deadline(deadline: str, state: State, due_us: int | 
     row = replace(row, spec_packed=task("t", schedule=row.spec.schedule, deadlines=limits).spec_packed)
     found = deadlines.next_passing(replace(state, tasks=state.tasks.set("t", row)), "t")
     assert found == ([] if due_us is None else [(due_us + 10 * S, deadline, due_us, False)])
+
+
+def test_a_run_of_a_deleted_task_says_nothing_about_the_one_that_has_its_name_now() -> None:
+    row = judged(schedule=None, deadlines={"start_within_s": 1, "finish_within_s": 10})
+    former = run(task("t"), "running", cancelling="deleted")
+    assert deadlines.next_passing(world(row, former), "t") == []
+    assert deadlines.next_passing(world(row, replace(former, cancelling="by hand")), "t") != []
 
 
 def test_a_schedule_that_cannot_be_read_here_does_not_hinder_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

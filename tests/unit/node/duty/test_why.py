@@ -159,6 +159,7 @@ def test_a_continuous_task_that_failed_backs_off() -> None:
     found = ask(world)
     assert (found.code, found.until_us) == ("backing_off", NOW_US + 30 * S)
     assert found.detail.endswith("its last run failed: OSError: no route")
+    assert found.remedy == f"wait, or mend what its log shows: rota log {run_id}"
 
 
 def test_an_orphaned_run_waits_for_its_grace_period() -> None:
@@ -277,7 +278,7 @@ def test_due_and_about_to_be_claimed() -> None:
 
 def test_a_secret_that_is_missing_is_told_before_the_next_due_time_too() -> None:
     """The run has failed for good: what holds the task is the secret, not the clock."""
-    world = due(pin="node-2")
+    world = due(pin="node-2", params={"source": {"password": {"secret": "pg"}}})
     run_id, token = world.running("a", "node-2")
     world.do(Finish(NOW_US, run_id, token, "failed", error=MISSING, retry=False))
     before = ask(world)
@@ -286,12 +287,20 @@ def test_a_secret_that_is_missing_is_told_before_the_next_due_time_too() -> None
     found = ask(world, asked=True, hold=Hold("secret", "node-2 lacks what it needs: secret 'pg'"))
     assert (found.code, found.member, found.until_us) == ("secret", "node-2", NOW_US + 60 * S)
     assert ask(world, asked=True, hold=Hold("no_lease", "node-2 has no lease")).code == "not_due", "it may have by then"
-    assert "has it now" not in ask(world, asked=True, away="node-2 does not answer").detail
+    assert "has the" not in ask(world, asked=True, away="node-2 does not answer").detail
     there = ask(world, asked=True)
-    assert (there.code, there.detail.endswith("(node-2 has it now)")) == ("not_due", True)
+    assert (there.code, there.detail.endswith("(node-2 has the secrets that it names)")) == ("not_due", True)
 
 
-def test_a_last_run_that_failed_for_another_reason_is_no_question_for_the_owner() -> None:
+def test_whether_the_owner_is_asked_for_secrets_does_not_hang_on_the_words_of_an_error() -> None:
+    world = due(pin="node-2", params={"password": {"env": "PGPASSWORD"}})
+    run_id, token = world.running("a", "node-2")
+    assert not asks_owner(world.state, "a", ask(world))
+    world.do(Finish(NOW_US, run_id, token, "failed", error="OperationalError: no password", retry=False))
+    assert asks_owner(world.state, "a", ask(world))
+
+
+def test_a_last_run_that_failed_is_no_question_for_the_owner_of_a_task_without_secrets() -> None:
     world = due()
     run_id, token = world.running("a")
     world.do(Finish(NOW_US, run_id, token, "failed", error="OSError: no route", retry=False))

@@ -71,6 +71,9 @@ def test_the_last_member_to_spare_is_told() -> None:
     assert codes(judged(down(World(3).state, "node-3", reason="stopped"))) == ["no-spare", "down"]
     assert codes(judged(down(World(5).state, "node-3", reason="stopped"))) == ["down"]
     assert codes(judged(World(1).state)) == []
+    joining = World(3).state
+    joining = replace(joining, members=joining.members.set("node-4", replace(joining.members["node-3"], id="node-4")))
+    assert codes(judged(down(joining, "node-4", reason="new"))) == [], "somebody is adding it"
 
 
 def test_a_drained_member_can_be_undrained_and_one_that_stands_aside_says_why() -> None:
