@@ -10,10 +10,10 @@ from typing import Annotated, Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgpack
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
-from tasks.cron import check_timezone
 from tasks.secret import Reference
+from tasks.timezone import ACCEPTED, Timezone
 
 Severity = Literal["info", "warning", "error", "critical"]
 """How bad it is, from the least on."""
@@ -43,8 +43,6 @@ MEANING: Final[dict[str, str]] = {
 
 URL_CHARS_MAX: Final = 2000
 _TIME: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
-_ACCEPTED: Final = {"accepted": True}
-"""The context for reading a packed channel: time zones are not checked again (as in `tasks.spec`)."""
 
 TimeOfDay = Annotated[str, StringConstraints(pattern=_TIME)]
 
@@ -58,14 +56,7 @@ class Quiet(_Model):
 
     from_: TimeOfDay = Field(alias="from", description="When they begin, each day", examples=["22:00"])
     to: TimeOfDay = Field(description="When they end; earlier than `from`: on the next day", examples=["07:00"])
-    timezone: str = Field(default="UTC", description="A time zone of the IANA database", examples=["Europe/Paris"])
-
-    @field_validator("timezone")
-    @classmethod
-    def _known_timezone(cls, value: str, info: ValidationInfo) -> str:
-        if info.context is not _ACCEPTED:
-            check_timezone(value)
-        return value
+    timezone: Timezone = "UTC"
 
     @model_validator(mode="after")
     def _some_hours(self) -> "Quiet":
@@ -162,7 +153,7 @@ def accepted_channel(plain: Any) -> Channel:
 
     The result is the same on every member: time zones are not checked again.
     """
-    return Channel.model_validate(plain, context=_ACCEPTED)
+    return Channel.model_validate(plain, context=ACCEPTED)
 
 
 @lru_cache(maxsize=256)
