@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgpack
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from tasks.secret import Reference
 from tasks.timezone import ACCEPTED, Timezone
@@ -40,6 +40,20 @@ MEANING: Final[dict[str, str]] = {
     "majority_safe": "the quorum survives the loss of one more member again",
 }
 """Each event, and when it is told."""
+
+SEVERITY_MAX: Final[dict[str, Severity]] = {
+    "run_failed": "error",
+    "run_recovered": "info",
+    "deadline_breached": "error",
+    "deadline_met": "info",
+    "member_down": "warning",
+    "member_up": "info",
+    "member_impaired": "error",
+    "member_fit": "info",
+    "majority_at_risk": "critical",
+    "majority_safe": "info",
+}
+"""How bad each event is at most (`node.state.facts` makes them)."""
 
 URL_CHARS_MAX: Final = 2000
 _TIME: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
@@ -94,7 +108,11 @@ class Channel(_Model):
     group_s: Annotated[float, Field(ge=0, le=3600)] = Field(
         default=5, description="How long a notice waits for others, in seconds: they are sent in one message"
     )
-    enabled: bool = Field(default=True, description="false: nothing is told, and notices are not kept")
+    enabled: bool = Field(
+        default=True,
+        description="false: nothing is told, and what comes to pass is not kept; what waits already is sent once it is "
+        "true again",
+    )
 
     @field_validator("events")
     @classmethod
@@ -113,6 +131,16 @@ class Channel(_Model):
             raise ValueError(f"labels choose tasks, and {', '.join(about_members)} is about members")
         return self
 
+    @model_validator(mode="after")
+    def _tells_something(self, info: ValidationInfo) -> "Channel":
+        # Not of what is packed: an earlier version accepted it.
+        if info.context is not ACCEPTED and not any(
+            self._may_tell(event, SEVERITY_MAX[event], about_task=event in TASK_EVENTS) for event in EVENTS
+        ):
+            chosen = ", ".join(self.events) or ("events of tasks" if self.labels else "all events")
+            raise ValueError(f"it would tell nothing: none of {chosen} is ever of severity {self.min_severity}")
+        return self
+
     def pack(self) -> bytes:
         """The channel as msgpack; equal channels give equal bytes."""
         return bytes(msgpack.packb(self.plain()))
@@ -123,11 +151,15 @@ class Channel(_Model):
 
     def wants(self, event: str, severity: str, labels: dict[str, str] | None) -> bool:
         """Whether it is told of this. `labels`: those of the task that it is about; None: it is about no task."""
-        if not self.enabled or SEVERITIES.index(severity) < SEVERITIES.index(self.min_severity):
-            return False
-        if self.events and event not in self.events:
+        if not self.enabled or not self._may_tell(event, severity, about_task=labels is not None):
             return False
         return not self.labels or (labels is not None and self.labels.items() <= labels.items())
+
+    def _may_tell(self, event: str, severity: str, *, about_task: bool) -> bool:
+        """Whether it may be told of such an event, of some task or member."""
+        if SEVERITIES.index(severity) < SEVERITIES.index(self.min_severity) or (self.labels and not about_task):
+            return False
+        return not self.events or event in self.events
 
 
 def url_fault(url: str) -> str | None:
@@ -151,7 +183,7 @@ def url_fault(url: str) -> str | None:
 def accepted_channel(plain: Any) -> Channel:
     """The channel with these plain values, which was packed. Raises `ValueError` (pydantic's) if they are none.
 
-    The result is the same on every member: time zones are not checked again.
+    The result is the same on every member and of every version: what is checked of input only is not checked again.
     """
     return Channel.model_validate(plain, context=ACCEPTED)
 
