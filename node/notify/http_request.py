@@ -6,7 +6,7 @@ from typing import Final
 
 import aiohttp
 
-from node.notify.secrets_here import SenderSettings, check_url, resolved
+from node.notify.secrets_here import SenderSettings, check_url, resolved, shown
 from node.notify.teller import NotSent
 from node.state.channel import url_fault
 from tasks.secret import Redactor, Reference
@@ -20,9 +20,12 @@ ANSWER_BYTES: Final = 500
 
 def url_of(settings: SenderSettings, where: Reference | str, redactor: Redactor) -> str:
     """The URL, checked: the node allows it as a destination. May read a file. Raises `NotSent`."""
-    url = where if isinstance(where, str) else resolved(settings, where, redactor).strip()
+    if isinstance(where, str):
+        url, named = where, "the url"
+    else:
+        url, named = resolved(settings, where, redactor).strip(), f"on {settings.node}: the url in {shown(where)}"
     if (fault := url_fault(url)) is not None:
-        raise NotSent(f"the url: {fault}")
+        raise NotSent(f"{named}: {fault if url else 'it is empty'}")
     check_url(settings.access, url, secret=not isinstance(where, str))
     return url
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from node.notify.teller import NotSent
 from tasks.access import Access, AccessRefused, addresses, check_address
 from tasks.errors import MissingSecret
-from tasks.secret import NOBODYS, NodesOwn, Redactor, Reference, resolve
+from tasks.secret import NOBODYS, NodesOwn, Redactor, Reference, SecretFile, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,15 @@ def resolved(settings: SenderSettings, reference: Reference, redactor: Redactor)
         raise NotSent(f"on {settings.node}: {error}") from None
     redactor.learn(value)
     return value
+
+
+def shown(reference: Reference) -> str:
+    """The reference, for a sentence.
+
+    >>> shown(SecretFile(secret="hook"))
+    "secret 'hook'"
+    """
+    return f"secret {reference.secret!r}" if isinstance(reference, SecretFile) else f"variable {reference.env!r}"
 
 
 def check_url(access: Access, url: str, *, secret: bool) -> None:

@@ -71,6 +71,14 @@ def test_a_url_and_a_secret_come_from_the_nodes_secrets(receiver: WebhookReceive
     assert receiver.paths == {"/in?token=hunter2hunter2"}
     with pytest.raises(NotSent, match="on node-1: secret 'nowhere': cannot read"):
         send(secrets, url={"secret": "nowhere"})
+    (secrets / "lines").write_text("https://x.example/\nhunter2")
+    with pytest.raises(
+        NotSent, match=r"^on node-1: the url in secret 'lines': it has spaces or control characters in it$"
+    ):
+        send(secrets, url={"secret": "lines"})
+    (secrets / "empty").write_text("\n")
+    with pytest.raises(NotSent, match=r"^on node-1: the url in secret 'empty': it is empty$"):
+        send(secrets, url={"secret": "empty"})
 
 
 def test_an_unsigned_channel_signs_nothing(receiver: WebhookReceiver, secrets: Path) -> None:
