@@ -134,6 +134,9 @@ def test_the_command_makes_tries_and_deletes_a_channel(cluster: Cluster, receive
     assert "sent a test message on ops; the receiver answered 204" in rota("notify", "test", "ops").out
     [notice] = receiver.notices()
     assert (notice["event"], notice["severity"]) == ("test", "info")
+    make(cluster, receiver, labels={"team": "bii"})
+    mistyped = rota("notify", "test", "ops")
+    assert (mistyped.code, "no task has the labels of ops yet" in mistyped.out) == (0, True)
     receiver.fault = lambda number: Fault(403, text="unknown hook")
     refused = rota("notify", "test", "ops")
     assert refused.code == 1
