@@ -1,13 +1,12 @@
 """Sends a message to a webhook: a POST with JSON, signed as Standard Webhooks says (as the sink of `etl` does)."""
 
-import asyncio
 import json
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from node.notify.http_request import request, url_of
-from node.notify.secrets_here import SenderSettings, resolved
+from node.notify.secrets_here import SenderSettings, read_secrets, resolved
 from node.notify.teller import NotSent
 from node.state.channel import Channel
 from tasks.secret import Redactor
@@ -17,7 +16,7 @@ from tasks.webhook_signing import signature, signing_keys
 async def post(settings: SenderSettings, channel: Channel, body: Mapping[str, Any]) -> str:
     """Send `body`, whose `id` names the message. The answer, in short. Raises `NotSent`."""
     redactor = Redactor()
-    url, headers, data = await asyncio.to_thread(_request, settings, channel, body, redactor)
+    url, headers, data = await read_secrets(settings.node, lambda: _request(settings, channel, body, redactor))
     return await request("POST", url, headers, redactor, data)
 
 
