@@ -98,7 +98,13 @@ def _send(order: dict[str, Any]) -> tuple[bool, str]:
         return False, "the secret of its url is no URL of Apprise"
     gate.close()
     kind = {"info": "info", "warning": "warning"}.get(order["severity"], "failure")
-    result = channel.notify(body=order["text"], title=order["title"], notify_type=apprise.NotifyType(kind))
+    # As text: taken for HTML, its lines would run together, and what stands in an error would be shown as a page.
+    result = channel.notify(
+        body=order["text"],
+        title=order["title"],
+        notify_type=apprise.NotifyType(kind),
+        body_format=apprise.NotifyFormat.TEXT,
+    )
     if result:
         return True, "accepted"
     return False, (gate.refused or said.lines or ["it was not accepted, for a reason that Apprise does not say"])[-1]

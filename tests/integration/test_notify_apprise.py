@@ -31,13 +31,14 @@ def mailbox(server: Mailbox) -> Mailbox:
     return server
 
 
-def send(secrets: Path, url: str, hosts: str = "*") -> str:
+TEXT = "nightly failed, after 3 attempts: no such table"
+
+
+def send(secrets: Path, url: str, hosts: str = "*", text: str = TEXT) -> str:
     (secrets / "mail").write_text(url)
     settings = SenderSettings("node-1", Access("node-1", destination_hosts=parse_hosts(hosts)), secrets)
     channel = Channel.model_validate({"kind": "apprise", "url": {"secret": "mail"}})
-    notice = Notice(
-        "17.0", "run_failed", "error", 1_795_240_500_000_000, "nightly failed, after 3 attempts: no such table"
-    )
+    notice = Notice("17.0", "run_failed", "error", 1_795_240_500_000_000, text)
     message = Send("ops", Permission(5, "node-1", 1, ("17.0",)), channel, (notice,), 2)
     return asyncio.run(ChannelSender(settings).send("c-1", message))
 
@@ -49,7 +50,7 @@ def mail_url(mailbox: Mailbox) -> str:
 def test_a_mail_says_what_came_to_pass(mailbox: Mailbox, tmp_path: Path) -> None:
     assert send(tmp_path, mail_url(mailbox)) == "accepted"
     [mail] = mailbox.mails
-    assert mail["Subject"] == "Rota: nightly failed, after 3 attempts: no such table"
+    assert mail["Subject"] == f"Rota: {TEXT}"
     assert mail["To"] == "ops@x.example"
     body = mail.get_body(("plain", "html"))
     assert body is not None
@@ -57,6 +58,16 @@ def test_a_mail_says_what_came_to_pass(mailbox: Mailbox, tmp_path: Path) -> None
     assert "2026-11-21T05:55:00Z" in text
     assert "2 older notices were dropped" in text
     assert "cluster c-1, channel ops" in text
+
+
+def test_what_stands_in_an_error_is_shown_as_it_is(mailbox: Mailbox, tmp_path: Path) -> None:
+    """An error is no page of HTML: nothing in it is fetched by whoever reads the mail, and lines stay apart."""
+    send(tmp_path, mail_url(mailbox), text="it failed: <img src=http://x.example/seen> \x1b[31m")
+    [mail] = mailbox.mails
+    shown = [part.get_content() for part in mail.walk() if part.get_content_type() == "text/plain"]
+    assert len(shown) == 1
+    assert "  ERROR  it failed: <img src=http://x.example/seen> \\x1b[31m" in shown[0].splitlines()[0]
+    assert [part for part in mail.walk() if part.get_content_type() == "text/html"] == []
 
 
 def test_a_server_that_refuses_is_told_without_the_secret(mailbox: Mailbox, tmp_path: Path) -> None:
