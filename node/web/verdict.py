@@ -10,6 +10,7 @@ from node.duty.overdue import Overdue
 from node.http.views import late_view
 from node.raft.ports import RaftRole
 from node.state.channel import channel_of
+from node.state.outbox import ChannelRow
 from node.state.value import DownReason, Member, State
 from node.web.board import Picture
 from node.web.words import count, duration
@@ -178,12 +179,20 @@ def _of_tasks(state: State, sight: NodeSight, picture: Picture) -> list[Finding]
 
 def _of_channels(state: State) -> list[Finding]:
     rows = (row for _, row in sorted(state.channels.items()))
-    stuck = [row for row in rows if row.tries >= TRIES_MIN and row.notices and channel_of(row.packed).enabled]
+    failing = [row for row in rows if row.tries >= TRIES_MIN and channel_of(row.packed).enabled]
+    found = [_gave_up(row) for row in failing if not row.notices]
+    stuck = [row for row in failing if row.notices]
     if not stuck:
-        return []
+        return found
     since_us = min(row.notices[0].at_us for row in stuck)
     first, waiting = stuck[0], sum(len(row.notices) for row in stuck)
     why = first.last.error if first.last is not None else None
     where = f"channel {first.name}" if len(stuck) == 1 else f"{count(len(stuck), 'channel')}, {first.name} among them"
     text = f"{count(waiting, 'notice')} cannot be sent on {where}: {why}. Try it with: rota notify test {first.name}"
-    return [Finding("untold", "wrong", text, since_us)]
+    return [Finding("untold", "wrong", text, since_us), *found]
+
+
+def _gave_up(row: ChannelRow) -> Finding:
+    """What waited on the channel was given up, and nothing has been sent on it since."""
+    text = f"Channel {row.name} gave up on {count(row.given_up, 'notice')}, and has sent nothing since"
+    return Finding("gave-up", "watch", f"{text}. Try it with: rota notify test {row.name}", row.given_up_us)

@@ -9,6 +9,7 @@ from node.duty.ownership import Ownership
 from node.raft.ports import RaftRole
 from node.state.channel_entries import PutChannel, Tell, Told
 from node.state.entries import Drain, Finish, StandAside, TakeLead
+from node.state.outbox import GIVE_UP_US
 from node.state.value import RULES, DownReason, State
 from node.web.board import TaskBoard
 from node.web.verdict import TRIES_MIN, ClusterVerdict, NodeSight, verdict
@@ -53,8 +54,13 @@ def test_notices_that_cannot_be_sent_are_said() -> None:
     [finding] = [one for one in judged(world.state).findings if one.code == "untold"]
     assert finding.text.startswith("1 notice cannot be sent on channel ops: the receiver answered 500. Try it with: ")
     assert (finding.level, finding.since_us) == ("wrong", NOW_US)
+    token = world.do(Tell(NOW_US, "ops", (key,), "node-1", 1))["token"]
+    world.do(Told(NOW_US + GIVE_UP_US, "ops", token, "failed", "the receiver answered 500"))
+    [finding] = [one for one in judged(world.state).findings if one.code == "gave-up"]
+    assert finding.text.startswith("Channel ops gave up on 1 notice, and has sent nothing since")
+    assert (finding.level, finding.since_us) == ("watch", NOW_US + GIVE_UP_US)
     world.do(PutChannel(NOW_US, "ops", hook(enabled=False).pack()))
-    assert "untold" not in codes(judged(world.state)), "it was switched off"
+    assert codes(judged(world.state)) == ["aside"], "it was switched off"
 
 
 def test_a_node_without_a_cluster_says_what_it_waits_for() -> None:
