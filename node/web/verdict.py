@@ -9,6 +9,7 @@ from typing import Final, Literal
 from node.duty.overdue import Overdue
 from node.http.views import late_view
 from node.raft.ports import RaftRole
+from node.runtime.plain_text import plain_line
 from node.state.channel import channel_of
 from node.state.outbox import ChannelRow
 from node.state.value import DownReason, Member, State
@@ -186,7 +187,7 @@ def _of_channels(state: State) -> list[Finding]:
         return found
     since_us = min(row.notices[0].at_us for row in stuck)
     first, waiting = stuck[0], sum(len(row.notices) for row in stuck)
-    why = first.last.error if first.last is not None else None
+    why = plain_line((first.last.error if first.last is not None else None) or "")
     where = f"channel {first.name}" if len(stuck) == 1 else f"{count(len(stuck), 'channel')}, {first.name} among them"
     text = f"{count(waiting, 'notice')} cannot be sent on {where}: {why}. Try it with: rota notify test {first.name}"
     return [Finding("untold", "wrong", text, since_us), *found]

@@ -50,9 +50,9 @@ def test_notices_that_cannot_be_sent_are_said() -> None:
     for tries in range(1, TRIES_MIN + 1):
         assert "untold" not in codes(judged(world.state)), f"{tries - 1} tries: another member may send it"
         token = world.do(Tell(NOW_US, "ops", (key,), "node-1", 1))["token"]
-        world.do(Told(NOW_US, "ops", token, "failed", "the receiver answered 500"))
+        world.do(Told(NOW_US, "ops", token, "failed", "it answered 500 \u202e"))
     [finding] = [one for one in judged(world.state).findings if one.code == "untold"]
-    assert finding.text.startswith("1 notice cannot be sent on channel ops: the receiver answered 500. Try it with: ")
+    assert finding.text.startswith("1 notice cannot be sent on channel ops: it answered 500 \\u202e. Try it with: ")
     assert (finding.level, finding.since_us) == ("wrong", NOW_US)
     token = world.do(Tell(NOW_US, "ops", (key,), "node-1", 1))["token"]
     world.do(Told(NOW_US + GIVE_UP_US, "ops", token, "failed", "the receiver answered 500"))
