@@ -1,6 +1,7 @@
 """Sends messages by their channel's kind."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from node.duty.telling import Send
@@ -20,16 +21,17 @@ APPRISE_MAX: Final = 8
 
 
 class ChannelSender:
-    """Implements `node.notify.teller.MessageSender` on the network."""
+    """Implements `node.notify.teller.MessageSender` on the network. `now_us` is the clock that the members agree on."""
 
-    def __init__(self, settings: SenderSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: SenderSettings, now_us: Callable[[], int]) -> None:
+        self._settings, self._now_us = settings, now_us
         self._apprise = asyncio.Semaphore(APPRISE_MAX)
 
     async def send(self, cluster_id: str, message: Send) -> str:
         """Send it, in a bounded time from when its turn comes; the receiver's answer, in short. Raises `NotSent`."""
         if message.definition.kind == "webhook":
-            return await webhook.post(self._settings, message.definition, document(cluster_id, message))
+            now_s = self._now_us() // 1_000_000
+            return await webhook.post(self._settings, message.definition, document(cluster_id, message), now_s)
         async with self._apprise:
             return await send_by_apprise(self._settings, cluster_id, message)
 

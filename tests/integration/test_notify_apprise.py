@@ -40,7 +40,7 @@ def send(secrets: Path, url: str, hosts: str = "*", text: str = TEXT) -> str:
     channel = Channel.model_validate({"kind": "apprise", "url": {"secret": "mail"}})
     notice = Notice("17.0", "run_failed", "error", 1_795_240_500_000_000, text)
     message = Send("ops", Permission(5, "node-1", 1, ("17.0",)), channel, (notice,), 2)
-    return asyncio.run(ChannelSender(settings).send("c-1", message))
+    return asyncio.run(ChannelSender(settings, lambda: 0).send("c-1", message))
 
 
 def mail_url(mailbox: Mailbox) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,11 +40,12 @@ def secrets(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def send(secrets: Path, hosts: str = "*", **fields: Any) -> str:
+def send(secrets: Path, hosts: str = "*", now_us: int | None = None, **fields: Any) -> str:
+    now_us = now_us or time.time_ns() // 1000
     channel = Channel.model_validate({"kind": "webhook", "secret": {"secret": "key"}} | fields)
     settings = SenderSettings("node-1", Access("node-1", destination_hosts=parse_hosts(hosts)), secrets)
     message = Send("ops", Permission(5, "node-1", 1, ("17.0", "19.0")), channel, NOTICES, 3)
-    return asyncio.run(ChannelSender(settings).send("c-1", message))
+    return asyncio.run(ChannelSender(settings, lambda: now_us).send("c-1", message))
 
 
 def test_a_message_is_signed_and_says_what_came_to_pass(receiver: WebhookReceiver, secrets: Path) -> None:
@@ -57,6 +59,13 @@ def test_a_message_is_signed_and_says_what_came_to_pass(receiver: WebhookReceive
     assert told["notices"][0]["run_id"] == "nightly~1"
     assert told["notices"][1]["member"] == "b"
     assert receiver.headers[0]["x-rota-node"] == "node-1"
+
+
+def test_it_is_signed_by_the_clock_that_the_members_agree_on(receiver: WebhookReceiver, secrets: Path) -> None:
+    """A receiver refuses what is signed minutes ago, or ahead: a member whose own clock is wrong would tell nothing."""
+    agreed_s = int(time.time()) - 200
+    send(secrets, url=receiver.url, now_us=agreed_s * 1_000_000 + 999_999)
+    assert receiver.headers[0]["webhook-timestamp"] == str(agreed_s)
 
 
 def test_the_same_notices_are_the_same_message(receiver: WebhookReceiver, secrets: Path) -> None:

@@ -28,7 +28,7 @@ def test_a_storm_on_many_channels_starts_some_processes_at_a_time(monkeypatch: p
     channel = Channel.model_validate({"kind": "apprise", "url": {"secret": "mail"}})
 
     async def storm() -> None:
-        sends = ChannelSender(SenderSettings("a", Access("a"), Path()))
+        sends = ChannelSender(SenderSettings("a", Access("a"), Path()), lambda: 0)
         await asyncio.gather(*(sends.test("c", f"ops-{number}", channel, 0) for number in range(100)))
 
     asyncio.run(storm())
