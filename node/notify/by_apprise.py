@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import sys
 from dataclasses import asdict
 from typing import Final
@@ -80,7 +81,8 @@ async def _outcome(order: bytes) -> bytes:
             process.stdin.write(order)
             process.stdin.close()
             said = await process.stdout.read(OUTPUT_BYTES)
-            await process.wait()
+            if await process.wait() == -signal.SIGALRM:
+                raise TimeoutError
     except TimeoutError:
         raise NotSent(f"the message was not accepted within {SEND_S} s") from None
     except OSError:

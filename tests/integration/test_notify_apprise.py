@@ -1,7 +1,11 @@
 """A message by Apprise: mail to a real SMTP server, and what Apprise may not reach."""
 
 import asyncio
+import sys
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -81,6 +85,39 @@ def test_what_the_node_does_not_allow_is_not_reached(mailbox: Mailbox, tmp_path:
     with pytest.raises(NotSent, match=r"ROTA_DESTINATION_HOSTS there names mail\.example"):
         send(tmp_path, mail_url(mailbox), "mail.example")
     assert mailbox.mails == []
+
+
+def test_an_answer_of_any_size_takes_a_bounded_part_of_the_memory(tmp_path: Path) -> None:
+    class Chatterbox(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):  # the other side has had enough
+                for _ in range(600):
+                    self.wfile.write(bytes(1 << 20))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Chatterbox) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            with pytest.raises(NotSent, match="the receiver's answer is too large"):
+                send(tmp_path, f"json://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def test_a_process_that_takes_too_long_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own alarm ends it."""
+    late = tmp_path / "late"
+    late.write_text("#!/bin/sh\nkill -ALRM $$\n")
+    late.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(late))
+    with pytest.raises(NotSent, match="the message was not accepted within 25 s"):
+        send(tmp_path, "json://localhost:1")
 
 
 @pytest.mark.parametrize("url", ["syslog://", "no url", "json://localhost:1"])
