@@ -116,7 +116,7 @@ def _picture(cluster: dict[str, Any], runs: list[dict[str, Any]]) -> Group:
 
 def _watchdog(cluster: dict[str, Any]) -> list[Text]:
     """How the pings to the outside watcher go, in a line, if there is one."""
-    pings = cluster["watchdog"]
+    pings = cluster.get("watchdog")  # none of an earlier version
     if pings is None:
         return []
     if pings["at"] is None:
