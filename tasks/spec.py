@@ -24,8 +24,9 @@ from pydantic import (
     model_validator,
 )
 
-from tasks.cron import check_at, check_cron, check_timezone
+from tasks.cron import check_at, check_cron
 from tasks.deadlines import Deadlines
+from tasks.timezone import ACCEPTED, Timezone
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
@@ -42,12 +43,6 @@ Overlap = Literal["skip", "queue", "replace", "allow"]
 
 CatchUp = Literal["skip", "latest", "all"]
 """Which of several missed occurrences are run."""
-
-
-_ACCEPTED: Final = {"accepted": True}
-"""The context for reading a packed spec. Its cron line, time zone and `at` were checked when it was registered, and are
-not checked again: the replicated state must not depend on the time zones that one machine knows, and must stay readable
-if an earlier version accepted more."""
 
 
 class _Model(BaseModel):
@@ -67,18 +62,11 @@ class Cron(_Model):
         "a name such as `@daily`",
         examples=["0 3 * * *"],
     )
-    timezone: str = Field(default="UTC", description="A time zone of the IANA database", examples=["Europe/Paris"])
-
-    @field_validator("timezone")
-    @classmethod
-    def _known_timezone(cls, value: str, info: ValidationInfo) -> str:
-        if info.context is not _ACCEPTED:
-            check_timezone(value)
-        return value
+    timezone: Timezone = "UTC"
 
     @model_validator(mode="after")
     def _fires(self, info: ValidationInfo) -> "Cron":
-        if info.context is not _ACCEPTED:
+        if info.context is not ACCEPTED:
             check_cron(self.cron, self.timezone)
         return self
 
@@ -99,7 +87,7 @@ class At(_Model):
     @field_validator("at")
     @classmethod
     def _in_the_calendar(cls, value: datetime, info: ValidationInfo) -> datetime:
-        if info.context is not _ACCEPTED:
+        if info.context is not ACCEPTED:
             check_at(value)
         return value
 
@@ -274,7 +262,7 @@ def accepted(plain: Any) -> Spec:
 
     The result is the same on every member: time zones and cron lines are not checked again.
     """
-    return Spec.model_validate(plain, context=_ACCEPTED)
+    return Spec.model_validate(plain, context=ACCEPTED)
 
 
 def read(packed: bytes) -> Spec:
@@ -336,7 +324,7 @@ _SCHEDULES: Final = TypeAdapter[Schedule](Schedule)
 
 @lru_cache(maxsize=4096)
 def _schedule(items: tuple[tuple[str, Any], ...]) -> Schedule:
-    return _SCHEDULES.validate_python(dict(items), context=_ACCEPTED)
+    return _SCHEDULES.validate_python(dict(items), context=ACCEPTED)
 
 
 @lru_cache(maxsize=256)

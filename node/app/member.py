@@ -123,7 +123,7 @@ class LocalMember:
         self._updates = Updates(config.node, self.history, lambda: self._raft.role.ready)
         self._placement_thread = PlacementThread()
         self._sender = ChannelSender(
-            SenderSettings(config.node, config.access, config.secrets_dir, config.env_allow, config.own)
+            SenderSettings(config.node, config.access, config.secrets_dir, config.env_allow, config.own), self.now_us
         )
         self._launch_watch = LaunchWatch(config.node, self.state, lambda why: self._set_wrong("start", why))
         self._core = self._make_core(

@@ -111,7 +111,23 @@ def _picture(cluster: dict[str, Any], runs: list[dict[str, Any]]) -> Group:
     for run in runs:
         state = "frozen" if run.get("frozen_since") else run["state"]
         table.add_row(run["run_id"], state, run["node"] or "-", str(run["attempt"] or "-"), _progress(run))
-    return Group(_headline(cluster), "", members, "", table)
+    return Group(_headline(cluster), *_watchdog(cluster), "", members, "", table)
+
+
+def _watchdog(cluster: dict[str, Any]) -> list[Text]:
+    """How the pings to the outside watcher go, in a line, if there is one."""
+    pings = cluster.get("watchdog")  # none of an earlier version
+    if pings is None:
+        return []
+    if pings["at"] is None:
+        leads, asked = pings["node"], pings["node"] == cluster["node"]
+        how = "not pinged yet" if asked or leads is None else f"{leads} pings it, and says there how it goes"
+        return [Text(f"watchdog: {how}")]
+    if why := pings["withheld"]:
+        return [Text(f"watchdog: withheld, {plain_line(why)}", style="yellow")]
+    if why := pings["error"]:
+        return [Text(f"watchdog: not pinged, tried {ago(pings['at'])}: {plain_line(why)}", style="red")]
+    return [Text(f"watchdog: pinged {ago(pings['at'])}")]
 
 
 def _headline(cluster: dict[str, Any]) -> Text:

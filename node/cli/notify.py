@@ -80,15 +80,25 @@ def delete_command(api: Api, channel: str) -> None:
 def test_command(api: Api, channel: str) -> None:
     """Send a test message now, from the node that is asked (ROTA_URL), and show the receiver's answer."""
     answer = api.client.call("POST", path("v1", "channels", channel, "test"), timeout_s=60).json
-    api.show(answer, f"{answer['node']} sent a test message on {channel}; the receiver answered {answer['answer']}")
+    done = f"{answer['node']} sent a test message on {channel}; the receiver answered {answer['answer']}"
+    if answer["tasks"] == 0:
+        done += f"\nno task has the labels of {channel} yet, so nothing is told on it: see rota notify show {channel}"
+    api.show(answer, done)
 
 
 def _state(item: dict[str, Any]) -> str:
-    if item["given_up"]:
-        return f"gave up on {item['given_up']}"
-    if item["failures"]:
-        return f"failing: {item['last']['error']}"
-    return "ok" if item["definition"]["enabled"] else "off"
+    """How sending on a channel goes: now, and what was never told."""
+    if not item["definition"]["enabled"]:
+        state = "off"
+    elif item["failures"]:
+        tries, last, since = item["failures"], item["last"], item["waiting_since"]
+        waits = f", the oldest notice came {ago(since)}, next try {ago(item['retry_at'])}" if since else ""
+        state = f"{tries} {'try' if tries == 1 else 'tries'} failed{waits}; from {last['node']}: {last['error']}"
+    else:
+        state = "ok"
+    lost = [f"gave up on {item['given_up']}, last {ago(item['given_up_at'])}"] if item["given_up"] else []
+    lost += [f"{item['dropped']} had no room"] if item["dropped"] else []
+    return "; ".join([state, *lost])
 
 
 def _as_yaml(item: dict[str, Any]) -> str:

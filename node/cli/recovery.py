@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from node.cli.api import Api, api_command
-from node.cli.saving import ForeignTasks, load, read_file, save
+from node.cli.saving import ForeignTasks, RefusedChannels, load, read_file, save
 from node.cli.text import say
 from node.client import ApiProblem, Unreachable
 from node.state.saved import BadSave, Saved
@@ -50,7 +50,7 @@ def load_command(api: Api, file: Path) -> None:
     saved = _read(file)
     try:
         loaded = load(api.client, saved)
-    except ForeignTasks as error:
+    except (ForeignTasks, RefusedChannels) as error:
         raise click.ClickException(str(error)) from error
     except (ApiProblem, Unreachable):
         click.echo("rota: loading was interrupted; run the same command again to continue it", err=True)

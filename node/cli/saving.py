@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
-from node.client import Client, path
+from node.client import ApiProblem, Client, path
+from node.runtime.plain_text import plain_line
 from node.state.saved import BadSave, Saved, read
 from node.storage import atomic
 
@@ -20,6 +22,10 @@ CHANNELS: Final = "/v1/channels"
 
 class ForeignTasks(Exception):
     """The cluster has tasks that are not from the file. The message names them."""
+
+
+class RefusedChannels(Exception):
+    """Channels of the file are refused, as by a later version that checks more. The message says which, and why."""
 
 
 def save(client: Client, file: Path) -> Saved:
@@ -48,7 +54,7 @@ def read_file(file: Path) -> Saved:
 def load(client: Client, saved: Saved) -> int:
     """Load the tasks and channels that the cluster does not have yet; returns how many tasks.
 
-    Raises `ForeignTasks` before any change.
+    Raises `ForeignTasks` before any change, and `RefusedChannels` once all else is loaded.
     """
     present = _present(client, saved)
     missing = [row for row in saved.tasks if row["task"]["name"] not in present]
@@ -66,9 +72,20 @@ def load(client: Client, saved: Saved) -> int:
 
 def _load_channels(client: Client, channels: dict[str, Any]) -> None:
     there = {channel["name"] for channel in client.get(CHANNELS)["items"]} if channels else set()
+    refused: list[str] = []
     for name, definition in channels.items():
-        if name not in there:
+        if name in there:
+            continue
+        try:
             client.call("PUT", path("v1", "channels", name), body=definition, timeout_s=PUT_S)
+        except ApiProblem as problem:
+            if problem.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+                raise
+            refused.append(f"{name} ({plain_line(str(problem))})")
+    if refused:
+        raise RefusedChannels(
+            f"all is loaded but what this version refuses; make it again by rota notify set: {', '.join(refused)}"
+        )
 
 
 def _present(client: Client, saved: Saved) -> set[str]:

@@ -62,7 +62,7 @@ def telling_step(state: State, me: str, incarnation: int, now_us: int, busy: Con
                 notices = row.of(frozenset(permission.keys))
                 sends.append(Send(name, permission, channel_of(row.packed), notices, row.dropped))
             continue
-        if sender(state, name, row.tries) != me:
+        if not channel_of(row.packed).enabled or sender(state, name, row.tries) != me:
             continue
         keys, look_us = due(row, now_us)
         if keys:
@@ -127,5 +127,7 @@ def quiet_until_us(quiet: Quiet | None, now_us: int) -> int | None:
         if end <= at < begin:
             return None
         day = now.date() if at < end else now.date() + timedelta(days=1)
-    until_us = round(datetime.combine(day, end, zone).timestamp()) * 1_000_000
-    return max(until_us, now_us + 1)
+    ends = datetime.combine(day, end, zone)
+    if ends.timestamp() * 1e6 <= now_us:  # where the clocks are set back, their end comes twice
+        ends = ends.replace(fold=1)
+    return max(round(ends.timestamp()) * 1_000_000, now_us + 1_000_000)

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from node.duty.overdue import Overdue
 from node.http.bootstrap_metrics import of_bootstrap
-from node.http.channel_metrics import of_channels
+from node.http.channel_metrics import of_channels, of_watchdog
 from node.http.node_port import NodePort
 from node.http.run_metrics import of_overdue, of_runs
 from node.state.value import State
@@ -98,6 +98,7 @@ class _OfNode:
         yield from of_runs(state, self._node.ownership().first(self._node.facts.metrics_tasks))
         yield from of_overdue(self.overdue)
         yield from of_channels(state)
+        yield from of_watchdog(self._node.pinged)
         yield _gauge("rota_lease_held", "Whether this member holds a lease", int(self._node.lease_held))
         yield from of_bootstrap(self._node.bootstraps.own)
         yield from _of_lateness(self._node.lateness, monotonic())

@@ -7,6 +7,7 @@ whatever the URL says, also after a redirect; it starts no programs. It ends by 
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -16,6 +17,10 @@ from tasks.access import AccessRefused, check_address, unpacked
 
 SEND_S: Final = 25
 SAID_CHARS_MAX: Final = 300
+MEMORY_BYTES_MAX: Final = 512 * 1024 * 1024
+"""Its address space. It takes less than half of that, and a tenth in memory."""
+LARGE_BYTES: Final = MEMORY_BYTES_MAX // 4
+
 _PROGRAMS: Final = "subprocess.Popen os.exec os.fork os.forkpty os.posix_spawn os.spawn os.system pty.spawn"
 _REFUSED: Final = frozenset((*_PROGRAMS.split(), "syslog.openlog", "syslog.syslog"))
 _CONNECTING: Final = frozenset({"socket.connect", "socket.sendto"})
@@ -77,6 +82,8 @@ class _Gate:
 def main() -> None:
     """Send the message that standard input orders; the outcome goes to standard output as JSON."""
     signal.alarm(SEND_S)
+    # Plugins read answers whole: a receiver must not fill the memory of this machine.
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     order = json.loads(sys.stdin.read())
     # Whatever a plugin prints is not the outcome.
     outcome, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
@@ -98,9 +105,19 @@ def _send(order: dict[str, Any]) -> tuple[bool, str]:
         return False, "the secret of its url is no URL of Apprise"
     gate.close()
     kind = {"info": "info", "warning": "warning"}.get(order["severity"], "failure")
-    result = channel.notify(body=order["text"], title=order["title"], notify_type=apprise.NotifyType(kind))
+    # As text: taken for HTML, its lines would run together, and what stands in an error would be shown as a page.
+    result = channel.notify(
+        body=order["text"],
+        title=order["title"],
+        notify_type=apprise.NotifyType(kind),
+        body_format=apprise.NotifyFormat.TEXT,
+    )
     if result:
         return True, "accepted"
+    if (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > LARGE_BYTES
+    ):  # Apprise does not say that it had no room
+        return False, "the receiver's answer is too large"
     return False, (gate.refused or said.lines or ["it was not accepted, for a reason that Apprise does not say"])[-1]
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import sys
 from dataclasses import asdict
 from typing import Final
@@ -12,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from node.duty.telling import Send
 from node.notify.apprise_process import SAID_CHARS_MAX, SEND_S
 from node.notify.message import document, text
-from node.notify.secrets_here import SenderSettings, resolved
+from node.notify.secrets_here import SenderSettings, read_secrets, resolved
 from node.notify.teller import NotSent
 from tasks.secret import Redactor
 
@@ -29,7 +30,7 @@ async def send_by_apprise(settings: SenderSettings, cluster_id: str, message: Se
     reference, redactor = message.definition.url, Redactor()
     if isinstance(reference, str):
         raise NotSent("the url of an apprise channel is a reference to a secret")
-    url = (await asyncio.to_thread(resolved, settings, reference, redactor)).strip()
+    url = (await read_secrets(settings.node, lambda: resolved(settings, reference, redactor))).strip()
     for part in _parts(url):
         redactor.learn(part)
     about = document(cluster_id, message)
@@ -80,7 +81,8 @@ async def _outcome(order: bytes) -> bytes:
             process.stdin.write(order)
             process.stdin.close()
             said = await process.stdout.read(OUTPUT_BYTES)
-            await process.wait()
+            if await process.wait() == -signal.SIGALRM:
+                raise TimeoutError
     except TimeoutError:
         raise NotSent(f"the message was not accepted within {SEND_S} s") from None
     except OSError:

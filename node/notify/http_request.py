@@ -1,12 +1,12 @@
 """One request to a receiver outside the cluster: bounded in time and size, never redirected."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Final
 
 import aiohttp
 
-from node.notify.secrets_here import SenderSettings, check_url, resolved
+from node.notify.name_lookup import SideResolver
+from node.notify.secrets_here import SenderSettings, check_url, read_secrets, resolved, shown
 from node.notify.teller import NotSent
 from node.state.channel import url_fault
 from tasks.secret import Redactor, Reference
@@ -20,9 +20,12 @@ ANSWER_BYTES: Final = 500
 
 def url_of(settings: SenderSettings, where: Reference | str, redactor: Redactor) -> str:
     """The URL, checked: the node allows it as a destination. May read a file. Raises `NotSent`."""
-    url = where if isinstance(where, str) else resolved(settings, where, redactor).strip()
+    if isinstance(where, str):
+        url, named = where, "the url"
+    else:
+        url, named = resolved(settings, where, redactor).strip(), f"on {settings.node}: the url in {shown(where)}"
     if (fault := url_fault(url)) is not None:
-        raise NotSent(f"the url: {fault}")
+        raise NotSent(f"{named}: {fault if url else 'it is empty'}")
     check_url(settings.access, url, secret=not isinstance(where, str))
     return url
 
@@ -34,7 +37,9 @@ async def request(
     limits = aiohttp.ClientTimeout(total=SEND_S)
     try:
         async with (
-            aiohttp.ClientSession(timeout=limits, auto_decompress=False) as session,
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(resolver=SideResolver()), timeout=limits, auto_decompress=False
+            ) as session,
             session.request(method, url, data=data, headers=headers, allow_redirects=False) as response,
         ):
             said, status = await response.content.read(ANSWER_BYTES), response.status
@@ -53,7 +58,7 @@ async def request(
 async def ping(settings: SenderSettings, where: Reference | str) -> str:
     """GET a URL, or one that a reference holds; the answer, in short. Raises `NotSent`."""
     redactor = Redactor()
-    url = await asyncio.to_thread(url_of, settings, where, redactor)
+    url = await read_secrets(settings.node, lambda: url_of(settings, where, redactor))
     return await request("GET", url, {"user-agent": "rota", "x-rota-node": settings.node}, redactor)
 
 

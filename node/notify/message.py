@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from node.duty.telling import Send
+from node.runtime.plain_text import plain_line
 from node.state.channel import SEVERITIES
 from node.state.outbox import Notice
 from node.state.times import rfc3339
@@ -50,7 +51,7 @@ def document(cluster_id: str, message: Send) -> dict[str, Any]:
 def title(message: Send) -> str:
     """The message in one line."""
     if len(message.notices) == 1:
-        return f"Rota: {message.notices[0].text}"
+        return f"Rota: {plain_line(message.notices[0].text)}"
     counts = ", ".join(f"{count} {severity}" for severity, count in _counts(message.notices))
     return f"Rota: {len(message.notices)} notices ({counts})"
 
@@ -58,7 +59,7 @@ def title(message: Send) -> str:
 def text(cluster_id: str, message: Send) -> str:
     """The message for people: a line for each notice, and what could not be told."""
     shown = message.notices[:LINES_MAX]
-    lines = [f"{rfc3339(one.at_us)}  {one.severity.upper()}  {one.text}" for one in shown]
+    lines = [f"{rfc3339(one.at_us)}  {one.severity.upper()}  {plain_line(one.text)}" for one in shown]
     if len(message.notices) > LINES_MAX:
         lines.append(f"and {len(message.notices) - LINES_MAX} more")
     if message.dropped:

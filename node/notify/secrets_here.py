@@ -1,13 +1,20 @@
 """What a channel's references to secrets resolve to on this node, and what it may reach."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, TypeVar
 
+from node.notify.side_thread import in_side_thread
 from node.notify.teller import NotSent
 from tasks.access import Access, AccessRefused, addresses, check_address
 from tasks.errors import MissingSecret
-from tasks.secret import NOBODYS, NodesOwn, Redactor, Reference, resolve
+from tasks.secret import NOBODYS, NodesOwn, Redactor, Reference, SecretFile, resolve
+
+_T = TypeVar("_T")
+
+READ_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,23 @@ def resolved(settings: SenderSettings, reference: Reference, redactor: Redactor)
         raise NotSent(f"on {settings.node}: {error}") from None
     redactor.learn(value)
     return value
+
+
+async def read_secrets(node: str, read: Callable[[], _T]) -> _T:
+    """What `read` returns, which reads secrets on `node`. Raises `NotSent`, also if their folder does not answer."""
+    try:
+        return await in_side_thread(read, READ_S)
+    except TimeoutError:
+        raise NotSent(f"on {node}: the folder of secrets did not answer within {READ_S:g} s") from None
+
+
+def shown(reference: Reference) -> str:
+    """The reference, for a sentence.
+
+    >>> shown(SecretFile(secret="hook"))
+    "secret 'hook'"
+    """
+    return f"secret {reference.secret!r}" if isinstance(reference, SecretFile) else f"variable {reference.env!r}"
 
 
 def check_url(access: Access, url: str, *, secret: bool) -> None:

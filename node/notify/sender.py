@@ -1,5 +1,7 @@
 """Sends messages by their channel's kind."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from node.duty.telling import Send
@@ -14,18 +16,24 @@ from tasks.secret import Reference
 
 TEST_KEY: Final = "test"
 
+APPRISE_MAX: Final = 8
+"""Messages that are sent by Apprise at a time, by a process each: it takes 55 MB, and half a second of a core."""
+
 
 class ChannelSender:
-    """Implements `node.notify.teller.MessageSender` on the network."""
+    """Implements `node.notify.teller.MessageSender` on the network. `now_us` is the clock that the members agree on."""
 
-    def __init__(self, settings: SenderSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: SenderSettings, now_us: Callable[[], int]) -> None:
+        self._settings, self._now_us = settings, now_us
+        self._apprise = asyncio.Semaphore(APPRISE_MAX)
 
     async def send(self, cluster_id: str, message: Send) -> str:
-        """Send it, within a bounded time; the receiver's answer, in short. Raises `NotSent`."""
+        """Send it, in a bounded time from when its turn comes; the receiver's answer, in short. Raises `NotSent`."""
         if message.definition.kind == "webhook":
-            return await webhook.post(self._settings, message.definition, document(cluster_id, message))
-        return await send_by_apprise(self._settings, cluster_id, message)
+            now_s = self._now_us() // 1_000_000
+            return await webhook.post(self._settings, message.definition, document(cluster_id, message), now_s)
+        async with self._apprise:
+            return await send_by_apprise(self._settings, cluster_id, message)
 
     async def ping(self, where: Reference | str) -> str:
         """Ask the outside watcher's URL; its answer, in short. Raises `NotSent`."""

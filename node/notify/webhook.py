@@ -1,33 +1,34 @@
 """Sends a message to a webhook: a POST with JSON, signed as Standard Webhooks says (as the sink of `etl` does)."""
 
-import asyncio
 import json
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from node.notify.http_request import request, url_of
-from node.notify.secrets_here import SenderSettings, resolved
+from node.notify.secrets_here import SenderSettings, read_secrets, resolved
 from node.notify.teller import NotSent
 from node.state.channel import Channel
 from tasks.secret import Redactor
 from tasks.webhook_signing import signature, signing_keys
 
 
-async def post(settings: SenderSettings, channel: Channel, body: Mapping[str, Any]) -> str:
-    """Send `body`, whose `id` names the message. The answer, in short. Raises `NotSent`."""
+async def post(settings: SenderSettings, channel: Channel, body: Mapping[str, Any], now_s: int) -> str:
+    """Send `body`, whose `id` names the message, signed as of `now_s`, in seconds since the epoch.
+
+    The answer, in short. Raises `NotSent`.
+    """
     redactor = Redactor()
-    url, headers, data = await asyncio.to_thread(_request, settings, channel, body, redactor)
+    url, headers, data = await read_secrets(settings.node, lambda: _request(settings, channel, body, redactor, now_s))
     return await request("POST", url, headers, redactor, data)
 
 
 def _request(
-    settings: SenderSettings, channel: Channel, body: Mapping[str, Any], redactor: Redactor
+    settings: SenderSettings, channel: Channel, body: Mapping[str, Any], redactor: Redactor, now_s: int
 ) -> tuple[str, dict[str, str], bytes]:
     """The URL, headers and body. Reads secrets, and may block."""
     url = url_of(settings, channel.url, redactor)
     data = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-    named, now_s = str(body["id"]), int(time.time())
+    named = str(body["id"])
     headers = {
         "content-type": "application/json",
         "user-agent": "rota",

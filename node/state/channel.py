@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import msgpack
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from tasks.cron import check_timezone
 from tasks.secret import Reference
+from tasks.timezone import ACCEPTED, Timezone
 
 Severity = Literal["info", "warning", "error", "critical"]
 """How bad it is, from the least on."""
@@ -41,10 +41,22 @@ MEANING: Final[dict[str, str]] = {
 }
 """Each event, and when it is told."""
 
+SEVERITY_MAX: Final[dict[str, Severity]] = {
+    "run_failed": "error",
+    "run_recovered": "info",
+    "deadline_breached": "error",
+    "deadline_met": "info",
+    "member_down": "warning",
+    "member_up": "info",
+    "member_impaired": "error",
+    "member_fit": "info",
+    "majority_at_risk": "critical",
+    "majority_safe": "info",
+}
+"""How bad each event is at most (`node.state.facts` makes them)."""
+
 URL_CHARS_MAX: Final = 2000
 _TIME: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
-_ACCEPTED: Final = {"accepted": True}
-"""The context for reading a packed channel: time zones are not checked again (as in `tasks.spec`)."""
 
 TimeOfDay = Annotated[str, StringConstraints(pattern=_TIME)]
 
@@ -58,14 +70,7 @@ class Quiet(_Model):
 
     from_: TimeOfDay = Field(alias="from", description="When they begin, each day", examples=["22:00"])
     to: TimeOfDay = Field(description="When they end; earlier than `from`: on the next day", examples=["07:00"])
-    timezone: str = Field(default="UTC", description="A time zone of the IANA database", examples=["Europe/Paris"])
-
-    @field_validator("timezone")
-    @classmethod
-    def _known_timezone(cls, value: str, info: ValidationInfo) -> str:
-        if info.context is not _ACCEPTED:
-            check_timezone(value)
-        return value
+    timezone: Timezone = "UTC"
 
     @model_validator(mode="after")
     def _some_hours(self) -> "Quiet":
@@ -103,7 +108,11 @@ class Channel(_Model):
     group_s: Annotated[float, Field(ge=0, le=3600)] = Field(
         default=5, description="How long a notice waits for others, in seconds: they are sent in one message"
     )
-    enabled: bool = Field(default=True, description="false: nothing is told, and notices are not kept")
+    enabled: bool = Field(
+        default=True,
+        description="false: nothing is told, and what comes to pass is not kept; what waits already is sent once it is "
+        "true again",
+    )
 
     @field_validator("events")
     @classmethod
@@ -122,6 +131,16 @@ class Channel(_Model):
             raise ValueError(f"labels choose tasks, and {', '.join(about_members)} is about members")
         return self
 
+    @model_validator(mode="after")
+    def _tells_something(self, info: ValidationInfo) -> "Channel":
+        # Not of what is packed: an earlier version accepted it.
+        if info.context is not ACCEPTED and not any(
+            self._may_tell(event, SEVERITY_MAX[event], about_task=event in TASK_EVENTS) for event in EVENTS
+        ):
+            chosen = ", ".join(self.events) or ("events of tasks" if self.labels else "all events")
+            raise ValueError(f"it would tell nothing: none of {chosen} is ever of severity {self.min_severity}")
+        return self
+
     def pack(self) -> bytes:
         """The channel as msgpack; equal channels give equal bytes."""
         return bytes(msgpack.packb(self.plain()))
@@ -132,11 +151,15 @@ class Channel(_Model):
 
     def wants(self, event: str, severity: str, labels: dict[str, str] | None) -> bool:
         """Whether it is told of this. `labels`: those of the task that it is about; None: it is about no task."""
-        if not self.enabled or SEVERITIES.index(severity) < SEVERITIES.index(self.min_severity):
-            return False
-        if self.events and event not in self.events:
+        if not self.enabled or not self._may_tell(event, severity, about_task=labels is not None):
             return False
         return not self.labels or (labels is not None and self.labels.items() <= labels.items())
+
+    def _may_tell(self, event: str, severity: str, *, about_task: bool) -> bool:
+        """Whether it may be told of such an event, of some task or member."""
+        if SEVERITIES.index(severity) < SEVERITIES.index(self.min_severity) or (self.labels and not about_task):
+            return False
+        return not self.events or event in self.events
 
 
 def url_fault(url: str) -> str | None:
@@ -160,9 +183,9 @@ def url_fault(url: str) -> str | None:
 def accepted_channel(plain: Any) -> Channel:
     """The channel with these plain values, which was packed. Raises `ValueError` (pydantic's) if they are none.
 
-    The result is the same on every member: time zones are not checked again.
+    The result is the same on every member and of every version: what is checked of input only is not checked again.
     """
-    return Channel.model_validate(plain, context=_ACCEPTED)
+    return Channel.model_validate(plain, context=ACCEPTED)
 
 
 @lru_cache(maxsize=256)

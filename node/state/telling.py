@@ -26,6 +26,7 @@ KEYS_MAX: Final = 100
 
 _FAULT_CHARS_MAX: Final = 500
 _NAME: Final = re.compile(NAME_PATTERN)
+_NAME_RULE: Final = "1 to 128 letters, digits, '.', '_' and '-', the first a letter or a digit"
 
 
 def put_channel(draft: Draft, entry: PutChannel) -> Result:
@@ -33,7 +34,7 @@ def put_channel(draft: Draft, entry: PutChannel) -> Result:
     if draft.lead.rules < SINCE_RULES:
         return refused("invalid", "some members run a version that knows no channels: update them first")
     if _NAME.fullmatch(entry.name) is None:
-        return refused("invalid", f"{entry.name[:200]!r} is no name of a channel")
+        return refused("invalid", f"{entry.name[:200]!r} is no name of a channel: {_NAME_RULE}")
     if (fault := _fault(entry.packed)) is not None:
         return refused("invalid", fault)
     row = draft.channels.get(entry.name)

@@ -9,7 +9,10 @@ from typing import Final, Literal
 from node.duty.overdue import Overdue
 from node.http.views import late_view
 from node.raft.ports import RaftRole
+from node.runtime.plain_text import plain_line
+from node.state.channel import channel_of
 from node.state.majority import at_risk, down_of, joined
+from node.state.outbox import ChannelRow
 from node.state.value import DownReason, Member, State
 from node.web.board import Picture
 from node.web.words import count, duration
@@ -22,6 +25,9 @@ Action = Literal["undrain", "run"]
 
 LATE_S: Final = 60.0
 """What is overdue for less is on its way: a failover, a node that starts."""
+
+TRIES_MIN: Final = 3
+"""After fewer failures in a row another member, or the same a little later, may well send what waits."""
 
 _DOWN: Final[dict[DownReason, tuple[Level, str]]] = {
     "silent": ("wrong", "is down: it fell silent. Others have taken its tasks over"),
@@ -40,6 +46,7 @@ _HEADLINES: Final = {
     "late": "A deadline is breached",
     "overdue": "Work is overdue",
     "failing": "The last run of a task failed",
+    "untold": "Notices cannot be sent",
 }
 
 
@@ -85,7 +92,7 @@ def verdict(state: State, sight: NodeSight, picture: Picture) -> ClusterVerdict:
     if sight.outlook is not None:
         waits = Finding("no-cluster", "wrong", f"{sight.node} belongs to no cluster yet: {sight.outlook}")
         return ClusterVerdict("wrong", "There is no cluster yet", (waits,))
-    found = [*_of_consensus(state, sight), *_of_members(state), *_of_tasks(state, sight, picture)]
+    found = [*_of_consensus(state, sight), *_of_members(state), *_of_tasks(state, sight, picture), *_of_channels(state)]
     found.sort(key=lambda finding: finding.level != "wrong")
     wrong = sum(finding.level == "wrong" for finding in found)
     if wrong:
@@ -170,3 +177,24 @@ def _of_tasks(state: State, sight: NodeSight, picture: Picture) -> list[Finding]
         since_us = picture.failing_since_us()
         found.append(Finding("failing", "wrong", text, since_us, "tasks?show=failing", "Show", action, task))
     return found
+
+
+def _of_channels(state: State) -> list[Finding]:
+    rows = (row for _, row in sorted(state.channels.items()))
+    failing = [row for row in rows if row.tries >= TRIES_MIN and channel_of(row.packed).enabled]
+    found = [_gave_up(row) for row in failing if not row.notices]
+    stuck = [row for row in failing if row.notices]
+    if not stuck:
+        return found
+    since_us = min(row.notices[0].at_us for row in stuck)
+    first, waiting = stuck[0], sum(len(row.notices) for row in stuck)
+    why = plain_line((first.last.error if first.last is not None else None) or "")
+    where = f"channel {first.name}" if len(stuck) == 1 else f"{count(len(stuck), 'channel')}, {first.name} among them"
+    text = f"{count(waiting, 'notice')} cannot be sent on {where}: {why}. Try it with: rota notify test {first.name}"
+    return [Finding("untold", "wrong", text, since_us), *found]
+
+
+def _gave_up(row: ChannelRow) -> Finding:
+    """What waited on the channel was given up, and nothing has been sent on it since."""
+    text = f"Channel {row.name} gave up on {count(row.given_up, 'notice')}, and has sent nothing since"
+    return Finding("gave-up", "watch", f"{text}. Try it with: rota notify test {row.name}", row.given_up_us)

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from node.duty.overdue import Overdue
+from node.state.channel_entries import PutChannel
 from node.state.entries import Began, Finish, TakeLead
 from node.state.value import RULES
 from testkit.fake_node import NOW_US
 from tests.integration.http_cluster import on_loop, servers
+from tests.unit.node.state.given import hook
 
 pytestmark = pytest.mark.integration
 
@@ -41,6 +43,7 @@ async def test_metrics_are_in_prometheus_format() -> None:
 async def test_the_alert_rules_and_the_board_ask_for_metrics_that_there_are() -> None:
     async with servers(("node-1", "node-2")) as served:
         served.cluster.ok(TakeLead(NOW_US, "node-1", 1, RULES))
+        served.cluster.ok(PutChannel(NOW_US, "ops", hook().pack()))
         await served.put_task("a")
         run_id = await served.start_run("a")
         token = served.claim(run_id, "node-1")

@@ -129,11 +129,65 @@ def test_a_sender_that_is_killed_before_it_reports_leaves_it_to_the_next(
     heard(receiver, "member_down")
 
 
+def test_a_breach_is_told_twice_only_on_the_channel_of_the_leader_that_was_killed(cluster: Cluster) -> None:
+    leader = cluster.wait_for_leader()
+    late: dict[str, Any] = {"kind": "command", "params": {"argv": ["true"]}, "deadlines": {"success_every_s": 1}}
+    with webhook_receiver() as receiver:
+        by_leader, by_another = channels_by_sender(cluster, receiver, leader)
+
+        def kill(number: int) -> None:
+            if receiver.headers[number]["x-rota-node"] == leader and leader in cluster.running():
+                os.kill(cluster.pid(leader), signal.SIGKILL)
+
+        # The message is taken, and the leader never hears it.
+        receiver.arrived, receiver.fault = kill, lambda number: Fault(200, taken=True, delay_s=0.3)
+        cluster.register("rare", **late)
+        wait_for("the leader is dead", lambda: leader not in cluster.running())
+        cluster.wait_for_leader(leader)
+        wait_for("another one has told it", lambda: len(arrived(receiver, by_leader, "rare")) > 1)
+        cluster.register("later", **late)
+        wait_for("the next breach is told", lambda: arrived(receiver, by_leader, "later"))
+        wait_for("the next breach is told there, too", lambda: arrived(receiver, by_another, "later"))
+        [key] = set(arrived(receiver, by_leader, "rare"))
+        assert arrived(receiver, by_leader, "rare") == [key, key]
+        assert arrived(receiver, by_another, "rare") == [key]
+        assert receiver.wrong == []
+        for name in ("rare", "later"):
+            cluster.ask("DELETE", f"/v1/tasks/{name}")
+        for channel in (by_leader, by_another):
+            cluster.ask("DELETE", f"/v1/channels/{channel}")
+    cluster.mend()
+
+
+def channels_by_sender(cluster: Cluster, receiver: WebhookReceiver, member: str) -> tuple[str, str]:
+    """Two channels of breaches to the receiver: one that `member` sends on, and one that another member does."""
+    channel = {"kind": "webhook", "url": receiver.url, "secret": {"secret": "hook-key"}, "group_s": 0}
+    found: dict[bool, str] = {}
+    for number in range(50):
+        name = f"breaches-{number}"
+        made = cluster.ask("PUT", f"/v1/channels/{name}", json=channel | {"events": ["deadline_breached"]}).json
+        if found.setdefault(made["sender"] == member, name) != name:
+            cluster.ask("DELETE", f"/v1/channels/{name}")
+        if len(found) == 2:
+            break
+    return found[True], found[False]
+
+
+def arrived(receiver: WebhookReceiver, channel: str, task: str) -> list[str]:
+    """The keys of the notices about a task in all messages of a channel that arrived, repeated ones too."""
+    messages = [receiver.seen.get(headers["idempotency-key"]) for headers in list(receiver.headers)]
+    told = [json.loads(body) for body in messages if body is not None]
+    return [one["key"] for each in told if each["channel"] == channel for one in each["notices"] if one["task"] == task]
+
+
 def test_the_command_makes_tries_and_deletes_a_channel(cluster: Cluster, receiver: WebhookReceiver) -> None:
     rota = Rota(",".join(cluster.url(name) for name in cluster.names))
     assert "sent a test message on ops; the receiver answered 204" in rota("notify", "test", "ops").out
     [notice] = receiver.notices()
     assert (notice["event"], notice["severity"]) == ("test", "info")
+    make(cluster, receiver, labels={"team": "bii"})
+    mistyped = rota("notify", "test", "ops")
+    assert (mistyped.code, "no task has the labels of ops yet" in mistyped.out) == (0, True)
     receiver.fault = lambda number: Fault(403, text="unknown hook")
     refused = rota("notify", "test", "ops")
     assert refused.code == 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,11 +40,12 @@ def secrets(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def send(secrets: Path, hosts: str = "*", **fields: Any) -> str:
+def send(secrets: Path, hosts: str = "*", now_us: int | None = None, **fields: Any) -> str:
+    now_us = now_us or time.time_ns() // 1000
     channel = Channel.model_validate({"kind": "webhook", "secret": {"secret": "key"}} | fields)
     settings = SenderSettings("node-1", Access("node-1", destination_hosts=parse_hosts(hosts)), secrets)
     message = Send("ops", Permission(5, "node-1", 1, ("17.0", "19.0")), channel, NOTICES, 3)
-    return asyncio.run(ChannelSender(settings).send("c-1", message))
+    return asyncio.run(ChannelSender(settings, lambda: now_us).send("c-1", message))
 
 
 def test_a_message_is_signed_and_says_what_came_to_pass(receiver: WebhookReceiver, secrets: Path) -> None:
@@ -59,6 +61,13 @@ def test_a_message_is_signed_and_says_what_came_to_pass(receiver: WebhookReceive
     assert receiver.headers[0]["x-rota-node"] == "node-1"
 
 
+def test_it_is_signed_by_the_clock_that_the_members_agree_on(receiver: WebhookReceiver, secrets: Path) -> None:
+    """A receiver refuses what is signed minutes ago, or ahead: a member whose own clock is wrong would tell nothing."""
+    agreed_s = int(time.time()) - 200
+    send(secrets, url=receiver.url, now_us=agreed_s * 1_000_000 + 999_999)
+    assert receiver.headers[0]["webhook-timestamp"] == str(agreed_s)
+
+
 def test_the_same_notices_are_the_same_message(receiver: WebhookReceiver, secrets: Path) -> None:
     send(secrets, url=receiver.url)
     send(secrets, url=receiver.url)
@@ -71,6 +80,14 @@ def test_a_url_and_a_secret_come_from_the_nodes_secrets(receiver: WebhookReceive
     assert receiver.paths == {"/in?token=hunter2hunter2"}
     with pytest.raises(NotSent, match="on node-1: secret 'nowhere': cannot read"):
         send(secrets, url={"secret": "nowhere"})
+    (secrets / "lines").write_text("https://x.example/\nhunter2")
+    with pytest.raises(
+        NotSent, match=r"^on node-1: the url in secret 'lines': it has spaces or control characters in it$"
+    ):
+        send(secrets, url={"secret": "lines"})
+    (secrets / "empty").write_text("\n")
+    with pytest.raises(NotSent, match=r"^on node-1: the url in secret 'empty': it is empty$"):
+        send(secrets, url={"secret": "empty"})
 
 
 def test_an_unsigned_channel_signs_nothing(receiver: WebhookReceiver, secrets: Path) -> None:

@@ -1,5 +1,8 @@
 """Channels on which notices are sent."""
 
+import asyncio
+from collections.abc import Mapping
+
 from aiohttp import web
 
 from node.duty.telling import sender
@@ -79,12 +82,20 @@ async def delete_channel(context: RequestContext) -> web.Response:
 async def test_channel(context: RequestContext) -> web.Response:
     """Send a test message now, from the node that is asked: its secrets and its settings count."""
     row = _known(context)
+    definition = channel_of(row.packed)
     try:
-        answer = await context.node.test_channel(row.name, channel_of(row.packed))
+        answer = await context.node.test_channel(row.name, definition)
     except NotSent as error:
         raise Problem("not-sent", str(error), node=context.node.facts.node) from None
-    view: ChannelTestView = {"node": context.node.facts.node, "answer": answer}
+    # In a thread: it visits all tasks.
+    tasks = await asyncio.to_thread(_chosen, context.state, definition.labels) if definition.labels else None
+    view: ChannelTestView = {"node": context.node.facts.node, "answer": answer, "tasks": tasks}
     return context.answer(view)
+
+
+def _chosen(state: State, labels: Mapping[str, str]) -> int:
+    """How many tasks have these labels."""
+    return sum(labels.items() <= row.spec.labels.items() for row in state.tasks.values())
 
 
 def channel_view(state: State, row: ChannelRow) -> ChannelView:
@@ -97,6 +108,7 @@ def channel_view(state: State, row: ChannelRow) -> ChannelView:
         "sender": sender(state, row.name, row.tries),
         "sending": sending.member if sending is not None and holds(state, sending) else None,
         "waiting": len(row.notices),
+        "waiting_since": rfc3339(row.notices[0].at_us) if row.notices else None,
         "failures": row.tries,
         "retry_at": rfc3339(row.again_us) if row.tries and row.notices else None,
         "told": row.told,

@@ -1,10 +1,11 @@
-"""The first line of `rota status`."""
+"""The first lines of `rota status`."""
 
+import re
 from typing import Any
 
 import pytest
 
-from node.cli.cluster import _headline
+from node.cli.cluster import _headline, _watchdog
 
 FOUNDED: dict[str, Any] = {
     "id": "c-1",
@@ -36,3 +37,23 @@ FOUNDED: dict[str, Any] = {
 )
 def test_the_headline_says_whether_there_is_a_cluster(changes: dict[str, Any], line: str) -> None:
     assert _headline(FOUNDED | changes).plain.startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("pings", "line"),
+    [
+        ({"at": "2020-01-01T00:00:00Z"}, "watchdog: pinged .* ago"),
+        (
+            {"at": "2020-01-01T00:00:00Z", "error": "it answered\x1b 500"},
+            r"watchdog: not pinged, .*: it answered\\x1b 500",
+        ),
+        ({"at": "2020-01-01T00:00:00Z", "withheld": "nightly is overdue"}, "watchdog: withheld, nightly is overdue"),
+        ({}, "watchdog: node-2 pings it, and says there how it goes"),
+        ({"node": "node-1"}, "watchdog: not pinged yet"),
+    ],
+)
+def test_it_says_how_the_outside_watcher_is_pinged(pings: dict[str, Any], line: str) -> None:
+    known = {"node": "node-2", "every_s": 60, "at": None, "withheld": None, "error": None}
+    [shown] = _watchdog(FOUNDED | {"watchdog": known | pings})
+    assert re.fullmatch(line, shown.plain)
+    assert _watchdog(FOUNDED | {"watchdog": None}) == []

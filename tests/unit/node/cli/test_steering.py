@@ -47,6 +47,7 @@ CLUSTER: Final = {
     "waiting_for": None,
     "members": [MEMBER],
 }
+PINGS: Final = {"node": "node-1", "every_s": 60, "at": "2026-11-23T00:00:00Z", "withheld": STEERS, "error": None}
 WHY: Final = {"code": "aside", "sentence": STEERS, "steps": [{"place": "lease", "found": STEERS, "ends": True}]}
 
 
@@ -58,8 +59,9 @@ WHY: Final = {"code": "aside", "sentence": STEERS, "steps": [{"place": "lease", 
         (["status"], {"/v1/cluster": CLUSTER, "/v1/runs": {"items": []}}),
         (["why", "a"], {"/v1/tasks/a/why": WHY}),
         (["status"], {"/v1/cluster": {**CLUSTER, "waiting_for": STEERS}, "/v1/runs": {"items": []}}),
+        (["status"], {"/v1/cluster": {**CLUSTER, "watchdog": PINGS}, "/v1/runs": {"items": []}}),
     ],
-    ids=["runs", "members", "status", "why", "waiting"],
+    ids=["runs", "members", "status", "why", "waiting", "watchdog"],
 )
 def test_control_characters_do_not_reach_the_terminal(words: list[str], answers: dict[str, Any]) -> None:
     with api_server(lambda request: as_json(answers[request.path])) as url:

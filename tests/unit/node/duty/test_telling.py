@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from immutables import Map
 
-from node.duty.telling import LOOK_US, due, quiet_until_us, sender, telling_step
+from node.duty.telling import LOOK_US, TellingStep, due, quiet_until_us, sender, telling_step
 from node.state.channel import Quiet, Severity
 from node.state.channel_entries import PutChannel, Tell, Told
 from node.state.entries import Drain, MarkDown, StandAside, TakeLead
@@ -77,6 +77,14 @@ def test_quiet_hours_are_those_of_the_wall_clock(at: str, until: str | None) -> 
     assert quiet_until_us(quiet, paris_us(at)) == (None if until is None else paris_us(until))
 
 
+@pytest.mark.parametrize("second_pass", [False, True])
+def test_quiet_hours_that_end_in_an_hour_that_comes_twice_end_later_than_now(second_pass: bool) -> None:
+    quiet = Quiet.model_validate({"from": "22:00", "to": "02:30", "timezone": "Europe/Paris"})
+    two = datetime(2026, 10, 25, 2, tzinfo=ZoneInfo("Europe/Paris"), fold=int(second_pass))
+    now_us = round(two.timestamp()) * S
+    assert quiet_until_us(quiet, now_us) == now_us + 30 * 60 * S
+
+
 def test_hours_of_an_unknown_time_zone_hold_nothing_back() -> None:
     quiet = Quiet.model_construct(from_="00:00", to="23:00", timezone="Mars/Olympus")
     assert quiet_until_us(quiet, NOW_US) is None
@@ -141,6 +149,16 @@ def test_the_sender_asks_for_permission_and_sends_when_it_has_it() -> None:
     history.must(Told(NOW_US, "ops", send.permission.token, "failed", "no answer"))
     [again] = telling_step(history.state, rest, 1, NOW_US + 2 * S, set()).proposals
     assert again.keys == keys, "after a failure the next member sends"
+
+
+def test_a_channel_that_is_switched_off_sends_nothing_of_what_waits() -> None:
+    history = telling()
+    down(history, other(history.state, me := sender(history.state, "ops", 0) or ""))
+    assert telling_step(history.state, me, 1, NOW_US, set()).proposals
+    history.must(PutChannel(NOW_US, "ops", hook(group_s=0, enabled=False).pack()))
+    assert telling_step(history.state, me, 1, NOW_US, set()) == TellingStep()
+    history.must(PutChannel(NOW_US, "ops", hook(group_s=0).pack()))
+    assert telling_step(history.state, me, 1, NOW_US, set()).proposals
 
 
 def test_the_permission_of_a_member_that_is_down_is_nobodys() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from node.duty.watchdog import withheld
-from node.notify.dead_man import AGAIN_S, DeadMansSwitch
+from node.notify.dead_man import AGAIN_S, IDLE_S, DeadMansSwitch
 from node.notify.teller import NotSent
 from node.raft.ports import RaftRole
 from node.state.entries import ChangeSettings, StandAside, TakeLead
@@ -95,6 +95,23 @@ def test_a_ping_that_fails_is_tried_again_soon() -> None:
     assert wait_s == AGAIN_S
     assert switch.last is not None
     assert switch.last.error == "the receiver answered 500"
+
+
+def test_another_watcher_is_pinged_soon() -> None:
+    member = Member(history=watched(every_s=3600))
+    slept: list[float] = []
+
+    async def sleep(wait_s: float) -> None:
+        slept.append(wait_s)
+        if len(slept) == 3:
+            member.history.must(ChangeSettings(NOW_US, {"watchdog": {"url": "https://watch.example/y"}}))
+        if len(slept) == 4:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(DeadMansSwitch(member, member.ping, sleep).run())
+    assert member.pinged == ["https://watch.example/x", "https://watch.example/y"]
+    assert slept == [IDLE_S] * 4
 
 
 def test_the_url_may_be_a_secret() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from node.state.channel import EVENTS, SEVERITY_MAX, Channel, channel_of
 from node.state.channel_entries import DeleteChannel, PutChannel, Tell, Told
 from node.state.codec import from_pieces, snapshot_pieces
 from node.state.entries import (
@@ -258,8 +259,36 @@ def test_by_earlier_rules_there_are_no_channels() -> None:
         ({"quiet": {"from": "22:00", "to": "22:00"}}, "different times"),
         ({"quiet": {"from": "22:00", "to": "24:00"}}, "pattern"),
         ({"quiet": {"from": "22:00", "to": "07:00", "timezone": "Mars/Olympus"}}, "no|not a time zone"),
+        (
+            {"labels": {"team": "bi"}, "min_severity": "critical"},
+            "none of events of tasks is ever of severity critical",
+        ),
+        (
+            {"events": ["run_recovered", "member_up"], "min_severity": "error"},
+            "none of run_recovered, member_up is ever",
+        ),
     ],
 )
 def test_a_channel_that_makes_no_sense_is_refused(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         hook(**fields)
+
+
+def test_a_channel_that_an_earlier_version_accepted_is_read() -> None:
+    useless = Channel.model_construct(**dict(hook(labels={"team": "bi"}))).model_copy(
+        update={"min_severity": "critical"}
+    )
+    history = telling()
+    history.must(PutChannel(NOW_US, "useless", useless.pack()))
+    assert channel_of(history.state.channels["useless"].packed) == useless
+
+
+def test_the_greatest_severity_of_each_event_is_known() -> None:
+    assert set(SEVERITY_MAX) == set(EVENTS)
+    history = telling()
+    history.put("t", retry={"attempts": 1})
+    run_once(history, "failed")
+    run_once(history, "succeeded", NOW_US + S)
+    history.must(StandAside(NOW_US, "b", 1, "no room"))
+    history.must(MarkDown(NOW_US, "c", 1, "gone", 1))
+    assert {one.event: one.severity for one in ops(history).notices}.items() <= SEVERITY_MAX.items()

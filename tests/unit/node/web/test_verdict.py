@@ -7,11 +7,14 @@ import pytest
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
 from node.raft.ports import RaftRole
-from node.state.entries import Drain, Finish, StandAside
-from node.state.value import DownReason, State
+from node.state.channel_entries import PutChannel, Tell, Told
+from node.state.entries import Drain, Finish, StandAside, TakeLead
+from node.state.outbox import GIVE_UP_US
+from node.state.value import RULES, DownReason, State
 from node.web.board import TaskBoard
-from node.web.verdict import ClusterVerdict, NodeSight, verdict
+from node.web.verdict import TRIES_MIN, ClusterVerdict, NodeSight, verdict
 from tests.unit.node.http.given import HOUR_US, NOW_US, World
+from tests.unit.node.state.given import hook
 
 WELL = NodeSight("node-1", RaftRole(1, "node-1", True, True, True), True, None, Overdue())
 
@@ -36,6 +39,28 @@ def test_a_cluster_at_work_is_well() -> None:
     world.task("a", schedule={"every_s": 60})
     world.running("a")
     assert judged(world.state) == ClusterVerdict("well", "All is well", ())
+
+
+def test_notices_that_cannot_be_sent_are_said() -> None:
+    world = World()
+    world.do(TakeLead(NOW_US, "node-1", 1, RULES))
+    world.do(PutChannel(NOW_US, "ops", hook().pack()))
+    world.do(StandAside(NOW_US, "node-2", 1, "no room"))
+    [key] = (one.key for one in world.state.channels["ops"].notices)
+    for tries in range(1, TRIES_MIN + 1):
+        assert "untold" not in codes(judged(world.state)), f"{tries - 1} tries: another member may send it"
+        token = world.do(Tell(NOW_US, "ops", (key,), "node-1", 1))["token"]
+        world.do(Told(NOW_US, "ops", token, "failed", "it answered 500 \u202e"))
+    [finding] = [one for one in judged(world.state).findings if one.code == "untold"]
+    assert finding.text.startswith("1 notice cannot be sent on channel ops: it answered 500 \\u202e. Try it with: ")
+    assert (finding.level, finding.since_us) == ("wrong", NOW_US)
+    token = world.do(Tell(NOW_US, "ops", (key,), "node-1", 1))["token"]
+    world.do(Told(NOW_US + GIVE_UP_US, "ops", token, "failed", "the receiver answered 500"))
+    [finding] = [one for one in judged(world.state).findings if one.code == "gave-up"]
+    assert finding.text.startswith("Channel ops gave up on 1 notice, and has sent nothing since")
+    assert (finding.level, finding.since_us) == ("watch", NOW_US + GIVE_UP_US)
+    world.do(PutChannel(NOW_US, "ops", hook(enabled=False).pack()))
+    assert codes(judged(world.state)) == ["aside"], "it was switched off"
 
 
 def test_a_node_without_a_cluster_says_what_it_waits_for() -> None:
