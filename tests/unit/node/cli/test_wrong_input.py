@@ -71,7 +71,7 @@ def ended(*words: str, stdin: bytes = b"") -> int:
         (["apply", "-f", "{latin}"], "latin is not UTF-8 text (first wrong byte: 9): save it as UTF-8"),
         (["apply", "-f", "{binary}"], "cannot be read as YAML or JSON"),
         (["apply", "-f", "{folder}"], "no file there contains a task"),
-        (["apply", "-f", "{deep}"], "cannot be read as YAML or JSON"),
+        (["apply", "-f", "{deep}"], "deep is nested more than 200 levels deep"),
         (["apply", "-f", "-"], "standard input is not UTF-8 text"),
     ],
 )
@@ -201,4 +201,4 @@ def test_all_files_that_apply_is_given_are_sent(
     assert ended(*words[:5]) == 0
     assert [[task["name"] for task in part] for part in cluster.sent] == [["a", "b"]] * 2, "tried, then sent"
     assert ended("apply", "-f", words[2], "-f", words[2]) == 2
-    assert "defined more than once in these files: a" in capsys.readouterr().err
+    assert f"defined more than once: a (in {words[2]})" in capsys.readouterr().err
