@@ -125,7 +125,7 @@ def _plan(
             f"name the set with --set {before}, give the task another name, or add --adopt to take it from there"
         )
     names = {put["name"] for put in puts}
-    doomed = [task for each in sets for task in surplus(api.client.items("/v1/tasks", set=each), names)]
+    doomed = [task for each in sets for task in surplus(api.client.items("/v1/tasks", set=each), each, names)]
     return Difference(tasks, puts, doomed)
 
 
