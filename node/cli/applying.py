@@ -1,17 +1,21 @@
 """Commands that bring the registered tasks in line with files: `rota apply` and `rota diff`."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from node.cli.api import Api, F, api_command
+from node.cli.applied import Done, field_lines, kept_text, left_over
 from node.cli.sets import WrongSet, sets_to_prune, surplus, taken_over, with_set
 from node.cli.task_files import TaskFromFile, located, parts, tasks_of
 from node.cli.text import say
-from node.client import ApiProblem, path
+from node.client import ApiProblem, Unreachable, path
+
+GONE: Final = 404
+CHANGED_SINCE: Final = 412
+"""How a deletion is refused: there is no such task, and it has another version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,16 @@ class Difference:
     tasks: Sequence[TaskFromFile]
     puts: Sequence[Mapping[str, Any]]
     doomed: Sequence[Mapping[str, Any]]
+
+    @property
+    def names(self) -> list[str]:
+        """The tasks to put."""
+        return [str(put["name"]) for put in self.puts]
+
+    @property
+    def doomed_names(self) -> list[str]:
+        """The tasks to delete."""
+        return [str(task["name"]) for task in self.doomed]
 
     @property
     def different(self) -> bool:
@@ -68,19 +82,28 @@ def apply_command(
     adopt: bool,
     dry_run: bool,
 ) -> None:
-    """Register tasks, or change registered ones; nothing is changed if one of them is not valid."""
+    """Register tasks, or change registered ones; nothing is changed if one of them is not valid.
+
+    What is done is printed at once. Where it ends midway, the same command goes on from there.
+    """
     plan = _plan(api, places, set_name, prune=prune, allow_empty=allow_empty, adopt=adopt)
-    puts = plan.puts if dry_run else _put(api, plan.tasks, dry_run=False)
-    lines = [line for put in puts for line in _put_lines(put, dry_run)]
-    deleted: list[str] = []
-    for task in plan.doomed:
-        name = str(task["name"])
-        if dry_run or _deleted(api, name, int(task["version"])):
-            deleted.append(name)
-            lines.append(f"{name}: would be deleted" if dry_run else f"{name}: deleted, and its runs are cancelled")
-        else:
-            lines.append(f"{name}: was deleted by somebody else meanwhile")
-    api.show({"items": puts, "deleted": deleted, "next": None}, "\n".join(lines))
+    done = Done(None if api.as_json else say)
+    if dry_run:
+        done.tried(plan.puts, [str(task["name"]) for task in plan.doomed])
+    else:
+        try:
+            _carry_out(api, plan, done)
+        except (ApiProblem, Unreachable, KeyboardInterrupt) as error:
+            if api.as_json:
+                api.show(done.answer, "")
+            say(f"rota: {left_over(done, plan.names, plan.doomed_names, error)}", err=True)
+            raise
+    if api.as_json:
+        api.show(done.answer, "")
+    elif not plan.tasks and not plan.doomed:
+        say("there is nothing to do: the files contain no task, and the set has none")
+    if done.kept:
+        raise click.ClickException(kept_text(done.kept))
 
 
 @click.command("diff")
@@ -115,7 +138,7 @@ def _plan(
         raise click.UsageError(str(error)) from None
     if not tasks and not prune:
         raise click.UsageError(f"{', '.join(places)}: no file there contains a task")
-    puts = _put(api, tasks, dry_run=True)
+    puts = [put for part in _put(api, tasks, dry_run=True) for put in part]
     if not adopt and (others := taken_over(puts)):
         name, before, after = others[0]
         more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
@@ -129,40 +152,35 @@ def _plan(
     return Difference(tasks, puts, doomed)
 
 
-def _put(api: Api, tasks: Sequence[TaskFromFile], *, dry_run: bool) -> list[Mapping[str, Any]]:
-    answers: list[Mapping[str, Any]] = []
+def _put(api: Api, tasks: Sequence[TaskFromFile], *, dry_run: bool) -> Iterator[list[Mapping[str, Any]]]:
+    """Put the tasks, in as many requests as they need; the answers of each. Raises `ApiProblem`, `Unreachable`."""
     query = {"dry_run": "true"} if dry_run else None
     for part in parts(tasks):
         try:
             body = [task.definition for task in part]
-            answers += api.client.call("POST", "/v1/tasks", body=body, query=query).json["items"]
+            yield api.client.call("POST", "/v1/tasks", body=body, query=query).json["items"]
         except ApiProblem as problem:
             raise located(problem, [task.origin for task in part]) from problem
-    return answers
 
 
-def _deleted(api: Api, name: str, version: int) -> bool:
-    """Delete a task in the version that was seen; False: it is gone. Raises `ApiProblem` if it was changed since."""
-    try:
-        api.client.call("DELETE", path("v1", "tasks", name), headers={"If-Match": f'"{version}"'})
-    except ApiProblem as problem:
-        if problem.status == 404:
-            return False
-        raise
-    return True
-
-
-def _put_lines(put: Mapping[str, Any], dry_run: bool) -> Iterator[str]:
-    """The lines about one applied task: what changed, each field that differs, each warning."""
-    yield f"{put['name']}: {'would be ' if dry_run else ''}{put['change']} (version {put['version']})"
-    yield from _field_lines(put)
-    for warning in put["warnings"]:
-        yield f"  warning: {warning}"
-
-
-def _field_lines(put: Mapping[str, Any]) -> Iterator[str]:
-    for change in put["changes"]:
-        yield f"  {change['field']}: {json.dumps(change['before'])} -> {json.dumps(change['after'])}"
+def _carry_out(api: Api, plan: Difference, done: Done) -> None:
+    """Do what is planned. Raises `ApiProblem`, `Unreachable`; `done` has what was done before."""
+    for puts in _put(api, plan.tasks, dry_run=False):
+        done.put(puts)
+    for task in plan.doomed:
+        name = str(task["name"])
+        try:
+            # Only in the version that was seen: somebody may have put it to another use since.
+            api.client.call("DELETE", path("v1", "tasks", name), headers={"If-Match": f'"{task["version"]}"'})
+        except ApiProblem as problem:
+            if problem.status == GONE:
+                done.gone(name)
+            elif problem.status == CHANGED_SINCE:
+                done.keep(name)
+            else:
+                raise
+        else:
+            done.delete(name)
 
 
 def _print_diff(plan: Difference) -> None:
@@ -173,7 +191,7 @@ def _print_diff(plan: Difference) -> None:
             say(f"+ {put['name']}")
         elif put["changes"]:
             counts["changed"] += 1
-            say("\n".join((f"~ {put['name']}", *_field_lines(put))))
+            say("\n".join((f"~ {put['name']}", *field_lines(put))))
     for task in plan.doomed:
         say(f"- {task['name']}")
     same = len(plan.puts) - counts["new"] - counts["changed"]
