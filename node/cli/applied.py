@@ -26,6 +26,11 @@ class Done:
         return {str(put["name"]) for put in self.puts} | {*self.deleted, *self.kept, *self._gone}
 
     @property
+    def changed(self) -> bool:
+        """Whether anything is not as it was."""
+        return bool(self.deleted) or any(put["change"] != "unchanged" for put in self.puts)
+
+    @property
     def answer(self) -> dict[str, Any]:
         """What was done, for `--json`. `kept` are the tasks that were not deleted, since somebody has changed them."""
         return {"items": self.puts, "deleted": self.deleted, "kept": self.kept, "next": None}
@@ -105,6 +110,14 @@ def kept_text(kept: Sequence[str]) -> str:
     return (
         f"not deleted, because somebody has changed them meanwhile: {_named(kept)}. All else is done. See what they "
         "are now (rota show NAME): either put them into the files, or give the same command again to delete them"
+    )
+
+
+def mixed_text(names: Sequence[str]) -> str:
+    """What to do about tasks that differ from the files although all was done."""
+    return (
+        f"all was done, but somebody else has changed tasks of the set meanwhile: {_named(names)}. `rota diff` "
+        "with the same options shows how they differ from these files; one pipeline at a time should apply a set"
     )
 
 

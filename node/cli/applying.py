@@ -7,12 +7,13 @@ from typing import Any, Final
 import click
 
 from node.cli.api import Api, F, api_command
-from node.cli.applied import Done, field_lines, kept_text, left_over
+from node.cli.applied import Done, field_lines, kept_text, left_over, mixed_text
 from node.cli.sets import WrongSet, sets_to_prune, surplus, taken_over, with_set
 from node.cli.task_files import TaskFromFile, located, parts, tasks_of
 from node.cli.text import say
-from node.client import ApiProblem, Unreachable, path
+from node.client import ApiAnswer, ApiProblem, Unreachable, path
 
+INDEX: Final = "Rota-Index"
 GONE: Final = 404
 CHANGED_SINCE: Final = 412
 """How a deletion is refused: there is no such task, and it has another version."""
@@ -20,9 +21,13 @@ CHANGED_SINCE: Final = 412
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What applying would do: the tasks to put, what a dry run answered for each, and the tasks to delete."""
+    """What applying would do: the tasks to put, what a dry run answered for each, and the tasks to delete.
+
+    `sets` are those that the files are the whole of.
+    """
 
     tasks: Sequence[TaskFromFile]
+    sets: Sequence[str]
     puts: Sequence[Mapping[str, Any]]
     doomed: Sequence[Mapping[str, Any]]
 
@@ -39,7 +44,14 @@ class Difference:
     @property
     def different(self) -> bool:
         """Whether any field of any task differs."""
-        return bool(self.doomed) or any(put["change"] == "created" or put["changes"] for put in self.puts)
+        return bool(self.different_names)
+
+    @property
+    def different_names(self) -> list[str]:
+        """The tasks that differ, or are of one side only."""
+        return [
+            str(put["name"]) for put in self.puts if put["change"] == "created" or put["changes"]
+        ] + self.doomed_names
 
 
 def _file_options(command: F) -> F:
@@ -92,7 +104,7 @@ def apply_command(
         done.tried(plan.puts, [str(task["name"]) for task in plan.doomed])
     else:
         try:
-            _carry_out(api, plan, done)
+            index = _carry_out(api, plan, done)
         except (ApiProblem, Unreachable, KeyboardInterrupt) as error:
             if api.as_json:
                 api.show(done.answer, "")
@@ -104,6 +116,8 @@ def apply_command(
         say("there is nothing to do: the files contain no task, and the set has none")
     if done.kept:
         raise click.ClickException(kept_text(done.kept))
+    if plan.sets and done.changed and not dry_run:
+        _check_result(api, plan, index)
 
 
 @click.command("diff")
@@ -138,8 +152,8 @@ def _plan(
         raise click.UsageError(str(error)) from None
     if not tasks and not prune:
         raise click.UsageError(f"{', '.join(places)}: no file there contains a task")
-    puts = [put for part in _put(api, tasks, dry_run=True) for put in part]
-    if not adopt and (others := taken_over(puts)):
+    plan = _compared(api, tasks, sets)
+    if not adopt and (others := taken_over(plan.puts)):
         name, before, after = others[0]
         more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
         into = "no set" if after is None else f"the set {after!r}"
@@ -147,31 +161,42 @@ def _plan(
             f"the task {name!r}{more} belongs to the set {before!r}, and these files would put it into {into}: "
             f"name the set with --set {before}, give the task another name, or add --adopt to take it from there"
         )
+    return plan
+
+
+def _compared(api: Api, tasks: Sequence[TaskFromFile], sets: Sequence[str], index: str = "0") -> Difference:
+    """What differs now, at a member that has applied `index`. Raises `ApiProblem`, `Unreachable`."""
+    puts = [put for answer in _put(api, tasks, index, dry_run=True) for put in answer.json["items"]]
     names = {put["name"] for put in puts}
     doomed = [task for each in sets for task in surplus(api.client.items("/v1/tasks", set=each), each, names)]
-    return Difference(tasks, puts, doomed)
+    return Difference(tasks, sets, puts, doomed)
 
 
-def _put(api: Api, tasks: Sequence[TaskFromFile], *, dry_run: bool) -> Iterator[list[Mapping[str, Any]]]:
-    """Put the tasks, in as many requests as they need; the answers of each. Raises `ApiProblem`, `Unreachable`."""
+def _put(api: Api, tasks: Sequence[TaskFromFile], index: str = "0", *, dry_run: bool) -> Iterator[ApiAnswer]:
+    """Put the tasks, in as many requests as they need; their answers. Raises `ApiProblem`, `Unreachable`."""
     query = {"dry_run": "true"} if dry_run else None
     for part in parts(tasks):
         try:
             body = [task.definition for task in part]
-            yield api.client.call("POST", "/v1/tasks", body=body, query=query).json["items"]
+            yield api.client.call("POST", "/v1/tasks", body=body, query=query, headers={INDEX: index})
         except ApiProblem as problem:
             raise located(problem, [task.origin for task in part]) from problem
 
 
-def _carry_out(api: Api, plan: Difference, done: Done) -> None:
-    """Do what is planned. Raises `ApiProblem`, `Unreachable`; `done` has what was done before."""
-    for puts in _put(api, plan.tasks, dry_run=False):
-        done.put(puts)
+def _carry_out(api: Api, plan: Difference, done: Done) -> str:
+    """Do what is planned; the index of the last change.
+
+    Raises `ApiProblem`, `Unreachable`; `done` has what was done before.
+    """
+    index = "0"
+    for answer in _put(api, plan.tasks, dry_run=False):
+        index = answer.headers.get(INDEX, index)
+        done.put(answer.json["items"])
     for task in plan.doomed:
         name = str(task["name"])
         try:
             # Only in the version that was seen: somebody may have put it to another use since.
-            api.client.call("DELETE", path("v1", "tasks", name), headers={"If-Match": f'"{task["version"]}"'})
+            answer = api.client.call("DELETE", path("v1", "tasks", name), headers={"If-Match": f'"{task["version"]}"'})
         except ApiProblem as problem:
             if problem.status == GONE:
                 done.gone(name)
@@ -180,7 +205,23 @@ def _carry_out(api: Api, plan: Difference, done: Done) -> None:
             else:
                 raise
         else:
+            index = answer.headers.get(INDEX, index)
             done.delete(name)
+    return index
+
+
+def _check_result(api: Api, plan: Difference, index: str) -> None:
+    """Raise `click.ClickException` if the sets are not as the files say, although all was done.
+
+    Of two that apply different files as one set at the same time, the one that ends later finds out so.
+    """
+    try:
+        mixed = _compared(api, plan.tasks, plan.sets, index).different_names
+    except (ApiProblem, Unreachable) as error:
+        say(f"rota: all was done; that the set is as in the files was not checked: {error}", err=True)
+        return
+    if mixed:
+        raise click.ClickException(mixed_text(mixed))
 
 
 def _print_diff(plan: Difference) -> None:

@@ -20,6 +20,7 @@ class Cluster:
     def __init__(self) -> None:
         self.registered = ["old-1", "old-2", "old-3"]
         self.refused: dict[str, int] = {}
+        self.deleted_by_others: set[str] = set()
         self.client = Client()
 
     def answer(self, request: Request) -> Response:
@@ -38,8 +39,19 @@ class Cluster:
             assert request.headers["If-Match"] == '"7"'
             self.registered.remove(names[0])
             return Response(204)
-        put = {"change": "created", "version": 1, "changes": [], "warnings": []}
-        return as_json({"items": [{"name": name, **put} for name in names]})
+        items = [
+            {
+                "name": name,
+                "change": "unchanged" if name in self.registered else "created",
+                "version": 1,
+                "changes": [],
+                "warnings": [],
+            }
+            for name in names
+        ]
+        if not dry_run:
+            self.registered = sorted({*self.registered, *names} - self.deleted_by_others)
+        return as_json({"items": items}, Rota_Index="9")
 
 
 @pytest.fixture
@@ -146,3 +158,13 @@ def test_an_empty_set_says_that_there_is_nothing_to_do(
     cluster.registered = []
     applied(cluster, ["-f", str(tmp_path), "--set", "site", "--prune", "--allow-empty"])
     assert capsys.readouterr().out == "there is nothing to do: the files contain no task, and the set has none\n"
+
+
+def test_two_that_apply_a_set_at_the_same_time_are_told(
+    cluster: Cluster, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each deleted what the other had put, and both ended with success."""
+    cluster.deleted_by_others = {"new-1"}
+    with pytest.raises(click.ClickException, match=r"somebody else has changed tasks of the set meanwhile: new-1\. "):
+        applied(cluster, words)
+    assert "old-3: deleted" in capsys.readouterr().out
