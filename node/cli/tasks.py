@@ -22,6 +22,7 @@ def tasks_command(api: Api, kind: str | None, owner: str | None, set_name: str |
     wait (see rota why).
     """
     only_late = "true" if late else None
+    filtered = late or any(given is not None for given in (kind, owner, set_name))
     items = list(api.client.items("/v1/tasks", kind=kind, owner=owner, set=set_name, late=only_late))
     api.show(
         {"items": items, "next": None},
@@ -38,7 +39,9 @@ def tasks_command(api: Api, kind: str | None, owner: str | None, set_name: str |
                 )
                 for item in items
             ),
-            "no tasks are registered; register some with: rota apply -f FILE",
+            "no registered task matches"
+            if filtered
+            else "no tasks are registered; register some with: rota apply -f FILE",
         ),
     )
 
