@@ -19,6 +19,8 @@ CHARS_MAX: Final = 64 * 1024 * 1024
 can expand to terabytes ("billion laughs")."""
 
 
+_BREAKS: Final = re.compile("[\x85\u2028\u2029\ufeff]")
+
 DEPTH_MAX: Final = 200
 """The deepest nesting of a YAML text. libyaml calls itself for each level: at some ten thousand its stack overflows,
 which kills the process.
@@ -55,6 +57,17 @@ _Yaml.yaml_implicit_resolvers = {
 _Yaml.yaml_constructors = {
     tag: construct for tag, construct in yaml.SafeLoader.yaml_constructors.items() if tag in _JSON or tag is None
 }
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text with Unicode's own line breaks in double quotes: as plain text they are read as spaces."""
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _BREAKS.search(text) else None)
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 def documents(text: str) -> list[Any]:
@@ -96,7 +109,7 @@ def as_yaml(value: Any) -> str:
     >>> as_yaml({"name": "a", "argv": ["x"]})
     'name: a\nargv:\n- x\n'
     """
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
 
 
 def line_of(text: str, field: str) -> int | None:
