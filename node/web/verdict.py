@@ -9,9 +9,10 @@ from typing import Final, Literal
 from node.duty.overdue import Overdue
 from node.http.views import late_view
 from node.raft.ports import RaftRole
+from node.runtime.durations import duration
 from node.state.value import DownReason, Member, State
 from node.web.board import Picture
-from node.web.words import count, duration
+from node.web.words import count
 
 Level = Literal["well", "watch", "wrong"]
 """`watch`: nothing is lost, and somebody should know. `wrong`: something is not done that should be."""
