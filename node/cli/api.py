@@ -47,7 +47,8 @@ class Api:
             click.echo(empty)
             return
         first, *others = lay_out(headings, cells, self.console.width if self.console.is_terminal else None)
-        click.secho(first, bold=" ".join(headings).startswith(" ".join(first.split())))
+        is_heading = " ".join(headings).startswith(" ".join(first.split()))
+        click.secho(first, bold=True if is_heading and not os.environ.get("NO_COLOR") else None)
         for line in others:
             click.echo(line)
 

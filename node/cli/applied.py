@@ -11,13 +11,17 @@ NAMED_MAX: Final = 20
 
 
 class Done:
-    """What was done. `say` prints a line; None: nothing is printed, `answer` is."""
+    """What was done. `say` prints a line; None: nothing is printed, `answer` is.
+
+    `unprinted` is why lines could not be printed, if so.
+    """
 
     def __init__(self, say: Callable[[str], None] | None) -> None:
         self._say = say
         self.puts: list[Mapping[str, Any]] = []
         self.deleted: list[str] = []
         self.kept: list[str] = []
+        self.unprinted: OSError | None = None
         self._gone: list[str] = []
 
     @property
@@ -67,7 +71,10 @@ class Done:
     def _print(self, lines: Iterator[str] | Sequence[str]) -> None:
         text = "\n".join(lines)
         if self._say is not None and text:
-            self._say(text)
+            try:
+                self._say(text)
+            except OSError as error:  # such as a closed pipe or a full disk: what is begun is done all the same
+                self._say, self.unprinted = None, error
 
 
 def _lines(put: Mapping[str, Any], would_be: str) -> Iterator[str]:

@@ -118,6 +118,8 @@ def apply_command(
         raise click.ClickException(kept_text(done.kept))
     if plan.sets and done.changed and not dry_run:
         _check_result(api, plan, index)
+    if done.unprinted is not None:
+        raise done.unprinted
 
 
 @click.command("diff")

@@ -1,6 +1,7 @@
 """The command `rota`: imports only the module of the command that is called, so that each starts quickly."""
 
 import difflib
+import errno
 import importlib
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +14,8 @@ from node.client import ApiProblem, Client, Unreachable
 
 DONE, FAILED, WRONG_CALL, UNREACHABLE, DIFFERENT = range(5)
 ABORTED: Final = 130
+
+_CANNOT_WRITE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 EXIT_CODES: Final = {
     DONE: "done",
@@ -166,6 +169,10 @@ def exit_code_after(command: Callable[[], object]) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return DONE
+    except OSError as error:
+        if error.errno not in _CANNOT_WRITE or error.filename is not None:
+            raise
+        return _say(f"cannot write the output: {error.strerror}", FAILED)
     return code if isinstance(code, int) else DONE
 
 

@@ -1,5 +1,6 @@
 """Applying files that ends midway: what is told of what was done, and of what was not."""
 
+import errno
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import click
 import pytest
 
+from node.cli.api import Api
 from node.cli.applying import apply_command
 from node.cli.task_files import LIST_BYTES_MAX
 from node.client import ApiProblem, Client
@@ -168,3 +170,17 @@ def test_two_that_apply_a_set_at_the_same_time_are_told(
     with pytest.raises(click.ClickException, match=r"somebody else has changed tasks of the set meanwhile: new-1\. "):
         applied(cluster, words)
     assert "old-3: deleted" in capsys.readouterr().out
+
+
+def test_a_closed_pipe_ends_no_work_midway(cluster: Cluster, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in `rota apply ... | head -1`."""
+
+    def closed(_: str) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("node.cli.applying.say", closed)
+    with pytest.raises(BrokenPipeError):
+        apply_command.callback.__wrapped__(  # type: ignore[union-attr]
+            Api(False, cluster.client), (words[1],), "site", True, False, False, False
+        )
+    assert cluster.registered == ["new-1", "new-2"]

@@ -1,5 +1,6 @@
 """How the outcome of a command becomes a sentence and an exit code."""
 
+import errno
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,7 @@ from testkit.api_server import Request, Response, api_server, as_json
         (1, 1, ""),  # click gives the code of a command that asks to exit
         (click.UsageError("no such option"), 2, "no such option"),
         (click.ClickException("it is damaged"), 1, "it is damaged"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "cannot write the output: No space left on device"),
         (Unreachable("no member answered"), 3, "ROTA_URL is the address that is asked"),
         (
             ApiProblem(503, "", "There is no quorum", "nothing was proposed"),
