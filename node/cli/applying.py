@@ -1,5 +1,6 @@
 """Commands that bring the registered tasks in line with files: `rota apply` and `rota diff`."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +18,7 @@ INDEX: Final = "Rota-Index"
 GONE: Final = 404
 CHANGED_SINCE: Final = 412
 """How a deletion is refused: there is no such task, and it has another version."""
+TOO_LARGE: Final = 413
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +180,15 @@ def _put(api: Api, tasks: Sequence[TaskFromFile], index: str = "0", *, dry_run: 
     """Put the tasks, in as many requests as they need; their answers. Raises `ApiProblem`, `Unreachable`."""
     query = {"dry_run": "true"} if dry_run else None
     for part in parts(tasks):
+        body = [task.definition for task in part]
         try:
-            body = [task.definition for task in part]
             yield api.client.call("POST", "/v1/tasks", body=body, query=query, headers={INDEX: index})
         except ApiProblem as problem:
+            if problem.status == TOO_LARGE and len(part) == 1:
+                size = len(json.dumps(body)) / 2**20
+                raise click.UsageError(
+                    f"{part[0].origin} is too long: it has {size:.1f} MiB, and 1 may be sent"
+                ) from None
             raise located(problem, [task.origin for task in part]) from problem
 
 

@@ -20,6 +20,9 @@ DEFAULTS_BYTES: Final = 300
 `DEFAULTS_BYTES` to each task.
 """
 
+SHORT_CHARS: Final = 140
+"""How much of a value is shown: a name has 128 characters at most, but a file may hold anything."""
+
 TWICE_NAMED_MAX: Final = 10
 """How many tasks that are defined more than once are named."""
 
@@ -125,7 +128,9 @@ def _specs(file: str) -> Iterator[dict[str, Any]]:
             if spec is None:
                 continue
             if not isinstance(spec, dict):
-                raise click.UsageError(f"{source_name(file)}: a task is a mapping with a name and a kind, not {spec!r}")
+                raise click.UsageError(
+                    f"{source_name(file)}: a task is a mapping with a name and a kind, not {_short(spec)}"
+                )
             yield definition(spec)
 
 
@@ -139,6 +144,16 @@ def _origins(file: str, specs: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(specs) == 1 and "name" not in specs[0]:
         return [source]
     return [
-        f"{source}: task {spec['name']!r}" if "name" in spec else f"{source}: task number {number}"
+        f"{source}: task {_short(spec['name'])}" if "name" in spec else f"{source}: task number {number}"
         for number, spec in enumerate(specs, 1)
     ]
+
+
+def _short(value: Any) -> str:
+    """A value for a message.
+
+    >>> _short("a"), len(_short("a" * 1000))
+    ("'a'", 140)
+    """
+    text = repr(value[:SHORT_CHARS] if isinstance(value, str) else value)
+    return text if len(text) <= SHORT_CHARS else f"{text[: SHORT_CHARS - 3]}..."

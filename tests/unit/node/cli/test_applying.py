@@ -23,6 +23,7 @@ class Cluster:
         self.registered = ["old-1", "old-2", "old-3"]
         self.refused: dict[str, int] = {}
         self.deleted_by_others: set[str] = set()
+        self.too_long = ""
         self.client = Client()
 
     def answer(self, request: Request) -> Response:
@@ -35,6 +36,8 @@ class Cluster:
             if request.method == "DELETE"
             else [task["name"] for task in json.loads(request.body)]
         )
+        if self.too_long in names:
+            return as_json({"type": "/problems/too-large", "title": "Too large", "status": 413}, 413)
         for status in (self.refused[name] for name in names if name in self.refused and not dry_run):
             return as_json({"type": "/problems/x", "title": "Refused", "detail": "so it is", "status": status}, status)
         if request.method == "DELETE":
@@ -184,3 +187,10 @@ def test_a_closed_pipe_ends_no_work_midway(cluster: Cluster, words: list[str], m
             Api(False, cluster.client), (words[1],), "site", True, False, False, False
         )
     assert cluster.registered == ["new-1", "new-2"]
+
+
+def test_a_task_that_is_too_long_is_named(cluster: Cluster, words: list[str]) -> None:
+    cluster.too_long = "new-2"
+    with pytest.raises(click.UsageError, match=r"new-2.json: task 'new-2' is too long: it has 0\.4 MiB, and 1 may be"):
+        applied(cluster, words)
+    assert cluster.registered == ["old-1", "old-2", "old-3"]
