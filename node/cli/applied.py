@@ -4,7 +4,10 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from node.client import ApiProblem
+from node.client import NO_PROBLEM, ApiProblem
+
+UNKNOWN: Final = 504
+"""The status of an answer that leaves open whether the change is committed."""
 
 NAMED_MAX: Final = 20
 """How many tasks a sentence names."""
@@ -96,7 +99,8 @@ def left_over(done: Done, puts: Sequence[str], doomed: Sequence[str], error: Bas
     >>> left_over(Done(None), ["a"], ["b"], ApiProblem(403, "", "Forbidden", ""))
     'nothing was changed'
     """
-    refused = isinstance(error, ApiProblem) and not error.no_quorum
+    # Of a 504, and of what a proxy says, nobody knows the outcome.
+    refused = isinstance(error, ApiProblem) and error.status != UNKNOWN and error.type != NO_PROBLEM
     if refused and not done.settled:
         return "nothing was changed"
     left = [name for name in puts if name not in done.settled]

@@ -174,8 +174,8 @@ def test_a_reader_reads_everything_and_changes_nothing(cluster: Cluster, browser
         assert (refused.status, refused.problem) == (403, "read-only")
     tasks = [{"name": "new", "kind": "command", "params": {"argv": ["true"]}}]
     assert cluster.ask("POST", "/v1/tasks", json=tasks, headers=as_reader, dry_run="true").status == 200
-    for query in ("", "?dry_run=false", "?dry_run="):
-        refused = cluster.ask("POST", f"/v1/tasks{query}", json=tasks, headers=as_reader)
+    for dry_run in (None, "false", ""):
+        refused = cluster.ask("POST", "/v1/tasks", json=tasks, headers=as_reader, dry_run=dry_run)
         assert (refused.status, refused.problem) == (403, "read-only")
     assert cluster.ask("GET", "/v1/tasks/new", headers=as_reader).status == 404
     # A session never writes by the API, whoever has signed in.

@@ -104,7 +104,7 @@ def test_a_task_that_somebody_has_changed_is_kept_and_the_others_are_deleted(
     ("refused", "done", "said"),
     [
         (
-            {"new-2": 503},
+            {"new-2": 504},
             ["new-1: created (version 1)"],
             "rota: ended midway, with 1 of 2 tasks applied and 0 of 3 deleted; not applied, as far as is known: "
             "new-2; not deleted, as far as is known: old-1, old-2, old-3. `rota diff` with the same options shows "
@@ -121,6 +121,7 @@ def test_a_task_that_somebody_has_changed_is_kept_and_the_others_are_deleted(
             "with the same options shows what is left; then give the same command again",
         ),
         ({"new-1": 403}, [], "rota: nothing was changed"),
+        ({"new-1": 503}, [], "rota: nothing was changed"),
     ],
 )
 def test_what_is_left_is_told(
