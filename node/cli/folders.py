@@ -17,7 +17,7 @@ def files_at(place: str) -> Iterator[str]:
     Hidden files and folders are left out; links are followed. Raises `click.UsageError` for a folder that cannot be
     read, a link that leads nowhere or to a folder that it is in, and for what has a file's name and is no file.
     """
-    if place == "-" or not Path(place).is_dir():
+    if place == "-" or not os.path.isdir(place):  # noqa: PTH112 - Path's raises where it may not look
         yield place
     else:
         yield from sorted(_within(Path(place), ()), key=Path)
@@ -52,7 +52,7 @@ def _within(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
 
 
 def _unreadable(path: Path, error: OSError) -> click.UsageError:
-    leads = " (a link that leads nowhere)" if path.is_symlink() else ""
+    leads = " (a link that leads nowhere)" if os.path.islink(path) else ""  # noqa: PTH114 - Path's raises
     return click.UsageError(
         f"{path} cannot be read: {error.strerror}{leads}. Mend or remove it: tasks in it would be overlooked"
     )

@@ -60,13 +60,14 @@ def test_links_that_lead_in_a_circle_are_refused(folder: Path) -> None:
     assert "Too many levels of symbolic links" in overlooked(folder)
 
 
-def test_a_folder_that_may_not_be_read_is_refused(folder: Path) -> None:
-    (folder / "deep").chmod(0)
-    if os.access(folder / "deep", os.R_OK):
+@pytest.mark.parametrize(("mode", "what"), [(0, "deep"), (0o111, "deep"), (0o444, "deep/c.json")])
+def test_a_folder_that_may_not_be_read_is_refused(folder: Path, mode: int, what: str) -> None:
+    (folder / "deep").chmod(mode)
+    if os.access(folder / "deep", os.R_OK | os.X_OK):
         pytest.skip("root may read every folder")
     said = overlooked(folder)
     (folder / "deep").chmod(0o700)
-    assert said.startswith(f"{folder}/deep cannot be read: Permission denied")
+    assert said.startswith(f"{folder}/{what} cannot be read: Permission denied")
 
 
 def test_a_pipe_is_refused(folder: Path) -> None:
