@@ -100,7 +100,11 @@ def apply_command(
 
     What is done is printed at once. Where it ends midway, the same command goes on from there.
     """
-    plan = _plan(api, places, set_name, prune=prune, allow_empty=allow_empty, adopt=adopt)
+    try:
+        plan = _plan(api, places, set_name, prune=prune, allow_empty=allow_empty, adopt=adopt)
+    except KeyboardInterrupt:
+        say("rota: nothing was changed", err=True)
+        raise
     done = Done(None if api.as_json else say)
     if dry_run:
         done.tried(plan.puts, [str(task["name"]) for task in plan.doomed])

@@ -158,6 +158,18 @@ def test_what_was_done_before_ctrl_c_is_told(
     assert "2 of 2 tasks applied and 1 of 3 deleted" in told.err
 
 
+def test_ctrl_c_before_the_first_change_says_so(
+    cluster: Cluster, words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cluster.client, "call", interrupted)
+    with pytest.raises(click.Abort):
+        applied(cluster, words)
+    assert capsys.readouterr().err.splitlines()[0] == "rota: nothing was changed"
+
+
 def test_an_empty_set_says_that_there_is_nothing_to_do(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from node.cli.api import Api
-from node.cli.main import main
+from node.cli.main import ABORTED, main
 from node.cli.runs import wait_and_show
 from node.cli.task_files import LIST_BYTES_MAX
 from testkit.api_server import Request, Response, api_server, as_json
@@ -162,6 +162,20 @@ def test_wait_prints_why_a_run_waits(cluster: Cluster, capsys: pytest.CaptureFix
     cluster.answers = {"/v1/runs/r": lambda: next(looks), "/v1/tasks/T/why": lambda: why}
     assert wait_and_show(Api(as_json=False), "r", "7", waiting_s=0) == ends
     assert capsys.readouterr().err == "rota: r waits: no member has the label gpu=yes\n"
+
+
+def test_a_run_that_is_no_longer_waited_for_is_said_to_go_on(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bar with its id is gone after Ctrl-C, and nothing told that the run goes on."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("node.cli.runs.wait_for_end", interrupted)
+    assert ended("run", "T", "--wait") == ABORTED
+    said = "rota: no longer waiting for r, which is not stopped by that; see it: rota log -f r; stop it: rota cancel r"
+    assert said in capsys.readouterr().err
 
 
 def test_comparing_many_names_takes_linear_time(cluster: Cluster, tmp_path: Path) -> None:
