@@ -5,6 +5,7 @@ only if the first one cannot have received it.
 """
 
 import json
+import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
     import urllib3
 
 DEFAULT_URL: Final = "http://127.0.0.1:8101"
+
+
+MARK: Final = "Rota-Index"
+"""A header that every response of a node has."""
+
+_TAGS: Final = re.compile(r"<(style|script|title|head)\b.*?</\1>|<[^>]*>", re.DOTALL)
+
+NO_PROBLEM: Final = "about:blank"
+"""The type of an error response that is no problem document: most likely of something in front of the nodes."""
 
 
 class Unreachable(Exception):
@@ -40,8 +50,8 @@ class ApiProblem(Exception):
 
     @property
     def no_quorum(self) -> bool:
-        """Whether the cluster could not decide, as opposed to a refusal."""
-        return self.status in (503, 504)
+        """Whether the cluster could not decide, or a proxy could not ask it, as opposed to a refusal."""
+        return self.status in (503, 504) or (self.status == 502 and self.type == NO_PROBLEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +121,12 @@ class Client:
         elif method in ("POST", "PUT", "PATCH", "DELETE"):
             all_headers["Content-Type"] = "application/json"
         response = self._send(method, target, data, all_headers, timeout_s or self._timeout_s, preload=True)
-        if response.status >= 400:
-            raise self._refused(response)
+        self._check_answer(response)
         try:
             parsed = json.loads(response.data) if response.data else None
             return ApiAnswer(response.status, response.headers, parsed, response.data)
         except ValueError as error:
-            raise Unreachable(
-                f"the server at {', '.join(self.urls)} is not a Rota node: its answer is not JSON"
-            ) from error
+            raise self._not_a_node("its answer is not JSON") from error
 
     def get(self, path: str, **query: Any) -> Any:
         """The body of a GET."""
@@ -146,8 +153,7 @@ class Client:
         target = _target(path, query)
         response = self._send("GET", target, None, self._headers, self._timeout_s, preload=False)
         try:
-            if response.status >= 400:
-                raise self._refused(response)
+            self._check_answer(response)
             # urllib3 has one timeout for the beginning and for the rest.
             if endless and (sock := getattr(response.connection, "sock", None)) is not None:
                 sock.settimeout(None)
@@ -159,8 +165,22 @@ class Client:
         finally:
             response.close()
 
-    def _refused(self, response: "urllib3.BaseHTTPResponse") -> ApiProblem:
+    def _check_answer(self, response: "urllib3.BaseHTTPResponse") -> None:
+        """Raise `ApiProblem` for an error, `Unreachable` for an answer that no node gives."""
+        if response.status >= 400:
+            raise self._refused(response)
+        if response.status >= 300:
+            raise self._not_a_node(f"it redirects to {response.headers.get('Location', 'nowhere')}")
+        if MARK not in response.headers:
+            raise self._not_a_node(f"its answer lacks the header {MARK}")
+
+    def _not_a_node(self, why: str) -> Unreachable:
+        return Unreachable(f"the server at {', '.join(self.urls)} is not a Rota node: {why}")
+
+    def _refused(self, response: "urllib3.BaseHTTPResponse") -> Exception:
         problem = _problem(response)
+        if problem.type == NO_PROBLEM and problem.status in (404, 405, 501) and MARK not in response.headers:
+            return self._not_a_node(f"it answers {problem.status}, and not as a node does")
         if problem.status == 401 and self._token_from:
             problem.detail += f" (this one is from {self._token_from})"
         return problem
@@ -253,5 +273,5 @@ def _problem(response: "urllib3.BaseHTTPResponse") -> ApiProblem:
             response.headers,
         )
     except (ValueError, KeyError, TypeError):
-        text = response.data[:200].decode(errors="replace")
-        return ApiProblem(response.status, "about:blank", f"HTTP {response.status}", text, headers=response.headers)
+        text = " ".join(_TAGS.sub(" ", response.data[:1000].decode(errors="replace")).split())[:200]
+        return ApiProblem(response.status, NO_PROBLEM, f"HTTP {response.status}", text, headers=response.headers)

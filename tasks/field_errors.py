@@ -52,7 +52,9 @@ _MESSAGES: Final = {
     "extra_forbidden": "there is no such field",
     "missing": "is missing",
     "string_type": "must be text (in YAML, put yes, no, on, off, numbers and dates in quotes)",
-    **dict.fromkeys(_NOT_AN_OBJECT, "must be an object"),
+    "list_type": "must be a list",
+    "timezone_aware": "must end with Z or an offset, such as 2026-11-21T03:00:00Z",
+    **dict.fromkeys((*_NOT_AN_OBJECT, "dict_type"), "must be an object"),
 }
 
 

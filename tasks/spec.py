@@ -148,6 +148,9 @@ def _labels(value: Any) -> Any:
     return {} if value is None else value
 
 
+_LabelsOfTask = Annotated[dict[str, str], Field(max_length=100)]
+
+
 class Spec(_Model):
     """A task's definition."""
 
@@ -164,12 +167,12 @@ class Spec(_Model):
         description="The text that is hashed to find the owner; null: the name. Tasks with the same key and group "
         "prefer the same members",
     )
-    group: Annotated[dict[str, str], BeforeValidator(_labels)] = Field(
+    group: Annotated[dict[str, str], BeforeValidator(_labels, json_schema_input_type=dict[str, str] | None)] = Field(
         default={},
         description="Labels that a member must have to run the task; `{node: ID}` binds it to one member",
         examples=[{"zone": "a"}],
     )
-    labels: Annotated[dict[str, str], BeforeValidator(_labels), Field(max_length=100)] = Field(
+    labels: Annotated[_LabelsOfTask, BeforeValidator(_labels, json_schema_input_type=_LabelsOfTask | None)] = Field(
         default={},
         description="For people, and for channels: one may be of tasks with some labels only (`rota notify`)",
         examples=[{"team": "bi"}],

@@ -1,6 +1,7 @@
 """YAML and JSON texts as values, and values as YAML: definitions of tasks as people write them."""
 
 import json
+import math
 import re
 from typing import Any, Final
 
@@ -18,12 +19,34 @@ CHARS_MAX: Final = 64 * 1024 * 1024
 can expand to terabytes ("billion laughs")."""
 
 
+_BREAKS: Final = re.compile("[\x85\u2028\u2029\ufeff]")
+
+DEPTH_MAX: Final = 200
+"""The deepest nesting of a YAML text. libyaml calls itself for each level: at some ten thousand its stack overflows,
+which kills the process.
+"""
+
+
 class YamlUnreadable(ValueError):
     """A text is neither YAML nor JSON, or is too large. Says so in a clause that follows the text's name."""
 
 
 class _Yaml(_Loader):  # type: ignore[valid-type, misc]
-    """YAML restricted to what JSON can express: a timestamp stays text, which the API checks; so does a lone `=`."""
+    """YAML restricted to what JSON can express: a timestamp stays text, which the API checks; so does a lone `=`.
+
+    A key is text, and is given once in a mapping; `<<` merges keys beneath those that are given.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._checked: dict[int, yaml.MappingNode] = {}
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge what `<<` names into a mapping. Called before each mapping is read, and again if `<<` names it."""
+        if id(node) not in self._checked:
+            self._checked[id(node)] = node
+            _check_keys(node)
+        super().flatten_mapping(node)
 
 
 _Yaml.yaml_implicit_resolvers = {
@@ -36,13 +59,27 @@ _Yaml.yaml_constructors = {
 }
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes text with Unicode's own line breaks in double quotes: as plain text they are read as spaces."""
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _BREAKS.search(text) else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
 def documents(text: str) -> list[Any]:
     """The documents in a text. JSON is tried first: PyYAML reads JSON too, but takes a hundred times as long.
 
     Raises `YamlUnreadable`.
     """
     try:
-        return [json.loads(text)]
+        # Unlike JSON, Python knows NaN and Infinity; in YAML, such a word is text.
+        return [json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_finite)]
+    except YamlUnreadable:
+        raise
     except (ValueError, RecursionError):
         return yaml_documents(text)  # not JSON; the YAML reader reports where an error is
 
@@ -54,6 +91,7 @@ def yaml_documents(text: str) -> list[Any]:
     ([[1, 'x']], ['2026-01-01'], [])
     """
     try:
+        _check_depth(text)
         found = list(yaml.load_all(text, Loader=_Yaml))
         _check_size(found, max(CHARS_MAX, 4 * len(text)), {})
         json.dumps(found)  # fails on a value that contains itself: valid YAML, but it cannot be sent
@@ -71,7 +109,7 @@ def as_yaml(value: Any) -> str:
     >>> as_yaml({"name": "a", "argv": ["x"]})
     'name: a\nargv:\n- x\n'
     """
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
 
 
 def line_of(text: str, field: str) -> int | None:
@@ -83,8 +121,9 @@ def line_of(text: str, field: str) -> int | None:
     (3, 1)
     """
     try:
+        _check_depth(text)
         node = yaml.compose(text, Loader=_Yaml)
-    except yaml.YAMLError:
+    except (YamlUnreadable, yaml.YAMLError):
         return None
     if not isinstance(node, yaml.MappingNode):
         return None
@@ -103,6 +142,67 @@ def line_of(text: str, field: str) -> int | None:
     return int(line) + 1
 
 
+def _check_depth(text: str) -> None:
+    """Raise `YamlUnreadable` if a YAML text is nested too deeply to be read, as far as it is YAML."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Yaml):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEPTH_MAX:
+                raise YamlUnreadable(f"is nested more than {DEPTH_MAX} levels deep in line {_line(event)}")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    """Raise `YamlUnreadable` for a key that is not text, and for one that is given twice."""
+    lines: dict[str, int] = {}
+    for key, _ in node.value:
+        kind = key.tag.rpartition(":")[2]
+        if kind == "merge" or not isinstance(key, yaml.ScalarNode):
+            continue  # the constructor refuses lists and mappings as keys
+        if kind != "str":
+            raise YamlUnreadable(
+                f"has the key {key.value or 'null'} in line {_line(key)}, which YAML does not read as text ({kind}): "
+                "put it in quotes"
+            )
+        if key.value in lines:
+            raise YamlUnreadable(_twice(key.value, f", in lines {lines[key.value]} and {_line(key)}"))
+        lines[key.value] = _line(key)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        name = next(name for name in names if names.count(name) > 1)
+        raise YamlUnreadable(_twice(name, " in one object"))
+    return found
+
+
+def _twice(name: str, where: str) -> str:
+    return f"has the key {name!r} twice{where}: keep one of the two"
+
+
+def _line(at: Any) -> int:
+    return int(at.start_mark.line) + 1
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+def _finite(number: str) -> float:
+    found = float(number)
+    _check_finite(found)
+    return found
+
+
+def _check_finite(number: float) -> None:
+    if not math.isfinite(number):
+        raise YamlUnreadable(f"has the number {number}, which the API cannot take: give one that is finite")
+
+
 def _check_size(value: Any, most: int, known: dict[int, int]) -> int:
     """The approximate length of `value` as JSON, aliases expanded. Raises `YamlUnreadable` if it exceeds `most`.
 
@@ -112,6 +212,8 @@ def _check_size(value: Any, most: int, known: dict[int, int]) -> int:
     if isinstance(value, str):
         return 1 + len(value)
     if not isinstance(value, dict | list):
+        if isinstance(value, float):
+            _check_finite(value)
         return 1
     if id(value) not in known:
         known[id(value)] = 0

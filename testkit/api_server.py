@@ -38,15 +38,19 @@ def as_json(content: Any, status: int = 200, **headers: str) -> Response:
 
 
 @contextmanager
-def api_server(answer: Callable[[Request], Response]) -> Iterator[str]:
-    """Serve until the end of the block; `answer` is called in a thread for each request. Yields the server's URL."""
+def api_server(answer: Callable[[Request], Response], *, of_node: bool = True) -> Iterator[str]:
+    """Serve until the end of the block; `answer` is called in a thread for each request. Yields the server's URL.
+
+    Responses have the header that every response of a node has, unless `of_node` is False.
+    """
+    mark = {"Rota-Index": "1"} if of_node else {}
 
     class Handler(BaseHTTPRequestHandler):
         def _respond(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             response = answer(Request(self.command, self.path, dict(self.headers), body))
             self.send_response(response.status)
-            for name, value in response.headers.items():
+            for name, value in {**mark, **response.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             for piece in response.body:

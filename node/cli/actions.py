@@ -8,10 +8,11 @@ from typing import Any, NoReturn
 
 import click
 
-from node.cli.api import Api, api_command, duration
+from node.cli.api import Api, api_command
 from node.cli.runs import given_params, print_end, wait_and_show
 from node.cli.text import say
 from node.client import path
+from node.runtime.durations import seconds
 from node.runtime.plain_text import plain_line
 
 
@@ -125,7 +126,7 @@ def _shown(found: Mapping[str, Any]) -> dict[str, object]:
         "last batch": found["batch"] or "none",
         "of run": found["run_id"],
         "cursor": json.dumps(found["cursor"]) if found["cursor"] else "the beginning",
-        "behind": None if lag is None else duration(lag),
+        "behind": None if lag is None else seconds(lag),
     }
     if "next" in found:
         lines["next"] = _next(found["next"])

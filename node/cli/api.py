@@ -16,6 +16,7 @@ from node.cli import tokens
 from node.cli.table import lay_out
 from node.cli.text import file_text, say
 from node.client import DEFAULT_URL, Client
+from node.runtime.durations import seconds
 from node.runtime.plain_text import plain_line
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,7 +47,8 @@ class Api:
             click.echo(empty)
             return
         first, *others = lay_out(headings, cells, self.console.width if self.console.is_terminal else None)
-        click.secho(first, bold=" ".join(headings).startswith(" ".join(first.split())))
+        is_heading = " ".join(headings).startswith(" ".join(first.split()))
+        click.secho(first, bold=True if is_heading and not os.environ.get("NO_COLOR") else None)
         for line in others:
             click.echo(line)
 
@@ -123,25 +125,10 @@ def ago(time: str | None) -> str | None:
     """A time from the API relative to now, in one unit: "5 min ago", or "in 3 h". None for None."""
     if time is None:
         return None
-    seconds = (datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds()
-    if seconds < 0:
-        return f"in {duration(-seconds)}"
-    return f"{' '.join(duration(seconds).split()[:2])} ago"
-
-
-def duration(seconds: float) -> str:
-    """A length of time as people say it.
-
-    >>> duration(0.25), duration(75), duration(90_000)
-    ('0.2 s', '1 min 15 s', '1 d 1 h')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    whole = int(seconds)
-    for unit_s, unit, lower_s, lower in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= unit_s:
-            return f"{whole // unit_s} {unit} {whole % unit_s // lower_s} {lower}"
-    return f"{whole} s"
+    since_s = (datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds()
+    if since_s < 0:
+        return f"in {seconds(-since_s)}"
+    return f"{' '.join(seconds(since_s).split()[:2])} ago"
 
 
 def progress_text(done: float, total: float | None, unit: str) -> str:

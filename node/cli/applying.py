@@ -3,29 +3,57 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from node.cli.api import Api, F, api_command
+from node.cli.applied import Done, field_lines, kept_text, left_over, mixed_text
 from node.cli.sets import WrongSet, sets_to_prune, surplus, taken_over, with_set
 from node.cli.task_files import TaskFromFile, located, parts, tasks_of
 from node.cli.text import say
-from node.client import ApiProblem, path
+from node.client import ApiAnswer, ApiProblem, Unreachable, path
+
+INDEX: Final = "Rota-Index"
+GONE: Final = 404
+CHANGED_SINCE: Final = 412
+"""How a deletion is refused: there is no such task, and it has another version."""
+TOO_LARGE: Final = 413
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What applying would do: the tasks to put, what a dry run answered for each, and the tasks to delete."""
+    """What applying would do: the tasks to put, what a dry run answered for each, and the tasks to delete.
+
+    `sets` are those that the files are the whole of.
+    """
 
     tasks: Sequence[TaskFromFile]
+    sets: Sequence[str]
     puts: Sequence[Mapping[str, Any]]
     doomed: Sequence[Mapping[str, Any]]
 
     @property
+    def names(self) -> list[str]:
+        """The tasks to put."""
+        return [str(put["name"]) for put in self.puts]
+
+    @property
+    def doomed_names(self) -> list[str]:
+        """The tasks to delete."""
+        return [str(task["name"]) for task in self.doomed]
+
+    @property
     def different(self) -> bool:
         """Whether any field of any task differs."""
-        return bool(self.doomed) or any(put["change"] == "created" or put["changes"] for put in self.puts)
+        return bool(self.different_names)
+
+    @property
+    def different_names(self) -> list[str]:
+        """The tasks that differ, or are of one side only."""
+        return [
+            str(put["name"]) for put in self.puts if put["change"] == "created" or put["changes"]
+        ] + self.doomed_names
 
 
 def _file_options(command: F) -> F:
@@ -68,19 +96,36 @@ def apply_command(
     adopt: bool,
     dry_run: bool,
 ) -> None:
-    """Register tasks, or change registered ones; nothing is changed if one of them is not valid."""
-    plan = _plan(api, places, set_name, prune=prune, allow_empty=allow_empty, adopt=adopt)
-    puts = plan.puts if dry_run else _put(api, plan.tasks, dry_run=False)
-    lines = [line for put in puts for line in _put_lines(put, dry_run)]
-    deleted: list[str] = []
-    for task in plan.doomed:
-        name = str(task["name"])
-        if dry_run or _deleted(api, name, int(task["version"])):
-            deleted.append(name)
-            lines.append(f"{name}: would be deleted" if dry_run else f"{name}: deleted, and its runs are cancelled")
-        else:
-            lines.append(f"{name}: was deleted by somebody else meanwhile")
-    api.show({"items": puts, "deleted": deleted, "next": None}, "\n".join(lines))
+    """Register tasks, or change registered ones; nothing is changed if one of them is not valid.
+
+    What is done is printed at once. Where it ends midway, the same command goes on from there.
+    """
+    try:
+        plan = _plan(api, places, set_name, prune=prune, allow_empty=allow_empty, adopt=adopt)
+    except KeyboardInterrupt:
+        say("rota: nothing was changed", err=True)
+        raise
+    done = Done(None if api.as_json else say)
+    if dry_run:
+        done.tried(plan.puts, [str(task["name"]) for task in plan.doomed])
+    else:
+        try:
+            index = _carry_out(api, plan, done)
+        except (ApiProblem, Unreachable, KeyboardInterrupt) as error:
+            if api.as_json:
+                api.show(done.answer, "")
+            say(f"rota: {left_over(done, plan.names, plan.doomed_names, error)}", err=True)
+            raise
+    if api.as_json:
+        api.show(done.answer, "")
+    elif not plan.tasks and not plan.doomed:
+        say("there is nothing to do: the files contain no task, and the set has none")
+    if done.kept:
+        raise click.ClickException(kept_text(done.kept))
+    if plan.sets and done.changed and not dry_run:
+        _check_result(api, plan, index)
+    if done.unprinted is not None:
+        raise done.unprinted
 
 
 @click.command("diff")
@@ -115,8 +160,8 @@ def _plan(
         raise click.UsageError(str(error)) from None
     if not tasks and not prune:
         raise click.UsageError(f"{', '.join(places)}: no file there contains a task")
-    puts = _put(api, tasks, dry_run=True)
-    if not adopt and (others := taken_over(puts)):
+    plan = _compared(api, tasks, sets)
+    if not adopt and (others := taken_over(plan.puts)):
         name, before, after = others[0]
         more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
         into = "no set" if after is None else f"the set {after!r}"
@@ -124,45 +169,72 @@ def _plan(
             f"the task {name!r}{more} belongs to the set {before!r}, and these files would put it into {into}: "
             f"name the set with --set {before}, give the task another name, or add --adopt to take it from there"
         )
+    return plan
+
+
+def _compared(api: Api, tasks: Sequence[TaskFromFile], sets: Sequence[str], index: str = "0") -> Difference:
+    """What differs now, at a member that has applied `index`. Raises `ApiProblem`, `Unreachable`."""
+    puts = [put for answer in _put(api, tasks, index, dry_run=True) for put in answer.json["items"]]
     names = {put["name"] for put in puts}
-    doomed = [task for each in sets for task in surplus(api.client.items("/v1/tasks", set=each), names)]
-    return Difference(tasks, puts, doomed)
+    doomed = [task for each in sets for task in surplus(api.client.items("/v1/tasks", set=each), each, names)]
+    return Difference(tasks, sets, puts, doomed)
 
 
-def _put(api: Api, tasks: Sequence[TaskFromFile], *, dry_run: bool) -> list[Mapping[str, Any]]:
-    answers: list[Mapping[str, Any]] = []
+def _put(api: Api, tasks: Sequence[TaskFromFile], index: str = "0", *, dry_run: bool) -> Iterator[ApiAnswer]:
+    """Put the tasks, in as many requests as they need; their answers. Raises `ApiProblem`, `Unreachable`."""
     query = {"dry_run": "true"} if dry_run else None
     for part in parts(tasks):
+        body = [task.definition for task in part]
         try:
-            body = [task.definition for task in part]
-            answers += api.client.call("POST", "/v1/tasks", body=body, query=query).json["items"]
+            yield api.client.call("POST", "/v1/tasks", body=body, query=query, headers={INDEX: index})
         except ApiProblem as problem:
+            if problem.status == TOO_LARGE and len(part) == 1:
+                size = len(json.dumps(body)) / 2**20
+                raise click.UsageError(
+                    f"{part[0].origin} is too long: it has {size:.1f} MiB, and 1 may be sent"
+                ) from None
             raise located(problem, [task.origin for task in part]) from problem
-    return answers
 
 
-def _deleted(api: Api, name: str, version: int) -> bool:
-    """Delete a task in the version that was seen; False: it is gone. Raises `ApiProblem` if it was changed since."""
+def _carry_out(api: Api, plan: Difference, done: Done) -> str:
+    """Do what is planned; the index of the last change.
+
+    Raises `ApiProblem`, `Unreachable`; `done` has what was done before.
+    """
+    index = "0"
+    for answer in _put(api, plan.tasks, dry_run=False):
+        index = answer.headers.get(INDEX, index)
+        done.put(answer.json["items"])
+    for task in plan.doomed:
+        name = str(task["name"])
+        try:
+            # Only in the version that was seen: somebody may have put it to another use since.
+            answer = api.client.call("DELETE", path("v1", "tasks", name), headers={"If-Match": f'"{task["version"]}"'})
+        except ApiProblem as problem:
+            if problem.status == GONE:
+                done.gone(name)
+            elif problem.status == CHANGED_SINCE:
+                done.keep(name)
+            else:
+                raise
+        else:
+            index = answer.headers.get(INDEX, index)
+            done.delete(name)
+    return index
+
+
+def _check_result(api: Api, plan: Difference, index: str) -> None:
+    """Raise `click.ClickException` if the sets are not as the files say, although all was done.
+
+    Of two that apply different files as one set at the same time, the one that ends later finds out so.
+    """
     try:
-        api.client.call("DELETE", path("v1", "tasks", name), headers={"If-Match": f'"{version}"'})
-    except ApiProblem as problem:
-        if problem.status == 404:
-            return False
-        raise
-    return True
-
-
-def _put_lines(put: Mapping[str, Any], dry_run: bool) -> Iterator[str]:
-    """The lines about one applied task: what changed, each field that differs, each warning."""
-    yield f"{put['name']}: {'would be ' if dry_run else ''}{put['change']} (version {put['version']})"
-    yield from _field_lines(put)
-    for warning in put["warnings"]:
-        yield f"  warning: {warning}"
-
-
-def _field_lines(put: Mapping[str, Any]) -> Iterator[str]:
-    for change in put["changes"]:
-        yield f"  {change['field']}: {json.dumps(change['before'])} -> {json.dumps(change['after'])}"
+        mixed = _compared(api, plan.tasks, plan.sets, index).different_names
+    except (ApiProblem, Unreachable) as error:
+        say(f"rota: all was done; that the set is as in the files was not checked: {error}", err=True)
+        return
+    if mixed:
+        raise click.ClickException(mixed_text(mixed))
 
 
 def _print_diff(plan: Difference) -> None:
@@ -173,7 +245,7 @@ def _print_diff(plan: Difference) -> None:
             say(f"+ {put['name']}")
         elif put["changes"]:
             counts["changed"] += 1
-            say("\n".join((f"~ {put['name']}", *_field_lines(put))))
+            say("\n".join((f"~ {put['name']}", *field_lines(put))))
     for task in plan.doomed:
         say(f"- {task['name']}")
     same = len(plan.puts) - counts["new"] - counts["changed"]

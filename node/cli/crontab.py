@@ -17,8 +17,14 @@ _SETTING: Final = re.compile(r"""^([A-Za-z_][A-Za-z0-9_]*|"[^"]+"|'[^']+')\s*=\s
 _INPUT: Final = re.compile(r"(?<!\\)%")
 _NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _WRAPPERS: Final = frozenset(
-    {"sudo", "nice", "ionice", "env", "exec", "flock", "timeout", "cd", "sh", "bash", "test", "["}
+    "sudo nice ionice env exec flock timeout cd sh bash test [ . source command if then else time ! chronic".split()
 )
+_ALONE: Final = frozenset({"cd", ".", "source", "command", "test", "["})
+"""Those after which no program follows in the same part of the command."""
+
+_LINE_OF_A_SYSTEM: Final = re.compile(r"(?:root|www-data|nobody|daemon|postgres|mysql)\s+[^-\s=|&;<>]")
+"""How a command begins that is a user's name and a command."""
+
 _WITH_VALUE: Final = frozenset({"-u", "-g", "-n", "-c", "-k"})
 """Options of those that take a value: a user, a group, a number."""
 
@@ -78,8 +84,11 @@ def tasks_of_crontab(text: str, *, timezone: str, system: bool = False, node: st
 def _set(settings: _Settings, name: str, value: str) -> Iterator[str]:
     if name == "SHELL":
         settings.shell = value
-    elif name in ("CRON_TZ", "TZ"):
+    elif name == "CRON_TZ":
         settings.timezone = value
+    elif name == "TZ":
+        settings.env = {**settings.env, name: value}
+        yield "TZ is for the commands only, as under cron; CRON_TZ or --timezone is for the times"
     elif name == "HOME":
         settings.home = value
         settings.env = {**settings.env, name: value}
@@ -104,7 +113,17 @@ def _fields(line: str, system: bool) -> tuple[str, str | None, str]:
         raise ValueError("@reboot has no meaning in a cluster; a service of the machine may start it")
     if times == 1 and cron not in NAMED:
         raise ValueError(f"{cron} is not a name that cron knows")
-    return cron, words[times] if system else None, words[-1]
+    user, command = words[times] if system else None, words[-1]
+    if user is not None and "/" in user:
+        raise ValueError(
+            f"{user} is not a user: is it the crontab of a user, which names none? Then leave --system out"
+        )
+    if not system and _LINE_OF_A_SYSTEM.match(command):
+        raise ValueError(
+            f"its command begins with {command.split()[0]}, which is a user's name: for the crontab of a system, give "
+            "--system"
+        )
+    return cron, user, command
 
 
 def _command(text: str) -> str:
@@ -153,15 +172,23 @@ def _name(command: str, taken: set[str]) -> str:
 def _programs(command: str) -> Iterator[str]:
     """The words that may be the program, most likely first: not those that only prepare for it."""
     for part in re.split(r"&&|;|\|\||\|", command):
-        words = part.split()
-        while words and (words[0] in _WRAPPERS or "=" in words[0] or words[0].startswith("-") or words[0].isdigit()):
-            skipped = words.pop(0)
-            if skipped == "cd":
+        words = [cleared for word in part.split() if (cleared := word.strip("(){}\"'"))]
+        while words and (
+            _program(words[0]) in _WRAPPERS or "=" in words[0] or words[0].startswith("-") or words[0].isdigit()
+        ):
+            skipped = _program(words.pop(0))
+            if skipped in _ALONE:
                 words.clear()
+            elif skipped == "flock":
+                words = [word for word in words if not word.startswith("-")][1:]  # what follows is the lock file
             elif skipped in _WITH_VALUE and words and "/" not in words[0]:
                 words.pop(0)
         if words:
             yield words[0]
+
+
+def _program(word: str) -> str:
+    return PurePosixPath(word).name or word  # the name of `.` is empty
 
 
 def _unquoted(value: str) -> str:

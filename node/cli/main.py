@@ -1,5 +1,7 @@
 """The command `rota`: imports only the module of the command that is called, so that each starts quickly."""
 
+import difflib
+import errno
 import importlib
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +14,8 @@ from node.client import ApiProblem, Client, Unreachable
 
 DONE, FAILED, WRONG_CALL, UNREACHABLE, DIFFERENT = range(5)
 ABORTED: Final = 130
+
+_CANNOT_WRITE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 EXIT_CODES: Final = {
     DONE: "done",
@@ -61,6 +65,34 @@ _MODULES: Final = {
 }
 
 
+_ELSEWHERE: Final = {
+    "init": "up",
+    "start": "up",
+    "dev": "up",
+    "serve": "node",
+    "server": "node",
+    "agent": "node",
+    "list": "tasks",
+    "ls": "tasks",
+    "get": "show",
+    "describe": "show",
+    "logs": "log",
+    "trigger": "run",
+    "exec": "run",
+    "stop": "cancel",
+    "kill": "cancel",
+    "rm": "delete",
+    "unpause": "resume",
+    "nodes": "members",
+    "history": "runs",
+    "jobs": "tasks",
+    "validate": "diff",
+    "export": "show",
+    "config": "settings",
+}
+"""What tools of this kind call a command, and its name here."""
+
+
 class _LazyGroup(click.Group):
     """A group that imports the module of a command when that command is needed."""
 
@@ -74,6 +106,25 @@ class _LazyGroup(click.Group):
         command = getattr(importlib.import_module(f"node.cli.{module}"), f"{cmd_name.replace('-', '_')}_command")
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As the base class does; for a name that there is not, the error proposes others."""
+        if args[0] not in _MODULES and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}.{_proposal(args[0])}")
+        return super().resolve_command(ctx, args)
+
+
+def _proposal(given: str) -> str:
+    """The commands that someone who gives a wrong name may mean, as a sentence.
+
+    >>> _proposal("logs"), _proposal("stat"), _proposal("xyzzy")
+    (" Did you mean 'log'?", " Did you mean 'status'?", '')
+    """
+    likely = _ELSEWHERE.get(given)
+    names = [likely] if likely else difflib.get_close_matches(given, _MODULES, n=3, cutoff=0.6)
+    return f" Did you mean {' or '.join(map(repr, names))}?" if names else ""
 
 
 @click.group(
@@ -118,6 +169,10 @@ def exit_code_after(command: Callable[[], object]) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return DONE
+    except OSError as error:
+        if error.errno not in _CANNOT_WRITE or error.filename is not None:
+            raise
+        return _say(f"cannot write the output: {error.strerror}", FAILED)
     return code if isinstance(code, int) else DONE
 
 

@@ -16,7 +16,7 @@ from node.cli.following import LogFollower
 from node.cli.text import say
 from node.cli.watching import wait_for_end
 from node.cli.why import why_it_waits
-from node.client import path
+from node.client import ApiProblem, Unreachable, path
 
 WAITING_S: Final = 3.0
 """After this time `rota run --wait` says once why a run waits: it may wait for ever."""
@@ -44,7 +44,12 @@ def run_command(api: Api, name: str, wait: bool, params: tuple[str, ...]) -> Non
     if not wait:
         api.show(answer.json, run_id)
         return
-    run = wait_and_show(api, run_id, answer.headers.get("Rota-Index", "0"))
+    try:
+        run = wait_and_show(api, run_id, answer.headers.get("Rota-Index", "0"))
+    except (KeyboardInterrupt, Unreachable, ApiProblem):
+        goes_on = f"rota: no longer waiting for {run_id}, which is not stopped by that"
+        say(f"{goes_on}; see it: rota log -f {run_id}; stop it: rota cancel {run_id}", err=True)
+        raise
     api.show(run, lambda: print_end(api, run))
     sys.exit(0 if run["state"] == "succeeded" else 1)
 

@@ -53,7 +53,11 @@ def file_schema(kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     task["allOf"] = [
         {
             "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
-            "then": {"properties": {"params": _within(params, f"params-of-{kind}", defs)}},
+            "then": {
+                "properties": {"params": _within(params, f"params-of-{kind}", defs)},
+                # Without any, the kind is given {}.
+                **({"required": ["params"]} if params.get("required") else {}),
+            },
         }
         for kind, params in sorted(kinds.items())
     ]

@@ -1,5 +1,6 @@
 """Which set of files a task belongs to, and which registered tasks a set no longer has. Pure."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,9 +13,21 @@ class WrongSet(Exception):
 
 
 def with_set(tasks: Sequence[TaskFromFile], name: str | None) -> list[TaskFromFile]:
-    """The tasks, those without a set put into the set `name`. Raises `WrongSet` for a task of another set."""
+    """The tasks, those without a set put into the set `name`.
+
+    Raises `WrongSet` for a name that a set cannot have, such as that of a variable that is not set, and for a task of
+    another set.
+    """
     if name is None:
         return list(tasks)
+    # Imported here: the models take as long to import as everything else that a command needs.
+    from tasks.spec import NAME_PATTERN
+
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise WrongSet(
+            f"--set {name!r} is not the name of a set, which begins with a letter or digit and has letters, digits, "
+            "'.', '_' and '-'"
+        )
     for task in tasks:
         if (own := task.definition.get("set")) not in (None, name):
             raise WrongSet(f"{task.origin} is of the set {own!r}, and --set says {name!r}: give one of the two")
@@ -40,9 +53,13 @@ def sets_to_prune(tasks: Sequence[TaskFromFile], name: str | None, *, may_be_emp
     return names
 
 
-def surplus(registered: Iterable[Mapping[str, Any]], kept: Collection[str]) -> list[Mapping[str, Any]]:
-    """The registered tasks of a set that its files no longer have, by name."""
-    return sorted((task for task in registered if task["name"] not in kept), key=lambda task: str(task["name"]))
+def surplus(registered: Iterable[Mapping[str, Any]], name: str, kept: Collection[str]) -> list[Mapping[str, Any]]:
+    """The registered tasks of the set `name` that its files no longer have, by name.
+
+    Tasks of other sets are left out, should a node have answered with them: what this returns is deleted.
+    """
+    doomed = (task for task in registered if task.get("set") == name and task["name"] not in kept)
+    return sorted(doomed, key=lambda task: str(task["name"]))
 
 
 def taken_over(puts: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str | None]]:

@@ -2,15 +2,14 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any, Final, get_type_hints
 
 import click
 
+from node.cli.folders import files_at
 from node.cli.reading import documents
 from node.cli.text import input_text, source_name
 from node.client import ApiProblem
@@ -21,8 +20,11 @@ DEFAULTS_BYTES: Final = 300
 `DEFAULTS_BYTES` to each task.
 """
 
-SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
-"""Which files of a folder are read."""
+SHORT_CHARS: Final = 140
+"""How much of a value is shown: a name has 128 characters at most, but a file may hold anything."""
+
+TWICE_NAMED_MAX: Final = 10
+"""How many tasks that are defined more than once are named."""
 
 _PLACE: Final = re.compile(r"^\[(\d+)\]")
 """A place in the list of tasks that was sent, at the begin of a field's name."""
@@ -62,17 +64,23 @@ def definition(task: dict[str, Any]) -> dict[str, Any]:
 def tasks_of(places: Sequence[str]) -> list[TaskFromFile]:
     """The tasks of all these files and folders (`-`: standard input), in order.
 
-    Raises `click.UsageError` for a file that cannot be read or has no task, a folder without files of tasks, and a name
+    Raises `click.UsageError` for a file or folder that cannot be read, a file that is given and has no task, and a name
     that is defined twice.
     """
-    files = [file for place in places for file in _files(place)]
-    found = [task for place, file in files for task in _of_file(file, may_be_empty=file != place)]
-    # As text: the API has not checked the names yet, and a name may even be a list.
-    names = Counter(str(task.definition["name"]) for task in found if "name" in task.definition)
-    if twice := sorted(name for name, count in names.items() if count > 1):
-        where = "one file" if len(files) == 1 else "these files"
-        named = ", ".join(dict.fromkeys(source_name(place) for place, _ in files))
-        raise click.UsageError(f"{named}: defined more than once in {where}: {', '.join(twice)}")
+    found: list[TaskFromFile] = []
+    files_of: dict[str, list[str]] = {}
+    for place in places:
+        for file in files_at(place):
+            for task in _of_file(file, may_be_empty=file != place):
+                found.append(task)
+                if "name" in task.definition:
+                    # As text: the API has not checked the names yet, and a name may even be a list.
+                    files_of.setdefault(str(task.definition["name"]), []).append(source_name(file))
+    if twice := [
+        f"{name} (in {', '.join(dict.fromkeys(files))})" for name, files in sorted(files_of.items()) if len(files) > 1
+    ]:
+        more = f", and {len(twice) - TWICE_NAMED_MAX} more" if len(twice) > TWICE_NAMED_MAX else ""
+        raise click.UsageError(f"defined more than once: {', '.join(twice[:TWICE_NAMED_MAX])}{more}")
     return found
 
 
@@ -107,22 +115,6 @@ def located(problem: ApiProblem, origins: Sequence[str]) -> ApiProblem:
     return replace(problem, errors=tuple(errors))
 
 
-def _files(place: str) -> Iterator[tuple[str, str]]:
-    """The files at a place, each with the place: itself, or those of a folder and of the folders in it, by name."""
-    if place == "-" or not Path(place).is_dir():
-        yield place, place
-        return
-    folder = Path(place)
-    try:
-        inside = sorted(folder.rglob("*"))
-    except OSError as error:
-        raise click.UsageError(f"{error.filename or place}: {error.strerror}") from error
-    for file in inside:
-        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-        if file.suffix.lower() in SUFFIXES and not hidden and file.is_file():
-            yield place, str(file)
-
-
 def _of_file(file: str, *, may_be_empty: bool) -> list[TaskFromFile]:
     specs = list(_specs(file))
     if not specs and not may_be_empty:
@@ -136,7 +128,9 @@ def _specs(file: str) -> Iterator[dict[str, Any]]:
             if spec is None:
                 continue
             if not isinstance(spec, dict):
-                raise click.UsageError(f"{source_name(file)}: a task is a mapping with a name and a kind, not {spec!r}")
+                raise click.UsageError(
+                    f"{source_name(file)}: a task is a mapping with a name and a kind, not {_short(spec)}"
+                )
             yield definition(spec)
 
 
@@ -150,6 +144,16 @@ def _origins(file: str, specs: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(specs) == 1 and "name" not in specs[0]:
         return [source]
     return [
-        f"{source}: task {spec['name']!r}" if "name" in spec else f"{source}: task number {number}"
+        f"{source}: task {_short(spec['name'])}" if "name" in spec else f"{source}: task number {number}"
         for number, spec in enumerate(specs, 1)
     ]
+
+
+def _short(value: Any) -> str:
+    """A value for a message.
+
+    >>> _short("a"), len(_short("a" * 1000))
+    ("'a'", 140)
+    """
+    text = repr(value[:SHORT_CHARS] if isinstance(value, str) else value)
+    return text if len(text) <= SHORT_CHARS else f"{text[: SHORT_CHARS - 3]}..."

@@ -36,7 +36,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 def _decoded(content: bytes, what: str) -> str:
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")  # without the mark that some editors begin a file with
     except UnicodeDecodeError as error:
         raise click.UsageError(
             f"{what} is not UTF-8 text (first wrong byte: {error.start}): save it as UTF-8, or give another file"

@@ -36,7 +36,8 @@ class Endpoint:
 
     `responses` are the successful ones by status, `problems` the problem types of its own. `query` is the model of its
     parameters; `body` that of the request's body, and `headers` the request headers, for the description. `on_problem`
-    makes the response to a `Problem`; None: a problem document.
+    makes the response to a `Problem`; None: a problem document. `has_dry_run`: it may be asked to change nothing, and
+    refuses by itself those who may read only (`identification.refuse_reader`) where it is not.
     """
 
     method: str
@@ -51,6 +52,7 @@ class Endpoint:
     body_needed: bool = True
     headers: Mapping[str, str] = field(default_factory=dict)
     on_problem: ProblemHandler | None = None
+    has_dry_run: bool = False
 
     @property
     def reads(self) -> bool:

@@ -33,8 +33,14 @@ def identify(endpoint: Endpoint, context: RequestContext) -> None:
     """Set the role and the session of a request that no member has signed. Raises `Problem` unauthorized, read-only."""
     why = _read_session(context)
     context.role = _role(endpoint, context, why)
-    if endpoint.method != "GET" and context.role == "reader" and endpoint.access != "visitor":
-        raise Problem("read-only", "this token may read only: use the one in ROTA_TOKEN to change something")
+    if endpoint.method != "GET" and endpoint.access != "visitor" and not endpoint.has_dry_run:
+        refuse_reader(context)
+
+
+def refuse_reader(context: RequestContext) -> None:
+    """Refuse a request that would change something, of a client that may read only. Raises `Problem` read-only."""
+    if context.role == "reader":
+        raise Problem("read-only", "use the one in ROTA_TOKEN to change something")
 
 
 def is_known_to_the_browser(context: RequestContext) -> bool:

@@ -8,9 +8,9 @@ from typing import Final
 
 from node.http.node_port import HistoryPort
 from node.http.request_context import RequestContext
+from node.runtime.durations import seconds
 from node.state.took import took_us
 from node.state.value import EndedRun
-from node.web.words import seconds
 
 RUNS: Final = 12
 """How many runs are shown."""

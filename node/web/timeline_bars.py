@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from node.duty.forecast import PlannedRun
+from node.runtime.durations import duration
 from node.state.value import Attempt, Run, State
-from node.web.words import clock, duration
+from node.web.words import clock
 from tasks.run import HELD, RunState
 
 BarLook = Literal["good", "bad", "lost", "ended", "running", "expected", "planned", "moved", "gone"]

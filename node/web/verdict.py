@@ -9,13 +9,14 @@ from typing import Final, Literal
 from node.duty.overdue import Overdue
 from node.http.views import late_view
 from node.raft.ports import RaftRole
+from node.runtime.durations import duration
 from node.runtime.plain_text import plain_line
 from node.state.channel import channel_of
 from node.state.majority import at_risk, down_of, joined
 from node.state.outbox import ChannelRow
 from node.state.value import DownReason, Member, State
 from node.web.board import Picture
-from node.web.words import count, duration
+from node.web.words import count
 
 Level = Literal["well", "watch", "wrong"]
 """`watch`: nothing is lost, and somebody should know. `wrong`: something is not done that should be."""

@@ -1,4 +1,4 @@
-"""Times, durations and amounts in words, for the templates. Pure."""
+"""Times and amounts in words, for the templates. Pure."""
 
 import re
 from collections.abc import Callable
@@ -6,28 +6,12 @@ from typing import Any, Final
 
 from markupsafe import Markup, escape
 
+from node.runtime.durations import duration, seconds
 from node.state.times import rfc3339
 from node.storage.room import size
 from tasks.spec import At, Continuous, Cron, Every, Schedule
 
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)")
-_UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-
-
-def duration(seconds: float) -> str:
-    """A duration in its two largest units.
-
-    >>> duration(0.4), duration(59), duration(61), duration(7260), duration(200_000)
-    ('0 s', '59 s', '1 min 1 s', '2 h 1 min', '2 d 7 h')
-    """
-    left = max(0, int(seconds))
-    for number, (size_s, unit) in enumerate(_UNITS):
-        if left >= size_s:
-            whole, rest = divmod(left, size_s)
-            if number + 1 < len(_UNITS) and (less := rest // _UNITS[number + 1][0]):
-                return f"{whole} {unit} {less} {_UNITS[number + 1][1]}"
-            return f"{whole} {unit}"
-    return "0 s"
 
 
 def since(at_us: int, now_us: int) -> str:
@@ -64,17 +48,6 @@ def amount(value: float) -> str:
     ('1,234,567', '0.25')
     """
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
-
-
-def seconds(value_s: float) -> str:
-    """A duration that may be shorter than a second.
-
-    >>> seconds(0.034), seconds(2.46), seconds(75)
-    ('0.03 s', '2.5 s', '1 min 15 s')
-    """
-    if value_s >= 10:
-        return duration(value_s)
-    return f"{value_s:.1f} s" if value_s >= 1 else f"{value_s:.2f} s"
 
 
 def timed(text: str) -> Markup:

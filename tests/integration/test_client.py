@@ -13,7 +13,7 @@ from node.client import ApiProblem, Client, Unreachable
 
 pytestmark = pytest.mark.integration
 
-HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\nRota-Index: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
 REFUSED = b"HTTP/1.1 404 Not Found\r\nContent-Length: 100\r\n\r\n{"
 LIMIT_S = 0.4
 

@@ -172,6 +172,12 @@ def test_a_reader_reads_everything_and_changes_nothing(cluster: Cluster, browser
     for method, path in (("POST", "/v1/tasks/a/pause"), ("POST", "/v1/tasks/a/runs"), ("DELETE", "/v1/tasks/a")):
         refused = cluster.ask(method, path, headers=as_reader)
         assert (refused.status, refused.problem) == (403, "read-only")
+    tasks = [{"name": "new", "kind": "command", "params": {"argv": ["true"]}}]
+    assert cluster.ask("POST", "/v1/tasks", json=tasks, headers=as_reader, dry_run="true").status == 200
+    for dry_run in (None, "false", ""):
+        refused = cluster.ask("POST", "/v1/tasks", json=tasks, headers=as_reader, dry_run=dry_run)
+        assert (refused.status, refused.problem) == (403, "read-only")
+    assert cluster.ask("GET", "/v1/tasks/new", headers=as_reader).status == 404
     # A session never writes by the API, whoever has signed in.
     browser.sign_in(TOKEN)
     assert browser.ask("POST", "/v1/tasks/a/pause").status == 401

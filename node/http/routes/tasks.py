@@ -11,6 +11,7 @@ from aiohttp import web
 from node.duty.advice import may_run, warnings
 from node.http.endpoint import Endpoints, ResponseSpec
 from node.http.explaining import unexpectedly_held
+from node.http.identification import refuse_reader
 from node.http.pages import cursor_of, cut, name_after
 from node.http.problems import NAME_RULE, Problem, invalid_field
 from node.http.request_context import RequestContext, problem_of_proposal, require_accepted
@@ -97,9 +98,15 @@ async def register(context: RequestContext, checked: CheckedSpec, expected: int 
     {200: ResponseSpec("All are registered; in a dry run: all could be", PutPage)},
     ("bad-request", "too-large", "invalid", "conflict", "member-away", *_WRITES),
     body=SpecList,
+    has_dry_run=True,
 )
 async def post_tasks(context: RequestContext, query: PutQuery) -> web.Response:
-    """Register or change a list of tasks: all of them, or none if one is invalid. At most 1 MiB."""
+    """Register or change a list of tasks: all of them, or none if one is invalid. At most 1 MiB.
+
+    A token that may read only is enough for a dry run.
+    """
+    if not query.dry_run:
+        refuse_reader(context)
     specs = await many_specs(context)
     entry = PutTasks(context.server.now_us(), tuple(spec.put for spec in specs))
     before = context.state

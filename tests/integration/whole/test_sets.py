@@ -74,3 +74,44 @@ def test_a_crontab_becomes_tasks(rota: Rota) -> None:
     assert made.code == 0
     assert "line 2: left out: @reboot has no meaning in a cluster" in made.err
     assert rota("apply", "-f", "-", "--dry-run", stdin=made.out).out == "true: would be created (version 1)\n"
+
+
+WHOLE = r"""
+name: set-whole
+kind: command
+params: {argv: [x, "\L a \N", "1e3", "2026-01-01", "on"], env: {A: "010", B: {secret: s}}, cwd: /tmp}
+schedule: {cron: "0 3 * * mon-fri", timezone: Europe/Paris}
+key: k
+group: {zone: a}
+labels:
+pin: node-1
+weight: 2
+retry: {attempts: 1, backoff_s: 1}
+failover: {resume: restart}
+timeout_s: 5
+enabled: false
+deadlines: {start_within_s: 10, success_every_s: 1000000}
+---
+{name: set-at, kind: probe, schedule: {at: 2026-12-01T02:00:00.5+01:00}}
+---
+{name: set-every, kind: probe, schedule: {every_s: 60}, enabled: false}
+---
+{name: set-continuous, kind: probe, schedule: {continuous: true}, enabled: false}
+---
+name: set-backup
+kind: backup
+params: {source: {type: folder, path: /srv/x, shared: true}, destination: file:///srv/b, keep: 7}
+"""
+
+
+@pytest.mark.more
+def test_nothing_differs_after_files_are_applied_nor_from_what_is_shown(rota: Rota, tmp_path: Path) -> None:
+    (tmp_path / "whole.yaml").write_text(WHOLE)
+    of_set = ("-f", str(tmp_path), "--set", "round", "--prune")
+    assert rota("apply", *of_set).code == 0
+    assert rota("diff", *of_set).out == "0 new, 0 changed, 0 deleted, 5 as in the files\n"
+    names = [task["name"] for task in rota("tasks", "--set", "round", "--json").json["items"]]
+    shown = "---\n".join(rota("show", name).out for name in names)
+    assert rota("diff", "-f", "-", "--set", "round", "--prune", stdin=shown).code == 0
+    (tmp_path / "whole.yaml").unlink()
+    assert rota("apply", *of_set, "--allow-empty").code == 0

@@ -55,6 +55,10 @@ def test_a_system_s_crontab_names_users() -> None:
         ("0 1 * *", "too few fields"),
         ("0 25 * * * /opt/a", "does not parse"),
         ("0 1 * * * mail -s x y%hello", "begins a standard input"),
+        (
+            "0 1 * * * root cd / && /opt/a",
+            "begins with root, which is a user's name: for the crontab of a system, give",
+        ),
         ("MAILTO=root", "the output is in each run's log"),
     ],
 )
@@ -69,3 +73,34 @@ def test_what_cannot_be_a_task_is_said_with_its_line(line: str, said: str) -> No
 def test_an_unknown_time_zone_in_it_is_said() -> None:
     [(_, note)] = tasks_of_crontab("CRON_TZ=Mars/Base\n0 1 * * * /opt/a", timezone="UTC").notes
     assert "Mars/Base" in note
+
+
+def test_tz_is_for_the_commands_and_not_for_the_times() -> None:
+    found = tasks_of_crontab("TZ=Asia/Tokyo\n0 1 * * * /opt/a", timezone="Europe/Paris")
+    assert found.tasks[0]["schedule"]["timezone"] == "Europe/Paris"
+    assert found.tasks[0]["params"]["env"] == {"TZ": "Asia/Tokyo"}
+    assert "TZ is for the commands only" in found.notes[0][1]
+
+
+def test_the_crontab_of_a_user_is_not_that_of_a_system() -> None:
+    found = tasks_of_crontab("0 1 * * * /opt/a --all\n", timezone="UTC", system=True)
+    assert found.tasks == []
+    assert "/opt/a is not a user" in found.notes[0][1]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("test -x /usr/sbin/anacron || ( cd / && run-parts --report /etc/cron.daily )", "run-parts"),
+        ("if [ -x /usr/share/checkarray ]; then /usr/share/checkarray --all; fi", "checkarray"),
+        ("command -v sa1 > /dev/null && sa1 1 1", "sa1"),
+        ("(cd /srv; ./sync.sh) >/dev/null 2>&1", "sync"),
+        ("/usr/bin/flock -n /tmp/lock /opt/locked.sh", "locked"),
+        (". /etc/profile; /opt/report.sh", "report"),
+        ("MODE=fast /opt/report.py", "report"),
+        ("root -b -q fit.C", "root"),
+        ("cd /srv", "task"),
+    ],
+)
+def test_a_task_is_named_by_what_its_line_runs(command: str, name: str) -> None:
+    assert [task["name"] for task in tasks_of_crontab(f"0 1 * * * {command}", timezone="UTC").tasks] == [name]

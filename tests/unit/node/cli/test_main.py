@@ -1,15 +1,17 @@
 """How the outcome of a command becomes a sentence and an exit code."""
 
+import errno
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 import pytest
 
-from node.cli.api import ago, duration
+from node.cli.api import ago
 from node.cli.backups import _errors_as_sentences
-from node.cli.main import DONE, UNREACHABLE, exit_code_after, main
+from node.cli.main import DONE, UNREACHABLE, WRONG_CALL, exit_code_after, exit_code_of, main
 from node.client import ApiProblem, Client, Unreachable, _target, path
 from tasks.backup.manifest import NoBackup
 from testkit.api_server import Request, Response, api_server, as_json
@@ -22,6 +24,7 @@ from testkit.api_server import Request, Response, api_server, as_json
         (1, 1, ""),  # click gives the code of a command that asks to exit
         (click.UsageError("no such option"), 2, "no such option"),
         (click.ClickException("it is damaged"), 1, "it is damaged"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "cannot write the output: No space left on device"),
         (Unreachable("no member answered"), 3, "ROTA_URL is the address that is asked"),
         (
             ApiProblem(503, "", "There is no quorum", "nothing was proposed"),
@@ -63,12 +66,59 @@ def test_errors_of_a_storage_become_sentences_and_others_pass(
     assert said in str(getattr(raised.value, "message", raised.value))
 
 
-def test_an_answer_without_json_is_not_from_rota() -> None:
+PAGE = b"<!DOCTYPE HTML><html><head><title>Error</title></head><body><h1>Not here</h1>\n</body></html>"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Response(body=iter([b"<html>"])), "its answer lacks the header Rota-Index"),
+        (as_json({"ok": True}), "its answer lacks the header Rota-Index"),
+        (Response(302, headers={"Location": "/login"}), "it redirects to /login"),
+        (Response(404, iter([PAGE])), "it answers 404, and not as a node does"),
+        (Response(501, iter([PAGE])), "it answers 501, and not as a node does"),
+    ],
+)
+def test_an_answer_of_another_server_is_not_from_rota(
+    answer: Response, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another port's server: it was a traceback, or the page that it answers."""
+    with api_server(lambda _: answer, of_node=False) as url:
+        with pytest.raises(SystemExit) as ended:
+            main(["status"], Client([url]))
+        assert ended.value.code == UNREACHABLE
+        assert f"the server at {url} is not a Rota node: {said}\n" in capsys.readouterr().err
+
+
+def test_an_answer_of_a_node_without_json_is_none() -> None:
     with (
         api_server(lambda _: Response(body=iter([b"<html>"]))) as url,
-        pytest.raises(Unreachable, match=f"{url} is not a Rota node"),
+        pytest.raises(Unreachable, match=f"{url} is not a Rota node: its answer is not JSON"),
     ):
         Client([url]).get("/v1/cluster")
+
+
+def test_a_page_of_a_proxy_is_told_without_its_tags() -> None:
+    with api_server(lambda _: Response(502, iter([PAGE])), of_node=False) as url:
+        with pytest.raises(ApiProblem) as raised:
+            Client([url]).get("/v1/cluster")
+        assert str(raised.value) == "HTTP 502: Not here"
+        assert exit_code_of(raised.value) == UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("given", "proposed"),
+    [("stat", "'status'"), ("logs", "'log'"), ("init", "'up'"), ("ls", "'tasks'"), ("trigger", "'run'"), ("xyzzy", "")],
+)
+def test_a_wrong_name_of_a_command_is_answered_with_a_right_one(
+    given: str, proposed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([given])
+    assert ended.value.code == WRONG_CALL
+    said = capsys.readouterr().err
+    assert f"No such command '{given}'." in said
+    assert proposed in said
 
 
 def test_only_a_followed_log_may_be_silent_for_longer_than_the_timeout() -> None:
@@ -100,10 +150,6 @@ def test_names_are_quoted_in_paths() -> None:
 
 def test_times_are_printed_as_people_say_them() -> None:
     assert ago(None) is None
-    assert [duration(seconds) for seconds in (0.25, 59.94, 61, 3600, 90_000)] == [
-        "0.2 s",
-        "59.9 s",
-        "1 min 1 s",
-        "1 h 0 min",
-        "1 d 1 h",
-    ]
+    now = datetime.now(UTC)
+    said = [ago((now - timedelta(seconds=since_s)).isoformat()) for since_s in (30, 70, 3610, 90_000, -75.9)]
+    assert said == ["30 s ago", "1 min ago", "1 h ago", "1 d ago", "in 1 min 15 s"]

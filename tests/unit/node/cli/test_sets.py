@@ -43,5 +43,17 @@ def test_what_is_most_likely_a_mistake_is_refused(
 
 
 def test_what_the_files_no_longer_have_is_surplus() -> None:
-    registered = [{"name": name, "version": 1} for name in "cab"]
-    assert [task["name"] for task in surplus(registered, {"b"})] == ["a", "c"]
+    registered = [{"name": name, "version": 1, "set": "x"} for name in "cab"]
+    assert [task["name"] for task in surplus(registered, "x", {"b"})] == ["a", "c"]
+
+
+def test_a_task_of_another_set_or_of_none_is_not_surplus() -> None:
+    """Were one among the answers, as from a node that does not filter, it would be deleted."""
+    assert surplus([{"name": "a", "set": "y"}, {"name": "b", "set": None}, {"name": "c"}], "x", ()) == []
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "site\n", "-x"])
+def test_a_name_that_no_set_can_have_is_refused(name: str) -> None:
+    """The name may be that of a variable that is not set: the API takes an empty filter for none."""
+    with pytest.raises(WrongSet, match="is not the name of a set"):
+        with_set([], name)

@@ -25,8 +25,9 @@ TASKS = [{"name": "a", "kind": "x", "schedule": {"at": "2026-12-01T02:00:00Z"}},
     ],
     ids=["JSON", "a YAML list", "YAML documents"],
 )
-def test_tasks_come_as_json_or_yaml_and_a_time_stays_what_was_written(tmp_path: Path, text: str) -> None:
-    (tmp_path / "tasks").write_text(text)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_tasks_come_as_json_or_yaml_and_a_time_stays_what_was_written(tmp_path: Path, text: str, encoding: str) -> None:
+    (tmp_path / "tasks").write_text(text, encoding=encoding)
     assert list(_specs(str(tmp_path / "tasks"))) == TASKS
 
 

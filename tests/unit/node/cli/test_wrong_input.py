@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from node.cli.api import Api
-from node.cli.main import main
+from node.cli.main import ABORTED, main
 from node.cli.runs import wait_and_show
 from node.cli.task_files import LIST_BYTES_MAX
 from testkit.api_server import Request, Response, api_server, as_json
@@ -71,7 +71,7 @@ def ended(*words: str, stdin: bytes = b"") -> int:
         (["apply", "-f", "{latin}"], "latin is not UTF-8 text (first wrong byte: 9): save it as UTF-8"),
         (["apply", "-f", "{binary}"], "cannot be read as YAML or JSON"),
         (["apply", "-f", "{folder}"], "no file there contains a task"),
-        (["apply", "-f", "{deep}"], "cannot be read as YAML or JSON"),
+        (["apply", "-f", "{deep}"], "deep is nested more than 200 levels deep"),
         (["apply", "-f", "-"], "standard input is not UTF-8 text"),
     ],
 )
@@ -164,6 +164,20 @@ def test_wait_prints_why_a_run_waits(cluster: Cluster, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == "rota: r waits: no member has the label gpu=yes\n"
 
 
+def test_a_run_that_is_no_longer_waited_for_is_said_to_go_on(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bar with its id is gone after Ctrl-C, and nothing told that the run goes on."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("node.cli.runs.wait_for_end", interrupted)
+    assert ended("run", "T", "--wait") == ABORTED
+    said = "rota: no longer waiting for r, which is not stopped by that; see it: rota log -f r; stop it: rota cancel r"
+    assert said in capsys.readouterr().err
+
+
 def test_comparing_many_names_takes_linear_time(cluster: Cluster, tmp_path: Path) -> None:
     """Each with all others took 8 s for 30,000, and four times as long for twice as many."""
     (tmp_path / "tasks").write_text(json.dumps([{"name": f"task-{number}", "kind": "x"} for number in range(30_000)]))
@@ -201,4 +215,4 @@ def test_all_files_that_apply_is_given_are_sent(
     assert ended(*words[:5]) == 0
     assert [[task["name"] for task in part] for part in cluster.sent] == [["a", "b"]] * 2, "tried, then sent"
     assert ended("apply", "-f", words[2], "-f", words[2]) == 2
-    assert "defined more than once in these files: a" in capsys.readouterr().err
+    assert f"defined more than once: a (in {words[2]})" in capsys.readouterr().err

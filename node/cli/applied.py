@@ -1,0 +1,137 @@
+"""What applying files has done so far: told as it happens, and what is left where it ends midway."""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from node.client import NO_PROBLEM, ApiProblem
+
+UNKNOWN: Final = 504
+"""The status of an answer that leaves open whether the change is committed."""
+
+NAMED_MAX: Final = 20
+"""How many tasks a sentence names."""
+
+
+class Done:
+    """What was done. `say` prints a line; None: nothing is printed, `answer` is.
+
+    `unprinted` is why lines could not be printed, if so.
+    """
+
+    def __init__(self, say: Callable[[str], None] | None) -> None:
+        self._say = say
+        self.puts: list[Mapping[str, Any]] = []
+        self.deleted: list[str] = []
+        self.kept: list[str] = []
+        self.unprinted: OSError | None = None
+        self._gone: list[str] = []
+
+    @property
+    def settled(self) -> Collection[str]:
+        """The tasks of which nothing is left to do."""
+        return {str(put["name"]) for put in self.puts} | {*self.deleted, *self.kept, *self._gone}
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything is not as it was."""
+        return bool(self.deleted) or any(put["change"] != "unchanged" for put in self.puts)
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        """What was done, for `--json`. `kept` are the tasks that were not deleted, since somebody has changed them."""
+        return {"items": self.puts, "deleted": self.deleted, "kept": self.kept, "next": None}
+
+    def tried(self, puts: Sequence[Mapping[str, Any]], doomed: Sequence[str]) -> None:
+        """A dry run has answered so, and these tasks would be deleted."""
+        self._put(puts, "would be ")
+        self.deleted += doomed
+        self._print(f"{name}: would be deleted" for name in doomed)
+
+    def put(self, puts: Sequence[Mapping[str, Any]]) -> None:
+        """Tasks were put, with these answers."""
+        self._put(puts, "")
+
+    def delete(self, name: str) -> None:
+        """A task was deleted."""
+        self.deleted.append(name)
+        self._print([f"{name}: deleted, and its runs are cancelled"])
+
+    def gone(self, name: str) -> None:
+        """A task to delete was not there any more."""
+        self._gone.append(name)
+        self._print([f"{name}: was deleted by somebody else meanwhile"])
+
+    def keep(self, name: str) -> None:
+        """A task was not deleted, since it was changed after it had been looked at."""
+        self.kept.append(name)
+        self._print([f"{name}: not deleted: somebody has changed it meanwhile"])
+
+    def _put(self, puts: Sequence[Mapping[str, Any]], would_be: str) -> None:
+        self.puts += puts
+        self._print(line for put in puts for line in _lines(put, would_be))
+
+    def _print(self, lines: Iterator[str] | Sequence[str]) -> None:
+        text = "\n".join(lines)
+        if self._say is not None and text:
+            try:
+                self._say(text)
+            except OSError as error:  # such as a closed pipe or a full disk: what is begun is done all the same
+                self._say, self.unprinted = None, error
+
+
+def _lines(put: Mapping[str, Any], would_be: str) -> Iterator[str]:
+    yield f"{put['name']}: {would_be}{put['change']} (version {put['version']})"
+    yield from field_lines(put)
+    for warning in put["warnings"]:
+        yield f"  warning: {warning}"
+
+
+def field_lines(put: Mapping[str, Any]) -> Iterator[str]:
+    """The fields in which a task differs, a line each."""
+    for change in put["changes"]:
+        yield f"  {change['field']}: {json.dumps(change['before'])} -> {json.dumps(change['after'])}"
+
+
+def left_over(done: Done, puts: Sequence[str], doomed: Sequence[str], error: BaseException) -> str:
+    """What is left of the tasks to put and to delete after `error`, and what to do.
+
+    >>> left_over(Done(None), ["a"], ["b"], ApiProblem(403, "", "Forbidden", ""))
+    'nothing was changed'
+    """
+    # Of a 504, and of what a proxy says, nobody knows the outcome.
+    refused = isinstance(error, ApiProblem) and error.status != UNKNOWN and error.type != NO_PROBLEM
+    if refused and not done.settled:
+        return "nothing was changed"
+    left = [name for name in puts if name not in done.settled]
+    kept = [name for name in doomed if name not in done.settled]
+    known, again = ("", "then give") if refused else (", as far as is known", "give")
+    parts = (("applied", left), ("deleted", kept))
+    said = "; ".join(f"not {what}{known}: {_named(names)}" for what, names in parts if names)
+    return (
+        f"ended midway, with {len(puts) - len(left)} of {len(puts)} tasks applied and {len(doomed) - len(kept)} of "
+        f"{len(doomed)} deleted"
+        + (f"; {said}" if said else "")
+        + f". `rota diff` with the same options shows what is left; {again} the same command again"
+    )
+
+
+def kept_text(kept: Sequence[str]) -> str:
+    """What to do about tasks that were not deleted because they were changed meanwhile."""
+    return (
+        f"not deleted, because somebody has changed them meanwhile: {_named(kept)}. All else is done. See what they "
+        "are now (rota show NAME): either put them into the files, or give the same command again to delete them"
+    )
+
+
+def mixed_text(names: Sequence[str]) -> str:
+    """What to do about tasks that differ from the files although all was done."""
+    return (
+        f"all was done, but somebody else has changed tasks of the set meanwhile: {_named(names)}. `rota diff` "
+        "with the same options shows how they differ from these files; one pipeline at a time should apply a set"
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED_MAX:,} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more

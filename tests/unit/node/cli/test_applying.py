@@ -1,0 +1,209 @@
+"""Applying files that ends midway: what is told of what was done, and of what was not."""
+
+import errno
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from node.cli.api import Api
+from node.cli.applying import apply_command
+from node.cli.task_files import LIST_BYTES_MAX
+from node.client import ApiProblem, Client
+from testkit.api_server import Request, Response, api_server, as_json
+
+
+class Cluster:
+    """A cluster that has tasks of the set `site`, and refuses to change those in `refused`, with that status."""
+
+    def __init__(self) -> None:
+        self.registered = ["old-1", "old-2", "old-3"]
+        self.refused: dict[str, int] = {}
+        self.deleted_by_others: set[str] = set()
+        self.too_long = ""
+        self.client = Client()
+
+    def answer(self, request: Request) -> Response:
+        if request.method == "GET":
+            items = [{"name": name, "set": "site", "version": 7} for name in self.registered]
+            return as_json({"items": items, "next": None})
+        dry_run = "dry_run" in request.target
+        names = (
+            [request.path.rpartition("/")[2]]
+            if request.method == "DELETE"
+            else [task["name"] for task in json.loads(request.body)]
+        )
+        if self.too_long in names:
+            return as_json({"type": "/problems/too-large", "title": "Too large", "status": 413}, 413)
+        for status in (self.refused[name] for name in names if name in self.refused and not dry_run):
+            return as_json({"type": "/problems/x", "title": "Refused", "detail": "so it is", "status": status}, status)
+        if request.method == "DELETE":
+            assert request.headers["If-Match"] == '"7"'
+            self.registered.remove(names[0])
+            return Response(204)
+        items = [
+            {
+                "name": name,
+                "change": "unchanged" if name in self.registered else "created",
+                "version": 1,
+                "changes": [],
+                "warnings": [],
+            }
+            for name in names
+        ]
+        if not dry_run:
+            self.registered = sorted({*self.registered, *names} - self.deleted_by_others)
+        return as_json({"items": items}, Rota_Index="9")
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    made = Cluster()
+    with api_server(made.answer) as url:
+        made.client = Client([url])
+        yield made
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    """The options for a folder of two tasks that are sent in a request each."""
+    filling = "x" * (LIST_BYTES_MAX // 2)
+    for name in ("new-1", "new-2"):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"name": name, "kind": "x", "params": {"f": filling}}))
+    return ["-f", str(tmp_path), "--set", "site", "--prune"]
+
+
+def applied(cluster: Cluster, words: list[str]) -> None:
+    apply_command.main(words, standalone_mode=False, obj=cluster.client)
+
+
+def test_a_task_that_somebody_has_changed_is_kept_and_the_others_are_deleted(
+    cluster: Cluster, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the refusal was told, not what had been applied before it, and the other tasks were left."""
+    cluster.refused = {"old-1": 412, "old-2": 404}
+    with pytest.raises(click.ClickException, match=r"not deleted, because .* meanwhile: old-1\. All else is done"):
+        applied(cluster, words)
+    assert capsys.readouterr().out.splitlines() == [
+        "new-1: created (version 1)",
+        "new-2: created (version 1)",
+        "old-1: not deleted: somebody has changed it meanwhile",
+        "old-2: was deleted by somebody else meanwhile",
+        "old-3: deleted, and its runs are cancelled",
+    ]
+    with pytest.raises(click.ClickException):
+        applied(cluster, [*words, "--json"])
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert (answer["deleted"], answer["kept"]) == ([], ["old-1"])
+
+
+@pytest.mark.parametrize(
+    ("refused", "done", "said"),
+    [
+        (
+            {"new-2": 504},
+            ["new-1: created (version 1)"],
+            "rota: ended midway, with 1 of 2 tasks applied and 0 of 3 deleted; not applied, as far as is known: "
+            "new-2; not deleted, as far as is known: old-1, old-2, old-3. `rota diff` with the same options shows "
+            "what is left; give the same command again",
+        ),
+        (
+            {"old-2": 403},
+            [
+                "new-1: created (version 1)",
+                "new-2: created (version 1)",
+                "old-1: deleted, and its runs are cancelled",
+            ],
+            "rota: ended midway, with 2 of 2 tasks applied and 1 of 3 deleted; not deleted: old-2, old-3. `rota diff` "
+            "with the same options shows what is left; then give the same command again",
+        ),
+        ({"new-1": 403}, [], "rota: nothing was changed"),
+        ({"new-1": 503}, [], "rota: nothing was changed"),
+    ],
+)
+def test_what_is_left_is_told(
+    cluster: Cluster,
+    words: list[str],
+    capsys: pytest.CaptureFixture[str],
+    refused: dict[str, int],
+    done: list[str],
+    said: str,
+) -> None:
+    cluster.refused = refused
+    with pytest.raises(ApiProblem):
+        applied(cluster, words)
+    told = capsys.readouterr()
+    assert (told.out.splitlines(), told.err.splitlines()) == (done, [said])
+
+
+def test_what_was_done_before_ctrl_c_is_told(
+    cluster: Cluster, words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = cluster.client.call
+
+    def interrupted(method: str, target: str, **options: Any) -> Any:
+        if target.endswith("old-2"):
+            raise KeyboardInterrupt
+        return call(method, target, **options)
+
+    monkeypatch.setattr(cluster.client, "call", interrupted)
+    with pytest.raises(click.Abort):
+        applied(cluster, [*words, "--json"])
+    told = capsys.readouterr()
+    answer = json.loads(told.out)
+    assert ([put["name"] for put in answer["items"]], answer["deleted"]) == (["new-1", "new-2"], ["old-1"])
+    assert "2 of 2 tasks applied and 1 of 3 deleted" in told.err
+
+
+def test_ctrl_c_before_the_first_change_says_so(
+    cluster: Cluster, words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cluster.client, "call", interrupted)
+    with pytest.raises(click.Abort):
+        applied(cluster, words)
+    assert capsys.readouterr().err.splitlines()[0] == "rota: nothing was changed"
+
+
+def test_an_empty_set_says_that_there_is_nothing_to_do(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.registered = []
+    applied(cluster, ["-f", str(tmp_path), "--set", "site", "--prune", "--allow-empty"])
+    assert capsys.readouterr().out == "there is nothing to do: the files contain no task, and the set has none\n"
+
+
+def test_two_that_apply_a_set_at_the_same_time_are_told(
+    cluster: Cluster, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each deleted what the other had put, and both ended with success."""
+    cluster.deleted_by_others = {"new-1"}
+    with pytest.raises(click.ClickException, match=r"somebody else has changed tasks of the set meanwhile: new-1\. "):
+        applied(cluster, words)
+    assert "old-3: deleted" in capsys.readouterr().out
+
+
+def test_a_closed_pipe_ends_no_work_midway(cluster: Cluster, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in `rota apply ... | head -1`."""
+
+    def closed(_: str) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("node.cli.applying.say", closed)
+    with pytest.raises(BrokenPipeError):
+        apply_command.callback.__wrapped__(  # type: ignore[union-attr]
+            Api(False, cluster.client), (words[1],), "site", True, False, False, False
+        )
+    assert cluster.registered == ["new-1", "new-2"]
+
+
+def test_a_task_that_is_too_long_is_named(cluster: Cluster, words: list[str]) -> None:
+    cluster.too_long = "new-2"
+    with pytest.raises(click.UsageError, match=r"new-2.json: task 'new-2' is too long: it has 0\.4 MiB, and 1 may be"):
+        applied(cluster, words)
+    assert cluster.registered == ["old-1", "old-2", "old-3"]
