@@ -13,6 +13,7 @@ import pytest
 import urllib3
 
 from node.http.session import BrowserSession, Role, SessionSigner, cookie_name
+from node.http.wrong_tokens import BURST as WRONG_BURST
 from testkit.cluster import Cluster
 
 pytestmark = pytest.mark.integration
@@ -176,3 +177,18 @@ def test_a_reader_reads_everything_and_changes_nothing(cluster: Cluster, browser
     browser.sign_in(TOKEN)
     assert browser.ask("POST", "/v1/tasks/a/pause").status == 401
     assert cluster.get("/v1/tasks/a")["paused"] is False
+
+
+def test_many_wrong_tokens_are_refused_and_the_right_one_is_let_in(cluster: Cluster, browser: Browser) -> None:
+    for path in ("/v1/tasks", "/metrics", "/docs"):
+        wrong = [browser.ask("GET", path, Authorization=f"Bearer guess {n}") for n in range(WRONG_BURST + 3)]
+        assert {answer.status for answer in wrong} <= {401, 429}
+        assert wrong[-1].status == 429
+        assert 1 <= int(wrong[-1].headers["Retry-After"]) <= 3
+        assert browser.ask("GET", path, Authorization=f"Bearer {TOKEN}").status == 200
+    form = browser.sign_in("guess")
+    assert (form.status, "Retry-After" in form.headers) == (429, True)
+    assert "Too many wrong tokens" in form.data.decode()
+    assert "<form" in form.data.decode(), "to try again"
+    assert browser.sign_in(TOKEN).status == 303
+    assert browser.ask("GET", "/").status == 200
