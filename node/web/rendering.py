@@ -11,6 +11,7 @@ from node.http.identification import new_session
 from node.http.request_context import RequestContext
 from node.http.session import BrowserSession, cookie_name
 from node.web.assets import path_of
+from node.web.verdict import Finding, NodeSight, standing_of
 from node.web.words import FILTERS
 
 HEADERS: Final = {
@@ -49,6 +50,7 @@ def page(
             node=facts.node,
             secured=facts.token is not None,
             role=context.role,
+            standing=_standing(context),
             now_us=context.server.now_us(),
             **values,
         )
@@ -57,6 +59,12 @@ def page(
     if issued and not is_part(context):  # parts are fetched at once: each would replace the others' session
         set_session(context, response, session)
     return response
+
+
+def _standing(context: RequestContext) -> list[Finding]:
+    node = context.node
+    outlook = None if node.outlook is None else str(node.outlook)
+    return standing_of(context.state, NodeSight(node.facts.node, node.role, node.lease_held, outlook))
 
 
 def redirect(context: RequestContext, target: str) -> web.Response:

@@ -3,7 +3,7 @@
 It is a function of the replicated state and of what the answering node sees besides.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from node.duty.overdue import Overdue
@@ -50,7 +50,7 @@ class NodeSight:
     role: RaftRole
     lease_held: bool
     outlook: str | None
-    overdue: Overdue
+    overdue: Overdue = field(default_factory=Overdue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,7 @@ class ClusterVerdict:
 def verdict(state: State, sight: NodeSight, picture: Picture) -> ClusterVerdict:
     """The verdict on `state`, as the node of `sight` sees it."""
     if sight.outlook is not None:
-        waits = Finding("no-cluster", "wrong", f"{sight.node} belongs to no cluster yet: {sight.outlook}")
-        return ClusterVerdict("wrong", "There is no cluster yet", (waits,))
+        return ClusterVerdict("wrong", "There is no cluster yet", (_no_cluster(sight, sight.outlook),))
     found = [*_of_consensus(state, sight), *_of_members(state), *_of_tasks(state, sight, picture)]
     found.sort(key=lambda finding: finding.level != "wrong")
     wrong = sum(finding.level == "wrong" for finding in found)
@@ -93,6 +92,17 @@ def verdict(state: State, sight: NodeSight, picture: Picture) -> ClusterVerdict:
     if found:
         return ClusterVerdict("watch", "Nothing is wrong, and there is something to know", tuple(found))
     return ClusterVerdict("well", "All is well", ())
+
+
+def standing_of(state: State, sight: NodeSight) -> list[Finding]:
+    """Why what this node shows may be old, or why it does nothing; none where it stands as it should."""
+    if sight.outlook is not None:
+        return [_no_cluster(sight, sight.outlook)]
+    return [found for found in _of_consensus(state, sight) if found.code in ("no-quorum", "not-ready", "no-lease")]
+
+
+def _no_cluster(sight: NodeSight, outlook: str) -> Finding:
+    return Finding("no-cluster", "wrong", f"{sight.node} belongs to no cluster yet: {outlook}")
 
 
 def _of_consensus(state: State, sight: NodeSight) -> list[Finding]:
