@@ -6,10 +6,12 @@ from typing import Any, Final
 
 from aiohttp import web
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from node.http.identification import new_session
 from node.http.request_context import RequestContext
 from node.http.session import BrowserSession, cookie_name
+from node.runtime.plain_text import plain
 from node.web.assets import path_of
 from node.web.verdict import Finding, NodeSight, standing_of
 from node.web.words import FILTERS
@@ -125,12 +127,18 @@ def _is_secure(request: web.Request) -> bool:
     return request.secure or request.headers.get("X-Forwarded-Proto", "").strip().lower() == "https"
 
 
+def _shown(value: object) -> object:
+    """What a template is given, with control characters and marks of direction spelt out: no text reads as another."""
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 @cache
 def _templates() -> Environment:
     templates = Environment(
         loader=PackageLoader("node.web"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
