@@ -54,7 +54,7 @@ async def live(context: RequestContext, query: LiveQuery) -> web.StreamResponse:
     common = signer.csrf(_NOBODY).encode()
     own = common if session is None else signer.csrf(session).encode()
     following = context.server.kept(LiveParts).follow(makers, context.server.events)
-    with context.server.streams.one(), following as events:
+    with context.server.streams.one(context.request.remote), following as events:
         async with aclosing(events):
             expires_s = None if session is None else session.expires_s
             pieces = until(expires_s, context.server.now_us, _with_token(events, common, own))
