@@ -11,7 +11,7 @@ from node.http.endpoint import OF_BROWSERS, Endpoint
 from node.http.node_port import NodeFacts
 from node.http.problems import Problem
 from node.http.request_context import RequestContext
-from node.http.session import ID_HEX, SESSION_S, BrowserSession, Role, SessionRejected, cookie_name
+from node.http.session import ENDS_S, ID_HEX, SESSION_S, BrowserSession, Role, SessionRejected, cookie_name
 
 _log = logging.getLogger("rota.http")
 
@@ -77,7 +77,7 @@ async def check_form(context: RequestContext) -> None:
 
 def new_session(role: Role, now_s: float) -> BrowserSession:
     """A session that begins now."""
-    return BrowserSession(role, int(now_s) + SESSION_S, secrets.token_hex(ID_HEX // 2))
+    return BrowserSession(role, int(now_s) + SESSION_S, secrets.token_hex(ID_HEX // 2), int(now_s) + ENDS_S)
 
 
 def _read_session(context: RequestContext) -> str | None:

@@ -33,7 +33,8 @@ _NEXT: Final = re.compile(r"/(?![/\\])[\x21-\x7e]{0,1000}")
 def page(
     context: RequestContext, template: str, status: int = 200, *, root: str | None = None, **values: Any
 ) -> web.Response:
-    """A template as a response. A browser without a session gets one of a guest, for the forms of the page.
+    """A template as a response. A browser without a session gets one of a guest, for the forms of the page; one that is
+    used lasts longer.
 
     `root`: the page's root as the document has it, where that is not at the path of the request.
     """
@@ -58,8 +59,11 @@ def page(
         )
     )
     response = web.Response(text=text, status=status, content_type="text/html", headers=HEADERS)
-    if issued and not is_part(context):  # parts are fetched at once: each would replace the others' session
-        set_session(context, response, session)
+    if issued:
+        if not is_part(context):  # parts are fetched at once: each would replace the others' session
+            set_session(context, response, session)
+    elif (renewed := session.renewed(context.server.now_us() / 1e6)) is not None:
+        set_session(context, response, renewed)
     return response
 
 
