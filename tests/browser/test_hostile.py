@@ -45,3 +45,24 @@ def test_what_a_task_says_is_text_and_is_readable(cluster: Cluster, tab_of: Call
         tab.go(view)
         assert tab.page.evaluate("window.pwned") is None, view
         assert "\u202e" not in tab.page.locator("body").inner_text(), view
+
+
+def test_the_longest_name_fits_into_the_narrowest_window(cluster: Cluster, tab_of: Callable[..., Tab]) -> None:
+    """320 pixels: a small phone, or a wide window at 400 %."""
+    name = "n" * 128
+    schedule = {"cron": "*/5 * * * *", "timezone": "America/Argentina/ComodRivadavia"}
+    cluster.register(name, "command", params={"argv": ["sleep", "60"]}, schedule=schedule)
+    run_id = cluster.run(name)
+    tab = tab_of("/", width="phone")
+    tab.page.set_viewport_size({"width": 320, "height": 600})
+    for view in (
+        "/",
+        f"/tasks?q={name}",
+        f"/tasks/{name}",
+        f"/tasks/{name}/edit",
+        f"/runs/{run_id}",
+        "/timeline",
+        "/events",
+    ):
+        tab.go(view)
+        tab.fits()
