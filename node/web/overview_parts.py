@@ -56,7 +56,7 @@ async def _verdict(context: RequestContext) -> dict[str, Any]:
     node, picture = context.node, await picture_of(context)
     outlook = None if node.outlook is None else str(node.outlook)
     overdue = await node.overdue()
-    sight = NodeSight(node.facts.node, node.role, node.lease_held, outlook, overdue)
+    sight = NodeSight(node.facts.node, node.role, node.lease_held, outlook, overdue, node.lease_lapsed_us)
     state = context.state
     up = sum(member.status == "up" for member in state.members.values())
     held = sum(run.state in HELD for run in state.runs.values())

@@ -70,7 +70,8 @@ def page(
 def _standing(context: RequestContext) -> list[Finding]:
     node = context.node
     outlook = None if node.outlook is None else str(node.outlook)
-    return standing_of(context.state, NodeSight(node.facts.node, node.role, node.lease_held, outlook))
+    sight = NodeSight(node.facts.node, node.role, node.lease_held, outlook, lapsed_us=node.lease_lapsed_us)
+    return standing_of(context.state, sight)
 
 
 def redirect(context: RequestContext, target: str) -> web.Response:

@@ -44,13 +44,17 @@ _HEADLINES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class NodeSight:
-    """What the answering node sees besides the state. `outlook`: what it waits for while it has no cluster."""
+    """What the answering node sees besides the state.
+
+    `outlook`: what it waits for while it has no cluster. `lapsed_us`: when its lease ended, if it had one.
+    """
 
     node: str
     role: RaftRole
     lease_held: bool
     outlook: str | None
     overdue: Overdue = field(default_factory=Overdue)
+    lapsed_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +116,12 @@ def _of_consensus(state: State, sight: NodeSight) -> list[Finding]:
             f"{sight.node} sees no quorum ({why}): nothing can be changed and nothing new is claimed; what this page "
             "shows may be old. Start the members that are down, or ask another member"
         )
-        return [Finding("no-quorum", "wrong", text)]
+        return [Finding("no-quorum", "wrong", text, sight.lapsed_us)]
     if not sight.role.ready:
         return [Finding("not-ready", "watch", f"{sight.node} has not caught up with the log: what it shows is old")]
     if not sight.lease_held and _is_up(state, sight.node):
-        return [Finding("no-lease", "wrong", f"{sight.node} holds no lease: its runs are frozen, and it starts none")]
+        text = f"{sight.node} holds no lease: its runs are frozen, and it starts none"
+        return [Finding("no-lease", "wrong", text, sight.lapsed_us)]
     members = len(state.members)
     up = sum(member.status != "down" for member in state.members.values())
     if members > 2 and up == members // 2 + 1:
