@@ -8,13 +8,14 @@ import json
 import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import thread_time
 from typing import Final
 
 from node.http.event_hub import EventHub
 from node.http.session import Role
+from node.web.assets import page_version
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +43,6 @@ BEAT_S: Final = 4.0
 node is cut off, stands still or is gone, of which its connection may not tell it for hours.
 """
 
-_BEAT: Final = b"event: beat\ndata: {}\n\n"
 
 _STAMP: Final = re.compile(rb'data-now=\\?"[^"]*"')
 """When a part was made: a part that differs in this only has not changed."""
@@ -102,8 +102,8 @@ class LiveParts:
     ) -> Iterator[AsyncGenerator[bytes, None]]:
         """The events of one page, while the block runs: each part as it is now, then whenever it differs.
 
-        `hub` tells when something happens, and when the server stops, which ends the events. A comment is sent at once,
-        and an event `beat` after every `beat_s` seconds without another one.
+        `hub` tells when something happens, and when the server stops, which ends the events. An event `beat` is sent at
+        once, and every `beat_s` seconds.
         """
         me = object()
         parts = [self._parts.setdefault(key, LivePart(key)) for key in makers]
@@ -121,19 +121,22 @@ class LiveParts:
                     self._parts.pop(part.key, None)
 
     async def _events(self, parts: list[LivePart], hub: EventHub, beat_s: float) -> AsyncGenerator[bytes, None]:
-        yield b"retry: 1000\n: connected\n\n"
-        sent = dict.fromkeys(parts, 0)
+        yield b"retry: 1000\n" + beat()
+        sent, clock = dict.fromkeys(parts, 0), asyncio.get_running_loop().time
+        next_beat_s = clock() + beat_s
         while not hub.closed:
             made = self._newly_made
             for part in parts:
                 if sent[part] != part.version:
                     sent[part] = part.version
                     yield part.event
-            try:
-                async with asyncio.timeout(beat_s):
+            # Whatever is sent between two beats: parts are made every few seconds, and most do not differ.
+            if clock() >= next_beat_s:
+                next_beat_s = clock() + beat_s
+                yield beat()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(next_beat_s - clock()):
                     await made.wait()
-            except TimeoutError:
-                yield _BEAT
 
     async def _keep_up(self, hub: EventHub) -> None:
         """Make the parts when something has happened, or after a while, until no page is open or the server stops."""
@@ -197,6 +200,11 @@ class LiveParts:
             return False
         part.event, part.stamped, part.version = event, stamped, part.version + 1
         return True
+
+
+def beat() -> bytes:
+    """The event that says that the node is there, with the version of the page that it has."""
+    return f'event: beat\ndata: {{"page":"{page_version()}"}}\n\n'.encode()
 
 
 def packed(url: str, made: str | Unmade) -> bytes:

@@ -12,7 +12,7 @@ from node.http.identification import new_session
 from node.http.request_context import RequestContext
 from node.http.session import BrowserSession, cookie_name
 from node.runtime.plain_text import plain
-from node.web.assets import path_of
+from node.web.assets import page_version, path_of
 from node.web.verdict import Finding, NodeSight, standing_of
 from node.web.words import FILTERS
 
@@ -150,4 +150,5 @@ def _templates() -> Environment:
     )
     templates.filters.update(FILTERS)
     templates.globals["asset"] = path_of
+    templates.globals["page_version"] = page_version
     return templates

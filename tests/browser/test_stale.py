@@ -64,3 +64,13 @@ def test_a_task_that_is_deleted_while_it_is_looked_at(cluster: Cluster, tab_of: 
     expect(tab.page.locator("#now")).to_contain_text("This is not kept up to date any more: there is no task")
     cluster.register("short-lived", "command", params={"argv": ["true"]})
     expect(tab.page.locator("#now")).not_to_contain_text("not kept up to date")
+
+
+def test_a_page_of_an_earlier_build_asks_to_be_loaded_again(tab_of: Callable[..., Tab]) -> None:
+    tab = tab_of("/tasks")
+    said = tab.page.locator("#outdated")
+    expect(said).to_be_hidden()
+    tab.page.evaluate("document.documentElement.dataset.page = 'earlier'")
+    expect(said).to_be_visible()
+    said.get_by_role("link").click()
+    expect(said).to_be_hidden()

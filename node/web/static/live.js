@@ -80,7 +80,11 @@ function follow() {
   tried_ms = Date.now();
   stream = new EventSource(`${base.pathname}live?parts=${encodeURIComponent(wanted)}`);
   stream.addEventListener("open", fresh);
-  stream.addEventListener("beat", fresh);
+  stream.addEventListener("beat", (event) => {
+    fresh();
+    // The node was upgraded: its parts may not fit the scripts of this page. What is typed or open here is not thrown away.
+    document.getElementById("outdated").hidden = JSON.parse(event.data).page === document.documentElement.dataset.page;
+  });
   stream.addEventListener("error", lost);
   stream.addEventListener("part", (event) => { fresh(); show(event); });
 }

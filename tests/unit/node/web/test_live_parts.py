@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from node.http.event_hub import EventHub
-from node.web.live_parts import LiveParts, PartKey, Unmade, packed
+from node.web.live_parts import LiveParts, PartKey, Unmade, beat, packed
 
 KEY = PartKey("operator", "/?part=a")
 
@@ -126,7 +126,25 @@ def test_a_page_hears_something_though_nothing_happens_and_while_a_part_is_being
 
         page = opened.enter_context(world.live.follow({PartKey("operator", "/?part=hangs"): for_ever}, world.hub, 0.01))
         assert (await anext(page)).startswith(b"retry")
-        assert [await anext(page) for _ in range(3)] == [b"event: beat\ndata: {}\n\n"] * 3
+        assert [await anext(page) for _ in range(3)] == [beat()] * 3
+
+    on_a_loop(test)
+
+
+def test_a_page_hears_something_though_its_parts_are_made_again_and_again_and_do_not_differ() -> None:
+    async def test(world: World, opened: ExitStack) -> None:
+        page = opened.enter_context(world.live.follow({KEY: world.make}, world.hub, 0.02))
+        assert [await anext(page), await anext(page)] == [b"retry: 1000\n" + beat(), packed("/?part=a", "<p>1</p>")]
+
+        async def anew() -> None:
+            while True:
+                world.live._made()
+                await asyncio.sleep(0.001)
+
+        making = asyncio.ensure_future(anew())
+        async with asyncio.timeout(10):
+            assert await anext(page) == beat()
+        making.cancel()
 
     on_a_loop(test)
 
