@@ -4,7 +4,8 @@
 
 First paint is a browser's own figure (Paint Timing), of the overview with so many tasks registered; without Chromium
 and Playwright (make test-browser) it is left out. An event is a run that is started through another node: the time
-until the stream of an open page has brought the part that shows it. Open pages are streams as browsers hold them, each
+from that node's answer until the stream of an open page has brought the part that shows it, and until a browser's
+document has it. Open pages are streams as browsers hold them, each
 with a session, on one node: at rest, and while runs begin and end each second. Their cost is the node's processor time;
 beside it, how late the node's threads were, and how long runs took from their due time to their begin.
 """
@@ -18,7 +19,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from http.cookies import SimpleCookie
 from itertools import count
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import aiohttp
@@ -29,11 +30,20 @@ from bench.sizing.figures import fresh_window, late
 from node.cli.local import LocalCluster
 from tests.browser.chromium import chromium, lacking
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
 PARTS: Final = [f"/?part={part}" for part in ("verdict", "running", "attention", "members", "coming")]
 SHOWN: Final = "node-2"
 """The node whose page is open."""
 
 EVENTS: Final = 20
+NOTE_WHAT_IS_SEEN: Final = """
+    window.seen = {};
+    new MutationObserver(() => {
+        for (const link of document.querySelectorAll("#running a.name")) seen[link.textContent] ??= Date.now();
+    }).observe(document.body, { childList: true, subtree: true });
+"""
 PAINTS: Final = 7
 
 
@@ -129,6 +139,40 @@ async def time_to_be_seen(cluster: LocalCluster) -> None:
     print(f"  a run is started elsewhere, until the open page has it: {_spread(times_ms)}", flush=True)
 
 
+def time_to_be_seen_in_a_browser(cluster: LocalCluster) -> None:
+    """Print how long it takes from another node's answer until a browser's document shows that a run has begun."""
+    if lacking() is not None:
+        return
+    times_ms: list[float] = []
+    with chromium() as browser:
+        page = signed_in_page(browser, cluster)
+        page.goto(cluster.url(SHOWN) + "/")
+        page.wait_for_selector("#live[data-state=yes]")
+        page.evaluate(NOTE_WHAT_IS_SEEN)
+        for number in range(EVENTS):
+            name = f"seen-in-browser-{number}"
+            spec = {"kind": "command", "params": {"argv": ["sleep", "1"]}}
+            cluster.client.call("PUT", f"/v1/tasks/{name}", body=spec)
+            page.wait_for_timeout(1500)
+            cluster.client_of("node-1").call("POST", f"/v1/tasks/{name}/runs", body={})
+            answered_ms = 1000 * time.time()
+            while not (seen_ms := page.evaluate("name => window.seen[name] ?? 0", name)):
+                page.wait_for_timeout(50)  # the page allows no expression that would wait in it
+            times_ms.append(seen_ms - answered_ms)
+            page.wait_for_timeout(1500)
+    print(f"  the same, until a browser's document has it: {_spread(times_ms)}", flush=True)
+
+
+def signed_in_page(browser: "Browser", cluster: LocalCluster) -> "Page":
+    """A tab that has signed in at `SHOWN`."""
+    page = browser.new_context().new_page()
+    page.goto(cluster.url(SHOWN) + "/sign-in")
+    page.get_by_label("Token").fill(cluster.token or "")
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(lambda url: "/sign-in" not in url)
+    return page
+
+
 def first_paint(cluster: LocalCluster) -> None:
     """Print when a browser shows something of the overview, and when it is complete."""
     if (why := lacking()) is not None:
@@ -136,11 +180,7 @@ def first_paint(cluster: LocalCluster) -> None:
         return
     paints_ms, loaded_ms = [], []
     with chromium() as browser:
-        page = browser.new_context().new_page()
-        page.goto(cluster.url(SHOWN) + "/sign-in")
-        page.get_by_label("Token").fill(cluster.token or "")
-        page.get_by_role("button", name="Sign in").click()
-        page.wait_for_url(lambda url: "/sign-in" not in url)
+        page = signed_in_page(browser, cluster)
         for _ in range(PAINTS):
             page.goto(cluster.url(SHOWN) + "/")
             page.wait_for_selector("#live[data-state=yes]")
@@ -179,6 +219,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"{options.tasks} tasks:", flush=True)
         first_paint(cluster)
         asyncio.run(time_to_be_seen(cluster))
+        time_to_be_seen_in_a_browser(cluster)
         for busy in (False, True):
             what = "a run each second" if busy else "at rest"
             if busy:

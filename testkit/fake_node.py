@@ -150,6 +150,7 @@ class FakeNode:
     read_token: str | None = None
     role: RaftRole = LEADER
     lease_held: bool = True
+    lease_lapsed_us: int | None = None
     outlook: Outlook = None
     kinds: InstalledKinds = field(default_factory=lambda: InstalledKinds({"copy": COPY}))
     reported: dict[str, RunProgress] = field(default_factory=dict)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 from node.app.core_ports import CorePorts, CoreSettings
@@ -267,6 +268,12 @@ class Core:
     def lease_held(self) -> bool:
         """Whether this member has a live lease."""
         return self._lease.live(self._ports.clock.boottime_s())
+
+    @property
+    def lease_lapsed_us(self) -> int | None:
+        """When this member's lease ended, in microseconds since the epoch; None: it has one, or never had one."""
+        past_s = self._ports.clock.boottime_s() - self._lease.deadline_s
+        return self.now_us() - round(past_s * 1e6) if 0 <= past_s < inf else None
 
     async def placed(self, timeout_s: float) -> Ownership:
         """The placement of the present epoch; the latest one after `timeout_s`."""

@@ -314,6 +314,11 @@ class LocalMember:
         """Whether this member has a live lease."""
         return self._core.lease_held
 
+    @property
+    def lease_lapsed_us(self) -> int | None:
+        """When its lease ended, in microseconds since the epoch; None: it has one, or never had one."""
+        return self._core.lease_lapsed_us
+
     def state(self) -> State:
         """The state as applied here."""
         return self._machine.state

@@ -16,7 +16,7 @@ from node.storage.disk_full import is_full
 
 _log = logging.getLogger("rota.http")
 
-_CLOSING: Final = (401, 403, 408, 413, 415)
+_CLOSING: Final = (401, 403, 408, 413, 415, 429)
 """Statuses after which the connection is closed: the rest of the request is not read, or its length is unknown."""
 
 

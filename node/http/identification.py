@@ -1,14 +1,19 @@
 """Who sends a request: the role of its token or of its browser's session, and the CSRF token of its form."""
 
+import logging
 import secrets
+from time import monotonic
 from typing import Final
 
 from node.http.auth import shown_token, tokens_equal
+from node.http.connection_limits import origin_of
 from node.http.endpoint import OF_BROWSERS, Endpoint
 from node.http.node_port import NodeFacts
 from node.http.problems import Problem
 from node.http.request_context import RequestContext
-from node.http.session import ID_HEX, SESSION_S, BrowserSession, Role, SessionRejected, cookie_name
+from node.http.session import ENDS_S, ID_HEX, SESSION_S, BrowserSession, Role, SessionRejected, cookie_name
+
+_log = logging.getLogger("rota.http")
 
 CSRF_FIELD: Final = "csrf"
 """The field of a form with the CSRF token of its session."""
@@ -23,6 +28,22 @@ def role_of(token: str, facts: NodeFacts) -> Role | None:
     return None
 
 
+def check_tries(context: RequestContext) -> None:
+    """Note that the request shows a wrong token. Raises `Problem` wrong-tokens after too many from its address."""
+    origin = origin_of(context.request.remote or "")
+    wrong_tokens, now_s = context.server.wrong_tokens, monotonic()
+    wait_s = wrong_tokens.wrong(origin, now_s)
+    if wait_s is None:
+        return
+    if wrong_tokens.is_news(now_s):
+        _log.warning("too many wrong tokens from %s: they are answered with 429", origin)
+    raise Problem(
+        "wrong-tokens",
+        f"too many wrong tokens came from this address: wait {wait_s} s before the next one; the right one is let in",
+        headers={"Retry-After": str(wait_s)},
+    )
+
+
 def tokens_of(facts: NodeFacts) -> dict[Role, str]:
     """The token of each role that has one."""
     of: tuple[tuple[Role, str | None], ...] = (("operator", facts.token), ("reader", facts.read_token))
@@ -30,7 +51,10 @@ def tokens_of(facts: NodeFacts) -> dict[Role, str]:
 
 
 def identify(endpoint: Endpoint, context: RequestContext) -> None:
-    """Set the role and the session of a request that no member has signed. Raises `Problem` unauthorized, read-only."""
+    """Set the role and the session of a request that no member has signed.
+
+    Raises `Problem` unauthorized, wrong-tokens, read-only.
+    """
     why = _read_session(context)
     context.role = _role(endpoint, context, why)
     if endpoint.method != "GET" and endpoint.access != "visitor" and not endpoint.has_dry_run:
@@ -59,7 +83,7 @@ async def check_form(context: RequestContext) -> None:
 
 def new_session(role: Role, now_s: float) -> BrowserSession:
     """A session that begins now."""
-    return BrowserSession(role, int(now_s) + SESSION_S, secrets.token_hex(ID_HEX // 2))
+    return BrowserSession(role, int(now_s) + SESSION_S, secrets.token_hex(ID_HEX // 2), int(now_s) + ENDS_S)
 
 
 def _read_session(context: RequestContext) -> str | None:
@@ -86,6 +110,7 @@ def _role(endpoint: Endpoint, context: RequestContext, rejected: str | None) -> 
     if shown is not None and endpoint.access not in OF_BROWSERS:
         if (role := role_of(shown, facts)) is not None:
             return role
+        check_tries(context)
     elif context.session is not None and (endpoint.method == "GET" or endpoint.access in OF_BROWSERS):
         # Only a form shows by its CSRF token that a page of ours has sent it: other writes need the token itself.
         role = context.session.role

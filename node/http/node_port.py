@@ -131,6 +131,10 @@ class NodePort(Protocol):
         """Whether this member holds a lease now: without one it starts no attempt."""
 
     @property
+    def lease_lapsed_us(self) -> int | None:
+        """When its lease ended, in microseconds since the epoch; None: it has one, or never had one."""
+
+    @property
     def lateness(self) -> ThreadLag:
         """The lateness of its threads within the last minute."""
 

@@ -15,7 +15,7 @@ from node.http.responses.common import ProblemDocument
 
 _REF: Final = "#/components/schemas/{model}"
 _ALWAYS: Final = ("bad-request", "misdirected", "invalid", "internal", "behind", "not-ready", "media-type")
-_WITH_TOKEN: Final = ("unauthorized",)
+_WITH_TOKEN: Final = ("unauthorized", "wrong-tokens")
 _OF_CLIENTS: Final = ("foreign-page",)
 _OF_WRITES: Final = ("read-only",)
 _OF_MEMBERS: Final = ("other-cluster", "request-timeout", "too-large")

@@ -37,6 +37,7 @@ CATALOGUE: Final[dict[str, tuple[int, str]]] = {
     "other-cluster": (421, "The request is for another cluster"),
     "invalid": (422, "Some fields are invalid"),
     "not-sent": (502, "The message was not accepted"),
+    "wrong-tokens": (429, "Too many wrong tokens from this address"),
     "internal": (500, "This node failed to answer"),
     "no-quorum": (503, "There is no quorum; nothing was changed"),
     "not-ready": (503, "This node is not ready"),

@@ -55,7 +55,7 @@ GRACE_S: Final = 0.5
 class RequestContext:
     """A request that is being answered, and the server that answers it."""
 
-    __slots__ = ("_body", "request", "role", "server", "session")
+    __slots__ = ("_body", "fields", "request", "role", "server", "session")
 
     def __init__(self, request: web.Request, server: ServerContext) -> None:
         self.request = request
@@ -64,6 +64,8 @@ class RequestContext:
         """What the client may do, once the request is admitted."""
         self.session: BrowserSession | None = None
         """The browser's session, if its cookie states a valid one."""
+        self.fields: dict[str, str] = {}
+        """The fields of its form, once that was read."""
         self._body: bytes | None = None
 
     @property
@@ -144,9 +146,10 @@ class RequestContext:
         """
         try:
             text = (await self.body()).decode()
-            return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict"))
+            self.fields = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict"))
         except ValueError as error:
             raise Problem("bad-request", f"the form cannot be read: {error}") from None
+        return self.fields
 
     async def model(self, model: type[M], *, empty: bool = False) -> M:
         """The body, validated. With `empty`, an absent body counts as `{}`. Raises `Problem` as `json`, and invalid."""

@@ -14,6 +14,7 @@ from node.http.request_limits import RequestLimits
 from node.http.session import SessionSigner
 from node.http.streaming import StreamLimit
 from node.http.task_names import TaskNames
+from node.http.wrong_tokens import WrongTokens
 from node.peer.client import PeerClient
 from node.peer.signing import SignatureVerifier
 
@@ -40,6 +41,7 @@ class ServerContext:
     endpoints: tuple[Endpoint, ...]
     pages: tuple[Endpoint, ...] = ()
     task_names: TaskNames = field(default_factory=TaskNames)
+    wrong_tokens: WrongTokens = field(default_factory=WrongTokens)
     _kept: dict[type, Any] = field(default_factory=dict)
 
     def kept(self, of: type[T]) -> T:

@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from node.identity.member_key import member_key
@@ -18,12 +18,18 @@ Role = Literal["operator", "reader", "guest"]
 """What a client may do: everything; read only; sign in only."""
 
 SESSION_S: Final = 12 * 3600
-"""How long a session lasts, in seconds: a working day."""
+"""How long a session lasts after it was last used, in seconds: a working day."""
+
+ENDS_S: Final = 7 * 24 * 3600
+"""How long after the sign-in a session ends though it is used, in seconds: a copied cookie is not good for ever."""
+
+RENEWED_S: Final = 3600
+"""A session is renewed where it gains this much by it, in seconds: not with each request."""
 
 ID_HEX: Final = 32
 """Hexadecimal digits of a session's id."""
 
-_COOKIE: Final = re.compile(r"(operator|reader|guest)\.([0-9]{1,12})\.([0-9a-f]{32})\.([0-9a-f]{64})")
+_COOKIE: Final = re.compile(r"(operator|reader|guest)\.([0-9]{1,12})\.([0-9]{1,12})\.([0-9a-f]{32})\.([0-9a-f]{64})")
 
 
 class SessionRejected(Exception):
@@ -32,11 +38,19 @@ class SessionRejected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BrowserSession:
-    """Who uses a browser, until when (in seconds since the epoch)."""
+    """Who uses a browser, until when (in seconds since the epoch), and until when that may be put off by using it."""
 
     role: Role
     expires_s: int
     id: str
+    ends_s: int = 0
+
+    def renewed(self, now_s: float) -> "BrowserSession | None":
+        """The same session, which lasts longer since it is used now; None where that is not worth another cookie."""
+        expires_s = min(int(now_s) + SESSION_S, self.ends_s)
+        if self.role == "guest" or expires_s < self.expires_s + RENEWED_S:
+            return None
+        return replace(self, expires_s=expires_s)
 
 
 class SessionSigner:
@@ -51,7 +65,7 @@ class SessionSigner:
 
     def cookie(self, session: BrowserSession, cluster: str) -> str:
         """The cookie that states `session`. Raises `KeyError` for a role without a token."""
-        return f"{session.role}.{session.expires_s}.{session.id}.{self._mac(session, cluster)}"
+        return f"{session.role}.{session.expires_s}.{session.ends_s}.{session.id}.{self._mac(session, cluster)}"
 
     def read(self, cookie: str, cluster: str, now_s: float) -> BrowserSession:
         """The session that a cookie states. Raises `SessionRejected`."""
@@ -59,10 +73,10 @@ class SessionSigner:
         if found is None:
             raise SessionRejected("the session cookie cannot be read: sign in again")
         role: Role = found[1]  # type: ignore[assignment]  # the pattern allows no other text
-        session = BrowserSession(role, int(found[2]), found[3])
+        session = BrowserSession(role, int(found[2]), found[4], int(found[3]))
         if role != "guest" and role not in self._digests:
             raise SessionRejected(f"the token of the role {role} was withdrawn: sign in with another one")
-        if not hmac.compare_digest(found[4], self._mac(session, cluster)):
+        if not hmac.compare_digest(found[5], self._mac(session, cluster)):
             raise SessionRejected("the session is of another cluster, or its token was changed: sign in again")
         if session.expires_s <= now_s:
             raise SessionRejected("the session has expired: sign in again")
@@ -78,7 +92,7 @@ class SessionSigner:
 
     def _mac(self, session: BrowserSession, cluster: str) -> str:
         # None of the parts can hold a line break, so that no two sessions are signed as the same text.
-        parts = ("session", cluster, session.role, str(session.expires_s), session.id)
+        parts = ("session", cluster, session.role, str(session.expires_s), str(session.ends_s), session.id)
         digest = "" if session.role == "guest" else self._digests[session.role]
         return hmac.digest(self._key, "\n".join((*parts, digest)).encode(), "sha256").hex()
 

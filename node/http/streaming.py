@@ -1,30 +1,41 @@
 """Responses that are sent piece by piece."""
 
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from aiohttp import web
 
+from node.http.connection_limits import THIS_MACHINE, origin_of
 from node.http.problems import Problem
 
 
 class StreamLimit:
-    """Counts the open streams, which last until their clients disconnect, and allows `most` at once."""
+    """Counts the open streams, which last until their clients disconnect, and allows `most` at once.
+
+    One remote address may have half of them: one that opens many must not leave none for others.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._open = 0
+        self._open: Counter[str] = Counter()
 
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """Count a stream while the block runs. Raises `Problem` overloaded if the limit is reached."""
-        if self._open >= self._most:
+    def one(self, remote: str | None) -> Iterator[None]:
+        """Count a stream of that address while the block runs. Raises `Problem` overloaded if a limit is reached."""
+        origin = origin_of(remote or "")
+        if self._open.total() >= self._most:
             raise Problem("overloaded", f"{self._most} streams are open here, which is the limit: ask another member")
-        self._open += 1
+        if origin != THIS_MACHINE and self._open[origin] >= max(1, self._most // 2):
+            most = f"{max(1, self._most // 2)} streams are open from this address"
+            raise Problem("overloaded", f"{most}, which is the limit: close some, or ask another member")
+        self._open[origin] += 1
         try:
             yield
         finally:
-            self._open -= 1
+            self._open[origin] -= 1
+            if not self._open[origin]:
+                del self._open[origin]
 
 
 async def until(

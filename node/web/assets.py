@@ -48,6 +48,12 @@ def assets() -> dict[str, Asset]:
     return found
 
 
+@cache
+def page_version() -> str:
+    """The version of all assets together: an open page with another one is of an earlier build of the node."""
+    return hashlib.sha256("".join(asset.version for asset in assets().values()).encode()).hexdigest()[:VERSION_HEX]
+
+
 def path_of(name: str) -> str:
     """The path of an asset below the page's root, with its version."""
     return f"static/{name}?v={assets()[name].version}"

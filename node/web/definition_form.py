@@ -39,7 +39,7 @@ class DefinitionForm:
 
     `version` is the registered version that the text is compared with; 0: none. `checked` is the digest of a text
     without errors whose `changes` are shown: this text may be saved. `meanwhile`: the version with which the user
-    began, if it is another one now.
+    began, if it is another one now. `unsaved`: why the text was neither checked nor saved, though it was sent.
     """
 
     text: str
@@ -49,6 +49,18 @@ class DefinitionForm:
     warnings: tuple[str, ...] = ()
     checked: str = ""
     meanwhile: int | None = None
+    unsaved: str = ""
+
+
+def form_sent(fields: Mapping[str, str]) -> DefinitionForm:
+    """The form that a browser has sent, before it is checked.
+
+    >>> form_sent({"definition": "kind: command", "version": "3"}).version
+    3
+    """
+    began = fields.get("version", "")
+    version = int(began) if began.isascii() and began.isdigit() and len(began) < 18 else 0
+    return DefinitionForm(fields.get("definition", "").replace("\r\n", "\n"), version)
 
 
 def read_definition(text: str) -> dict[str, Any]:

@@ -8,13 +8,14 @@ import json
 import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import thread_time
 from typing import Final
 
 from node.http.event_hub import EventHub
 from node.http.session import Role
+from node.web.assets import page_version
 
 _log = logging.getLogger(__name__)
 
@@ -37,14 +38,27 @@ MAKE_S: Final = 5.0
 SEND_S: Final = 60e-6
 """The processor time that sending a part to one page takes."""
 
-GONE: Final = b""
-"""What is sent of a part that cannot be made any more: nothing. The page keeps what it shows."""
+BEAT_S: Final = 4.0
+"""A page that is shown hears something after this time at the latest. One that hears nothing for longer knows that its
+node is cut off, stands still or is gone, of which its connection may not tell it for hours.
+"""
+
 
 _STAMP: Final = re.compile(rb'data-now=\\?"[^"]*"')
 """When a part was made: a part that differs in this only has not changed."""
 
-Make = Callable[[], Awaitable[str | None]]
-"""Makes a part: its HTML; None if it cannot be made."""
+
+@dataclass(frozen=True, slots=True)
+class Unmade:
+    """A part that cannot be made any more, and why: its task was deleted. The page says so above what it has."""
+
+    why: str
+
+
+_NOT_NOW: Final = Unmade("the node cannot make it now; its log says why")
+
+Make = Callable[[], Awaitable[str | Unmade]]
+"""Makes a part: its HTML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +76,11 @@ class LivePart:
     key: PartKey
     makers: dict[object, Make] = field(default_factory=dict)
     version: int = 0
-    event: bytes = GONE
-    stamped: bytes = GONE
+    event: bytes = b""
+    stamped: bytes = b""
     """`event` without the time when it was made."""
+    broken: bool = False
+    """Whether making it has failed, so that its log line is not repeated."""
 
 
 class LiveParts:
@@ -82,12 +98,12 @@ class LiveParts:
 
     @contextmanager
     def follow(
-        self, makers: Mapping[PartKey, Make], hub: EventHub, ping_s: float
+        self, makers: Mapping[PartKey, Make], hub: EventHub, beat_s: float = BEAT_S
     ) -> Iterator[AsyncGenerator[bytes, None]]:
         """The events of one page, while the block runs: each part as it is now, then whenever it differs.
 
-        `hub` tells when something happens, and when the server stops, which ends the events. A comment is sent at once,
-        and after every `ping_s` seconds without an event.
+        `hub` tells when something happens, and when the server stops, which ends the events. An event `beat` is sent at
+        once, and every `beat_s` seconds.
         """
         me = object()
         parts = [self._parts.setdefault(key, LivePart(key)) for key in makers]
@@ -97,27 +113,30 @@ class LiveParts:
             self._task = asyncio.create_task(self._keep_up(hub), name="live-parts")
         self._newly_wanted.set()
         try:
-            yield self._events(parts, hub, ping_s)
+            yield self._events(parts, hub, beat_s)
         finally:
             for part in parts:
                 del part.makers[me]
                 if not part.makers:
                     self._parts.pop(part.key, None)
 
-    async def _events(self, parts: list[LivePart], hub: EventHub, ping_s: float) -> AsyncGenerator[bytes, None]:
-        yield b"retry: 1000\n: connected\n\n"
-        sent = dict.fromkeys(parts, 0)
+    async def _events(self, parts: list[LivePart], hub: EventHub, beat_s: float) -> AsyncGenerator[bytes, None]:
+        yield b"retry: 1000\n" + beat()
+        sent, clock = dict.fromkeys(parts, 0), asyncio.get_running_loop().time
+        next_beat_s = clock() + beat_s
         while not hub.closed:
             made = self._newly_made
             for part in parts:
                 if sent[part] != part.version:
                     sent[part] = part.version
                     yield part.event
-            try:
-                async with asyncio.timeout(ping_s):
+            # Whatever is sent between two beats: parts are made every few seconds, and most do not differ.
+            if clock() >= next_beat_s:
+                next_beat_s = clock() + beat_s
+                yield beat()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(next_beat_s - clock()):
                     await made.wait()
-            except TimeoutError:
-                yield b": still here\n\n"
 
     async def _keep_up(self, hub: EventHub) -> None:
         """Make the parts when something has happened, or after a while, until no page is open or the server stops."""
@@ -166,14 +185,16 @@ class LiveParts:
         make = next(iter(part.makers.values()), None)
         if make is None:
             return False  # its last page was closed meanwhile
-        html: str | None = None
+        made: str | Unmade = _NOT_NOW
         try:
             async with asyncio.timeout(self._make_s):
-                html = await make()
+                made = await make()
+            part.broken = False
         except Exception as error:  # noqa: BLE001 - one part that cannot be made must not stop the others
-            if part.version == 0 or part.event:  # not each time that it is tried again
+            if not part.broken:  # not each time that it is tried again
                 _log.warning("%s cannot be shown: %s: %s", part.key.url, type(error).__name__, error, exc_info=True)
-        event = GONE if html is None else packed(part.key.url, html)
+            part.broken = True
+        event = packed(part.key.url, made)
         stamped = _STAMP.sub(b"", event)
         if stamped == part.stamped and part.version:
             return False
@@ -181,11 +202,19 @@ class LiveParts:
         return True
 
 
-def packed(url: str, html: str) -> bytes:
+def beat() -> bytes:
+    """The event that says that the node is there, with the version of the page that it has."""
+    return f'event: beat\ndata: {{"page":"{page_version()}"}}\n\n'.encode()
+
+
+def packed(url: str, made: str | Unmade) -> bytes:
     r"""A part as a server-sent event.
 
     >>> packed("/?part=a", "<p>")
     b'event: part\ndata: {"url":"/?part=a","html":"<p>"}\n\n'
+    >>> packed("/?part=b", Unmade("it was deleted"))
+    b'event: part\ndata: {"url":"/?part=b","why":"it was deleted"}\n\n'
     """
-    data = json.dumps({"url": url, "html": html}, ensure_ascii=False, separators=(",", ":"))
+    content = {"why": made.why} if isinstance(made, Unmade) else {"html": made}
+    data = json.dumps({"url": url, **content}, ensure_ascii=False, separators=(",", ":"))
     return f"event: part\ndata: {data}\n\n".encode()

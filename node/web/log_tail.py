@@ -1,6 +1,7 @@
 """The last lines of an attempt's log, from whichever member has it."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Final
 
@@ -14,13 +15,27 @@ BYTES_MAX: Final = 4096
 """How much of a log is read for its last lines."""
 
 
+_STYLE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+"""What a terminal takes for colours, titles and moves of its cursor (ECMA-48)."""
+
+
 async def last_lines(context: RequestContext, run_id: str, attempt: Attempt) -> list[str]:
     """The last lines of the log; none if there is no log, or its member does not answer."""
     if attempt.node == context.node.facts.node:
         data = await asyncio.to_thread(_read, context.node.log_path(run_id, attempt.attempt))
     else:
         data = await _fetched(context, run_id, attempt)
-    return [line for line in data.decode(errors="replace").splitlines() if line.strip()][-LINES_MAX:]
+    return readable(data.decode(errors="replace"))[-LINES_MAX:]
+
+
+def readable(text: str) -> list[str]:
+    r"""The lines of a log as a terminal would leave them, without colours; no empty ones.
+
+    >>> readable("10 %\r20 %\r\n\n\x1b[31mfailed\x1b[0m\n")
+    ['20 %', 'failed']
+    """
+    lines = (_STYLE.sub("", line).rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return [line for line in lines if line.strip()]
 
 
 def _read(path: Path) -> bytes:

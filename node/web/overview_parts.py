@@ -16,7 +16,7 @@ from node.web.board_keeper import BoardKeeper
 from node.web.verdict import NodeSight, verdict
 from tasks.run import HELD
 
-OverviewPart = Literal["verdict", "running", "attention", "coming", "members"]
+OverviewPart = Literal["verdict", "running", "attention", "coming", "members", "standing"]
 
 RUNNING_MAX: Final = 30
 """How many runs are shown; the others are counted."""
@@ -48,13 +48,15 @@ async def part_values(context: RequestContext, part: OverviewPart) -> dict[str, 
             return {"picture": await picture_of(context)}
         case "members":
             return await _members(context)
+        case "standing":
+            return {}  # every page is given how its node stands
 
 
 async def _verdict(context: RequestContext) -> dict[str, Any]:
     node, picture = context.node, await picture_of(context)
     outlook = None if node.outlook is None else str(node.outlook)
     overdue = await node.overdue()
-    sight = NodeSight(node.facts.node, node.role, node.lease_held, outlook, overdue)
+    sight = NodeSight(node.facts.node, node.role, node.lease_held, outlook, overdue, node.lease_lapsed_us)
     state = context.state
     up = sum(member.status == "up" for member in state.members.values())
     held = sum(run.state in HELD for run in state.runs.values())

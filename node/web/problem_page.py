@@ -1,11 +1,13 @@
 """What a browser is answered instead of a problem document: a page, a notice in the open page, or how to sign in."""
 
+from dataclasses import replace
 from urllib.parse import urlencode
 
 from aiohttp import web
 
 from node.http.problems import CATALOGUE, Problem
 from node.http.request_context import RequestContext
+from node.web.definition_form import DefinitionForm, form_sent
 from node.web.rendering import end_session, is_part, page, redirect
 
 
@@ -13,12 +15,22 @@ def problem_page(context: RequestContext, problem: Problem) -> web.Response:
     """The response to a `Problem`."""
     if problem.more.get("code") == "no-session" and context.request.method in ("GET", "HEAD") and not is_part(context):
         return _to_sign_in(context)
+    if problem.kind == "stale-form" and "definition" in context.fields:
+        return unsaved_page(context, context.request.match_info.get("name"), form_sent(context.fields), problem)
     template = "notice.html" if is_part(context) else "problem.html"
     title = CATALOGUE[problem.kind][1]
     # Without the session: `page` would give a guest's to a browser whose cookie a foreign page's request did not bear.
     response = page(context, template, problem.status, title=title, detail=problem.detail, bad=True)
     response.headers.update({name: value for name, value in problem.headers.items() if name != "WWW-Authenticate"})
     response.cookies.clear()
+    return response
+
+
+def unsaved_page(context: RequestContext, task: str | None, form: DefinitionForm, problem: Problem) -> web.Response:
+    """The form for a definition again, with what was typed, and why that was not obeyed."""
+    why = problem.detail if problem.kind == "outcome-unknown" else f"nothing was saved: {problem.detail}"
+    response = page(context, "edit.html", problem.status, task=task, form=replace(form, unsaved=why))
+    response.headers.update(problem.headers)
     return response
 
 

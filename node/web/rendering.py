@@ -6,11 +6,14 @@ from typing import Any, Final
 
 from aiohttp import web
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from node.http.identification import new_session
 from node.http.request_context import RequestContext
 from node.http.session import BrowserSession, cookie_name
-from node.web.assets import path_of
+from node.runtime.plain_text import plain
+from node.web.assets import page_version, path_of
+from node.web.verdict import Finding, NodeSight, standing_of
 from node.web.words import FILTERS
 
 HEADERS: Final = {
@@ -30,7 +33,8 @@ _NEXT: Final = re.compile(r"/(?![/\\])[\x21-\x7e]{0,1000}")
 def page(
     context: RequestContext, template: str, status: int = 200, *, root: str | None = None, **values: Any
 ) -> web.Response:
-    """A template as a response. A browser without a session gets one of a guest, for the forms of the page.
+    """A template as a response. A browser without a session gets one of a guest, for the forms of the page; one that is
+    used lasts longer.
 
     `root`: the page's root as the document has it, where that is not at the path of the request.
     """
@@ -49,14 +53,25 @@ def page(
             node=facts.node,
             secured=facts.token is not None,
             role=context.role,
+            standing=_standing(context),
             now_us=context.server.now_us(),
             **values,
         )
     )
     response = web.Response(text=text, status=status, content_type="text/html", headers=HEADERS)
-    if issued and not is_part(context):  # parts are fetched at once: each would replace the others' session
-        set_session(context, response, session)
+    if issued:
+        if not is_part(context):  # parts are fetched at once: each would replace the others' session
+            set_session(context, response, session)
+    elif (renewed := session.renewed(context.server.now_us() / 1e6)) is not None:
+        set_session(context, response, renewed)
     return response
+
+
+def _standing(context: RequestContext) -> list[Finding]:
+    node = context.node
+    outlook = None if node.outlook is None else str(node.outlook)
+    sight = NodeSight(node.facts.node, node.role, node.lease_held, outlook, lapsed_us=node.lease_lapsed_us)
+    return standing_of(context.state, sight)
 
 
 def redirect(context: RequestContext, target: str) -> web.Response:
@@ -117,16 +132,23 @@ def _is_secure(request: web.Request) -> bool:
     return request.secure or request.headers.get("X-Forwarded-Proto", "").strip().lower() == "https"
 
 
+def _shown(value: object) -> object:
+    """What a template is given, with control characters and marks of direction spelt out: no text reads as another."""
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 @cache
 def _templates() -> Environment:
     templates = Environment(
         loader=PackageLoader("node.web"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
     )
     templates.filters.update(FILTERS)
     templates.globals["asset"] = path_of
+    templates.globals["page_version"] = page_version
     return templates

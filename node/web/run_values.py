@@ -41,6 +41,9 @@ async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
     else:
         view = run_view(run, progress=(await progress_of(context, [run])).get(run_id))
     failed = _failed(view["state"], run.attempts)
+    # Of one that is not over, what its checkpoint says is done: rows and batches so far.
+    shown = view["result"] if view["finished_at"] is not None else view["checkpoint"]
+    shown = shown if isinstance(shown, dict) else None
     return {
         "run": run,
         "view": view,
@@ -55,8 +58,8 @@ async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
         "failed": failed,
         "lines": await last_lines(context, run_id, failed) if failed is not None else [],
         "checkpoint": _json(view["checkpoint"]),
-        "fields": result_fields(view["result"]),
-        "table": result_table(view["result"]),
+        "fields": result_fields(shown),
+        "table": result_table(shown),
     }
 
 

@@ -3,7 +3,7 @@
 It is a function of the replicated state and of what the answering node sees besides.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from node.duty.overdue import Overdue
@@ -53,13 +53,17 @@ _HEADLINES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class NodeSight:
-    """What the answering node sees besides the state. `outlook`: what it waits for while it has no cluster."""
+    """What the answering node sees besides the state.
+
+    `outlook`: what it waits for while it has no cluster. `lapsed_us`: when its lease ended, if it had one.
+    """
 
     node: str
     role: RaftRole
     lease_held: bool
     outlook: str | None
-    overdue: Overdue
+    overdue: Overdue = field(default_factory=Overdue)
+    lapsed_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +95,7 @@ class ClusterVerdict:
 def verdict(state: State, sight: NodeSight, picture: Picture) -> ClusterVerdict:
     """The verdict on `state`, as the node of `sight` sees it."""
     if sight.outlook is not None:
-        waits = Finding("no-cluster", "wrong", f"{sight.node} belongs to no cluster yet: {sight.outlook}")
-        return ClusterVerdict("wrong", "There is no cluster yet", (waits,))
+        return ClusterVerdict("wrong", "There is no cluster yet", (_no_cluster(sight, sight.outlook),))
     found = [*_of_consensus(state, sight), *_of_members(state), *_of_tasks(state, sight, picture), *_of_channels(state)]
     found.sort(key=lambda finding: finding.level != "wrong")
     wrong = sum(finding.level == "wrong" for finding in found)
@@ -104,6 +107,17 @@ def verdict(state: State, sight: NodeSight, picture: Picture) -> ClusterVerdict:
     return ClusterVerdict("well", "All is well", ())
 
 
+def standing_of(state: State, sight: NodeSight) -> list[Finding]:
+    """Why what this node shows may be old, or why it does nothing; none where it stands as it should."""
+    if sight.outlook is not None:
+        return [_no_cluster(sight, sight.outlook)]
+    return [found for found in _of_consensus(state, sight) if found.code in ("no-quorum", "not-ready", "no-lease")]
+
+
+def _no_cluster(sight: NodeSight, outlook: str) -> Finding:
+    return Finding("no-cluster", "wrong", f"{sight.node} belongs to no cluster yet: {outlook}")
+
+
 def _of_consensus(state: State, sight: NodeSight) -> list[Finding]:
     if not sight.role.has_quorum:
         why = "no leader is known" if sight.role.leader is None else "the leader does not answer"
@@ -111,11 +125,12 @@ def _of_consensus(state: State, sight: NodeSight) -> list[Finding]:
             f"{sight.node} sees no quorum ({why}): nothing can be changed and nothing new is claimed; what this page "
             "shows may be old. Start the members that are down, or ask another member"
         )
-        return [Finding("no-quorum", "wrong", text)]
+        return [Finding("no-quorum", "wrong", text, sight.lapsed_us)]
     if not sight.role.ready:
         return [Finding("not-ready", "watch", f"{sight.node} has not caught up with the log: what it shows is old")]
     if not sight.lease_held and _is_up(state, sight.node):
-        return [Finding("no-lease", "wrong", f"{sight.node} holds no lease: its runs are frozen, and it starts none")]
+        text = f"{sight.node} holds no lease: its runs are frozen, and it starts none"
+        return [Finding("no-lease", "wrong", text, sight.lapsed_us)]
     if at_risk(state.members):
         members = len(joined(state.members))
         up = members - len(down_of(state.members))

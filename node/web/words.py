@@ -7,6 +7,7 @@ from typing import Any, Final
 from markupsafe import Markup, escape
 
 from node.runtime.durations import duration, seconds
+from node.runtime.plain_text import plain
 from node.state.times import rfc3339
 from node.storage.room import size
 from tasks.spec import At, Continuous, Cron, Every, Schedule
@@ -56,13 +57,18 @@ def timed(text: str) -> Markup:
     >>> timed("<until> 2026-11-24T01:30:00Z")
     Markup('&lt;until&gt; <time datetime="2026-11-24T01:30:00Z" data-show="moment">2026-11-24 01:30:00</time>')
     """
-    pieces = _TIME.split(text)
+    pieces = _TIME.split(plain(text))
     return Markup("").join(
         Markup('<time datetime="{}" data-show="moment">{}</time>').format(piece, piece[:19].replace("T", " "))
         if number % 2
         else escape(piece)
         for number, piece in enumerate(pieces)
     )
+
+
+def as_typed(text: str) -> Markup:
+    """A text that is sent back as it is: its control characters must not be spelt out."""
+    return escape(text)
 
 
 def sentence(text: str) -> str:
@@ -102,6 +108,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "size": size,
     "seconds": seconds,
     "timed": timed,
+    "as_typed": as_typed,
     "sentence": sentence,
     "rfc3339": rfc3339,
 }

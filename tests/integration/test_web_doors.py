@@ -12,7 +12,8 @@ from urllib.parse import urlencode
 import pytest
 import urllib3
 
-from node.http.session import BrowserSession, Role, SessionSigner, cookie_name
+from node.http.session import ENDS_S, SESSION_S, BrowserSession, Role, SessionSigner, cookie_name
+from node.http.wrong_tokens import BURST as WRONG_BURST
 from testkit.cluster import Cluster
 
 pytestmark = pytest.mark.integration
@@ -79,7 +80,7 @@ def session_of(
     signer = SessionSigner(
         secret or (cluster.folder / "secret").read_text().strip(), {"operator": TOKEN, "reader": READ_TOKEN}
     )
-    session = BrowserSession(role, int(time.time()) + expires_in_s, "a" * 32)
+    session = BrowserSession(role, int(time.time()) + expires_in_s, "a" * 32, int(time.time()) + ENDS_S)
     return {cookie_name(known): signer.cookie(session, cluster_id or known)}
 
 
@@ -182,3 +183,29 @@ def test_a_reader_reads_everything_and_changes_nothing(cluster: Cluster, browser
     browser.sign_in(TOKEN)
     assert browser.ask("POST", "/v1/tasks/a/pause").status == 401
     assert cluster.get("/v1/tasks/a")["paused"] is False
+
+
+def test_many_wrong_tokens_are_refused_and_the_right_one_is_let_in(cluster: Cluster, browser: Browser) -> None:
+    for path in ("/v1/tasks", "/metrics", "/docs"):
+        wrong = [browser.ask("GET", path, Authorization=f"Bearer guess {n}") for n in range(WRONG_BURST + 3)]
+        assert {answer.status for answer in wrong} <= {401, 429}
+        assert wrong[-1].status == 429
+        assert 1 <= int(wrong[-1].headers["Retry-After"]) <= 3
+        assert browser.ask("GET", path, Authorization=f"Bearer {TOKEN}").status == 200
+    form = browser.sign_in("guess")
+    assert (form.status, "Retry-After" in form.headers) == (429, True)
+    assert "Too many wrong tokens" in form.data.decode()
+    assert "<form" in form.data.decode(), "to try again"
+    assert browser.sign_in(TOKEN).status == 303
+    assert browser.ask("GET", "/").status == 200
+
+
+def test_a_session_that_is_used_lasts_longer(cluster: Cluster, browser: Browser) -> None:
+    browser.cookies = session_of(cluster, "operator", 600)
+    before = dict(browser.cookies)
+    csrf = browser.csrf("/tasks")
+    assert browser.cookies.keys() == before.keys()
+    [cookie] = browser.cookies.values()
+    assert abs(int(cookie.split(".")[1]) - time.time() - SESSION_S) < 60
+    assert browser.ask("GET", "/tasks").headers.getlist("Set-Cookie") == [], "not with each request"
+    assert browser.ask("POST", "/tasks/a/resume", {"csrf": csrf, "back": "/tasks"}).status == 303

@@ -144,7 +144,7 @@ async def test_an_open_page_is_sent_the_parts_that_differ_with_its_own_tokens() 
             assert response.status == 200
             shown: dict[str, str] = {}
             while len(shown) < 2:
-                if (line := await response.content.readline()).startswith(b"data: "):
+                if (line := await response.content.readline()).startswith(b'data: {"url":'):
                     found = json.loads(line.removeprefix(b"data: "))
                     shown[found["url"]] = found["html"]
             assert "Nothing runs." in shown["/?part=running"]

@@ -164,3 +164,27 @@ async def test_a_run_shows_its_attempts_checkpoint_error_with_last_lines_and_res
             assert words in said, words
         assert "Boom: it broke" in said, "of the first attempt"
         assert (await visitor.get("/runs/nobody")).status == 404
+
+
+@on_loop
+async def test_what_was_typed_stays_when_it_cannot_be_saved() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        await served.put_task()
+        before = (await visitor.get("/tasks/a/edit")).body.decode()
+        csrf = re.findall(r'name="csrf" value="(\w+)"', before)[-1]
+        typed = unescape(re.findall(r"<textarea[^>]*>\s*([^<]*)</textarea>", before)[0]) + "weight: 7\n"
+        form = {"definition": typed, "version": "1", "step": "check"}
+        stale = await visitor.send("/tasks/a/edit", {**form, "csrf": "f" * 64})
+        assert (stale.status, "this form is of an earlier session" in text_of(stale)) == (403, True)
+        assert "weight: 7" in stale.body.decode()
+        csrf = re.findall(r'name="csrf" value="(\w+)"', stale.body.decode())[-1]
+        checked = await visitor.send("/tasks/a/edit", {**form, "csrf": csrf})
+        assert "Save" in text_of(checked)
+        assert (await served.ask("DELETE", "/v1/tasks/a")).status == 204
+        gone = await visitor.send("/tasks/a/edit", {**form, "csrf": csrf, "step": "save"})
+        assert (gone.status, "has deleted it" in text_of(gone)) == (200, True)
+        shown = re.findall(r'name="checked" value="(\w+)"', gone.body.decode())[0]
+        again = {**form, "csrf": csrf, "step": "save", "checked": shown, "version": "0"}
+        assert (await visitor.send("/tasks/a/edit", again)).status in (200, 303)
+        assert (await served.get("/v1/tasks/a")).json["weight"] == 7

@@ -35,7 +35,7 @@ async def log(context: RequestContext, query: LogQuery) -> web.StreamResponse:
 
     Logs stay on the member that ran the attempt; any member fetches them.
     """
-    with context.server.streams.one():
+    with context.server.streams.one(context.request.remote):
         return await _log(context, context.path("run_id"), query)
 
 

@@ -83,7 +83,7 @@ async def join(context: RequestContext) -> web.Response:
 )
 async def log(context: RequestContext, query: PeerLogQuery) -> web.StreamResponse:
     """The log of an attempt that ran here."""
-    with context.server.streams.one():
+    with context.server.streams.one(context.request.remote):
         return await local(context, query.run_id, query.attempt, follow=query.follow, tail_bytes=query.tail_bytes)
 
 

@@ -33,7 +33,7 @@ async def saved(context: RequestContext) -> web.StreamResponse:
     not included.
     """
     response = web.StreamResponse(headers={"Content-Type": MEDIA_TYPE})
-    with context.server.streams.one():
+    with context.server.streams.one(context.request.remote):
         return await stream(context.request, response, _pieces(lines(context.state, context.server.now_us())))
 
 

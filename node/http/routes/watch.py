@@ -40,7 +40,7 @@ async def events(context: RequestContext) -> web.StreamResponse:
     # The stream begins before the headers are sent: a client that has them gets all later events.
     last_id, index = context.header("Last-Event-ID"), context.state.index
     listening = context.server.events.listener(last_id, index, context.server.limits.ping_s)
-    with context.server.streams.one(), listening as pieces:
+    with context.server.streams.one(context.request.remote), listening as pieces:
         async with aclosing(pieces):
             expires_s = None if context.session is None else context.session.expires_s
             return await stream(context.request, response, until(expires_s, context.server.now_us, pieces))

@@ -15,7 +15,7 @@ from node.http.problems import Problem, invalid_field
 from node.http.request_context import RequestContext, serve
 from node.http.session import ID_HEX, BrowserSession
 from node.http.streaming import stream, until
-from node.web.live_parts import LiveParts, Make, PartKey
+from node.web.live_parts import LiveParts, Make, PartKey, Unmade
 from node.web.page_endpoints import PageEndpoints
 from node.web.requests import LiveQuery
 
@@ -53,9 +53,8 @@ async def live(context: RequestContext, query: LiveQuery) -> web.StreamResponse:
     signer, session = context.server.signer, context.session
     common = signer.csrf(_NOBODY).encode()
     own = common if session is None else signer.csrf(session).encode()
-    hub, limits = context.server.events, context.server.limits
-    following = context.server.kept(LiveParts).follow(makers, hub, limits.ping_s)
-    with context.server.streams.one(), following as events:
+    following = context.server.kept(LiveParts).follow(makers, context.server.events)
+    with context.server.streams.one(context.request.remote), following as events:
         async with aclosing(events):
             expires_s = None if session is None else session.expires_s
             pieces = until(expires_s, context.server.now_us, _with_token(events, common, own))
@@ -93,12 +92,14 @@ def _maker(context: RequestContext, url: str) -> Make:
         raise invalid_field("parts", f"the page has no part at {url}", "the query")
     endpoint, names = found
 
-    async def make() -> str | None:
+    async def make() -> str | Unmade:
         try:
             response = await serve(endpoint, PartContext(context, where, names))
-        except Problem:
-            return None  # such as: the task was deleted
-        return response.text if isinstance(response, web.Response) and response.status == 200 else None
+        except Problem as problem:
+            return Unmade(problem.detail)  # such as: the task was deleted
+        if isinstance(response, web.Response) and response.status == 200 and response.text is not None:
+            return response.text
+        return Unmade("this part of the page is not shown any more")
 
     return make
 

@@ -1,6 +1,6 @@
 """The overview at `/`, and its parts, which the open page fetches again when something has happened."""
 
-from typing import Final, get_args
+from typing import Final
 
 from aiohttp import web
 
@@ -12,7 +12,7 @@ from node.web.requests import OverviewQuery
 
 endpoints = PageEndpoints("page")
 
-_PARTS: Final[tuple[OverviewPart, ...]] = get_args(OverviewPart)
+_PARTS: Final[tuple[OverviewPart, ...]] = ("verdict", "running", "attention", "coming", "members")
 
 
 @endpoints.page("/")

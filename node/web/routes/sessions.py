@@ -2,12 +2,14 @@
 
 from aiohttp import web
 
-from node.http.identification import new_session, role_of
+from node.http.identification import check_tries, new_session, role_of
+from node.http.problems import Problem
 from node.http.request_context import RequestContext
 from node.web.page_endpoints import PageEndpoints
 from node.web.problem_page import signed_out
 from node.web.rendering import local_target, page, redirect, set_session
 from node.web.requests import SignInQuery
+from node.web.words import sentence
 
 endpoints = PageEndpoints("page")
 
@@ -27,11 +29,22 @@ async def sign_in(context: RequestContext) -> web.Response:
     target = form.get("next", "/")
     role = role_of(form.get("token", "").strip(), context.node.facts)
     if role is None:
-        wrong = "That is not a token of this cluster. It is in ROTA_TOKEN of each node; `rota up` tells its file."
-        return page(context, "sign_in.html", 401, next=target, wrong=wrong)
+        return _refused(context, target)
     response = redirect(context, local_target(target))
     set_session(context, response, new_session(role, context.server.now_us() / 1e6))
     return response
+
+
+def _refused(context: RequestContext, target: str) -> web.Response:
+    """The form again, which says that the token is wrong; or that too many were, from this address."""
+    wrong = "That is not a token of this cluster. It is in ROTA_TOKEN of each node; `rota up` tells its file."
+    try:
+        check_tries(context)
+    except Problem as problem:
+        response = page(context, "sign_in.html", problem.status, next=target, wrong=sentence(problem.detail))
+        response.headers.update(problem.headers)
+        return response
+    return page(context, "sign_in.html", 401, next=target, wrong=wrong)
 
 
 @endpoints.form("/sign-out", "visitor")

@@ -10,8 +10,18 @@ from node.http.problems import Problem, invalid_field
 from node.http.request_context import RequestContext
 from node.http.routes.tasks import known_task, register, task_to_change, warnings_of
 from node.http.specs import CheckedSpec, checked_spec, params_errors
-from node.web.definition_form import NEW, DefinitionForm, LinedError, digest_of, lined, read_definition, shown_changes
+from node.web.definition_form import (
+    NEW,
+    DefinitionForm,
+    LinedError,
+    digest_of,
+    form_sent,
+    lined,
+    read_definition,
+    shown_changes,
+)
 from node.web.page_endpoints import PageEndpoints
+from node.web.problem_page import unsaved_page
 from node.web.rendering import page, redirect
 from node.web.task_values import definition_text
 from tasks.field_errors import FieldError
@@ -39,8 +49,7 @@ async def new_page(context: RequestContext) -> web.Response:
 @endpoints.form("/tasks/{name}/edit")
 async def edit(context: RequestContext) -> web.Response:
     """Check a changed definition and show what it changes; or save it, if that has been shown."""
-    name = await task_to_change(context)
-    return await _obey(context, name)
+    return await _obey(context, context.path("name"))
 
 
 @endpoints.form("/new")
@@ -51,9 +60,14 @@ async def new(context: RequestContext) -> web.Response:
 
 async def _obey(context: RequestContext, task: str | None) -> web.Response:
     form = await context.form()
-    text = form.get("definition", "").replace("\r\n", "\n")
-    began = form.get("version", "0")
-    shown = await _checked(context, task, text, int(began) if began.isdigit() and len(began) < 18 else 0)
+    shown = form_sent(form)
+    text = shown.text
+    try:
+        if task is not None:
+            await _catch_up(context)
+        shown = await _checked(context, task, text, shown.version)
+    except Problem as problem:
+        return unsaved_page(context, task, shown, problem)
     if shown.errors:
         return page(context, "edit.html", 422, task=task, form=shown)
     # What was changed after it was checked is shown first, and so is what somebody else has changed meanwhile.
@@ -64,10 +78,19 @@ async def _obey(context: RequestContext, task: str | None) -> web.Response:
         await register(context, checked, shown.version)
     except Problem as problem:
         if problem.kind != "version-conflict":
-            raise
+            return unsaved_page(context, task, shown, problem)
         shown = await _checked(context, task, text, shown.version)
         return page(context, "edit.html", 412, task=task, form=shown)
     return redirect(context, f"tasks/{checked.name}")
+
+
+async def _catch_up(context: RequestContext) -> None:
+    """Know the task of the path if there is one. Somebody may have deleted it meanwhile: then it can be new again."""
+    try:
+        await task_to_change(context)
+    except Problem as problem:
+        if problem.kind != "not-found":
+            raise
 
 
 async def _checked(context: RequestContext, task: str | None, text: str, began: int) -> DefinitionForm:

@@ -2,17 +2,60 @@
 "use strict";
 
 const AGAIN_MS = 2000; // after a stream was refused
+const QUIET_MS = 10000; // the node sends something every 4 s
+const SLOW_MS = 3000; // without a connection
 const base = new URL(document.documentElement.dataset.root, location.href);
 let stream = null;
 let following = "";
+let tried_ms = 0; // since when the present stream is tried
+let heard_ms = Date.now(); // when the node was last heard: the page itself came from it
+let refusal = ""; // what the node said instead of a stream
 
-const SAYS = { yes: "live", no: "not live: reconnecting", still: "" };
+const SAYS = { yes: "live", no: "not live", still: "" };
 function setLamp(state) {
   const lamp = document.getElementById("live");
   if (!lamp || lamp.dataset.state === state) return;
   lamp.dataset.state = state;
   lamp.hidden = state === "still";
   lamp.querySelector(".says").textContent = SAYS[state];
+}
+
+// Old data must not look fresh: it is said of when it is, and its clocks stand still.
+function stale() {
+  setLamp("no");
+  document.body.classList.add("stale");
+  const node = document.querySelector(".where .node").textContent;
+  const why = refusal || `${node} is not heard: it is down, stands still, or cannot be reached from here.`;
+  const text = `What you see is of ${moment.format(heard_ms)}. ${why} Trying again; or open the page of another member.`;
+  const said = document.getElementById("stale");
+  if (said.textContent !== text) said.textContent = text;
+  said.hidden = false;
+}
+function fresh() {
+  heard_ms = Date.now();
+  refusal = "";
+  setLamp("yes");
+  if (!document.body.classList.contains("stale")) return;
+  document.body.classList.remove("stale");
+  document.getElementById("stale").hidden = true;
+  tick();
+}
+
+// A connection may be dead without a sign of it: the node stands still, its machine is gone, this one has slept.
+function watch() {
+  if (!following) return;
+  const now = Date.now();
+  const connected = stream && stream.readyState === EventSource.OPEN;
+  if (now - heard_ms > (connected ? QUIET_MS : SLOW_MS)) stale();
+  if (stream && now - Math.max(heard_ms, tried_ms) > QUIET_MS) again();
+}
+setInterval(watch, 1000);
+
+function again() {
+  if (stream) stream.close();
+  stream = null;
+  following = "";
+  follow();
 }
 
 // A part's path and query below the page's root, as the node knows it.
@@ -28,29 +71,51 @@ function follow() {
   const lamp = document.getElementById("live");
   if (lamp) lamp.hidden = !urls.length; // nothing of the page changes by itself
   const wanted = urls.length && !document.hidden ? JSON.stringify(urls) : "";
-  if (!urls.length) setLamp("still"); // nothing on this page changes
+  if (!urls.length) setLamp("still");
   if (wanted === following) return;
   if (stream) stream.close();
   stream = null;
   following = wanted;
   if (!wanted) return;
+  tried_ms = Date.now();
   stream = new EventSource(`${base.pathname}live?parts=${encodeURIComponent(wanted)}`);
-  stream.addEventListener("open", () => setLamp("yes"));
+  stream.addEventListener("open", fresh);
+  stream.addEventListener("beat", (event) => {
+    fresh();
+    // The node was upgraded: its parts may not fit the scripts of this page. What is typed or open here is not thrown away.
+    document.getElementById("outdated").hidden = JSON.parse(event.data).page === document.documentElement.dataset.page;
+  });
   stream.addEventListener("error", lost);
-  stream.addEventListener("part", show);
+  stream.addEventListener("part", (event) => { fresh(); show(event); });
 }
 
-// A lost connection is made again by the browser. A refused one is not: the session may have ended.
+// A lost connection is made again by the browser. A refused one is not: the session may have ended, or the node is full.
 async function lost() {
   setLamp("no");
-  if (stream.readyState !== EventSource.CLOSED) return;
-  following = "";
-  const answer = await fetch(location.href, { headers: { "HX-Request": "true" } }).catch(() => null);
-  if (answer && answer.status === 401) signInAgain();
-  else setTimeout(follow, AGAIN_MS);
+  const refused = stream;
+  if (refused.readyState !== EventSource.CLOSED) return;
+  const asking = new AbortController();
+  const answer = await fetch(refused.url, { headers: { "HX-Request": "true" }, signal: asking.signal }).catch(() => null);
+  if (answer && answer.status === 401) { signInAgain(); return; }
+  if (answer && !answer.ok) {
+    const said = document.createElement("template");
+    said.innerHTML = await answer.text();
+    const notice = said.content.querySelector(".notice");
+    for (const button of notice ? notice.querySelectorAll("button") : []) button.remove();
+    refusal = notice ? notice.textContent.replace(/\s+/g, " ").trim() : `The node answered ${answer.status}.`;
+    stale();
+  }
+  asking.abort();
+  setTimeout(() => { if (stream === refused) again(); }, AGAIN_MS);
 }
 
 function signInAgain() {
+  if (document.querySelector("form.edit")) { // what was typed must not be lost
+    refusal = "Your session has ended. Sign in again in another tab, then go on here.";
+    stale();
+    setTimeout(again, AGAIN_MS);
+    return;
+  }
   const here = location.pathname + location.search;
   const next = "/" + (here.startsWith(base.pathname) ? here.slice(base.pathname.length) : "");
   location.assign(`${base.pathname}sign-in?next=${encodeURIComponent(next)}`);
@@ -60,6 +125,7 @@ function signInAgain() {
 function bare(element) {
   const copy = element.cloneNode(true);
   copy.removeAttribute("data-now");
+  copy.removeAttribute("data-part");
   for (const time of copy.querySelectorAll("time[data-show]")) {
     time.textContent = "";
     time.removeAttribute("title");
@@ -72,7 +138,8 @@ function bare(element) {
 }
 
 function show(event) {
-  const { url, html } = JSON.parse(event.data);
+  const { url, html, why } = JSON.parse(event.data);
+  if (why !== undefined) { keep(url, why); return; }
   const made = document.createElement("template");
   made.innerHTML = html;
   const wanted = made.content.firstElementChild;
@@ -83,12 +150,26 @@ function show(event) {
   }
 }
 
+// It cannot be made any more, such as when its task was deleted: what is shown stays, and it is said that it is old.
+function keep(url, why) {
+  for (const element of parts()) {
+    if (urlOf(element) !== url || element.querySelector(":scope > .old")) continue;
+    const said = document.createElement("p");
+    said.className = "banner old";
+    said.setAttribute("role", "status");
+    said.textContent = `This is not kept up to date any more: ${why}`;
+    element.prepend(said);
+  }
+}
+
 // The element itself stays: what was asked for in its place may be on its way, and would have no place any more.
 function become(element, wanted) {
   for (const { name } of [...element.attributes]) {
     if (!wanted.hasAttribute(name)) element.removeAttribute(name);
   }
-  for (const { name, value } of wanted.attributes) element.setAttribute(name, value);
+  for (const { name, value } of wanted.attributes) {
+    if (name !== "data-part") element.setAttribute(name, value); // it is relative to this page, where the part was asked for
+  }
   htmx.swap(element, wanted.innerHTML, { swapStyle: "innerHTML" });
 }
 
@@ -97,5 +178,10 @@ document.addEventListener("htmx:afterSettle", follow);
 document.addEventListener("htmx:responseError", (event) => {
   if (event.detail.xhr.status === 401) signInAgain();
 });
-document.addEventListener("htmx:sendError", () => setLamp("no"));
+for (const name of ["htmx:sendError", "htmx:timeout"]) document.addEventListener(name, (event) => {
+  setLamp("no");
+  const pressed = event.detail.requestConfig.verb === "post";
+  if (pressed) noticeBad("The node does not answer. Whether it has done what you asked is not known: look before you repeat it.");
+});
+window.addEventListener("pageshow", (event) => { if (event.persisted) again(); });
 follow();

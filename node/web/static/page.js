@@ -4,16 +4,23 @@
 // Only HTML of our templates enters the page. A problem document quotes what was sent: it is shown as text.
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { xhr } = event.detail;
-  if ((xhr.getResponseHeader("Content-Type") || "").startsWith("text/html")) return;
+  if ((xhr.getResponseHeader("Content-Type") || "").startsWith("text/html")) {
+    // htmx looks for another target beside what was pressed, which may have been replaced since.
+    if (xhr.status >= 400) event.detail.target = document.getElementById("notice");
+    return;
+  }
   event.detail.shouldSwap = false;
   if (xhr.status < 400) return;
   let said = `The node answered ${xhr.status}.`;
   try { said = JSON.parse(xhr.responseText).detail || said; } catch { /* no problem document */ }
+  noticeBad(said);
+});
+function noticeBad(text) {
   const notice = document.createElement("p");
   notice.className = "notice bad";
-  notice.textContent = said;
+  notice.textContent = text;
   document.getElementById("notice").replaceChildren(notice);
-});
+}
 
 // A notice that all went well goes by itself; one of a problem stays until it is read.
 document.addEventListener("htmx:afterSettle", () => {
@@ -51,6 +58,7 @@ const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyl
 // The cluster's clock, not this machine's: the page says what time it was when it was made.
 let ahead_ms = 0;
 function tick() {
+  if (document.body.classList.contains("stale")) return;
   const now = Date.now() + ahead_ms;
   for (const element of document.querySelectorAll("time[data-show]")) {
     const at = Date.parse(element.dateTime);

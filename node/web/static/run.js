@@ -2,7 +2,9 @@
 "use strict";
 { // scripts share one scope
 
+const LINE_MAX = 20000; // characters of one line
 const LINES_MAX = 2000; // kept in the page; the file has all
+const HIDE_MS = 5000; // a tab that is hidden for longer stops following
 const TAIL_BYTES = 262144; // read of what was written before the page was opened
 const box = document.getElementById("log-box");
 const log = document.getElementById("log");
@@ -32,19 +34,37 @@ function tell(state) {
   if (said.textContent !== text) said.textContent = text;
 }
 
+// As a terminal would leave a line, without colours; and no mark of direction makes it read as another one.
+const STYLE = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[@-Z\\-_])/g;
+const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+function readable(line) {
+  const whole = line.replace(/\r+$/, "");
+  const last = whole.slice(whole.lastIndexOf("\r") + 1);
+  const text = last.slice(0, LINE_MAX).replace(STYLE, "")
+    .replace(CONTROL, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return last.length > LINE_MAX ? `${text} … (the line is longer: download has all of it)` : text || "\u00a0";
+}
+function lineOf(text) {
+  const line = document.createElement("div");
+  line.textContent = readable(text);
+  line.hidden = !fits(line);
+  return line;
+}
+
+let open = null; // the line that has not ended: a progress bar
 function append(text) {
+  if (open) open.remove();
+  open = null;
   const lines = (rest + text).split("\n");
   rest = lines.pop();
+  const begin = rest.replace(/\r+$/, "").lastIndexOf("\r");
+  rest = rest.slice(Math.max(0, begin)).slice(0, LINE_MAX + 1);
   const fragment = document.createDocumentFragment();
   const kept = lines.slice(-LINES_MAX);
   if (kept.length < lines.length) dropped = true;
-  for (const one of kept) {
-    const line = document.createElement("div");
-    line.textContent = one.replace(/\r$/, "") || "\u00a0";
-    line.hidden = !fits(line);
-    fragment.append(line);
-  }
+  for (const one of kept) fragment.append(lineOf(one));
   count += lines.length;
+  if (rest) { open = lineOf(rest); fragment.append(open); }
   log.append(fragment);
   while (log.children.length > LINES_MAX) { log.firstChild.remove(); dropped = true; }
   if (follow.checked) log.scrollTop = log.scrollHeight;
@@ -55,7 +75,7 @@ async function read(number) {
   const mine = new AbortController();
   reading = mine;
   attempt = number;
-  rest = ""; count = 0; dropped = false;
+  rest = ""; count = 0; dropped = false; open = null;
   log.replaceChildren();
   const live = () => now().live === "yes" && now().attempt === number;
   document.getElementById("log-download").href = `${box.dataset.url}?attempt=${number}`;
@@ -70,7 +90,7 @@ async function read(number) {
         tell(why);
         if (response.status !== 503 || !live()) return;
       } else {
-        rest = ""; count = 0; dropped = false;
+        rest = ""; count = 0; dropped = false; open = null;
         log.replaceChildren();
         tell(following ? "following" : "");
         const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -101,6 +121,14 @@ function newest() {
   if (!number) tell("no attempt has begun");
   follow.closest("label").hidden = now().live !== "yes";
 }
+
+// A browser has six connections to a node: tabs that nobody sees must not hold them.
+let hiding = null;
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(hiding);
+  if (document.hidden) hiding = setTimeout(() => { if (reading && now().live === "yes") { reading.abort(); reading = null; } }, HIDE_MS);
+  else if (!reading && attempt) read(attempt);
+});
 
 search.addEventListener("input", () => {
   for (const line of log.children) line.hidden = !fits(line);

@@ -2,7 +2,7 @@
 
 import pytest
 
-from node.http.session import SESSION_S, BrowserSession, SessionRejected, SessionSigner, cookie_name
+from node.http.session import ENDS_S, RENEWED_S, SESSION_S, BrowserSession, SessionRejected, SessionSigner, cookie_name
 
 NOW_S = 1_795_000_000
 SIGNER = SessionSigner("a secret", {"operator": "t0ken", "reader": "r3ad"})
@@ -18,9 +18,9 @@ def test_every_member_with_the_secret_and_the_tokens_accepts_a_session(session: 
 
 
 def test_the_cookie_holds_neither_the_token_nor_what_is_made_of_it_alone() -> None:
-    role, expires, session_id, mac = SIGNER.cookie(OPERATOR, "c-1").split(".")
+    role, expires, _, session_id, mac = SIGNER.cookie(OPERATOR, "c-1").split(".")
     assert (role, expires, session_id) == ("operator", str(OPERATOR.expires_s), OPERATOR.id)
-    assert mac != SIGNER.cookie(OPERATOR, "c-2").split(".")[3]
+    assert mac != SIGNER.cookie(OPERATOR, "c-2").split(".")[4]
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,26 @@ def test_a_form_is_of_one_session() -> None:
 
 def test_each_cluster_has_a_cookie_of_its_own() -> None:
     assert len({cookie_name(cluster) for cluster in ("", "c-1", "c-2")}) == 3
+
+
+def test_a_session_that_is_used_lasts_longer_and_ends_in_the_end() -> None:
+    session = BrowserSession("operator", NOW_S + SESSION_S, "0" * 32, NOW_S + ENDS_S)
+    assert session.renewed(NOW_S + RENEWED_S - 1) is None, "not with each request"
+    renewed = session.renewed(NOW_S + RENEWED_S)
+    assert renewed == BrowserSession("operator", NOW_S + RENEWED_S + SESSION_S, "0" * 32, NOW_S + ENDS_S)
+    assert renewed is not None
+    assert SIGNER.csrf(renewed) == SIGNER.csrf(session), "forms that are open stay good"
+    now_s, used = NOW_S, session
+    for _ in range(1000):
+        now_s += 6 * 3600
+        if now_s >= used.expires_s:
+            break
+        used = used.renewed(now_s) or used
+    assert used.expires_s == NOW_S + ENDS_S
+    assert BrowserSession("guest", NOW_S, "0" * 32, NOW_S + ENDS_S).renewed(NOW_S) is None
+
+
+def test_nobody_puts_off_the_end_of_a_session() -> None:
+    role, expires, ends, session_id, mac = SIGNER.cookie(OPERATOR, "c-1").split(".")
+    with pytest.raises(SessionRejected):
+        SIGNER.read(".".join((role, expires, str(int(ends) + ENDS_S), session_id, mac)), "c-1", NOW_S)

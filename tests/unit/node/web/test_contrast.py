@@ -9,7 +9,7 @@ from node.web.assets import assets
 
 CSS = assets()["page.css"].body.decode()
 LIGHT, DARK = (
-    dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", part)) for part in CSS.split("@media (prefers-color", 1)
+    dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", part)) for part in CSS.split("@media screen and (prefers-color", 1)
 )
 GROUNDS = ("paper", "sheet", "sunk")
 WASHES = [(ink, f"{state}-wash") for state, ink in product(("good", "warn", "bad", "busy"), ("ink", "soft"))] + [

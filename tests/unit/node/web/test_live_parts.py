@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from node.http.event_hub import EventHub
-from node.web.live_parts import LiveParts, PartKey, packed
+from node.web.live_parts import LiveParts, PartKey, Unmade, beat, packed
 
 KEY = PartKey("operator", "/?part=a")
 
@@ -23,12 +23,12 @@ class World:
         self.made = 0
         self._again = asyncio.Event()
 
-    async def make(self) -> str | None:
+    async def make(self) -> str | Unmade:
         self.made += 1
         self._again.set()
         if self.shown == "broken":
             raise RuntimeError("a bug")
-        return self.shown or None
+        return self.shown or Unmade("it was deleted")
 
     async def was_made(self) -> None:
         """It is made once more."""
@@ -47,7 +47,7 @@ class World:
 async def part(events: AsyncGenerator[bytes, None]) -> bytes:
     """The next part that is sent."""
     async with asyncio.timeout(10):
-        while (event := await anext(events)).startswith((b"retry", b":")):
+        while (event := await anext(events)).startswith((b"retry", b"event: beat")):
             pass
     return event
 
@@ -86,13 +86,18 @@ def test_what_does_not_differ_is_not_sent() -> None:
     on_a_loop(test)
 
 
-@pytest.mark.parametrize("broken", ["broken", ""], ids=["a bug", "gone"])
-def test_a_part_that_cannot_be_made_stops_no_other(broken: str) -> None:
+@pytest.mark.parametrize(
+    ("broken", "why"), [("broken", "its log says why"), ("", "it was deleted")], ids=["a bug", "gone"]
+)
+def test_it_is_said_of_a_part_that_cannot_be_made_any_more(broken: str, why: str) -> None:
     async def test(world: World, opened: ExitStack) -> None:
         page = world.follow(opened)
         await part(page)
         world.changes(broken)
-        assert await part(page) == b"", "the page keeps what it shows"
+        said = await part(page)
+        assert b'"why":"' in said
+        assert why.encode() in said
+        assert b"html" not in said, "the page keeps what it shows"
         world.changes("<p>again</p>")
         assert await part(page) == packed("/?part=a", "<p>again</p>")
 
@@ -101,14 +106,45 @@ def test_a_part_that_cannot_be_made_stops_no_other(broken: str) -> None:
 
 def test_a_part_that_is_not_made_in_time_holds_no_other_up() -> None:
     async def test(world: World, opened: ExitStack) -> None:
-        async def for_ever() -> str | None:
+        async def for_ever() -> str:
             await asyncio.Event().wait()
-            return None
+            return ""
 
         makers = {PartKey("operator", "/?part=hangs"): for_ever, KEY: world.make}
         page = opened.enter_context(world.live.follow(makers, world.hub, 30.0))
-        assert await part(page) == b""
+        assert b'"/?part=hangs","why":' in await part(page)
         assert await part(page) == packed("/?part=a", "<p>1</p>")
+
+    on_a_loop(test)
+
+
+def test_a_page_hears_something_though_nothing_happens_and_while_a_part_is_being_made() -> None:
+    async def test(world: World, opened: ExitStack) -> None:
+        async def for_ever() -> str:
+            await asyncio.Event().wait()
+            return ""
+
+        page = opened.enter_context(world.live.follow({PartKey("operator", "/?part=hangs"): for_ever}, world.hub, 0.01))
+        assert (await anext(page)).startswith(b"retry")
+        assert [await anext(page) for _ in range(3)] == [beat()] * 3
+
+    on_a_loop(test)
+
+
+def test_a_page_hears_something_though_its_parts_are_made_again_and_again_and_do_not_differ() -> None:
+    async def test(world: World, opened: ExitStack) -> None:
+        page = opened.enter_context(world.live.follow({KEY: world.make}, world.hub, 0.02))
+        assert [await anext(page), await anext(page)] == [b"retry: 1000\n" + beat(), packed("/?part=a", "<p>1</p>")]
+
+        async def anew() -> None:
+            while True:
+                world.live._made()
+                await asyncio.sleep(0.001)
+
+        making = asyncio.ensure_future(anew())
+        async with asyncio.timeout(10):
+            assert await anext(page) == beat()
+        making.cancel()
 
     on_a_loop(test)
 

@@ -165,3 +165,10 @@ def test_what_is_wrong_comes_before_what_is_to_know() -> None:
     world.do(Drain(NOW_US, "node-2", True))
     world.task("gpu", group={"gpu": "a100"})
     assert codes(judged(world.state)) == ["unowned", "drained"]
+
+
+def test_it_is_said_since_when_a_node_sees_no_quorum() -> None:
+    world = World()
+    sight = replace(WELL, role=RaftRole(3, None, False, False, True), lease_held=False, lapsed_us=NOW_US - 5_000_000)
+    [finding, *_] = judged(world.state, sight).findings
+    assert (finding.code, finding.since_us) == ("no-quorum", NOW_US - 5_000_000)
