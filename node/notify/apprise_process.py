@@ -11,6 +11,7 @@ import resource
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 from tasks.access import AccessRefused, check_address, unpacked
@@ -114,11 +115,15 @@ def _send(order: dict[str, Any]) -> tuple[bool, str]:
     )
     if result:
         return True, "accepted"
-    if (
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > LARGE_BYTES
-    ):  # Apprise does not say that it had no room
+    if not gate.refused and _memory_bytes() > LARGE_BYTES:  # Apprise does not say that it had no room
         return False, "the receiver's answer is too large"
     return False, (gate.refused or said.lines or ["it was not accepted, for a reason that Apprise does not say"])[-1]
+
+
+def _memory_bytes() -> int:
+    """The most memory that this program has taken. (`ru_maxrss` also counts that of the process that started it.)"""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 if __name__ == "__main__":

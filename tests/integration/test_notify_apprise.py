@@ -87,6 +87,14 @@ def test_what_the_node_does_not_allow_is_not_reached(mailbox: Mailbox, tmp_path:
     assert mailbox.mails == []
 
 
+def test_the_memory_of_the_node_is_not_taken_for_that_of_the_message(tmp_path: Path) -> None:
+    """The kernel counts what a process had before it became the one that sends."""
+    of_the_node = b"\1" * (200 << 20)
+    with pytest.raises(NotSent, match="on node-1: ") as refused:
+        send(tmp_path, "json://localhost:1")
+    assert "too large" not in str(refused.value), len(of_the_node)
+
+
 def test_an_answer_of_any_size_takes_a_bounded_part_of_the_memory(tmp_path: Path) -> None:
     class Chatterbox(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
