@@ -14,6 +14,7 @@ from node.http.bootstrap_metrics import of_bootstrap
 from node.http.channel_metrics import of_channels, of_watchdog
 from node.http.node_port import NodePort
 from node.http.run_metrics import of_overdue, of_runs
+from node.state.majority import at_risk
 from node.state.value import State
 from node.telemetry.thread_lag import ThreadLag
 from tasks.run import ACTIVE
@@ -129,6 +130,8 @@ def _of_state(state: State) -> Iterable[Metric]:
     for status in _STATUSES:
         members.add_metric([status], statuses[status])
     yield members
+    risk = int(at_risk(state.members))
+    yield _gauge("rota_majority_at_risk", "Whether members are down, and one more loss would end the quorum", risk)
     aside = sum(1 for member in state.members.values() if member.aside)
     yield _gauge("rota_members_aside", "Members that take on nothing new by their own decision", aside)
     yield _gauge("rota_tasks", "Registered tasks", len(state.tasks))

@@ -7,7 +7,7 @@ import pytest
 
 from node.duty.overdue import Overdue
 from node.state.channel_entries import PutChannel
-from node.state.entries import Began, Finish, TakeLead
+from node.state.entries import Began, Finish, MarkDown, TakeLead
 from node.state.value import RULES
 from testkit.fake_node import NOW_US
 from tests.integration.http_cluster import on_loop, servers
@@ -33,10 +33,14 @@ async def test_metrics_are_in_prometheus_format() -> None:
             "rota_raft_is_leader 1.0",
             "rota_raft_has_quorum 1.0",
             "rota_lease_held 1.0",
+            "rota_majority_at_risk 0.0",
             'rota_http_proposals_total{code="ok",entry="PutTasks"} 1.0',
             'rota_http_request_seconds_count{method="PUT",path="/v1/tasks/{name}",status="201"} 1.0',
         ):
             assert f"\n{line}\n" in text, line
+        served.cluster.ok(TakeLead(NOW_US, "node-1", 1, RULES))
+        served.cluster.ok(MarkDown(NOW_US, "node-2", 1, "gone", 1))
+        assert "\nrota_majority_at_risk 1.0\n" in (await served.get("/metrics")).body.decode()
 
 
 @on_loop
