@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_tasks.spark import make_class_cache
 from spark_tasks.spark.class_cache import cache_file, making, using
 from spark_tasks.spark.java import Java, jvm_option
 
@@ -49,3 +50,30 @@ def test_a_path_is_one_word_for_sparks_launcher(name: str) -> None:
 def test_a_jvm_that_makes_a_cache_is_told_where() -> None:
     assert making(Java(Path("/java"), 17, True), Path("/c.jsa")) == "-XX:ArchiveClassesAtExit=/c.jsa -Xlog:cds*=off"
     assert making(Java(Path("/java"), 25, True), Path("/c.aot")) == "-XX:AOTCacheOutput=/c.aot -Xlog:aot*=off"
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_a_cache_is_kept_once_spark_has_started_with_it_and_replaces_older_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, starts: bool
+) -> None:
+    java = _java(tmp_path / "java")
+    file = cache_file(java, "4.0.1", tmp_path)
+    file.parent.mkdir(parents=True)
+    old = file.with_name("spark-classes-0123.jsa")
+    old.touch()
+
+    def session_s(_scratch: Path, options: str, what: str) -> float:
+        if what == "work":
+            [made] = file.parent.glob(".making-*")
+            (made / file.name).write_text("classes")
+        elif options and not starts:
+            raise make_class_cache.NotMade("Spark did not start")
+        return 3.0 if options else 8.0
+
+    monkeypatch.setattr(make_class_cache, "_session_s", session_s)
+    if starts:
+        assert make_class_cache.make(java, file) == (8.0, 3.0)
+    else:
+        with pytest.raises(make_class_cache.NotMade):
+            make_class_cache.make(java, file)
+    assert [each.name for each in file.parent.iterdir()] == [file.name if starts else old.name]
