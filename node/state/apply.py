@@ -164,7 +164,7 @@ def _handle(draft: Draft, entry: Entry | Unreadable, before: State) -> Result:
         result = _HANDLERS[type(entry)](draft, entry)
         if result.ok:
             deadlines.follow(draft, before, entry.at_us)
-            note_facts(draft, before.members, entry.at_us)
+            note_facts(draft, before, entry.at_us)
         return result
     except (MemoryError, RecursionError):
         # Only this process is affected: to continue would leave this member with a different state.

@@ -18,7 +18,7 @@ from tasks.timezone import ACCEPTED, Timezone
 Severity = Literal["info", "warning", "error", "critical"]
 """How bad it is, from the least on."""
 
-TaskEvent = Literal["run_failed", "run_recovered", "deadline_breached", "deadline_met"]
+TaskEvent = Literal["run_failed", "run_recovered", "deadline_breached", "deadline_met", "deadline_dropped"]
 ClusterEvent = Literal["member_down", "member_up", "member_impaired", "member_fit", "majority_at_risk", "majority_safe"]
 EventName = Literal[TaskEvent, ClusterEvent]
 
@@ -31,6 +31,8 @@ MEANING: Final[dict[str, str]] = {
     "run_recovered": "the first success of a task after that",
     "deadline_breached": "a task is late: a deadline of it has passed",
     "deadline_met": "a deadline that was breached is met again",
+    "deadline_dropped": "a deadline that was breached is not any more, and was not met: what was late was skipped, "
+    "missed or cancelled, or the task was paused, changed or deleted",
     "member_down": "a member is down; info if it stopped in good order, else a warning",
     "member_up": "a member is back",
     "member_impaired": "a member takes on nothing new, because its disk is nearly full or it cannot start attempts",
@@ -46,6 +48,7 @@ SEVERITY_MAX: Final[dict[str, Severity]] = {
     "run_recovered": "info",
     "deadline_breached": "error",
     "deadline_met": "info",
+    "deadline_dropped": "info",
     "member_down": "warning",
     "member_up": "info",
     "member_impaired": "error",

@@ -22,6 +22,9 @@ from tasks.run import RunState
 RULES_JUDGED: Final = 2
 """Deadlines are judged since these rules (`Lead.rules`)."""
 
+RULES_NAMESAKE: Final = 3
+"""Since these rules, a run of a deleted task says nothing about one that was registered under its name."""
+
 _FAILED: Final[frozenset[RunState]] = frozenset({"failed", "timed_out", "abandoned"})
 
 
@@ -117,6 +120,8 @@ def _unmet_us(draft: Draft, row: TaskRow) -> int | None:
     unmet_us = row.unmet_us
     for one in draft.ended:
         if one.run.task != row.placing.name or one.run.action or one.series is not None:
+            continue
+        if one.run.cancelling == "deleted" and draft.lead.rules >= RULES_NAMESAKE:
             continue
         due_us = due_of(one.run)
         if one.state in _FAILED:

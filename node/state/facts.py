@@ -14,12 +14,15 @@ from node.state.draft import Draft
 from node.state.majority import at_risk, down_of
 from node.state.outbox import Fact
 from node.state.times import rfc3339
-from node.state.value import DeadlineEvent, EndedRun, Member
+from node.state.value import DeadlineEvent, EndedRun, Member, State, TaskRow
 from tasks.deadlines import DeadlineName
 from tasks.run import RunState
 
 SINCE_RULES: Final = 2
 """The rules (`Lead.rules`) by which facts are noted: members of earlier versions do not note them."""
+
+SINCE_RULES_OF: Final[dict[str, int]] = {"deadline_dropped": 3}
+"""The rules by which an event is noted that came later."""
 
 _FAILED: Final[dict[RunState, str]] = {"failed": "failed", "timed_out": "timed out", "abandoned": "was abandoned"}
 _BREACHED: Final[dict[DeadlineName, str]] = {
@@ -30,19 +33,19 @@ _BREACHED: Final[dict[DeadlineName, str]] = {
 _OTHERS_SHOWN: Final = 5
 
 
-def note_facts(draft: Draft, before: Map[str, Member], at_us: int) -> None:
+def note_facts(draft: Draft, before: State, at_us: int) -> None:
     """Put what is worth telling into the outbox of each channel that wants it.
 
-    `before` are the members before the entry, which is stamped `at_us`.
+    `before` is the state before the entry, which is stamped `at_us`.
     """
     if draft.lead.rules < SINCE_RULES:
         return
     for ended in draft.ended:
         _note_ended(draft, ended)
     for event in draft.deadlines if draft.channels else ():
-        _note_deadline(draft, event)
-    if draft.members is not before and draft.channels:
-        for fact in _of_members(before, draft.members, at_us):
+        _note_deadline(draft, event, before.tasks.get(event.task))
+    if draft.members is not before.members and draft.channels:
+        for fact in _of_members(before.members, draft.members, at_us):
             draft.note(fact)
 
 
@@ -68,18 +71,34 @@ def _note_ended(draft: Draft, ended: EndedRun) -> None:
     draft.note(Fact(event, severity, ended.finished_at_us, text, run.task, run_id=run.run_id, labels=labels))  # type: ignore[arg-type]
 
 
-def _note_deadline(draft: Draft, event: DeadlineEvent) -> None:
+def _note_deadline(draft: Draft, event: DeadlineEvent, was: TaskRow | None) -> None:
+    """`was`: the task before the entry."""
     row, deadline = draft.tasks.get(event.task), event.breach.deadline
-    if row is None or event.change == "dropped":
+    known = row if row is not None else was
+    if known is None or (event.change == "dropped" and draft.lead.rules < SINCE_RULES_OF["deadline_dropped"]):
         return
-    labels = tuple(sorted(row.spec.labels.items()))
+    labels = tuple(sorted(known.spec.labels.items()))
     if event.change == "breached":
         how = _BREACHED[deadline].format(rfc3339(event.breach.due_us))
         text = f"{event.task} is late: {how} ({deadline})"
         draft.note(Fact("deadline_breached", "error", event.at_us, text, event.task, labels=labels))
+    elif event.change == "dropped":
+        text = f"{event.task} is not late any more, without having made up for it: {_why_dropped(event, row, was)}"
+        text += f" ({deadline})"
+        draft.note(Fact("deadline_dropped", "info", event.at_us, text, event.task, labels=labels))
     else:
         text = f"{event.task} is not late any more ({deadline})"
         draft.note(Fact("deadline_met", "info", event.at_us, text, event.task, labels=labels))
+
+
+def _why_dropped(event: DeadlineEvent, row: TaskRow | None, was: TaskRow | None) -> str:
+    if row is None:
+        return "it was deleted"
+    if row.paused:
+        return "it was paused"
+    if was is not None and row.spec_packed != was.spec_packed:
+        return "its definition was changed"
+    return f"what was due at {rfc3339(event.breach.due_us)} was skipped, missed or cancelled"
 
 
 def _attempts(count: int) -> str:

@@ -24,6 +24,10 @@ TEXT_CHARS_MAX: Final = 400
 GIVE_UP_US: Final = 24 * 3600 * 1_000_000
 """A notice that could not be sent is given up this long after it was made."""
 
+GIVE_UP_TRIES: Final = 6
+"""It is not given up before so many tries in a row have failed, a minute's worth: the cluster itself may have been down
+for the day."""
+
 BACKOFF_US: Final = 2_000_000
 BACKOFF_US_MAX: Final = 300_000_000
 """The pause after a message could not be sent; it doubles with each failure in a row, up to the greatest."""

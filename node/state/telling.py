@@ -14,13 +14,23 @@ from pydantic import ValidationError
 from node.state.channel import accepted_channel
 from node.state.channel_entries import DeleteChannel, PutChannel, Tell, Told
 from node.state.draft import DONE, Draft, refused
-from node.state.facts import SINCE_RULES
-from node.state.outbox import GIVE_UP_US, TEXT_CHARS_MAX, ChannelRow, Permission, TellingResult, backoff_us
+from node.state.facts import SINCE_RULES, SINCE_RULES_OF
+from node.state.outbox import (
+    GIVE_UP_TRIES,
+    GIVE_UP_US,
+    TEXT_CHARS_MAX,
+    ChannelRow,
+    Permission,
+    TellingResult,
+    backoff_us,
+)
 from node.state.value import Result, State
 from tasks.spec import NAME_PATTERN
 
 CHANNELS_MAX: Final = 100
 PACKED_BYTES_MAX: Final = 16 * 1024
+GIVE_UP_TRIES_RULES: Final = 3
+"""By earlier rules a notice that was old enough was given up at the first failed try."""
 KEYS_MAX: Final = 100
 """Notices in one message."""
 
@@ -35,7 +45,7 @@ def put_channel(draft: Draft, entry: PutChannel) -> Result:
         return refused("invalid", "some members run a version that knows no channels: update them first")
     if _NAME.fullmatch(entry.name) is None:
         return refused("invalid", f"{entry.name[:200]!r} is no name of a channel: {_NAME_RULE}")
-    if (fault := _fault(entry.packed)) is not None:
+    if (fault := _fault(entry.packed, draft.lead.rules)) is not None:
         return refused("invalid", fault)
     row = draft.channels.get(entry.name)
     if row is None:
@@ -100,7 +110,8 @@ def told(draft: Draft, entry: Told) -> Result:
         row = replace(row, dropped=dropped, tries=0, again_us=0)
     elif entry.end == "failed":
         last = TellingResult(entry.at_us, sending.member, len(notices), entry.error[:TEXT_CHARS_MAX])
-        old = [notice for notice in notices if notice.at_us + GIVE_UP_US <= entry.at_us]
+        tried = row.tries + 1 >= GIVE_UP_TRIES or draft.lead.rules < GIVE_UP_TRIES_RULES
+        old = [notice for notice in notices if tried and notice.at_us + GIVE_UP_US <= entry.at_us]
         given_up = len(old)
         if old:
             row = replace(row.without(old), given_up=row.given_up + given_up, given_up_us=entry.at_us)
@@ -120,15 +131,17 @@ def _no_such_channel(name: str) -> Result:
     return refused("no-such-channel", f"there is no channel {name[:200]!r}")
 
 
-def _fault(packed: bytes) -> str | None:
-    """What is wrong with a packed channel; the same on every member."""
+def _fault(packed: bytes, rules: int) -> str | None:
+    """What is wrong with a packed channel, by these rules; the same on every member."""
     if len(packed) > PACKED_BYTES_MAX:
         return f"a channel has {PACKED_BYTES_MAX} bytes at most"
     try:
-        accepted_channel(msgpack.unpackb(packed, max_bin_len=0, max_ext_len=0))
+        channel = accepted_channel(msgpack.unpackb(packed, max_bin_len=0, max_ext_len=0))
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)]
         return f"this is no channel: {'; '.join(faults)}"[:_FAULT_CHARS_MAX]
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
         return f"this is no channel: {error}"[:_FAULT_CHARS_MAX]
+    if later := [event for event in channel.events if rules < SINCE_RULES_OF.get(event, 0)]:
+        return f"events: the leader's version does not know {later[0]}: update it first"
     return None

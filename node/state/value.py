@@ -27,11 +27,12 @@ COUNTED: Final[tuple[RunState, ...]] = ("succeeded", "failed", "cancelled", "tim
 Trigger = Literal["schedule", "manual"]
 PassedOver = Literal["skipped", "missed"]
 
-RULES: Final = 2
+RULES: Final = 3
 """The rules by which this version applies entries (`Lead.rules`). Since 1: occurrences that are passed over for one
 reason form a series; the size of the state is bounded (`node.state.bounds`); final states of runs are counted
 (`COUNTED`). Since 2: deadlines are judged (`node.state.deadlines`), and facts are noted for channels
-(`node.state.facts`)."""
+(`node.state.facts`). Since 3: a breach that ends without being met is a fact too, the runs of a deleted task are not
+held against one that is registered under its name, and an old notice is tried several times before it is given up."""
 Labels = tuple[tuple[str, str], ...]
 
 

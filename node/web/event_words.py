@@ -26,7 +26,7 @@ _RUN_LOOKS: Final[dict[str, EventLook]] = {
 _DEADLINE_SAID: Final[dict[str, tuple[str, EventLook]]] = {
     "breached": ("is late", "bad"),
     "met": ("is no more late", "good"),
-    "dropped": ("is not judged any more", "none"),
+    "dropped": ("is no more late, and nothing has made up for it", "none"),
 }
 _MEMBER_LOOKS: Final[dict[str, EventLook]] = {"up": "good", "down": "bad", "left": "warn", "draining": "warn"}
 
@@ -110,7 +110,7 @@ def _member_line(one: NumberedEvent, event: ClusterEvent) -> EventLine:
 
 
 def _deadline_line(one: NumberedEvent, event: ClusterEvent) -> EventLine:
-    """A deadline that was breached (`late`), met again, or is not judged any more."""
+    """A deadline that was breached (`late`), met again, or dropped without that."""
     data = event.data
     said, look = _DEADLINE_SAID[data["change"]]
     what = f"{said}: {data['deadline']}"

@@ -381,7 +381,7 @@ SHOWN_BY: Final[dict[str, int]] = {
     "retry-max": 1,
     "retry": 1,
     "away": 7,
-    "permission-to-send": 282,
+    "permission-to-send": 159,
     "incarnation-of-permission": 6,
     "keys-of-told": 0,
     "lease-to-send": 0,

@@ -42,6 +42,7 @@ PATIENCE_S: Final = 2.0
 REFUSED, UNANSWERED, SLOW = 0.08, 0.14, 0.22
 """The shares of messages that are refused, heard without an answer, and slow; each with those before it."""
 
+DEADLINE_SEVERITY: Final = {"breached": "error", "met": "info", "dropped": "info"}
 BAD: Final = ("failed", "timed_out", "abandoned")
 
 _Fact = tuple[int, str, str]
@@ -83,11 +84,8 @@ class Receivers:
                     self._over.add((name, member.incarnation))
             facts += _of_members(before.members, after.members)
         facts += [
-            ("deadline_breached", "error", f"{one.task} ({one.breach.deadline})")
-            if one.change == "breached"
-            else ("deadline_met", "info", f"{one.task} ({one.breach.deadline})")
+            (f"deadline_{one.change}", DEADLINE_SEVERITY[one.change], f"{one.task} ({one.breach.deadline})")
             for one in applied.deadlines
-            if one.change != "dropped" and one.task in after.tasks
         ]
         for event, severity, subject in facts:
             for channel in after.channels:

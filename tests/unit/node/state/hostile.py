@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from node.state.codec import CODES
 from node.state.entries import Kept, Proposal, ProposalId, Put, Seed
+from node.state.value import RULES
 from tests.unit.node.state.given import NOW_US, hook, packed
 
 NAMES = st.sampled_from(["a", "b", "c", "t", "u", "", "x/y", "\x00", "é" * 300])
@@ -75,7 +76,7 @@ _BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     ),
     "state": st.sampled_from(["skipped", "missed", "succeeded"]),
     "deadline": st.sampled_from(["start_within", "finish_within", "success_every", "bored"]),
-    "rules": st.integers(0, 3),
+    "rules": st.integers(0, RULES + 1),
     "data": st.binary(max_size=5) | st.just(bytes(70_000)),
     "packed": st.sampled_from([hook().pack(), hook(group_s=0).pack(), b"", b"\xc1", b"\x91" * 900 + b"\xc0"]),
     "keys": st.lists(st.sampled_from(["1.0", "2.0", ""]), max_size=3).map(tuple),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from node.state.codec import from_pieces, snapshot_pieces
+from node.state.deadlines import RULES_JUDGED
 from node.state.entries import (
     Began,
     Breached,
@@ -180,9 +181,18 @@ def test_a_continuous_task_is_not_late_while_it_rests_after_a_failure() -> None:
     assert not history.do(Breached(due_us + 70 * S, "a", "start_within", due_us - 1, True)).ok
 
 
+def test_the_run_of_a_deleted_task_is_not_held_against_its_namesake() -> None:
+    history = judged(deadlines={"finish_within_s": 90})
+    run = begun(history, DUE_US, DUE_US)
+    history.must(DeleteTask(DUE_US + S, "a"))
+    history.put("a", DUE_US + 2 * S, schedule=EVERY, retry=HASTY, deadlines={"finish_within_s": 90})
+    history.must(Finish(DUE_US + 3 * S, run.run_id, run.token, "timed_out"))
+    assert row(history).unmet_us is None
+
+
 def test_nothing_is_judged_by_earlier_rules() -> None:
     history = cluster("a")
-    history.must(TakeLead(NOW_US, "a", 1, RULES - 1))
+    history.must(TakeLead(NOW_US, "a", 1, RULES_JUDGED - 1))
     history.put("a", schedule=EVERY, deadlines={"success_every_s": 100})
     assert row(history).judged_us == 0
     history.must(TakeLead(NOW_US + S, "a", 2, RULES))

@@ -1,5 +1,6 @@
 """Channels in the replicated state: what is noted for them, and who may send it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,15 +18,18 @@ from node.state.entries import (
     Entry,
     Finish,
     MarkDown,
+    Pause,
     StandAside,
     Start,
     TakeLead,
 )
-from node.state.outbox import GIVE_UP_US, NOTICES_BYTES_MAX, NOTICES_MAX, ChannelRow, notice_bytes
+from node.state.facts import SINCE_RULES
+from node.state.outbox import GIVE_UP_TRIES, GIVE_UP_US, NOTICES_BYTES_MAX, NOTICES_MAX, ChannelRow, notice_bytes
 from node.state.value import RULES
 from tests.unit.node.state.given import NOW_US, History, cluster, hook, seed
 
 S = 1_000_000
+BI = {"team": "bi"}
 
 
 def telling(*members: str, **fields: Any) -> History:
@@ -95,7 +99,58 @@ def test_deadlines_that_are_breached_and_met_again_are_told() -> None:
     assert told(history) == ["deadline_breached:t", "deadline_met:t"]
     history.must(Breached(due_us + 99 * S, "t", "start_within", due_us + 60 * S, True))
     history.must(DeleteTask(due_us + 100 * S, "t"))
-    assert told(history)[2:] == ["deadline_breached:t"], "a deadline that is not judged any more is not met"
+    assert told(history)[2:] == ["deadline_breached:t", "deadline_dropped:t"], "what is not judged any more is not met"
+
+
+def _paused(history: History, at_us: int) -> None:
+    history.must(Pause(at_us, "t", on=True))
+
+
+def _deleted(history: History, at_us: int) -> None:
+    history.must(DeleteTask(at_us, "t"))
+
+
+def _changed(history: History, at_us: int) -> None:
+    history.put("t", at_us, labels=BI, deadlines={"start_within_s": 20})
+
+
+def _cancelled(history: History, at_us: int) -> None:
+    [run_id] = history.state.runs
+    history.must(Cancel(at_us, run_id))
+
+
+@pytest.mark.parametrize(
+    ("ending", "why"),
+    [
+        (_paused, "it was paused"),
+        (_deleted, "it was deleted"),
+        (_changed, "its definition was changed"),
+        (_cancelled, "what was due at 2024-10-04T00:00:00Z was skipped, missed or cancelled"),
+    ],
+)
+def test_a_breach_that_ends_without_being_met_is_told_with_the_reason(
+    ending: Callable[[History, int], None], why: str
+) -> None:
+    history = telling(labels=BI)
+    history.put("t", labels=BI, deadlines={"start_within_s": 10})
+    history.must(Start(NOW_US, "t"))
+    history.must(Breached(NOW_US + 10 * S, "t", "start_within", NOW_US))
+    ending(history, NOW_US + 11 * S)
+    _, dropped = ops(history).notices
+    assert (dropped.event, dropped.severity, dropped.task) == ("deadline_dropped", "info", "t")
+    assert dropped.text == f"t is not late any more, without having made up for it: {why} (start_within)"
+
+
+def test_by_the_rules_of_before_no_breach_is_told_to_be_dropped() -> None:
+    history = cluster("a")
+    history.must(TakeLead(NOW_US, "a", 1, 2))
+    assert "update it first" in history.do(PutChannel(NOW_US, "ops", hook(events=["deadline_dropped"]).pack())).detail
+    history.must(PutChannel(NOW_US, "ops", hook().pack()))
+    history.put("t", deadlines={"start_within_s": 10})
+    history.must(Start(NOW_US, "t"))
+    history.must(Breached(NOW_US + 10 * S, "t", "start_within", NOW_US))
+    history.must(DeleteTask(NOW_US + 11 * S, "t"))
+    assert told(history) == ["deadline_breached:t"]
 
 
 def test_members_that_go_and_come_are_told() -> None:
@@ -200,10 +255,23 @@ def test_what_fails_waits_and_is_given_up_in_the_end() -> None:
         history.must(Told(NOW_US + S, "ops", token, "failed", "no answer"))
         waits.append((ops(history).again_us - NOW_US) // S - 1)
     assert (waits, ops(history).tries, ops(history).failed) == ([2, 4, 8], 3, 3)
-    token = history.must(permit(history))["token"]
-    assert history.must(Told(NOW_US + GIVE_UP_US, "ops", token, "failed", "no answer")) == {"given_up": 1}
+    given_up = []
+    for _ in range(GIVE_UP_TRIES - 3):
+        token = history.must(permit(history))["token"]
+        given_up.append(history.must(Told(NOW_US + GIVE_UP_US, "ops", token, "failed", "no answer"))["given_up"])
+    assert given_up == [0, 0, 1], "a day old, and tried so often"
     assert (ops(history).given_up, ops(history).notices) == (1, ())
     assert ops(history).last is not None
+
+
+def test_by_the_rules_of_before_what_is_old_is_tried_once() -> None:
+    history = cluster("a")
+    history.must(TakeLead(NOW_US, "a", 1, 2))
+    history.must(PutChannel(NOW_US, "ops", hook().pack()))
+    history.put("t", retry={"attempts": 1})
+    run_once(history, "failed")
+    token = history.must(permit(history, "a"))["token"]
+    assert history.must(Told(NOW_US + GIVE_UP_US, "ops", token, "failed", "no answer")) == {"given_up": 1}
 
 
 def test_a_message_that_was_not_sent_counts_as_no_failure() -> None:
@@ -241,7 +309,7 @@ def test_channels_are_made_changed_and_deleted() -> None:
 
 def test_by_earlier_rules_there_are_no_channels() -> None:
     history = cluster("a")
-    history.must(TakeLead(NOW_US, "a", 1, RULES - 1))
+    history.must(TakeLead(NOW_US, "a", 1, SINCE_RULES - 1))
     assert code(history, PutChannel(NOW_US, "ops", hook().pack())) == "invalid"
     history.put("t", retry={"attempts": 1})
     run_once(history, "failed")
