@@ -23,6 +23,11 @@ FLAGS: Final = (
     "--font-render-hinting=none",  # the same letters on every machine
 )
 
+FIRST_PAINT_MS: Final = """new Promise(painted => new PerformanceObserver(seen => {
+  for (const one of seen.getEntriesByName('first-contentful-paint')) painted(one.startTime);
+}).observe({type: 'paint', buffered: true}))"""
+"""Evaluates to when the page first showed something, once it has: that may be after it is loaded."""
+
 
 def found() -> str | None:
     """The path of a Chromium: `CHROMIUM`, or the first of its names on the PATH; None: there is none."""
