@@ -5,24 +5,21 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from node.app.config import Config
-from node.app.data_dir import DataDir
 from node.app.lacking_secrets import lacking_secrets
 from node.app.member_parts import MemberParts
-from node.app.offered_kinds import KindOffer
 from node.duty.hold import Hold, hold_of
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
 from node.duty.watchdog import late_tasks
 from node.execution.order import log_path
 from node.http.node_port import ClusterUpdate
-from node.identity.cluster_id import ClusterId
 from node.liveness.wall_clock import CLOCK
 from node.membership.join_request import JoinRequest
 from node.notify.dead_man import DeadMansSwitch, PingView
@@ -36,7 +33,6 @@ from node.state.value import Result
 from node.telemetry.lease_monitor import monitor_lease
 from node.telemetry.raft_watchdog import watch_raft
 from node.telemetry.thread_lag import watch_loop
-from tasks.installed_kinds import KindEntry
 
 _log = logging.getLogger("rota.member")
 
@@ -49,18 +45,6 @@ class LocalMember(MemberParts):
 
     When it cannot go on, `failed` is set to what went wrong; its caller ends it then.
     """
-
-    def __init__(
-        self,
-        config: Config,
-        folder: DataDir,
-        seed: Seed,
-        installed: Mapping[str, KindEntry],
-        offer: KindOffer,
-        cluster: ClusterId,
-    ) -> None:
-        super().__init__(config, folder, seed, installed, offer, cluster)
-        self._dead_man = DeadMansSwitch(self, self._sender.ping)
 
     # -- start and end
 
@@ -186,6 +170,10 @@ class LocalMember(MemberParts):
     async def leave_out(self, members: frozenset[str], timeout_s: float) -> str | None:
         """Have a cluster founded without these."""
         return await asyncio.wait_for(asyncio.wrap_future(self._raft.leave_out(members)), timeout_s)
+
+    @cached_property
+    def _dead_man(self) -> DeadMansSwitch:
+        return DeadMansSwitch(self, self._sender.ping)
 
     @property
     def pinged(self) -> PingView | None:
