@@ -25,7 +25,7 @@ setup: .venv/installed  ## install everything into .venv
 
 spark-classes: .venv/spark-classes  ## have Spark start in half the time: keep its classes as a JVM has them (a minute, 200 MB)
 
-.venv/spark-classes: .venv/installed
+.venv/spark-classes: .venv/installed spark_tasks/spark/jvm.py
 	@$(BIN)/python -m spark_tasks.spark.make_class_cache || echo "setup: going on without it" >&2
 	@touch $@
 

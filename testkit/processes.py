@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from node.execution import process_tree
-from node.execution.leftovers import MARK
+from tasks.marks import MARK
 
 
 def marked(folder: Path) -> list[int]:

@@ -17,12 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from node.execution import process_tree
-
-MARK: Final = "NURSERY_OF"
-"""The environment variable that names the data folder. It is not called ROTA_*: workers do not inherit those."""
-
-RUN_MARK: Final = "NURSERY_RUN"
-"""The environment variable that names the attempt: RUN_ID:TOKEN."""
+from tasks.marks import MARK, RUN_MARK
 
 WAIT_S: Final = 10.0
 CHECK_S: Final = 0.01

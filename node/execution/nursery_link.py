@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from node.execution import frames
-from node.execution.leftovers import MARK, mark
+from node.execution.leftovers import mark
 from node.execution.nursery import EXPECT, FORK
+from tasks.marks import MARK
 
 RESTART_S: Final = 0.1
 RESTART_S_MAX: Final = 5.0

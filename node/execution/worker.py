@@ -19,7 +19,6 @@ from pydantic import ValidationError
 
 from node.execution import frames, rehearsal
 from node.execution.attempt_context import AttemptContext
-from node.execution.leftovers import RUN_MARK
 from node.execution.linux import die_with_parent, gain_no_rights, lower_session, may_signal_everybody
 from node.execution.order import AttemptLimits, Brief, Order, scratch_path
 from node.execution.preparation import PreparationBrief
@@ -27,6 +26,7 @@ from node.execution.supervisor_link import SupervisorLink
 from tasks.field_errors import field_errors
 from tasks.installed_kinds import KindError, action_of, load, preparation_at
 from tasks.kind import RESULT_BYTES_MAX, Away, Failed, Kind, MissingSecret, Unretryable
+from tasks.marks import RUN_MARK
 from tasks.secret import Redactor, redact_json, references_in
 
 ERROR_CHARS_MAX: Final = 2000

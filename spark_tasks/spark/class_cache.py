@@ -14,36 +14,42 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from spark_tasks.spark.java import Java, jvm_option
+from spark_tasks.spark.java import Java
+from spark_tasks.spark.jvm import driver_command, driver_options
 
 AOT_SINCE: Final = 25
 """The first Java that makes an ahead-of-time cache in one run."""
 
 
 def cache_file(java: Java, pyspark_version: str, prefix: Path | None = None) -> Path:
-    """Where the cache is for that Java and that pyspark, if it was made. `prefix`: of the Python environment."""
+    """Where the cache is for that Java and that pyspark, if it was made. `prefix`: of the Python environment.
+
+    A JVM with other options or another class path needs another cache, so the name depends on these, too.
+    """
     library = java.home / "lib" / "server" / "libjvm.so"
     try:
         facts = library.stat()
         about = f"{java.home.resolve()} {facts.st_size} {facts.st_mtime_ns}"
     except OSError:  # not where OpenJDK has it: the JVM itself looks whether the cache fits
         about = str(java.home.resolve())
-    digest = hashlib.sha256(f"{about} {java.major} {pyspark_version}".encode()).hexdigest()[:16]
+    options = driver_options(Path("scratch"), local=True)
+    launch = driver_command(java, Path("spark"), {"spark.driver.memory": ""}, options)
+    digest = hashlib.sha256(f"{about} {java.major} {pyspark_version} {launch}".encode()).hexdigest()[:16]
     folder = (Path(sys.prefix) if prefix is None else prefix) / "share" / "rota"
     return folder / f"spark-classes-{digest}.{'aot' if java.major >= AOT_SINCE else 'jsa'}"
 
 
-def using(java: Java, file: Path) -> str:
+def using(java: Java, file: Path) -> list[str]:
     """The options of a JVM that uses the cache; none if it was not made."""
     if not file.is_file():
-        return ""
+        return []
     if java.major >= AOT_SINCE:
-        return f"{jvm_option(f'-XX:AOTCache={file}')} -Xlog:aot*=off"
-    return f"{jvm_option(f'-XX:SharedArchiveFile={file}')} -Xlog:cds*=off"
+        return [f"-XX:AOTCache={file}", "-Xlog:aot*=off"]
+    return [f"-XX:SharedArchiveFile={file}", "-Xlog:cds*=off"]
 
 
-def making(java: Java, file: Path) -> str:
+def making(java: Java, file: Path) -> list[str]:
     """The options of a JVM that writes the cache when it ends."""
     if java.major >= AOT_SINCE:
-        return f"{jvm_option(f'-XX:AOTCacheOutput={file}')} -Xlog:aot*=off"
-    return f"{jvm_option(f'-XX:ArchiveClassesAtExit={file}')} -Xlog:cds*=off"
+        return [f"-XX:AOTCacheOutput={file}", "-Xlog:aot*=off"]
+    return [f"-XX:ArchiveClassesAtExit={file}", "-Xlog:cds*=off"]

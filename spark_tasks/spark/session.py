@@ -13,6 +13,7 @@ pause for a dead peer is set far above any pause.
 import importlib
 import logging
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -20,9 +21,11 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from spark_tasks.spark import class_cache
+from spark_tasks.spark import class_cache, jvm
 from spark_tasks.spark.cluster import CORES, EXECUTOR_MEMORY, cluster_settings, on_cluster
-from spark_tasks.spark.java import find_java, home_for_spark, jvm_option
+from spark_tasks.spark.driver_environment import driver_environment, link_programs, python_environment
+from spark_tasks.spark.file_systems import file_system_settings
+from spark_tasks.spark.java import find_java
 from spark_tasks.spark.master import REGISTRATION_S, SparkAway, own_address
 from spark_tasks.spark.sql_reach import SQL_SETTINGS, forget_reflection
 from spark_tasks.spark.ui import ui_environment, ui_settings
@@ -93,22 +96,12 @@ def is_local_master(environ: Mapping[str, str]) -> bool:
     return (environ.get(MASTER) or "local[*]").startswith("local")
 
 
-def settings(environ: Mapping[str, str], scratch: Path, log4j: Path, jvm_options: str = "") -> dict[str, str]:
-    """Spark's configuration for an attempt with the scratch folder `scratch`. `jvm_options`: more, of its JVM."""
+def settings(environ: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """Spark's configuration for an attempt with the scratch folder `scratch`."""
     master = environ.get(MASTER) or "local[*]"
-    temporary = scratch / "tmp"
     chosen = {
         "spark.master": master,
         "spark.driver.memory": environ.get(MEMORY) or "512m",
-        "spark.driver.extraJavaOptions": " ".join(
-            [
-                "-XX:+UseSerialGC",
-                jvm_option(f"-Djava.io.tmpdir={temporary}"),
-                jvm_option(f"-Dlog4j2.configurationFile={log4j.as_uri()}"),
-                jvm_option(f"-Dderby.system.home={temporary}"),
-                jvm_options,
-            ]
-        ).rstrip(),
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.ui.showConsoleProgress": "false",
@@ -134,6 +127,7 @@ def settings(environ: Mapping[str, str], scratch: Path, log4j: Path, jvm_options
         "spark.python.authenticate.socketTimeout": "3600s",
         "spark.cleaner.periodicGC.interval": "30min",
     }
+    chosen |= file_system_settings(local=is_local_master(environ))
     chosen |= ui_settings(environ.get(UI, ""), local=is_local_master(environ))
     if is_local_master(environ):
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -171,9 +165,7 @@ def prepare(environment: Mapping[str, str], scratch: Path) -> None:
     for module in ("deltalake", "pyarrow.parquet", "pyspark.sql.functions", "pyspark.sql.types"):
         importlib.import_module(module)
     if not is_local_master(environment):
-        from pyspark import SparkConf, SparkContext
-
-        SparkContext._ensure_initialized(conf=SparkConf().setAll(list(_configured(scratch, environment).items())))
+        _have_jvm(scratch, environment, settings(environment, scratch))
         return
     session = _begin("rota", scratch, environment)
     session.range(1).selectExpr("count(1)").collect()
@@ -212,7 +204,7 @@ def _forget_jvm() -> None:
 
 def _begin(app: str, scratch: Path, given: Mapping[str, str]) -> "SparkSession":
     if is_local_master(given):
-        return _started(app, _configured(scratch, given))
+        return _started(app, scratch, given, settings(given, scratch))
     return _begin_on_cluster(app, scratch, given)
 
 
@@ -227,7 +219,7 @@ def _begin_on_cluster(app: str, scratch: Path, given: Mapping[str, str]) -> "Spa
     )
     began_s = time.monotonic()
     try:
-        session = _started(app, _configured(scratch, given) | chosen)
+        session = _started(app, scratch, given, settings(given, scratch) | chosen)
     except Exception as error:
         if time.monotonic() - began_s < REGISTRATION_S:
             raise
@@ -239,38 +231,54 @@ def _begin_on_cluster(app: str, scratch: Path, given: Mapping[str, str]) -> "Spa
     return session
 
 
-def _started(app: str, configuration: Mapping[str, str]) -> "SparkSession":
+def _started(app: str, scratch: Path, given: Mapping[str, str], configuration: Mapping[str, str]) -> "SparkSession":
     from pyspark.sql import SparkSession
 
+    _have_jvm(scratch, given, configuration)
     builder = SparkSession.builder.appName(app)
     for name, value in configuration.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
+    if is_local_master(given):
+        session.sparkContext.environment.update(python_environment(os.environ))
     forget_reflection(session)
     return session
 
 
-def _configured(scratch: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """The configuration of a session, for which this process's environment and the folder are made ready."""
+def _have_jvm(scratch: Path, given: Mapping[str, str], configuration: Mapping[str, str]) -> None:
+    """Start the JVM of a session with that configuration, unless this process has one.
+
+    Changes this process's environment: its temporary files are in the folder, too.
+    """
     import pyspark
+    from pyspark import SparkContext
     from pyspark.logger import PySparkLogger
 
     # It prints the JVM's stack of each error, which is raised in Python and reported there, in one line.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    log4j = _write_log4j(scratch)
-    (scratch / "tmp").mkdir(parents=True, exist_ok=True)
-    java = find_java(given)
-    os.environ["JAVA_HOME"] = str(home_for_spark(java, scratch))
+    temporary = scratch / "tmp"
+    temporary.mkdir(parents=True, exist_ok=True)
+    os.environ["TMPDIR"] = str(temporary)
     # Executors' Python, for rows that Python writes: this one, unless the cluster has its own somewhere else.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
-    os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = str(scratch / "tmp")
-    cached = class_cache.using(java, class_cache.cache_file(java, pyspark.__version__))
-    chosen = settings(given, scratch, log4j, given.get(JVM_OPTIONS, cached))
-    if "spark.driver.host" in chosen:
-        os.environ["SPARK_LOCAL_IP"] = chosen["spark.driver.host"]
-    os.environ.update(ui_environment(given.get(UI, "")))
-    return chosen
+    if SparkContext._gateway is not None:
+        return
+    java, home, local = find_java(given), Path(pyspark.__file__).parent, is_local_master(given)
+    log4j = _write_log4j(scratch)
+    if (asked := given.get(JVM_OPTIONS)) is not None:
+        more = shlex.split(asked)
+    else:
+        more = class_cache.using(java, class_cache.cache_file(java, pyspark.__version__))
+    options = [*jvm.driver_options(scratch, local=local), f"-Dlog4j2.configurationFile={log4j.as_uri()}", *more]
+    address = {"SPARK_LOCAL_IP": host} if (host := configuration.get("spark.driver.host")) else {}
+    own = address | ui_environment(given.get(UI, ""))
+    environment = driver_environment(os.environ, java, home, scratch, own, local=local)
+    link_programs(scratch)
+    if local:
+        command = jvm.driver_command(java, home, configuration, options)
+    else:
+        command = jvm.launcher_command(java, home, configuration, options, environment)
+    SparkContext._ensure_initialized(gateway=jvm.start(command, environment, temporary))
 
 
 def _write_log4j(scratch: Path) -> Path:

@@ -11,6 +11,7 @@ from node.execution import leftovers, process_tree
 from node.execution.attempt_events import AttemptEnded
 from node.execution.order import AttemptLimits, Order
 from node.runtime.boottime import boottime_s
+from tasks.marks import MARK
 from tests.integration import attempts
 from tests.integration.attempts import Attempts, states, until
 from tests.integration.kinds_for_tests import SLEEP
@@ -31,7 +32,7 @@ def launched(made: Attempts, what: str = "", preparation: str = NAME) -> Order:
 
 def engines(folder: Path) -> list[int]:
     """The children that preparations of this folder have started, and that run."""
-    mark = f"{leftovers.MARK}={leftovers.mark(folder)}".encode()
+    mark = f"{MARK}={leftovers.mark(folder)}".encode()
     return [one.pid for one in process_tree.processes() if one.state not in "ZX" and _is_engine(one.pid, mark)]
 
 

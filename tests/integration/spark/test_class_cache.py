@@ -5,9 +5,11 @@ It is the environment's, which `make test-more` has made before; where there is 
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,12 +38,12 @@ with spark_session("cached", Path(sys.argv[1])) as spark:
 """
 
 
-def _maps(scratch: Path, options: str) -> str:
+def _maps(scratch: Path, options: Sequence[str]) -> str:
     """What files a session's JVM has in its memory when it has done a job."""
     scratch.mkdir()
     done = subprocess.run(
         [sys.executable, "-c", _SESSION, str(scratch)],
-        env=os.environ | {JVM_OPTIONS: options},
+        env=os.environ | {JVM_OPTIONS: shlex.join(options)},
         capture_output=True,
         text=True,
         check=False,
@@ -60,7 +62,7 @@ def test_a_cache_is_used_and_one_that_is_damaged_is_passed_over(tmp_path: Path) 
     shutil.copyfile(there, file)
     name = re.escape(str(file))
     assert re.search(name, _maps(tmp_path / "with", using(java, file)))
-    assert not re.search(name, _maps(tmp_path / "without", ""))
+    assert not re.search(name, _maps(tmp_path / "without", []))
     damaged = file.with_name(f"damaged{file.suffix}")
     damaged.write_bytes(b"x" * 4096 + file.read_bytes()[4096:])
     assert str(damaged) not in _maps(tmp_path / "damaged", using(java, damaged))

@@ -5,6 +5,7 @@ Three real nodes; one run of them writes to several sinks, so that a fault meets
 
 import os
 import random
+import shlex
 import signal
 import time
 from collections import Counter
@@ -20,8 +21,13 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not installed")
 
+import pyspark
+
 from node.cli.local import wait_for
 from node.execution import process_tree
+from spark_tasks.spark.class_cache import cache_file, using
+from spark_tasks.spark.java import find_java
+from spark_tasks.spark.session import JVM_OPTIONS
 from tasks.run import FINAL
 from testkit.cluster import Cluster
 from testkit.many_sinks import notes
@@ -52,7 +58,9 @@ def store() -> Iterator[ObjectStore]:
 def cluster(tmp_path: Path, store: ObjectStore) -> Iterator[Cluster]:
     (tmp_path / "cluster").mkdir()
     # Most of an attempt's time is the start of its JVM, and most of that is compiling what is soon killed.
-    quick = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    java = find_java(os.environ)
+    cached = using(java, cache_file(java, pyspark.__version__))
+    quick = {JVM_OPTIONS: shlex.join([*cached, "-XX:TieredStopAtLevel=1"])}
     env = {"ROTA_SPARK_MASTER": "local[2]", "ROTA_SPARK_MEMORY": "1g", **quick}
     with Cluster(tmp_path / "cluster", env=env) as made:
         for name, value in {**store.secrets, "pg": PASSWORD, "signs": SECRET}.items():

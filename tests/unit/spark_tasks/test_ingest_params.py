@@ -77,15 +77,14 @@ def test_quotes_are_doubled_as_in_rfc_4180() -> None:
 
 
 def test_a_pause_of_an_hour_is_no_dead_peer(tmp_path: Path) -> None:
-    chosen = settings({}, tmp_path, tmp_path / "log4j2.properties")
+    chosen = settings({}, tmp_path)
     for name in ("spark.network.timeout", "spark.rpc.askTimeout", "spark.python.authenticate.socketTimeout"):
         assert chosen[name] == "3600s"
 
 
 def test_a_local_session_stays_on_loopback_and_a_remote_one_does_not(tmp_path: Path) -> None:
-    log4j = tmp_path / "log4j2.properties"
-    assert settings({}, tmp_path, log4j)["spark.driver.bindAddress"] == "127.0.0.1"
-    remote = settings({"RUN_SPARK_MASTER": "spark://spark:7077", "RUN_SPARK_MEMORY": "2g"}, tmp_path, log4j)
+    assert settings({}, tmp_path)["spark.driver.bindAddress"] == "127.0.0.1"
+    remote = settings({"RUN_SPARK_MASTER": "spark://spark:7077", "RUN_SPARK_MEMORY": "2g"}, tmp_path)
     assert (remote["spark.master"], remote["spark.driver.memory"]) == ("spark://spark:7077", "2g")
     assert "spark.driver.bindAddress" not in remote
 

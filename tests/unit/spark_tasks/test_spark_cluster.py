@@ -13,17 +13,17 @@ CLUSTER = {"RUN_SPARK_MASTER": "spark://spark:7077"}
 
 
 def test_an_attempt_takes_a_part_of_a_cluster(tmp_path: Path) -> None:
-    chosen = settings(CLUSTER, tmp_path, tmp_path / "log4j2.properties")
+    chosen = settings(CLUSTER, tmp_path)
     assert chosen["spark.cores.max"] == "2"
     assert "spark.executor.memory" not in chosen
     more = {"RUN_SPARK_CORES": "8", "RUN_SPARK_EXECUTOR_MEMORY": "4g"}
-    chosen = settings(CLUSTER | more, tmp_path, tmp_path / "log4j2.properties")
+    chosen = settings(CLUSTER | more, tmp_path)
     assert (chosen["spark.cores.max"], chosen["spark.executor.memory"]) == ("8", "4g")
-    assert "spark.cores.max" not in settings(more, tmp_path, tmp_path / "log4j2.properties")
+    assert "spark.cores.max" not in settings(more, tmp_path)
 
 
 def test_executors_bear_with_a_frozen_driver_for_an_hour_and_not_for_ever(tmp_path: Path) -> None:
-    chosen = settings(CLUSTER, tmp_path, tmp_path / "log4j2.properties")
+    chosen = settings(CLUSTER, tmp_path)
     every_s = int(chosen["spark.executor.heartbeatInterval"].removesuffix("s"))
     assert every_s * int(chosen["spark.executor.heartbeat.maxFailures"]) == 3600
 

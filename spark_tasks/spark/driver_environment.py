@@ -1,0 +1,88 @@
+"""The environment of a driver's JVM and of its Python processes: built of what is known to be needed, not inherited.
+
+SQL can read the environment of the JVM. Python processes, which run the code of kinds and of installed transforms only,
+get more: what it takes to reach an object store with the credentials of the node.
+"""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from spark_tasks.spark.java import Java
+from tasks.marks import MARK, RUN_MARK
+
+_PROGRAMS: Final = ("chmod", "rm")
+"""The programs that Hadoop and Spark call by name. The PATH of the JVM has these and no others."""
+
+_KEPT: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", MARK, RUN_MARK)
+"""The variables that the JVM has from its worker."""
+
+_KEPT_ON_CLUSTERS: Final = (
+    *("HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_HOSTNAME", "SPARK_PUBLIC_DNS", "SPARK_USER"),
+    *("HADOOP_CONF_DIR", "HADOOP_USER_NAME", "YARN_CONF_DIR", "KRB5CCNAME", "KRB5_CONFIG", "KUBECONFIG"),
+)
+"""The variables besides by which an operator tells a driver about the cluster."""
+
+_STORES: Final = ("AWS_", "AZURE_", "GOOGLE_", "S3FS_", "FSSPEC_")
+"""How the variables begin by which libraries find credentials and endpoints of object stores."""
+
+_NETWORK: Final = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "ssl_cert_file", "ssl_cert_dir")
+_CERTIFICATES: Final = ("requests_ca_bundle", "curl_ca_bundle")
+"""The variables, in lower case, by which libraries find proxies and the certificates that they trust."""
+
+
+def driver_environment(
+    environ: Mapping[str, str], java: Java, spark_home: Path, scratch: Path, own: Mapping[str, str], *, local: bool
+) -> dict[str, str]:
+    """The environment of a driver's JVM.
+
+    `environ` is its worker's, with PYSPARK_PYTHON; `own` are more variables, such as the address of the driver;
+    `local` says whether Spark runs on this machine alone. The PATH is the folder that `link_programs` fills, and that
+    of a Python which is named without its folder.
+    """
+    kept = (*_KEPT, *(() if local else _KEPT_ON_CLUSTERS))
+    python = environ["PYSPARK_PYTHON"]
+    path = [str(programs_folder(scratch))]
+    if os.sep not in python and (found := shutil.which(python, path=environ.get("PATH", os.defpath))):
+        path.append(str(Path(found).parent))
+    return {
+        "HOME": str(scratch),
+        **{name: environ[name] for name in kept if name in environ},
+        "PATH": os.pathsep.join(path),
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(spark_home),
+        "TMPDIR": str(scratch / "tmp"),
+        "SPARK_LOCAL_DIRS": str(scratch / "tmp"),
+        "PYSPARK_PYTHON": python,
+        "PYTHONHASHSEED": "0",  # as in Spark's scripts: Python's hashes put rows into partitions
+        "SPARK_CONNECT_MODE": "0",
+        **own,
+    }
+
+
+def python_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What the Python processes of a driver on this machine get of its worker's environment besides the JVM's.
+
+    >>> python_environment({"HOME": "/root", "AWS_PROFILE": "p", "https_proxy": "http://p", "PGPASSWORD": "s"})
+    {'HOME': '/root', 'AWS_PROFILE': 'p', 'https_proxy': 'http://p'}
+    """
+    known = ("home", *_NETWORK, *_CERTIFICATES)
+    return {name: value for name, value in environ.items() if name.lower() in known or name.startswith(_STORES)}
+
+
+def programs_folder(scratch: Path) -> Path:
+    """The folder of the programs that a driver's JVM may call by name."""
+    return scratch / "bin"
+
+
+def link_programs(scratch: Path) -> None:
+    """Fill `programs_folder` with links to those of this machine. One that it lacks is left out; its caller says so."""
+    folder = programs_folder(scratch)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _PROGRAMS:
+        link = folder / name
+        found = shutil.which(name, path=os.pathsep.join((os.defpath, os.environ.get("PATH", ""))))
+        if found is not None and not link.is_symlink():
+            link.symlink_to(found)

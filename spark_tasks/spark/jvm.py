@@ -1,0 +1,193 @@
+"""Starts the JVM of a Spark driver itself, with no shell in between, and has PySpark connect to it.
+
+PySpark's own way is a chain of bash scripts and a JVM that works out the command of the next one. Here the command is
+built: no shell need be there, and no second JVM is started. On a cluster the command comes from that other JVM
+(`org.apache.spark.launcher`), since the operator's `spark-defaults.conf` may have a say in it.
+"""
+
+import os
+import resource
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from spark_tasks.spark.java import VECTOR, Java, jvm_option
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+
+CHECK_S: Final = 0.01
+"""The pause between two looks whether the JVM is ready."""
+
+MAIN: Final = "org.apache.spark.deploy.SparkSubmit"
+_PYTHON_DRIVER: Final = "pyspark-shell"
+"""What Spark runs in the JVM: a gateway for Python. It ends when its standard input does."""
+
+_LAUNCHER: Final = "org.apache.spark.launcher.Main"
+
+_OPENED: Final = (
+    *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio"),
+    *("java.util", "java.util.concurrent", "java.util.concurrent.atomic"),
+    *("jdk.internal.ref", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar"),
+)
+"""The packages of java.base that Spark reflects upon."""
+
+LAUNCHER_OPTIONS: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    f"--add-modules={VECTOR}",
+    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+    "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    "--sun-misc-unsafe-memory-access=allow",
+    "--enable-native-access=ALL-UNNAMED",
+    "-Dderby.connection.requireAuthentication=false",
+)
+"""The options that Spark's launcher gives every driver. A test compares them with the installed launcher's."""
+
+_CONNECTION: Final = "_PYSPARK_DRIVER_CONN_INFO_PATH"
+"""The variable that names the file in which the JVM says its port and the secret of connections."""
+
+_GATEWAY_PORT, _GATEWAY_SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+"""The variables by which PySpark takes a JVM that runs already."""
+
+
+class JvmNotStarted(Exception):
+    """The JVM of Spark ended before it could be used, or its command could not be worked out."""
+
+
+def driver_options(scratch: Path, *, local: bool) -> list[str]:
+    """The options of a driver's JVM that keep it small and to its scratch folder. `local`: Spark is on this machine.
+
+    Spark's XML functions may be told of a schema: the schemas and DTDs that this names in turn are not opened.
+    """
+    options = [
+        "-XX:+UseSerialGC",
+        f"-Djava.io.tmpdir={scratch / 'tmp'}",
+        f"-Duser.home={scratch}",
+        f"-Dderby.system.home={scratch / 'tmp'}",
+        "-XX:-UsePerfData",
+        f"-XX:ErrorFile={scratch / 'tmp' / 'hs_err_pid%p.log'}",
+        "-XX:-CreateCoredumpOnCrash",
+        *(f"-Djavax.xml.accessExternal{what}=" for what in ("DTD", "Schema", "Stylesheet")),
+    ]
+    if local:
+        # What still asks for a URL, asks a proxy that nobody can be: the port is below those that users may open.
+        for scheme in ("http", "https", "ftp"):
+            options += [f"-D{scheme}.proxyHost=127.0.0.1", f"-D{scheme}.proxyPort=1"]
+        options += ["-Dhttp.nonProxyHosts=", "-Dftp.nonProxyHosts="]
+    return options
+
+
+def options_for(java: Java, options: Sequence[str]) -> list[str]:
+    """These options of a JVM, without the module that this Java lacks."""
+    return [each for each in options if java.has_vector or each != f"--add-modules={VECTOR}"]
+
+
+def driver_command(
+    java: Java, spark_home: Path, configuration: Mapping[str, str], jvm_options: Sequence[str]
+) -> list[str]:
+    """The command of a driver's JVM on this machine alone; that of Spark's launcher, without asking it.
+
+    `configuration` is Spark's, with `spark.driver.memory`; `jvm_options` are the JVM's, each a word.
+    """
+    jars = spark_home / "jars"
+    # The launcher puts the logging interface first, so that no other jar's is taken.
+    logging = sorted(str(jar) for jar in jars.glob("slf4j-api-*.jar"))
+    return [
+        str(java.home / "bin" / "java"),
+        *("-cp", os.pathsep.join([str(spark_home / "conf"), *logging, f"{jars}{os.sep}*"])),
+        f"-Xmx{configuration['spark.driver.memory']}",
+        *jvm_options,
+        *options_for(java, LAUNCHER_OPTIONS),
+        *(MAIN, *_submitted(configuration)),
+    ]
+
+
+def launcher_command(
+    java: Java,
+    spark_home: Path,
+    configuration: Mapping[str, str],
+    jvm_options: Sequence[str],
+    environment: Mapping[str, str],
+) -> list[str]:
+    """The command of a driver's JVM as Spark's launcher gives it in that environment. Raises `JvmNotStarted`."""
+    words = " ".join(map(jvm_option, jvm_options))
+    told = _submitted({**configuration, "spark.driver.extraJavaOptions": words})
+    asked = [str(java.home / "bin" / "java"), "-Xmx128m", "-cp", f"{spark_home / 'jars'}{os.sep}*", _LAUNCHER]
+    scala = {"SPARK_SCALA_VERSION": "2.13"}  # it looks for a build of Spark otherwise
+    done = subprocess.run([*asked, MAIN, *told], env={**environment, **scala}, capture_output=True, check=False)
+    marker, _, words_said = done.stdout.partition(b"\0\n")
+    command = [os.fsdecode(word) for word in words_said.split(b"\0")[:-1]]
+    if done.returncode or not command:
+        said = (done.stderr or marker).decode(errors="replace").strip()
+        raise JvmNotStarted(f"Spark's launcher gave no command for a driver (status {done.returncode}): {said[-500:]}")
+    return options_for(java, command)
+
+
+def _submitted(configuration: Mapping[str, str]) -> list[str]:
+    return [*(word for name, value in configuration.items() for word in ("--conf", f"{name}={value}")), _PYTHON_DRIVER]
+
+
+def start(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> "JavaGateway":
+    """Start the JVM and connect PySpark to it; the gateway, whose `proc` is the JVM's process.
+
+    `folder` is for the file of the connection. The JVM writes to this process's output and errors. It ends when this
+    process does, since its standard input ends then; an interrupt from a terminal is for this process alone. Raises
+    `JvmNotStarted`.
+    """
+    with tempfile.TemporaryDirectory(dir=folder) as aside:
+        file = Path(aside) / "connection"
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                env={**environment, _CONNECTION: str(file)},
+                preexec_fn=_become_jvm,  # noqa: PLW1509  two calls of the kernel, which take no lock
+            )
+        except OSError as error:
+            raise JvmNotStarted(f"Spark's JVM could not be started: {command[0]}: {error.strerror}") from None
+        while not file.exists():
+            if (status := process.poll()) is not None:
+                raise JvmNotStarted(_ended(command[0], status))
+            time.sleep(CHECK_S)
+        port, secret = _connection(file)
+    gateway = _gateway(port, secret)
+    gateway.proc = process
+    return gateway
+
+
+def _become_jvm() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The memory of a driver holds what tasks read, and credentials; its Python processes inherit the limit.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _ended(program: str, status: int) -> str:
+    how = f"status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
+    why = ": if the machine is short of memory, the kernel has killed it" if status == -signal.SIGKILL else ""
+    return f"Spark's JVM ({program}) ended with {how} before it was ready{why}; what it said is above, in the log"
+
+
+def _connection(file: Path) -> tuple[int, str]:
+    """The port and the secret in the file, which the JVM puts in place whole."""
+    said = file.read_bytes()
+    length = int.from_bytes(said[4:8], "big")
+    return int.from_bytes(said[:4], "big"), said[8 : 8 + length].decode()
+
+
+def _gateway(port: int, secret: str) -> "JavaGateway":
+    from pyspark.java_gateway import launch_gateway
+
+    os.environ[_GATEWAY_PORT], os.environ[_GATEWAY_SECRET] = str(port), secret
+    try:
+        gateway: JavaGateway = launch_gateway()  # type: ignore[no-untyped-call]  # pyspark has no type for it
+    finally:
+        # What this process starts later has no business with the JVM.
+        del os.environ[_GATEWAY_PORT], os.environ[_GATEWAY_SECRET]
+    return gateway
