@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from tasks.command_ctx import VARIABLES, CommandCtx
 from tasks.kind import Context, Failed
+from tasks.needs import Needs
 from tasks.secret import Reference
 
 CHECK_S: Final = 0.2
@@ -76,6 +77,11 @@ class Command:
     """
 
     Params = CommandParams
+
+    @staticmethod
+    def needs(params: CommandParams, task: str) -> Needs:
+        """What an attempt needs of the machine (`tasks.kind.Kind`): whatever its author says."""
+        return Needs(everything=True)
 
     def run(self, ctx: Context[CommandParams]) -> dict[str, Any]:
         """Run the program to its end. Result: `{"exit_code": 0}`, and what the program passed to `rota ctx result`.

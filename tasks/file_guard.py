@@ -37,6 +37,14 @@ def file_ids(own: Iterable[str]) -> frozenset[FileId]:
     return frozenset(found)
 
 
+_learned: dict[tuple[str, ...], frozenset[FileId]] = {}
+
+
+def learn_own(own: tuple[str, ...]) -> None:
+    """Look at the node's own files now, for every `FileGuard` of this process: it will not be able to later."""
+    _learned[own] = file_ids(own)
+
+
 def _file_ids(path: str, deep: int) -> Iterator[FileId]:
     try:
         about = os.stat(path)  # noqa: PTH116  paths are strings here
@@ -61,7 +69,7 @@ class FileGuard:
             own=_real(access.own),
         )
         self.use: Use = use
-        self._own = file_ids(access.own)
+        self._own = _learned[access.own] if access.own in _learned else file_ids(access.own)
 
     def resolve(self, path: str | Path) -> Path:
         """`path` with links followed; it need not exist. Raises `AccessRefused`."""

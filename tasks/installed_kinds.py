@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from tasks.access import Access
 from tasks.field_errors import FieldError, field_errors
 from tasks.kind import Kind
+from tasks.needs import Needs
 from tasks.reach import refusals
 
 GROUP = "rota.kinds"
@@ -33,14 +34,15 @@ class KindEntry:
     """An installed kind: its name, and its class as `module:Class`.
 
     `environment` are the settings that the kind asks for, by variable (`tasks.kind.Kind`), `preparation` names its
-    `prepare` (`preparation_of`), `at_once` the setting that bounds it. They are known once the kind is loaded, and
-    empty before.
+    `prepare` (`preparation_of`), and `preparation_tools` what finds the tools of that; `at_once` is the setting that
+    bounds the kind. They are known once the kind is loaded, and empty before.
     """
 
     name: str
     target: str
     environment: Mapping[str, str] = field(default_factory=dict)
     preparation: str = ""
+    preparation_tools: tuple[str, ...] = ()
     at_once: str = ""
 
 
@@ -129,6 +131,21 @@ def settings_asked_for(entries: Iterable[KindEntry]) -> frozenset[str]:
             continue  # a node that offers kinds logs why this one does not load
         found.update(environment_of(kind).values(), filter(None, (bound_of(kind),)))
     return frozenset(found)
+
+
+def needs_of(kind: type[Any], params: Mapping[str, Any], task: str) -> Needs:
+    """What an attempt of a kind (as `load` gave it) needs of the machine.
+
+    A kind that does not say it needs what a command does. Params that are not valid need nothing: the attempt says so.
+    """
+    says = getattr(kind, "needs", None)
+    if says is None:
+        return Needs(everything=True)
+    try:
+        needs: Needs = says(kind.Params.model_validate(dict(params)), task)
+    except ValidationError:
+        return Needs()
+    return needs
 
 
 def params_schema(kind: type[Any]) -> dict[str, Any]:

@@ -117,10 +117,14 @@ class Kind(Protocol[P_contra]):
     - `reaches(params, task)`: a static method that returns a `tasks.reach.Reach` for each path or host that the params
       name. A client that registers a task is warned of those that the answering node would refuse.
 
+    - `needs(params, task)`: a static method that returns the `tasks.needs.Needs` of an attempt: the kernel refuses the
+      attempt everything else. A kind without it gets what a command gets: all that the node's user may, without what
+      is the node's own.
     - `prepare(environment, scratch)`: a static method, or a module's function, that a worker calls before there is an
       attempt for it, so that `run` finds ready what takes long to start. `environment` are the worker's variables,
       `scratch` is a folder that lasts as long as the process. It knows nothing of a task, and must do nothing that is
       seen from outside. Kinds that have the same function share the processes. `run` must do without it, too.
+      `prepare_tools`, a tuple of `module:function`, finds what it needs of the machine (`tasks.needs.Tools`).
     - `at_once`: the name of a setting, such as `ROTA_ENGINES`: the most attempts of all kinds with this name that a
       node runs at once, prepared processes among them. It is half of `ROTA_MAX_RUNS` if it is not set.
 

@@ -7,7 +7,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from tasks.access import Access, Use, check_address, is_within, postgres_address
 from tasks.file_guard import FileGuard
+from tasks.own_credentials import Group
 from tasks.postgres_url import parse
+from tasks.reach import Reach
 from tasks.secret import Reference
 
 _CERTIFICATES: Final = (
@@ -45,6 +47,18 @@ class PostgresConnection(BaseModel):
         root = parse(self.url).root_certificate
         if root is not None and not any(is_within(os.path.realpath(root), place) for place in _CERTIFICATES):
             FileGuard(access, "source").resolve(root)
+
+    def certificate(self, field: str) -> tuple[Reach, ...]:
+        """The file of root certificates that the URL names, if it is not where systems keep them."""
+        root = parse(self.url).root_certificate
+        if root is None or any(is_within(os.path.realpath(root), place) for place in _CERTIFICATES):
+            return ()
+        return (Reach(field, "source", root, root),)
+
+    @property
+    def own_credentials(self) -> tuple[Group, ...]:
+        """By which of the node user's own files the server is reached."""
+        return ("postgres_certificate",) if self.password is not None else ("postgres_certificate", "postgres_password")
 
     def addresses(self) -> tuple[str, ...]:
         """The servers' addresses, as `tasks.access.check_address` takes them."""

@@ -14,16 +14,26 @@ _WHERE: Final = frozenset({"endpoint_url", "account_name", "account_host", "port
 
 
 class Reach(NamedTuple):
-    """A field of params, such as `source`, that names a `path` on the node, or servers and buckets at `addresses`.
+    """A field of params, such as `source`, that names a `path` on the node, or servers and buckets at `addresses`."""
 
-    `named` is the field's text; addresses are as `tasks.access.addresses` gives them.
-    """
-
+    #: The field's name, such as `source`.
     field: str
+    #: Whether it is read or written.
     use: Use
+    #: The field's text.
     named: str
+    #: The path of a file or folder on the node; None: it is not on the node.
     path: str | None = None
+    #: As `tasks.access.addresses` gives them.
     addresses: tuple[str, ...] = ()
+    #: Folders in `path` that may be links to others, by their path within it.
+    inner: tuple[str, ...] = ()
+    #: Whether `path` is a file beside which others are made, as SQLite does.
+    beside: bool = False
+    #: Whether links in the folder are followed, to anywhere that the node allows.
+    links: bool = False
+    #: Whether a folder that is made there is for its owner only.
+    private: bool = False
 
 
 def remote(field: str, use: Use, url: str, options: Mapping[str, Any]) -> Reach:

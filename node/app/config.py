@@ -14,6 +14,7 @@ from node.app.data_dir import knows_members
 from node.app.setting_values import (
     integer_between,
     is_name,
+    parse_confine,
     parse_env_allow,
     parse_labels,
     parse_members,
@@ -51,6 +52,8 @@ class Config:
     """A node's settings. `members` may be empty if the node joins a running cluster at `join_url`, or if its data
     folder knows the members. `own` is what no task may read. `kind_settings` are the ROTA_* variables
     that the node itself does not use: kinds may ask for them. `umask` is for the processes of tasks.
+    `command_confined`: commands are kept from what is the node's own; `command_roots` narrows them further.
+    `confinement_required`: the node does not start where the kernel cannot confine tasks.
     """
 
     node: str
@@ -76,6 +79,9 @@ class Config:
     auto_join: bool
     kind_settings: Mapping[str, str]
     umask: int = 0o022
+    command_confined: bool = True
+    command_roots: tuple[str, ...] = ()
+    confinement_required: bool = False
 
     @property
     def me(self) -> Seed | None:
@@ -107,7 +113,8 @@ def _read(reader: SettingsReader) -> Config:
     files = map(reader.given_file, ("ROTA_SECRET", "ROTA_TOKEN", "ROTA_READ_TOKEN"))
     own = own_of(files, data, (secret, token, read_token))
     allow_command = reader.parsed("ROTA_ALLOW_COMMAND", parse_switch)
-    never_reached = (*own.files, own.data, str(secrets_dir.absolute()))
+    private = reader.parsed_or("ROTA_PRIVATE", parse_roots, NOTHING.own)
+    never_reached = (*own.files, own.data, str(secrets_dir.absolute()), *private)
     return Config(
         node=node,
         members=reader.parsed("ROTA_MEMBERS", parse_members),
@@ -133,6 +140,9 @@ def _read(reader: SettingsReader) -> Config:
         own=own,
         auto_join=reader.parsed("ROTA_AUTO_JOIN", parse_switch),
         kind_settings=reader.not_the_nodes(),
+        command_confined=reader.parsed("ROTA_COMMAND_CONFINED", parse_switch),
+        command_roots=reader.parsed_or("ROTA_COMMAND_ROOTS", parse_roots, ()),
+        confinement_required=reader.parsed("ROTA_CONFINE", parse_confine),
     )
 
 

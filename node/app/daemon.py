@@ -19,6 +19,7 @@ from node.app.member import LocalMember
 from node.app.offered_kinds import offer
 from node.app.task_access import nothing_allowed, secrets_in_reach
 from node.client import Client
+from node.execution import landlock
 from node.execution.leftovers import LeftoversRemain, kill_leftovers
 from node.execution.nursery_link import NurseryFailed
 from node.history.file import DamagedHistory
@@ -155,6 +156,10 @@ async def _serve(
         member = LocalMember(config, folder, seed, kinds, offer(kinds, config.allow_command), cluster)
     except _REFUSALS as error:
         raise CannotStart(str(error)) from error
+    if config.confinement_required and not landlock.abi():
+        raise CannotStart(f"ROTA_CONFINE=required, and {member.not_kept[0]}")
+    for sentence in member.not_kept:
+        _log.warning("%s", sentence)
     api = await _serve_api(config, seed, member, descriptors)
     try:
         await member.start(join_request)

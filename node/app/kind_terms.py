@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from node.app.setting_values import integer_between
 from node.duty.room import KindTerms
+from node.execution.preparation import Preparation
 from tasks.installed_kinds import KindEntry, KindError
 
 MOST = 10_000
@@ -16,12 +17,14 @@ def environment_for(kind: KindEntry | None, settings: Mapping[str, str]) -> dict
     return {variable: settings[name] for variable, name in asked.items() if name in settings}
 
 
-def preparations_of(kinds: Mapping[str, KindEntry], settings: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """The variables of each preparation, by its name: those of all kinds that have it."""
-    found: dict[str, dict[str, str]] = {}
+def preparations_of(kinds: Mapping[str, KindEntry], settings: Mapping[str, str]) -> dict[str, Preparation]:
+    """The preparations by their names: each with the variables and tools of all kinds that have it."""
+    found: dict[str, Preparation] = {}
     for kind in kinds.values():
         if kind.preparation:
-            found.setdefault(kind.preparation, {}).update(environment_for(kind, settings))
+            env, tools = found.get(kind.preparation, Preparation({}))
+            more = (tool for tool in kind.preparation_tools if tool not in tools)
+            found[kind.preparation] = Preparation({**env, **environment_for(kind, settings)}, (*tools, *more))
     return found
 
 

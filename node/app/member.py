@@ -208,7 +208,9 @@ class LocalMember(MemberParts):
         """What this member alone knows of itself."""
         space = self._disk.space
         total_bytes, free_bytes = (None, None) if space is None else (space.total_bytes, space.free_bytes)
-        return MemberVitals(version("rota"), self.lease_held, total_bytes, free_bytes, CLOCK.off_us)
+        return MemberVitals(
+            version("rota"), self.lease_held, total_bytes, free_bytes, CLOCK.off_us, not_kept=self.not_kept
+        )
 
     async def overdue(self) -> Overdue:
         """What is due and has not begun."""

@@ -5,6 +5,7 @@ once, and told here whom it asks.
 """
 
 import asyncio
+import os
 import secrets
 from collections.abc import Mapping
 from random import SystemRandom
@@ -17,11 +18,13 @@ from node.app.disk_owner import MemberDiskOwner
 from node.app.heartbeat_owner import MemberHeartbeatOwner
 from node.app.kind_terms import preparations_of, terms_of
 from node.app.offered_kinds import KindOffer
-from node.app.projections import join_of, order_of
+from node.app.projections import join_of, needs_here, order_of
 from node.app.raft_owner import MemberRaftOwner
 from node.app.updates import Updates
 from node.client import Client
 from node.control.placement_service import PlacementThread
+from node.execution import landlock
+from node.execution.confinement import not_kept
 from node.execution.order import AttemptLimits, Order, logs_path
 from node.execution.runner import Runner
 from node.history.backfill import Backfill
@@ -53,6 +56,7 @@ from node.storage.full_disk_wait import WaitForRoom
 from node.storage.reserve import Reserve
 from node.telemetry.raft_watchdog import RaftWatchdog
 from node.telemetry.thread_lag import ThreadLag, Worst
+from tasks import own_credentials
 from tasks.installed_kinds import KindEntry
 
 
@@ -80,6 +84,10 @@ class MemberParts:
     ) -> None:
         self._config, self._folder, self._seed, self._offered = config, folder, seed, offer.offered
         self.unoffered = offer.why_not
+        self._landlock = landlock.abi()
+        self.not_kept = not_kept(
+            self._landlock, commands=config.allow_command, command_confined=config.command_confined
+        )
         self._terms = terms_of(offer.offered, config.kind_settings, config.max_runs)
         self._on_loop = Services()
         self._stopping = False
@@ -150,8 +158,9 @@ class MemberParts:
         return Runner(
             self._folder.path,
             lambda event: self._core.on_event(event),  # noqa: PLW0108
-            AttemptLimits(log_bytes=log_bytes, umask=self._config.umask),
+            AttemptLimits(log_bytes=log_bytes, umask=self._config.umask, landlock=self._landlock),
             preparations_of(self._offered, self._config.kind_settings),
+            self._config.access,
         )
 
     def _make_core(self, settings: CoreSettings) -> Core:
@@ -199,7 +208,10 @@ class MemberParts:
         return join_of(self._config, self._seed, self._heartbeat.port, self._offered, after, at_us)
 
     def _order_of(self, run: Run, deadline_s: float) -> Order:
-        return order_of(run, self._config, self._offered, deadline_s)
+        needs = needs_here(run, self._config, self._offered)
+        # A prepared process is confined without the user's own credentials: the files are not there for most.
+        prepared = next(own_credentials.there(needs.own_credentials, os.environ), None) is None
+        return order_of(run, self._config, self._offered, deadline_s, needs, prepared=prepared)
 
     def state(self) -> State:
         """The state as applied here."""

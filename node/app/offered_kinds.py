@@ -56,7 +56,13 @@ def _usable(kind: KindEntry) -> KindEntry | str:
     environment, bound = environment_of(loaded), bound_of(loaded)
     for refused in sorted(filter(is_the_nodes, (*environment.values(), bound))):
         _log.warning("the kind %s asks for %s, which is the node's own and not handed on", kind.name, refused)
-    return replace(kind, environment=environment, preparation=preparation_of(loaded), at_once=bound)
+    return replace(
+        kind,
+        environment=environment,
+        preparation=preparation_of(loaded),
+        preparation_tools=tuple(getattr(loaded, "prepare_tools", ())),
+        at_once=bound,
+    )
 
 
 def _importable(package: str) -> bool:

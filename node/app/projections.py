@@ -1,6 +1,7 @@
 """Values derived from configuration and state: a member's Join entry, its orders, its heartbeats' view. Pure."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from node.app.config import Config
 from node.app.kind_terms import environment_for
@@ -9,7 +10,8 @@ from node.liveness.view import Peer, View
 from node.raft.ports import RaftRole
 from node.state.entries import Join, Seed
 from node.state.value import Labels, Run, State
-from tasks.installed_kinds import KindEntry
+from tasks.installed_kinds import KindEntry, load, needs_of
+from tasks.needs import UNCONFINED, Needs
 from tasks.spec import NODE_LABEL
 
 
@@ -40,8 +42,13 @@ def labels_of(node: str, labels: Labels) -> Labels:
     return tuple(sorted([*(label for label in labels if label[0] != NODE_LABEL), (NODE_LABEL, node)]))
 
 
-def order_of(run: Run, config: Config, kinds: Mapping[str, KindEntry], deadline_s: float) -> Order:
-    """The order to execute the current attempt of `run`, with a lease until `deadline_s` on CLOCK_BOOTTIME."""
+def order_of(
+    run: Run, config: Config, kinds: Mapping[str, KindEntry], deadline_s: float, needs: Needs, *, prepared: bool
+) -> Order:
+    """The order to execute the current attempt of `run`, with a lease until `deadline_s` on CLOCK_BOOTTIME.
+
+    `prepared`: a process that was prepared has what the attempt needs.
+    """
     spec = run.spec
     kind = kinds.get(spec.kind)
     return Order(
@@ -62,10 +69,22 @@ def order_of(run: Run, config: Config, kinds: Mapping[str, KindEntry], deadline_
         config.node,
         config.access,
         config.own,
-        kind.preparation if kind else "",
+        kind.preparation if kind and prepared else "",
         run.action,
         run.args or {},
+        needs,
     )
+
+
+def needs_here(run: Run, config: Config, kinds: Mapping[str, KindEntry]) -> Needs:
+    """What the current attempt of `run` needs of this machine, as the member's settings narrow it."""
+    kind = kinds.get(run.spec.kind)
+    if kind is None:
+        return Needs()
+    needs = needs_of(load(kind.target), run.spec.params if run.params is None else run.params, run.task)
+    if not needs.everything:
+        return needs
+    return replace(needs, roots=config.command_roots) if config.command_confined else UNCONFINED
 
 
 def view_of(me: str, incarnation: int, state: State, role: RaftRole) -> View:

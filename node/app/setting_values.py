@@ -68,6 +68,17 @@ def parse_env_allow(text: str) -> tuple[str, ...]:
     return names
 
 
+def parse_confine(text: str) -> bool:
+    """Whether confinement is required. Raises `ValueError`.
+
+    >>> parse_confine("auto"), parse_confine("required")
+    (False, True)
+    """
+    if text not in ("auto", "required"):
+        raise ValueError("must be auto or required")
+    return text == "required"
+
+
 def parse_switch(text: str) -> bool:
     """1 or 0, also as true, yes, on and false, no, off."""
     if text.lower() in ("1", "true", "yes", "on"):

@@ -147,6 +147,27 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             example="1",
         ),
         Setting(
+            "ROTA_COMMAND_CONFINED",
+            "1: the kernel keeps commands, and kinds that do not say what they need, from the node's own files, the "
+            "tasks' secrets, other attempts and root's capabilities. 0: they get all that the node's user may, as "
+            "docker, sudo, mount and root's cron jobs need it.",
+            default="1",
+            example="0",
+        ),
+        Setting(
+            "ROTA_COMMAND_ROOTS",
+            "Folders to which commands are narrowed, beside programs and libraries.",
+            computed="none: they are not narrowed",
+            example="/srv,/var/lib/app",
+        ),
+        Setting(
+            "ROTA_CONFINE",
+            "`required`: the node does not start where the kernel cannot confine tasks (Landlock, Linux 5.19). `auto`: "
+            "it starts, and says so.",
+            default="auto",
+            example="required",
+        ),
+        Setting(
             "ROTA_MAX_RUNS",
             "How many attempts the node runs at once; others wait and say so. 1 to 10000.",
             computed="4 for each core",
@@ -191,6 +212,13 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "write; for an S3 server of your own, the host of its `endpoint_url`.",
             computed="none; with `ROTA_ALLOW_COMMAND=1`: all",
             example="s3://backups,*.corp",
+        ),
+        Setting(
+            "ROTA_PRIVATE",
+            "More files and folders that no task may reach, as it may not reach the node's own: another node's data on "
+            "this machine, for example.",
+            computed="none; under `rota up`: the data of its other nodes",
+            example="/var/lib/other",
         ),
         Setting(
             "ROTA_POSTGRES_BIN",

@@ -165,6 +165,7 @@ class LocalCluster:
     def environment(self, name: str) -> dict[str, str]:
         """The environment of a node's process."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("ROTA_")}
+        others = (str(self.folder / each) for each in self.names if each != name)
         return {
             **inherited,
             "ROTA_NODE": name,
@@ -174,6 +175,7 @@ class LocalCluster:
             "ROTA_ALLOW_COMMAND": "1",
             **self._env,
             **self._env_of.get(name, {}),
+            "ROTA_PRIVATE": ",".join(filter(None, (self._env.get("ROTA_PRIVATE"), *others))),
         }
 
     def command(self, name: str) -> list[str]:

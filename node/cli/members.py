@@ -1,11 +1,12 @@
 """Commands for members: list, add, drain and remove them."""
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from node.cli.api import Api, ago, api_command, client_of, status_of
+from node.cli.text import say
 from node.client import path
 
 if TYPE_CHECKING:
@@ -15,29 +16,33 @@ if TYPE_CHECKING:
 @click.command("members")
 @api_command
 def members_command(api: Api) -> None:
-    """List the members: status, capacity, load, labels and kinds."""
+    """List the members: status, capacity, load, labels and kinds; and what tasks on them are not kept from."""
     answer = api.client.get("/v1/members")
-    api.show(
-        answer,
-        lambda: api.table(
-            ("NODE", "SLOT", "STATUS", "SINCE", "CAPACITY", "LOAD", "RUNNING", "LABELS", "KINDS"),
+    api.show(answer, lambda: _list(api, answer["items"]))
+
+
+def _list(api: Api, members: list[dict[str, Any]]) -> None:
+    api.table(
+        ("NODE", "SLOT", "STATUS", "SINCE", "CAPACITY", "LOAD", "RUNNING", "LABELS", "KINDS"),
+        (
             (
-                (
-                    member["id"],
-                    member["slot"],
-                    status_of(member),
-                    ago(member["since"]),
-                    member["capacity"],
-                    member["load"],
-                    member["running"],
-                    " ".join(f"{name}={value}" for name, value in member["labels"].items()) or None,
-                    " ".join(member["kinds"]) or None,
-                )
-                for member in answer["items"]
-            ),
-            "no members yet",
+                member["id"],
+                member["slot"],
+                status_of(member),
+                ago(member["since"]),
+                member["capacity"],
+                member["load"],
+                member["running"],
+                " ".join(f"{name}={value}" for name, value in member["labels"].items()) or None,
+                " ".join(member["kinds"]) or None,
+            )
+            for member in members
         ),
+        "no members yet",
     )
+    for told in api.client.get("/v1/vitals")["items"]:
+        for sentence in told.get("not_kept") or ():
+            say(f"{told['node']}: {sentence}")
 
 
 @click.command("join")

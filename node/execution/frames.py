@@ -58,7 +58,13 @@ class FailFrame:
 
 @dataclass(frozen=True, slots=True)
 class GoFrame:
-    """Supervisor to worker, with the file of the brief: the process group is recorded, the work may begin."""
+    """Supervisor to worker, with the file of the brief: the process group is recorded, the work may begin.
+
+    With the ruleset as a second descriptor, if there is one to enter. `remarks` are for the log of an attempt that
+    fails in that domain, a sentence a line.
+    """
+
+    remarks: str = ""
 
 
 @dataclass(frozen=True, slots=True)

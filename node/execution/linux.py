@@ -8,13 +8,17 @@ import ctypes
 import os
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
-_CAP_KILL = 5
+_CAPABILITIES: Final = {"DAC_OVERRIDE": 1, "DAC_READ_SEARCH": 2, "FOWNER": 3, "KILL": 5}
+"""Those that are asked for here, by their numbers in capabilities(7)."""
+
+_CAPABILITY_VERSION_3 = 0x20080522
 _TFD_NONBLOCK = os.O_NONBLOCK
 _TFD_CLOEXEC = os.O_CLOEXEC
 _TFD_TIMER_ABSTIME = 1
@@ -57,7 +61,7 @@ def adopt_orphans() -> None:
 def may_signal_everybody(status: Path = _STATUS) -> bool:
     """Whether this process has CAP_KILL, and so may signal its descendants even if they run as another user."""
     effective = next(line for line in status.read_text().splitlines() if line.startswith("CapEff:"))
-    return bool(int(effective.split()[1], 16) & 1 << _CAP_KILL)
+    return bool(int(effective.split()[1], 16) & 1 << _CAPABILITIES["KILL"])
 
 
 def gain_no_rights() -> None:
@@ -65,22 +69,57 @@ def gain_no_rights() -> None:
     _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
 
 
-def lower_session(nice: int, file: Path = _AUTOGROUP, tries: int = 50, again_s: float = _AUTOGROUP_AGAIN_S) -> None:
-    """Give this process's session the priority `nice` relative to other sessions.
+class _CapHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _CapSets(ctypes.Structure):
+    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
+
+
+def keep_capabilities(names: Iterable[str]) -> None:
+    """Give up all capabilities of this thread but those named, as far as it has them. Raises `OSError`.
+
+    With `gain_no_rights`, no program that it starts has more, not even one of root's.
+    """
+    header, sets = _CapHeader(_CAPABILITY_VERSION_3, 0), (_CapSets * 2)()
+    _checked(_libc.capget(ctypes.byref(header), ctypes.byref(sets)), "capget")
+    wanted = sum(1 << _CAPABILITIES[name] for name in names)
+    for number, one in enumerate(sets):
+        kept = one.permitted & (wanted >> 32 * number)
+        one.effective = one.permitted = kept
+        one.inheritable = 0
+    _checked(_libc.capset(ctypes.byref(header), ctypes.byref(sets)), "capset")
+
+
+def session_priority() -> int | None:
+    """A descriptor for `lower_session`, which a confined process cannot open any more; None: there is none."""
+    try:
+        return os.open(_AUTOGROUP, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return None  # a kernel without autogroups, or a read-only /proc: only the process's own nice value applies
+
+
+def lower_session(nice: int, descriptor: int | None, tries: int = 50, again_s: float = _AUTOGROUP_AGAIN_S) -> None:
+    """Give this process's session the priority `nice` relative to other sessions. Closes `descriptor` in the end.
 
     Where the kernel shares the processor between sessions (sched_autogroup_enabled, as on most desktops), a process's
     own nice value counts only within its session, and work in its own session would get as much time as the node. The
     kernel allows one change in a tenth of a second: a change that comes too early is retried in a thread.
     """
+    if descriptor is None:
+        return
     try:
-        file.write_text(str(nice))
+        os.pwrite(descriptor, str(nice).encode(), 0)
     except BlockingIOError:
         if tries > 1:
-            again = threading.Timer(again_s, lower_session, (nice, file, tries - 1, again_s))
+            again = threading.Timer(again_s, lower_session, (nice, descriptor, tries - 1, again_s))
             again.daemon = True
             again.start()
+            return
     except OSError:
-        return  # a kernel without autogroups, or a read-only /proc: only the process's own nice value applies
+        pass  # a kernel without autogroups: only the process's own nice value applies
+    os.close(descriptor)
 
 
 class Timer:

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgpack
 
-from tasks import access
+from tasks import access, needs
 from tasks.access import NOTHING, Access
+from tasks.needs import UNCONFINED, Needs
 from tasks.secret import NOBODYS, NodesOwn
 
 MIB = 1024 * 1024
@@ -23,7 +24,7 @@ class Order:
     `env` is added to the worker's variables. `node` is the member on which the attempt runs. `access` is what the
     attempt may reach, `own` what no secret reference resolves to. `preparation` names what its worker may have done
     before (`node.execution.preparation`); empty: nothing. `action` is what the kind does instead of the task's work,
-    with `args`; "": the work.
+    with `args`; "": the work. `needs` is what the attempt needs of the machine: the kernel refuses it everything else.
     """
 
     run_id: str
@@ -46,6 +47,7 @@ class Order:
     preparation: str = ""
     action: str = ""
     args: Mapping[str, Any] = field(default_factory=dict)
+    needs: Needs = UNCONFINED
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class AttemptLimits:
     `stop_s` is how long an attempt that was asked to stop may take before it is killed, `hand_over_s` the same for one
     that is handed over. `log_bytes` is the most that an attempt's log may hold. `umask` is the worker's; the node's own
     files are readable by its user only. By `oom_score_adj` the kernel kills work before the node when memory is short.
+    `landlock` is the ABI by which attempts are confined; 0: this kernel has none, and confines nothing.
     """
 
     nice: int = 10
@@ -63,6 +66,7 @@ class AttemptLimits:
     hand_over_s: float = 60.0
     log_bytes: int = 64 * MIB
     umask: int = 0o022
+    landlock: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,7 @@ def unpack_brief(packed: bytes) -> Brief:
     order = brief["order"]
     order["env_allow"] = tuple(order["env_allow"])
     order["access"] = access.unpacked(order["access"])
+    order["needs"] = needs.unpacked(order["needs"])
     own = order["own"]
     order["own"] = NodesOwn(tuple(own["files"]), own["data"], own["key"], tuple(own["marks"]))
     return Brief(Order(**order), AttemptLimits(**brief["limits"]), brief["folder"])
@@ -100,9 +105,12 @@ def log_path(folder: Path, run_id: str, attempt: int) -> Path:
     return logs_path(folder) / run_id / f"{attempt}.log"
 
 
-def scratch_path(folder: Path, order: Order) -> Path:
-    """The attempt's scratch folder, which is removed when the attempt ends. Each claim has its own."""
-    return scratch_folder(folder, order.run_id, order.token)
+def scratch_path(folder: Path, order: Order, prepared: Path | None = None) -> Path:
+    """The attempt's scratch folder, which is removed when the attempt ends. Each claim has its own.
+
+    That of a process which was prepared is inside its folder `prepared`, to which it is confined.
+    """
+    return scratch_folder(folder, order.run_id, order.token) if prepared is None else prepared / "attempt"
 
 
 def scratch_folder(folder: Path, run_id: str, token: int) -> Path:

@@ -4,10 +4,20 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgpack
 
 from node.execution.order import AttemptLimits, Brief, unpack_brief
+from tasks import access
+from tasks.access import NOTHING, Access
+
+
+class Preparation(NamedTuple):
+    """What a preparation needs of its node: variables, and the functions that find its tools (`tasks.needs.Tools`)."""
+
+    env: Mapping[str, str]
+    tools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +26,8 @@ class PreparationBrief:
 
     `target` is the function to call, as `module:function`; `env` is added to the worker's variables. `number` tells the
     prepared processes of a node apart. `folder` is the member's data folder, `deadline_s` the end of the lease on
-    CLOCK_BOOTTIME.
+    CLOCK_BOOTTIME. `tools` find what the process needs of this machine (`tasks.needs`); `access` is what any attempt
+    may reach.
     """
 
     target: str
@@ -25,6 +36,8 @@ class PreparationBrief:
     limits: AttemptLimits
     folder: str
     deadline_s: float
+    tools: tuple[str, ...] = ()
+    access: Access = NOTHING
 
     def pack(self) -> bytes:
         """As msgpack."""
@@ -54,4 +67,6 @@ def read_brief(descriptor: int) -> Brief | PreparationBrief:
         return unpack_brief(packed)
     values = values["preparation"]
     values["limits"] = AttemptLimits(**values["limits"])
+    values["tools"] = tuple(values["tools"])
+    values["access"] = access.unpacked(values["access"])
     return PreparationBrief(**values)

@@ -17,8 +17,9 @@ from node.execution import frames
 from node.execution.leftovers import LeftoversRemain, kill_attempt, record_path
 from node.execution.nursery_link import Handout, NurseryLink, send_attempt
 from node.execution.order import AttemptLimits
-from node.execution.preparation import PreparationBrief
+from node.execution.preparation import Preparation, PreparationBrief
 from node.execution.prepared_count import PreparedCount
+from tasks.access import Access
 
 log = logging.getLogger(__name__)
 
@@ -42,17 +43,23 @@ class Prepared:
 class PreparedProcesses:
     """Starts prepared processes, gives them to attempts, and ends those that are not needed.
 
-    `environments` are the variables of each preparation, by its name (`module:function`).
+    `preparations` are by their names (`module:function`); `access` is what any attempt may reach.
     """
 
     def __init__(
-        self, folder: Path, limits: AttemptLimits, nursery: NurseryLink, environments: Mapping[str, Mapping[str, str]]
+        self,
+        folder: Path,
+        limits: AttemptLimits,
+        nursery: NurseryLink,
+        preparations: Mapping[str, Preparation],
+        access: Access,
     ) -> None:
         self._folder = folder
         self._limits = limits
         self._nursery = nursery
-        self._environments = environments
-        self._counts = {name: PreparedCount() for name in environments}
+        self._preparations = preparations
+        self._access = access
+        self._counts = {name: PreparedCount() for name in preparations}
         self._there: list[Prepared] = []
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._clearing: set[asyncio.Task[None]] = set()
@@ -171,8 +178,9 @@ class PreparedProcesses:
 
     def _begin(self, name: str) -> None:
         self._number += 1
+        env, tools = self._preparations[name]
         brief = PreparationBrief(
-            name, self._environments[name], self._number, self._limits, str(self._folder), self._deadline_s
+            name, env, self._number, self._limits, str(self._folder), self._deadline_s, tools, self._access
         )
         ours, theirs = frames.channel()
         ours.setblocking(False)

@@ -12,7 +12,7 @@ import socket
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from node.execution import attempt_life, frames, leftovers, process_tree
+from node.execution import attempt_life, domain, frames, leftovers, process_tree
 from node.execution.attempt_life import AttemptLife
 from node.execution.forked_worker import ForkedWorker
 from node.execution.linux import Timer
@@ -56,8 +56,7 @@ class PreparedHost:
             self._say(frames.PreparingFrame(os.getpid()))
             self._brief.scratch.mkdir(parents=True)
             leftovers.write_record(Path(self._brief.folder), self._worker.pid, self._brief.mark)
-            go = frames.pack(frames.GoFrame())
-            socket.send_fds(self._worker.channel, [go], [self._brief_fd], socket.MSG_NOSIGNAL)
+            self._send_go()
             self._watch()
         except OSError as error:
             self._say(frames.PreparedFrame(f"cannot prepare a process: {error}"))
@@ -74,6 +73,16 @@ class PreparedHost:
             os.close(descriptor)
         self._timer.close()
         return self._assigned
+
+    def _send_go(self) -> None:
+        descriptors = [self._brief_fd]
+        if version := self._brief.limits.landlock:
+            ruleset = domain.of_preparation(self._brief.access, self._brief.scratch, version).ruleset
+            descriptors.append(ruleset.descriptor)
+        go = frames.pack(frames.GoFrame())
+        socket.send_fds(self._worker.channel, [go], descriptors, socket.MSG_NOSIGNAL)
+        for descriptor in descriptors[1:]:
+            os.close(descriptor)
 
     def _watch(self) -> None:
         poll = select.poll()

@@ -18,7 +18,9 @@ from node.execution.attempt_events import Event
 from node.execution.leftovers import LeftoversRemain, kill_attempt
 from node.execution.nursery_link import Handout, NurseryLink
 from node.execution.order import AttemptLimits, Brief, Order
+from node.execution.preparation import Preparation
 from node.execution.prepared import Prepared, PreparedProcesses
+from tasks.access import NOTHING, Access
 from tasks.run import AttemptEnd
 
 log = logging.getLogger(__name__)
@@ -53,8 +55,8 @@ class Runner:
     """Launches attempts, sends them requests, and reports their events.
 
     `on_event` is called on the event loop. Every launch is followed by exactly one `AttemptEnded`. A request to an
-    attempt that has ended, or was never launched here, is dropped. `preparations` are the variables of each
-    preparation, by its name.
+    attempt that has ended, or was never launched here, is dropped. `preparations` are by
+    their names; processes that are prepared are confined to `access`, which is what any attempt may reach.
     """
 
     def __init__(
@@ -62,13 +64,14 @@ class Runner:
         folder: Path,
         on_event: Callable[[Event], None],
         limits: AttemptLimits | None = None,
-        preparations: Mapping[str, Mapping[str, str]] | None = None,
+        preparations: Mapping[str, Preparation] | None = None,
+        access: Access = NOTHING,
     ) -> None:
         self._folder = folder.resolve()
         self._on_event = on_event
         self._limits = limits or AttemptLimits()
         self._nursery = NurseryLink(self._folder, lambda why: log.error("attempts are given back: %s", why))
-        self._prepared = PreparedProcesses(self._folder, self._limits, self._nursery, preparations or {})
+        self._prepared = PreparedProcesses(self._folder, self._limits, self._nursery, preparations or {}, access)
         self._attempts: dict[tuple[str, int], _Attempt] = {}
         self._open: dict[int, _Attempt] = {}
         self._changing = threading.Lock()

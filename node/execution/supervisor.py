@@ -16,8 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from node.execution import attempt_life, frames, leftovers, process_tree
+from node.execution import attempt_life, domain, frames, leftovers, process_tree
 from node.execution.forked_worker import ForkedWorker
+from node.execution.landlock import CannotConfine
 from node.execution.linux import Timer
 from node.execution.log_pump import LogPump
 from node.execution.order import Brief, log_path, scratch_path
@@ -54,6 +55,7 @@ class Supervisor:
         self._folder = Path(brief.folder)
         order = brief.order
         self._run_mark = f"{order.run_id}:{order.token}"
+        self._scratch = scratch_path(self._folder, order, prepared)
         self._life = attempt_life.AttemptLife(order.deadline_s, None, brief.limits)
         self._outbox: deque[frames.Frame] = deque()
         self._ending: frames.EndedFrame | None = None
@@ -67,6 +69,7 @@ class Supervisor:
         self._frozen = False
         self._childless = False
         self._log: LogPump | None = None
+        self._remarks: list[str] = []
         self._timer = Timer()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -86,10 +89,9 @@ class Supervisor:
 
     def _begin(self) -> bool:
         order = self._brief.order
-        scratch = scratch_path(self._folder, order)
         try:
             self._log = LogPump(log_path(self._folder, order.run_id, order.attempt), self._brief.limits.log_bytes)
-            scratch.mkdir(parents=True)
+            self._scratch.mkdir(parents=True)
         except OSError as error:
             # A full disk is not the run's fault: another member starts it, or this one does later.
             end = "not_started" if is_full(error) else "failed"
@@ -125,13 +127,31 @@ class Supervisor:
         if timeout_s is not None:
             self._life = replace(self._life, timeout_at_s=boottime_s() + timeout_s)
         try:
-            socket.send_fds(self._work, [frames.pack(frames.GoFrame())], [self._brief_fd], socket.MSG_NOSIGNAL)
+            ruleset = self._ruleset()
+        except CannotConfine as error:
+            self._ending = frames.EndedFrame("failed", None, f"the attempt cannot be confined: {error}", True, None)
+            self._kill()
+            return True
+        try:
+            descriptors = [self._brief_fd, *ruleset]
+            go = frames.pack(frames.GoFrame("\n".join(self._remarks)))
+            socket.send_fds(self._work, [go], descriptors, socket.MSG_NOSIGNAL)
         except OSError:
             # It was killed before its attempt came (for want of memory?). Nothing of the attempt has begun.
             self._ending = frames.EndedFrame("not_started", None, "its worker was killed", True, None, starved=True)
             self._reap()
-        os.close(self._brief_fd)
+        for descriptor in descriptors:
+            os.close(descriptor)
         return True
+
+    def _ruleset(self) -> list[int]:
+        """The descriptor of what the worker is confined to, if it is not confined already. Raises `CannotConfine`."""
+        order, limits = self._brief.order, self._brief.limits
+        if self._prepared is not None or not order.needs.confined or not limits.landlock:
+            return []
+        made = domain.of_attempt(order.needs, order.access, order.task, self._scratch, limits.umask, limits.landlock)
+        self._remarks = made.remarks
+        return [made.ruleset.descriptor]
 
     def _dismiss_worker(self) -> None:
         """End the worker, which has not had its brief, and what it has prepared."""
@@ -337,7 +357,7 @@ class Supervisor:
             ending = replace(ending, log_error=self._log.error)
         self._node.setblocking(True)
         self._say(ending)
-        shutil.rmtree(scratch_path(self._folder, self._brief.order), ignore_errors=True)
+        shutil.rmtree(self._scratch, ignore_errors=True)
         if self._prepared is not None:
             shutil.rmtree(self._prepared, ignore_errors=True)
         leftovers.record_path(self._folder, os.getpid()).unlink(missing_ok=True)

@@ -29,18 +29,23 @@ class SupervisorLink:
         self._progress_at_s = 0.0
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.stop: str | None = None
+        self.remarks = ""
 
-    def wait_for_go(self) -> Brief | PreparationBrief:
-        """Wait for what to do, which comes once the supervisor has recorded this process. Exits if that is gone."""
+    def wait_for_go(self) -> tuple[Brief | PreparationBrief, int | None]:
+        """Wait for the supervisor's order, and the descriptor of the ruleset to enter; None: there is none to enter.
+
+        The order comes after the supervisor has recorded this process id; exit if the supervisor is gone.
+        """
         while True:
-            packet, descriptors, _, _ = socket.recv_fds(self._end, frames.FRAME_BYTES_MAX, 1)
+            packet, descriptors, _, _ = socket.recv_fds(self._end, frames.FRAME_BYTES_MAX, 2)
             if not packet:
                 _exit_orphaned()
-            if isinstance(frames.unpack(packet), frames.GoFrame):
-                [descriptor] = descriptors
+            if isinstance(go := frames.unpack(packet), frames.GoFrame):
+                self.remarks = go.remarks
+                descriptor, *ruleset = descriptors
                 brief = read_brief(descriptor)
                 os.close(descriptor)
-                return brief
+                return brief, ruleset[0] if ruleset else None
 
     def listen(self) -> None:
         """Start the thread that reads the channel."""

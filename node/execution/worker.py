@@ -12,14 +12,22 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn, TextIO
+from typing import Any, Final, NamedTuple, NoReturn, TextIO
 
 import msgpack
 from pydantic import ValidationError
 
 from node.execution import frames, rehearsal
 from node.execution.attempt_context import AttemptContext
-from node.execution.linux import die_with_parent, gain_no_rights, lower_session, may_signal_everybody
+from node.execution.confining import ANY_PATH, confine
+from node.execution.landlock import Ruleset
+from node.execution.linux import (
+    die_with_parent,
+    gain_no_rights,
+    lower_session,
+    may_signal_everybody,
+    session_priority,
+)
 from node.execution.order import AttemptLimits, Brief, Order, scratch_path
 from node.execution.preparation import PreparationBrief
 from node.execution.supervisor_link import SupervisorLink
@@ -27,6 +35,7 @@ from tasks.field_errors import field_errors
 from tasks.installed_kinds import KindError, action_of, load, preparation_at
 from tasks.kind import RESULT_BYTES_MAX, Away, Failed, Kind, MissingSecret, Unretryable
 from tasks.marks import RUN_MARK
+from tasks.needs import Needs
 from tasks.secret import Redactor, redact_json, references_in
 
 ERROR_CHARS_MAX: Final = 2000
@@ -53,24 +62,43 @@ def enter(supervisor: int, end: socket.socket, output: int, *, rehearses: bool) 
         link = SupervisorLink(end)
         if rehearses:
             rehearsal.of_worker(link)
-        brief = link.wait_for_go()
+        brief, ruleset = link.wait_for_go()
         _limit(brief.limits)
+        priority = session_priority()
+        prepared = None
         if isinstance(brief, PreparationBrief):
-            link.send(frames.PreparedFrame(_prepare(brief)))
-            brief = link.wait_for_go()
+            prepared = brief.scratch
+            link.send(frames.PreparedFrame(_prepare(brief, _ruleset(brief.limits, ruleset))))
+            brief, ruleset = link.wait_for_go()
         assert isinstance(brief, Brief)
         order = brief.order
-        scratch = scratch_path(Path(brief.folder), order)
+        scratch = scratch_path(Path(brief.folder), order, prepared)
         os.environ.update({**order.env, RUN_MARK: f"{order.run_id}:{order.token}"})
         os.chdir(scratch)
-        _work(brief, link, scratch)
+        _work(brief, link, scratch, _Start(_ruleset(brief.limits, ruleset), priority, prepared is not None))
     except BaseException:  # noqa: BLE001  a fork must not return into its parent's code, whatever happens
         traceback.print_exc()
         os._exit(70)
     os._exit(0)
 
 
-def _prepare(brief: PreparationBrief) -> str:
+class _Start(NamedTuple):
+    """How the process is as the work begins.
+
+    `ruleset` is what it is to be confined to, `priority` a descriptor of its session's priority. `confined`: it is
+    confined already, since it was prepared.
+    """
+
+    ruleset: Ruleset | None
+    priority: int | None
+    confined: bool
+
+
+def _ruleset(limits: AttemptLimits, descriptor: int | None) -> Ruleset | None:
+    return None if descriptor is None else Ruleset(limits.landlock, descriptor)
+
+
+def _prepare(brief: PreparationBrief, ruleset: Ruleset | None) -> str:
     """Do what is done before there is an attempt. Why it failed, in a line; "" if it did not.
 
     An attempt that comes all the same goes on without it: what is wrong will show there.
@@ -79,6 +107,8 @@ def _prepare(brief: PreparationBrief) -> str:
     os.chdir(brief.scratch)
     _log_to_stderr()
     try:
+        needs = Needs(reaches=ANY_PATH, tools=brief.tools)
+        confine(needs, brief.access, brief.scratch, ruleset, brief.target)
         preparation_at(brief.target)(dict(os.environ), brief.scratch)
     except BaseException as error:  # noqa: BLE001  whatever it raises
         traceback.print_exc()
@@ -132,14 +162,17 @@ def _printer(descriptor: int) -> TextIO:
     return open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
-def _work(brief: Brief, link: SupervisorLink, scratch: Path) -> None:
+def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> None:
     order = brief.order
-    link.listen()
     _log_to_stderr()
     redactor = Redactor()
     ctx: AttemptContext | None = None
     report: frames.DoneFrame | frames.FailedFrame
     try:
+        if not start.confined:
+            # Before a thread begins, which would stay outside: that of the link, or one of the kind's own module.
+            confine(order.needs, order.access, scratch, start.ruleset, order.target)
+        link.listen()
         kind = load(order.target)
         work = _work_of(kind, order)
         try:
@@ -151,7 +184,7 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path) -> None:
             # Resolve every secret before the work, so that a missing one fails the attempt now and not hours later.
             ctx.secret(reference)
         link.send(frames.StartedFrame())
-        lower_session(brief.limits.nice)  # not before: the start of an attempt has the node's priority
+        lower_session(brief.limits.nice, start.priority)  # not before: the start of an attempt has the node's priority
         result = work(ctx)
         report = frames.DoneFrame(_checked(result, redactor), ctx.saw_stop)
     except BaseException as error:  # noqa: BLE001  whatever a kind raises, including SystemExit, fails the attempt
@@ -162,6 +195,8 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path) -> None:
             isinstance(error, Away),
         )
         _print(error)
+        if link.remarks:
+            print(link.remarks, file=sys.stderr)  # noqa: T201  the log is standard error
     link.flush_progress()
     logging.shutdown()
     sys.stdout.flush()

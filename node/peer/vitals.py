@@ -1,6 +1,6 @@
 """What a member alone knows of itself, and tells the others when it is asked."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ class MemberVitals:
 
     `disk_*` None: its disk has not been measured yet. `clock_off_us` is how far its machine's wall clock is ahead of
     the time that the members agree on; None: they have not agreed yet. `unoffered` says of each kind why it does not
-    offer it.
+    offer it. `not_kept` are sentences about what tasks there are not kept from.
     """
 
     version: str
@@ -20,6 +20,7 @@ class MemberVitals:
     disk_free_bytes: int | None = None
     clock_off_us: int | None = None
     unoffered: Mapping[str, str] = field(default_factory=dict)
+    not_kept: Sequence[str] = ()
 
 
 def read_vitals(answer: Any) -> MemberVitals | None:

@@ -23,8 +23,10 @@ from spark_tasks.spark.exchange import sweep_exchange
 from spark_tasks.spark.sample import PreviewArgs
 from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare
 from spark_tasks.spark.stopping import session_of
+from spark_tasks.spark.tools import SPARK_TOOLS
 from spark_tasks.transform.params import SOURCE
 from tasks.kind import Context
+from tasks.needs import Needs
 from tasks.reach import Reach
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ class Etl:
     requires = ("pyspark", "pyarrow", "deltalake", "adbc_driver_postgresql")
     environment = ENVIRONMENT
     prepare = staticmethod(prepare)
+    prepare_tools = (SPARK_TOOLS,)
     at_once = AT_ONCE
 
     @staticmethod
@@ -71,6 +74,15 @@ class Etl:
     def reaches(params: EtlParams, task: str) -> list[Reach]:
         """The servers and files that the params of `task` name (`tasks.kind.Kind`)."""
         return parts.reaches(params)
+
+    @staticmethod
+    def needs(params: EtlParams, task: str) -> Needs:
+        """What an attempt needs of the machine (`tasks.kind.Kind`)."""
+        return Needs(
+            reaches=(*parts.reaches(params), *parts.certificates(params)),
+            tools=(SPARK_TOOLS,),
+            own_credentials=parts.own_credentials(params),
+        )
 
     actions: ClassVar[Mapping[str, type[BaseModel]]] = {"preview": PreviewArgs, "show": ShowArgs, "reset": ResetArgs}
 

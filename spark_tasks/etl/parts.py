@@ -4,9 +4,14 @@ from typing import TYPE_CHECKING
 
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.sinks.params import reaches as sink_reaches
+from spark_tasks.sinks.webhook_params import Webhook
+from spark_tasks.sources.file_params import FileRows
 from spark_tasks.sources.params import SourceParams
+from spark_tasks.storage.params import Stored
 from spark_tasks.transform.params import SOURCE
 from tasks.kind import Context
+from tasks.own_credentials import Group, group_of
+from tasks.postgres_connection import PostgresConnection
 from tasks.reach import Reach
 
 if TYPE_CHECKING:
@@ -24,6 +29,26 @@ def reaches(params: EtlParams) -> list[Reach]:
     """The servers and files that the params name."""
     named = [one.reach(field) for field, one in named_sources(params).values()]
     return [*named, *sink_reaches(params.sink, "sink")]
+
+
+def certificates(params: EtlParams) -> list[Reach]:
+    """The files of root certificates that the URLs of PostgreSQL servers name."""
+    named = [*named_sources(params).values(), ("sink", params.sink)]
+    return [reach for field, one in named if isinstance(one, PostgresConnection) for reach in one.certificate(field)]
+
+
+def own_credentials(params: EtlParams) -> tuple[Group, ...]:
+    """By which of the node user's own files servers and stores are reached."""
+    found: set[Group] = set()
+    for one in (*(one for _, one in named_sources(params).values()), params.sink):
+        match one:
+            case PostgresConnection() | Stored():
+                found.update(one.own_credentials)
+            case FileRows():
+                found.update(group_of(one.files, {}))
+            case Webhook():
+                found.update(group_of(one.ledger, one.options))
+    return tuple(sorted(found))
 
 
 def on_own_disk(params: EtlParams) -> list[str]:

@@ -23,10 +23,14 @@ from spark_tasks.ingest.params import IngestParams
 from spark_tasks.spark.sample import PreviewArgs
 from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare
 from spark_tasks.spark.stopping import session_of
+from spark_tasks.spark.tools import SPARK_TOOLS
+from spark_tasks.storage.params import INNER
 from spark_tasks.storage.url import is_local, local_path
 from spark_tasks.table.ledger import quarantine_of
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
+from tasks.needs import Needs
+from tasks.own_credentials import group_of
 from tasks.place import Place, resolved
 from tasks.reach import Reach, remote
 
@@ -71,7 +75,7 @@ class Ingest:
         globs = [params.source] if isinstance(params.source, str) else params.source
         return [
             *(
-                Reach("source", "source", url, fixed_folder(local_path(url)))
+                Reach("source", "source", url, fixed_folder(local_path(url)), links=True)
                 if is_local(url)
                 else remote("source", "source", url, {})
                 for url in globs
@@ -79,9 +83,19 @@ class Ingest:
             *(_reach(params, table) for table in _tables(params)),
         ]
 
+    @staticmethod
+    def needs(params: IngestParams, task: str) -> Needs:
+        """What an attempt needs of the machine (`tasks.kind.Kind`)."""
+        globs = [params.source] if isinstance(params.source, str) else params.source
+        groups = {*(group for url in globs for group in group_of(url, {})), *group_of(params.table, params.options)}
+        return Needs(
+            reaches=tuple(Ingest.reaches(params, task)), tools=(SPARK_TOOLS,), own_credentials=tuple(sorted(groups))
+        )
+
     requires = ("pyspark", "pyarrow", "deltalake")
     environment = ENVIRONMENT
     prepare = staticmethod(prepare)
+    prepare_tools = (SPARK_TOOLS,)
     at_once = AT_ONCE
 
     actions: ClassVar[Mapping[str, type[BaseModel]]] = {"preview": PreviewArgs}
@@ -146,7 +160,7 @@ def _tables(params: IngestParams) -> list[str]:
 
 def _reach(params: IngestParams, table: str) -> Reach:
     if is_local(table):
-        return Reach("table", "destination", params.table, table)
+        return Reach("table", "destination", params.table, table, inner=INNER)
     return remote("table", "destination", table, params.options)
 
 

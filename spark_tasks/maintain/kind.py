@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from spark_tasks.maintain.params import MaintainParams
 from spark_tasks.sinks.places import open_place
 from tasks.kind import Context
+from tasks.needs import Needs
 from tasks.reach import Reach
 
 if TYPE_CHECKING:
@@ -59,6 +60,12 @@ class Maintain:
     def reaches(params: MaintainParams, task: str) -> list[Reach]:
         """The paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
         return [params.reach("table")]
+
+    @staticmethod
+    def needs(params: MaintainParams, task: str) -> Needs:
+        """What an attempt needs of the machine (`tasks.kind.Kind`)."""
+        reach = params.reach("table")
+        return Needs(reaches=(reach,), network=reach.path is None, own_credentials=params.own_credentials)
 
     def run(self, ctx: Context[MaintainParams]) -> dict[str, Any]:
         """Do what the table needs. Result: its files before and after, and what was removed.

@@ -12,9 +12,9 @@ from spark_tasks.sinks.port import Sink, SinkUnfit
 from spark_tasks.sinks.postgres import PostgresSink
 from spark_tasks.sinks.sqlite import SqliteSink
 from spark_tasks.sinks.sqlite_params import SqliteTable
-from spark_tasks.sinks.webhook import FOLDERS, WebhookSink
+from spark_tasks.sinks.webhook import WebhookSink
 from spark_tasks.sinks.webhook_delivery import Receiver
-from spark_tasks.sinks.webhook_params import Webhook, check_header
+from spark_tasks.sinks.webhook_params import FOLDERS, Webhook, check_header
 from spark_tasks.spark.session import is_local_master
 from tasks.access import addresses, check_address
 from tasks.file_guard import FileGuard

@@ -4,12 +4,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from spark_tasks.storage.params import Stored, StoredUrl
+from spark_tasks.storage.params import INNER, Stored, StoredUrl
 
 
 class ParquetTarget(Stored):
     """Plain Parquet files in a folder or at s3://. A batch adds files of its own, and changes no other."""
 
+    inner = ("_rota", *(f"_rota/{name}" for name in INNER))
     use = "destination"
 
     type: Literal["parquet"] = Field(description="The type of the sink")

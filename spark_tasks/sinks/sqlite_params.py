@@ -43,4 +43,4 @@ class SqliteTable(KeyedRows):
 
     def reach(self, field: str) -> Reach:
         """What `field` of the params names."""
-        return Reach(field, "destination", self.path, self.path)
+        return Reach(field, "destination", self.path, self.path, beside=True)

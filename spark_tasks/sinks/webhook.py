@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_tasks.sinks.fetched import check_named, fetch
 from spark_tasks.sinks.port import About, Committed, SinkUnfit, Staged, Visible
 from spark_tasks.sinks.webhook_delivery import PATIENCE_S, Delivery, Message, Receiver
-from spark_tasks.sinks.webhook_ledger import VERSIONS, LedgerState, Sealed, WebhookLedger
+from spark_tasks.sinks.webhook_ledger import LedgerState, Sealed, WebhookLedger
+from spark_tasks.sinks.webhook_params import OUTBOX
 from spark_tasks.sinks.webhook_requests import bodies, keep, kept
 from spark_tasks.storage.errors import store_errors
 from spark_tasks.table.ledger import Mark, named
@@ -28,11 +29,6 @@ if TYPE_CHECKING:
 
 NOTE_S: Final = 5.0
 """How often the ledger is told what was acknowledged, in seconds: what comes after may be sent again after a crash."""
-
-_OUTBOX: Final = "outbox"
-
-FOLDERS: Final = (VERSIONS, _OUTBOX)
-"""The folders of a task in its ledger."""
 
 
 class WebhookSink:
@@ -75,7 +71,7 @@ class WebhookSink:
         return self.ledger.change(claimed)
 
     def _outbox(self, mark: Mark) -> str:
-        return f"{_OUTBOX}/{mark.name}.jsonl.zst"
+        return f"{OUTBOX}/{mark.name}.jsonl.zst"
 
     def write(self, rows: "DataFrame", mark: Mark) -> Staged:
         """Write the requests beside the ledger. Nobody has been sent anything yet."""
@@ -154,12 +150,12 @@ class WebhookSink:
         state = self.ledger.read()
         gone = []
         with store_errors(self.place):
-            for name in self.place.names(_OUTBOX):
+            for name in self.place.names(OUTBOX):
                 mark = named(name.partition(".")[0])
                 if mark is None or (state.waiting is not None and mark == state.waiting.mark):
                     continue
                 if mark.token == state.holder and (state.last is None or mark.batch > state.last.mark.batch):
                     continue
-                self.place.remove(f"{_OUTBOX}/{name}")
-                gone.append(self.place.shown(f"{_OUTBOX}/{name}"))
+                self.place.remove(f"{OUTBOX}/{name}")
+                gone.append(self.place.shown(f"{OUTBOX}/{name}"))
         return gone

@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from spark_tasks.sinks.port import SinkAway, SinkOvertaken, SinkUnfit, Visible, is_in
+from spark_tasks.sinks.webhook_params import VERSIONS
 from spark_tasks.storage.conditions import heeds_conditions
 from spark_tasks.storage.errors import store_errors
 from spark_tasks.table.ledger import Mark
 from tasks.place import Place
 
-VERSIONS: Final = "versions"
 _PROBE: Final = ".conditional-writes"
 
 KEPT: Final = 20

@@ -13,6 +13,11 @@ from tasks.place import local_path
 from tasks.reach import Reach, remote
 from tasks.secret import Reference
 
+VERSIONS: Final = "versions"
+OUTBOX: Final = "outbox"
+FOLDERS: Final = (VERSIONS, OUTBOX)
+"""The folders of a task in its ledger."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _OURS: Final = re.compile(
     r"webhook-.*|idempotency-key|content-.*|host|connection|transfer-encoding|te|trailer|upgrade|expect|accept-encoding",
@@ -114,7 +119,9 @@ class Webhook(BaseModel):
         path = local_path(self.ledger)
         if path is None:
             return remote(f"{field}.ledger", "destination", self.ledger, self.options)
-        return Reach(f"{field}.ledger", "destination", self.ledger, str(path))
+        return Reach(
+            f"{field}.ledger", "destination", self.ledger, str(path), inner=tuple(f"*/{name}" for name in FOLDERS)
+        )
 
 
 def check_header(name: str, value: str) -> None:

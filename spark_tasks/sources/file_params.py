@@ -68,5 +68,5 @@ class FileRows(Form):
     def reach(self, field: str) -> Reach:
         """What `field` of the params names."""
         if is_local(self.files):
-            return Reach(field, "source", self.files, fixed_folder(local_path(self.files)))
+            return Reach(field, "source", self.files, fixed_folder(local_path(self.files)), links=True)
         return remote(field, "source", self.files, {})

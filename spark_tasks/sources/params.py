@@ -75,7 +75,7 @@ class SqliteRows(BaseModel):
 
     def reach(self, field: str) -> Reach:
         """What `field` of the params names."""
-        return Reach(field, "source", self.path, self.path)
+        return Reach(field, "source", self.path, self.path, beside=True)
 
 
 SourceParams = PostgresRows | SqliteRows | DeltaRows | FileRows | HttpRows

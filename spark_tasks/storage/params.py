@@ -1,15 +1,19 @@
 """The params of what is kept in a folder or a bucket: a Delta table, or plain files."""
 
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from spark_tasks.storage.url import is_local, local_path, table_url
 from tasks.access import Use, check_options
+from tasks.own_credentials import Group, group_of
 from tasks.reach import Reach, remote
 from tasks.secret import Reference
 
 StoredUrl = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(table_url)]
+INNER: Final = ("_delta_log", "_rota", "_rota/*", "*")
+"""The folders in a table's that may be links to others; `*` stands for the task's name."""
+
 StoreOptions = dict[str, Reference | str | int | bool | None]
 
 
@@ -17,6 +21,9 @@ class Stored(BaseModel):
     """What is in a folder, or below a prefix in a bucket. A subclass has its URL in a field of its own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    inner: ClassVar[tuple[str, ...]] = INNER
+    """The folders in it that may be links, as `tasks.reach.Reach` has them."""
 
     use: ClassVar[Use]
     """Whether it is read or written."""
@@ -58,8 +65,13 @@ class Stored(BaseModel):
     def reach(self, field: str) -> Reach:
         """What `field` of the params names."""
         if self.is_local:
-            return Reach(field, self.use, self.url, self.at)
+            return Reach(field, self.use, self.url, self.at, inner=self.inner)
         return remote(field, self.use, self.url, self.options)
+
+    @property
+    def own_credentials(self) -> tuple[Group, ...]:
+        """By which of the node user's own files the storage is reached."""
+        return group_of(self.url, self.options)
 
 
 class StoredTable(Stored):

@@ -10,9 +10,11 @@ from tasks.backup import lineage, manifest, retention
 from tasks.backup.attempt import BackupAttempt, printable
 from tasks.backup.content import BackupContent, check_source
 from tasks.backup.params import INSIDE, BackupParams, place_url
-from tasks.backup.sources import folder, postgres
+from tasks.backup.sources import folder, postgres, sqlite
 from tasks.backup.sources.in_place import closed_to_others
 from tasks.kind import Context
+from tasks.needs import Needs
+from tasks.own_credentials import group_of
 from tasks.place import BadDestination, Place, local_path, resolved
 from tasks.reach import Reach, remote
 from tasks.source_identity import identity_id
@@ -31,6 +33,9 @@ RESULT: Final = {
     "seconds": "how long the attempt took",
 }
 """The fields of a run's result, for the reference."""
+
+POSTGRES_TOOLS: Final = "tasks.backup.sources.postgres_tools:programs"
+"""Finds PostgreSQL's programs (`tasks.needs.Tools`)."""
 
 
 class Backup:
@@ -56,11 +61,26 @@ class Backup:
         return [
             Reach("source", "source", source.url, addresses=source.addresses())
             if isinstance(source, postgres.PostgresSource)
-            else Reach("source", "source", source.path, source.path),
+            else Reach("source", "source", source.path, source.path, beside=isinstance(source, sqlite.SqliteSource)),
             remote("destination", "destination", url, params.options)
             if folder_path is None
-            else Reach("destination", "destination", url, str(folder_path)),
+            else Reach("destination", "destination", url, str(folder_path), private=True),
         ]
+
+    @staticmethod
+    def needs(params: BackupParams, task: str) -> Needs:
+        """What an attempt needs of the machine (`tasks.kind.Kind`)."""
+        source = params.source
+        reaches = Backup.reaches(params, task)
+        own = group_of(params.destination, params.options)
+        if not isinstance(source, postgres.PostgresSource):
+            network = any(reach.path is None for reach in reaches)
+            return Needs(reaches=tuple(reaches), network=network, own_credentials=own)
+        return Needs(
+            reaches=(*reaches, *source.certificate("source")),
+            tools=(POSTGRES_TOOLS,),
+            own_credentials=(*own, *source.own_credentials),
+        )
 
     def run(self, ctx: Context[BackupParams]) -> dict[str, Any]:
         """Make one backup. Result: its URL, its sizes, the seconds it took, and what was removed and what was not.

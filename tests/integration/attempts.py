@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from node.execution import process_tree
 from node.execution.attempt_events import AttemptEnded, AttemptStarted, CheckpointAsked, Event
 from node.execution.order import AttemptLimits, Order
+from node.execution.preparation import Preparation
 from node.execution.runner import Runner
 from node.runtime.boottime import boottime_s
 
@@ -25,7 +26,7 @@ class Attempts:
         self,
         folder: Path,
         limits: AttemptLimits | None = None,
-        preparations: Mapping[str, Mapping[str, str]] | None = None,
+        preparations: Mapping[str, Preparation] | None = None,
     ) -> None:
         self.folder = folder
         self.events: asyncio.Queue[Event] = asyncio.Queue()
@@ -98,7 +99,7 @@ class Attempts:
 async def attempts(
     folder: Path,
     limits: AttemptLimits | None = None,
-    preparations: Mapping[str, Mapping[str, str]] | None = None,
+    preparations: Mapping[str, Preparation] | None = None,
 ) -> AsyncIterator[Attempts]:
     made = Attempts(folder, limits, preparations)
     await made.runner.start()
@@ -117,7 +118,7 @@ def play(
     folder: Path,
     scene: Callable[[Attempts], Awaitable[None]],
     limits: AttemptLimits | None = None,
-    preparations: Mapping[str, Mapping[str, str]] | None = None,
+    preparations: Mapping[str, Preparation] | None = None,
 ) -> None:
     """Play a scene with a runner of its own."""
 

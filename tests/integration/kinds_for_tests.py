@@ -177,7 +177,7 @@ class Ready:
 def family(ctx: Context[Any]) -> None:
     """A child, its child, and one that has left the session; their pids in a file beside the scratch folder."""
     shell = ["sh", "-c", 'echo $$ >> "$0"; "$@" & echo $! >> "$0"; wait']
-    pids = ctx.scratch.parent / f"{ctx.run_id}.pids"
+    pids = next(each for each in ctx.scratch.parents if each.name == "scratch") / f"{ctx.run_id}.pids"
     children = [
         subprocess.Popen([*shell, str(pids), *SLEEP]),
         subprocess.Popen([*shell, str(pids), *SLEEP], start_new_session=True),

@@ -10,6 +10,7 @@ import pytest
 from node.execution import leftovers, process_tree
 from node.execution.attempt_events import AttemptEnded
 from node.execution.order import AttemptLimits, Order
+from node.execution.preparation import Preparation
 from node.runtime.boottime import boottime_s
 from tasks.marks import MARK
 from tests.integration import attempts
@@ -23,7 +24,7 @@ READY = "tests.integration.kinds_for_tests:Ready"
 
 
 def play(folder: Path, scene: Callable[[Attempts], Awaitable[None]], **env: str) -> None:
-    attempts.play(folder, scene, AttemptLimits(), {NAME: env})
+    attempts.play(folder, scene, AttemptLimits(), {NAME: Preparation(env)})
 
 
 def launched(made: Attempts, what: str = "", preparation: str = NAME) -> Order:

@@ -10,6 +10,7 @@ import pytest
 from node.execution import process_tree
 from node.execution.attempt_events import AttemptEnded, CheckpointAsked
 from node.execution.order import Order
+from node.execution.preparation import Preparation
 from node.runtime.boottime import boottime_s
 from tasks.access import EVERYTHING
 from tasks.installed_kinds import load, preparation_of
@@ -64,7 +65,7 @@ def test_an_ingest_runs_in_the_session_that_was_started_for_it(tmp_path: Path) -
         assert made.log(order).count("WARNING: Using incubator") <= 1, "one JVM was started"
         await until(lambda: states([jvm]) == "" and not list((tmp_path / "scratch").glob("*")))
 
-    play(tmp_path, scene, preparations={NAME: ENV})
+    play(tmp_path, scene, preparations={NAME: Preparation(ENV)})
 
 
 def test_an_attempt_starts_a_session_of_its_own_where_the_prepared_jvm_was_killed(tmp_path: Path) -> None:
@@ -75,4 +76,4 @@ def test_an_attempt_starts_a_session_of_its_own_where_the_prepared_jvm_was_kille
         _, ended = await ingested(made, tmp_path)
         assert (ended.end, (ended.result or {}).get("rows")) == ("succeeded", 20), ended
 
-    play(tmp_path, scene, preparations={NAME: ENV})
+    play(tmp_path, scene, preparations={NAME: Preparation(ENV)})

@@ -44,6 +44,7 @@ class PeerVitalsView(TypedDict):
     disk_free_bytes: int | None
     clock_off_us: int | None
     unoffered: dict[str, str]
+    not_kept: list[str]
 
 
 class PeerMembersView(TypedDict):

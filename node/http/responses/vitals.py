@@ -16,7 +16,8 @@ class VitalsView(TypedDict):
     `away` says why it does not answer; the fields after it are null then, and of a member of an earlier version. A
     member that is down is not asked. `behind` is how many log entries it lacks of those that the answering node has
     applied. `clock_off_s` is how far its machine's wall clock is ahead of the time that the members agree on; null:
-    they have not agreed yet. `unoffered` says why it does not offer a kind.
+    they have not agreed yet. `unoffered` says why it does not offer a kind, `not_kept` what tasks on
+    it are not kept from, for want of a newer kernel or by a setting.
     """
 
     node: str
@@ -28,6 +29,7 @@ class VitalsView(TypedDict):
     disk: DiskView | None
     clock_off_s: float | None
     unoffered: dict[str, str] | None
+    not_kept: list[str] | None
 
 
 class VitalsPage(TypedDict):

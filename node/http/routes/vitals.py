@@ -12,7 +12,8 @@ endpoints = Endpoints("members")
 
 @endpoints.add("GET", "/v1/vitals", {200: ResponseSpec("Members, by slot", VitalsPage)})
 async def vitals(context: RequestContext) -> web.Response:
-    """What each member says of itself: lease, log, disk, clock, version, and why it does not offer a kind.
+    """What each member says of itself: lease, log, disk, clock, version, why it does not offer a kind, and from
+    what tasks on it are not kept.
 
     Each is asked every 2 s at most, however often this is asked.
     """
@@ -37,4 +38,5 @@ def vitals_view(name: str, lag: MemberLag | None) -> VitalsView:
         "disk": disk,
         "clock_off_s": None if told is None or told.clock_off_us is None else told.clock_off_us / 1e6,
         "unoffered": None if told is None else dict(told.unoffered),
+        "not_kept": None if told is None else list(told.not_kept),
     }

@@ -8,10 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tasks.access import Access
 from tasks.errors import Failed
+from tasks.needs import Tool
 
 OTHER_PLACES = "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin"
 """Where distributions put the programs of each version."""
+
+NAMES = "pg_dump", "pg_restore", "psql"
 
 
 class NoTool(Failed):
@@ -37,6 +41,27 @@ class Tools:
     def program(self, name: str) -> str:
         """The path of one of the programs."""
         return str(self.folder / name)
+
+
+def programs(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
+    """PostgreSQL's programs on this machine, and their libraries, as a domain allows them (`tasks.needs.Tools`).
+
+    Of all that are here, since the server decides which are taken. Debian's in /usr/bin are a script, which would need
+    its interpreter: the programs that it chooses from are among the others.
+    """
+    for place in (Path(access.postgres_bin),) if access.postgres_bin else _places(environ):
+        for program in (place / name for name in NAMES):
+            if not _is_script(program):
+                yield Tool(str(program), "run")
+        yield from (Tool(str(place.parent / name), "read") for name in ("lib", "lib64", "share"))
+
+
+def _is_script(program: Path) -> bool:
+    try:
+        with program.open("rb") as file:
+            return file.read(2) == b"#!"
+    except OSError:
+        return False
 
 
 def installed(folder: str | None, environ: Mapping[str, str]) -> list[Tools]:

@@ -4,18 +4,28 @@ import pytest
 
 from node.app.kind_terms import preparations_of, terms_of
 from node.duty.room import KindTerms
+from node.execution.preparation import Preparation
 from tasks.installed_kinds import KindEntry, KindError
 
 START = "engines:start"
-LOAD = KindEntry("load", "m:Load", {"RUN_ENGINE": "ROTA_ENGINE"}, START, "ROTA_ENGINES")
-COPY = KindEntry("copy", "m:Copy", {"RUN_HEAP": "ROTA_HEAP", "RUN_UNSET": "ROTA_UNSET"}, START, "ROTA_ENGINES")
+LOAD = KindEntry("load", "m:Load", {"RUN_ENGINE": "ROTA_ENGINE"}, START, ("engines:tools",), "ROTA_ENGINES")
+COPY = KindEntry(
+    "copy",
+    "m:Copy",
+    {"RUN_HEAP": "ROTA_HEAP", "RUN_UNSET": "ROTA_UNSET"},
+    START,
+    ("engines:tools", "copy:tools"),
+    "ROTA_ENGINES",
+)
 PLAIN = KindEntry("plain", "m:Plain")
 KINDS = {kind.name: kind for kind in (LOAD, COPY, PLAIN)}
 
 
-def test_kinds_that_share_a_preparation_share_its_variables() -> None:
+def test_kinds_that_share_a_preparation_share_its_variables_and_tools() -> None:
     settings = {"ROTA_ENGINE": "local", "ROTA_HEAP": "1g", "ROTA_OTHER": "x"}
-    assert preparations_of(KINDS, settings) == {START: {"RUN_ENGINE": "local", "RUN_HEAP": "1g"}}
+    assert preparations_of(KINDS, settings) == {
+        START: Preparation({"RUN_ENGINE": "local", "RUN_HEAP": "1g"}, ("engines:tools", "copy:tools"))
+    }
     assert preparations_of({"plain": PLAIN}, settings) == {}
 
 

@@ -4,6 +4,7 @@ from node.app.config import load
 from node.app.projections import order_of
 from node.state.value import Attempt, Run
 from tasks.installed_kinds import KindEntry
+from tasks.needs import Needs
 from tasks.spec import Spec
 
 ENVIRON = {
@@ -21,6 +22,6 @@ def test_a_worker_gets_the_settings_that_its_kind_asks_for_and_no_other() -> Non
     packed = Spec(name="nightly", kind="load").pack()
     attempt = Attempt(1, "node-1", 1, 7, "claimed", 0)
     run = Run("nightly~1", "nightly", "schedule", 0, packed, "claimed", 0, token=7, attempts=(attempt,))
-    order = order_of(run, load(ENVIRON), kinds, deadline_s=1.0)
+    order = order_of(run, load(ENVIRON), kinds, 1.0, Needs(), prepared=True)
     assert order.env == {"RUN_ENGINE": "local[2]"}
-    assert order_of(run, load(ENVIRON), {}, deadline_s=1.0).env == {}
+    assert order_of(run, load(ENVIRON), {}, 1.0, Needs(), prepared=True).env == {}

@@ -1,8 +1,9 @@
 """The priority of a session, if the kernel schedules by sessions, and the rights of a process."""
 
 import errno
+import os
 import threading
-from pathlib import Path, PosixPath
+from pathlib import Path
 
 import pytest
 
@@ -11,30 +12,37 @@ from node.execution.linux import lower_session, may_signal_everybody
 
 def test_the_autogroup_priority_is_written(tmp_path: Path) -> None:
     file = tmp_path / "autogroup"
-    lower_session(10, file)
+    file.touch()
+    lower_session(10, os.open(file, os.O_WRONLY))
     assert file.read_text() == "10"
 
 
 def test_a_kernel_without_autogroups_is_tolerated(tmp_path: Path) -> None:
-    lower_session(10, tmp_path / "not" / "there")
+    lower_session(10, None)
+    full = os.open("/dev/full", os.O_WRONLY)
+    lower_session(10, full)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(full)
 
 
-def test_a_priority_change_refused_as_too_soon_is_retried() -> None:
+def test_a_priority_change_refused_as_too_soon_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel answers EAGAIN to a second change within a tenth of a second."""
-    asked: list[str] = []
+    asked: list[bytes] = []
     done = threading.Event()
 
-    class Autogroup(PosixPath):
-        def write_text(self, data: str, *_: object, **__: object) -> int:
-            asked.append(data)
-            if len(asked) < 3:
-                raise BlockingIOError(errno.EAGAIN, "too soon")
-            done.set()
-            return len(data)
+    def write(descriptor: int, data: bytes, at: int) -> int:
+        asked.append(data)
+        if len(asked) < 3:
+            raise BlockingIOError(errno.EAGAIN, "too soon")
+        done.set()
+        return len(data)
 
-    lower_session(10, Autogroup("autogroup"), again_s=0.001)
+    monkeypatch.setattr("node.execution.linux.os.pwrite", write)
+    file = tmp_path / "autogroup"
+    file.touch()
+    lower_session(10, os.open(file, os.O_WRONLY), again_s=0.001)
     assert done.wait(10)
-    assert asked == ["10", "10", "10"]
+    assert asked == [b"10", b"10", b"10"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,34 @@
+"""What the kernel of this machine cannot keep tasks from, in sentences for whoever runs the node. Pure."""
+
+from typing import Final
+
+_SINCE: Final = {3: "6.2", 4: "6.7", 6: "6.12"}
+"""The first Linux with an ABI of Landlock."""
+
+_LACKS: Final = {
+    3: "tasks can truncate files that they may only read",
+    4: "tasks that need no network are not kept from it",
+    6: "tasks can signal other processes of the node's user, the node's own too, and connect to abstract sockets",
+}
+"""What the ABIs before one cannot refuse."""
+
+
+def not_kept(landlock: int, *, commands: bool, command_confined: bool) -> tuple[str, ...]:
+    """What tasks on this machine are not kept from. `landlock`: its ABI, 0 without; `commands`: the member runs them.
+
+    >>> not_kept(7, commands=True, command_confined=True)
+    ()
+    >>> not_kept(5, commands=False, command_confined=True)
+    ... # doctest: +ELLIPSIS
+    ("tasks can signal other processes of the node's user, ...: that takes Linux 6.12 or later",)
+    """
+    if not landlock:
+        return (
+            "tasks are not confined, since this kernel has no Landlock (Linux 5.19 or later has it, unless the boot "
+            "parameter lsm= leaves it out or a container's seccomp filter refuses it): a fault in a kind, in Spark or "
+            "in a program opens all that the node's user may",
+        )
+    lacks = [f"{what}: that takes Linux {_SINCE[abi]} or later" for abi, what in _LACKS.items() if landlock < abi]
+    if commands and not command_confined:
+        lacks.append("commands are not confined (ROTA_COMMAND_CONFINED=0): they may do all that the node's user may")
+    return tuple(lacks)

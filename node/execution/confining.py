@@ -1,0 +1,65 @@
+"""The worker's side of its domain (`node.execution.domain`): what it gives up before the kind sees the params."""
+
+import os
+import tempfile
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from node.execution.domain import allow_tools, found_tools
+from node.execution.landlock import READ, Ruleset
+from node.execution.linux import gain_no_rights, keep_capabilities
+from tasks.access import Access
+from tasks.file_guard import learn_own
+from tasks.needs import Needs
+from tasks.reach import Reach
+
+ANY_PATH: Final = (Reach("", "source", "", "/"), Reach("", "destination", "", "/"))
+"""What is not known yet: it may be read and written."""
+
+_READING: Final = ("DAC_READ_SEARCH",)
+_WRITING: Final = ("DAC_OVERRIDE", "FOWNER")
+
+
+def capabilities(reaches: Iterable[Reach]) -> frozenset[str]:
+    """Those of root that reading and writing these paths may take: they may be another user's. Pure.
+
+    >>> sorted(capabilities([Reach("source", "source", "/srv", "/srv"), Reach("to", "destination", "s3://b")]))
+    ['DAC_READ_SEARCH']
+    """
+    uses = {reach.use for reach in reaches if reach.path is not None}
+    reading = _READING if uses else ()
+    return frozenset((*reading, *(_WRITING if "destination" in uses else ())))
+
+
+def confine(needs: Needs, access: Access, scratch: Path, ruleset: Ruleset | None, target: str) -> None:
+    """Confine this process to `needs`. It has no other thread: a domain is that of one thread and its children.
+
+    `ruleset` is the supervisor's; None: this kernel has no Landlock. `target` is the kind or the preparation, as
+    `module:name`, whose package may be read. Raises `landlock.CannotConfine`, and what the functions raise that find
+    tools.
+    """
+    if not needs.confined:
+        return
+    if any(reach.path is not None for reach in needs.reaches):
+        learn_own(access.own)  # what is a link to the node's own is known by that, later
+    tools = found_tools(needs.tools, os.environ, access)
+    if not needs.everything:
+        # No other process finds its files there, and they go with the scratch folder.
+        temporary = scratch / "tmp"
+        temporary.mkdir(exist_ok=True)
+        os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
+    gain_no_rights()
+    keep_capabilities(capabilities(needs.reaches))
+    if ruleset is not None:
+        allow_tools(ruleset, tools)
+        for place in _package(target):
+            ruleset.allow(place, READ)
+        ruleset.enter()
+        ruleset.close()
+
+
+def _package(target: str) -> Iterable[str]:
+    spec = find_spec(target.partition(":")[0].partition(".")[0])
+    return () if spec is None else spec.submodule_search_locations or filter(None, (spec.origin,))

@@ -1,0 +1,262 @@
+"""The domain of an attempt: what the kernel lets its processes open, as its needs say (`tasks.needs`).
+
+The supervisor makes the ruleset, since it is not confined: it follows links, checks each path as `FileGuard` does, and
+makes folders that are missing. The worker adds its tools, and enters before the kind sees the params.
+
+Landlock only allows. "All but the node's own" is therefore a list: of each folder on the way to something of the node's
+own, everything else that is in it now. What is added to such a folder later is refused, and so is listing it.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from node.execution import landlock
+from node.execution.landlock import READ, READ_FOLDER, RUN, WRITE, Ruleset
+from tasks import own_credentials
+from tasks.access import NEVER, Access, AccessRefused, Use, is_within
+from tasks.file_guard import FileGuard
+from tasks.fsync import sync_names
+from tasks.needs import Needs, Tool, Tools
+from tasks.reach import Reach
+
+_LIBRARIES: Final = (
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/local/lib64",
+    "/usr/local/share",
+    "/usr/share",
+    "/lib",
+    "/lib64",
+)
+"""Folders of shared libraries and of data for all programs: time zones, certificates, locales."""
+
+_ETC: Final = tuple(
+    f"/etc/{name}"
+    for name in (
+        "alternatives ca-certificates crypto-policies gai.conf group host.conf hosts krb5.conf krb5.conf.d ld.so.cache "
+        "ld.so.conf ld.so.conf.d locale.alias localtime machine-id mime.types nsswitch.conf os-release passwd pki "
+        "protocols resolv.conf services ssl/certs ssl/openssl.cnf timezone"
+    ).split()
+)
+"""What libraries read there. No other file of /etc: some are secrets, and the tasks' own may lie there."""
+
+_KERNEL: Final = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
+"""Of the kernel's file systems, to read: processors and memory. What another process has in /proc needs the right to
+trace it, which a domain takes away."""
+
+_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_TERMINALS: Final = ("/dev/tty", "/dev/ptmx", "/dev/pts")
+_DISKS: Final = "/dev/disk"
+"""Its links say which file system is on which device (`tasks.disk_identity`); the devices stay closed."""
+_MEMORY: Final = "/dev/shm"  # noqa: S108  an ordinary file system in memory, for all users
+
+_PROGRAMS: Final = ("/bin", "/sbin", "/usr", "/lib", "/lib32", "/lib64", "/opt")
+"""Folders of programs and what they need."""
+
+_PACKAGES: Final = ("hashing", "node", "spark_tasks", "tasks")
+
+_LOADERS: Final = ("/lib64/ld-linux-*.so.*", "/lib/ld-linux-*.so.*", "/lib/ld-musl-*.so.*")
+"""What the kernel starts in front of a program with shared libraries; it counts as run by it."""
+
+_BESIDE: Final = landlock.WRITE & ~landlock.REFER
+_RIGHTS: Final[Mapping[str, int]] = {"read": READ, "write": WRITE, "run": RUN}
+
+
+@dataclass(slots=True)
+class Domain:
+    """A domain that is being made. `remarks` are sentences for the log of an attempt that fails in it."""
+
+    ruleset: Ruleset
+    #: What is the node's own, with links followed: never allowed by a path above it.
+    own: tuple[str, ...]
+    remarks: list[str] = field(default_factory=list)
+
+    def allow(self, path: str, rights: int) -> None:
+        """Allow `rights` at `path` and below, but not to what is the node's own."""
+        real = os.path.realpath(path)
+        for part in without(real, self.own):
+            self.ruleset.allow(part, rights)
+
+    def allow_all(self, paths: Iterable[str], rights: int) -> None:
+        """The same for each of `paths`."""
+        for path in paths:
+            self.ruleset.allow(path, rights)
+
+
+def of_attempt(needs: Needs, access: Access, task: str, scratch: Path, umask: int, version: int) -> Domain:
+    """The domain of an attempt at `task`, without its tools. Folders that are missing are made, with `umask`.
+
+    `version` is Landlock's ABI. Raises `landlock.CannotConfine`.
+    """
+    domain = _made(access, version, network=needs.network)
+    domain.ruleset.allow(str(scratch), WRITE | (RUN if needs.everything else 0))
+    if needs.everything:
+        _allow_everything(domain, needs.roots)
+        return domain
+    _allow_system(domain)
+    for path in own_credentials.there(needs.own_credentials, os.environ):
+        domain.allow(path, READ)
+    if any(reach.links and reach.path is not None for reach in needs.reaches):
+        _allow_roots(domain, access, "source")
+    for reach in needs.reaches:
+        if reach.path is not None:
+            _allow_reach(domain, access, reach, task, umask)
+    return domain
+
+
+def of_preparation(access: Access, scratch: Path, version: int) -> Domain:
+    """The domain of a process that is prepared before its attempt is known: every root that a task may name.
+
+    Raises `landlock.CannotConfine`.
+    """
+    domain = _made(access, version, network=True)
+    domain.ruleset.allow(str(scratch), WRITE)
+    _allow_system(domain)
+    _allow_roots(domain, access, "source")
+    _allow_roots(domain, access, "destination")
+    return domain
+
+
+def found_tools(names: Iterable[str], environ: Mapping[str, str], access: Access) -> list[Tool]:
+    """The tools that these functions find on this machine. Raises what importing and calling them raises."""
+    found: list[Tool] = []
+    for name in names:
+        module, _, function = name.partition(":")
+        find: Tools = getattr(import_module(module), function)
+        found += find(environ, access)
+    return found
+
+
+def allow_tools(ruleset: Ruleset, tools: Iterable[Tool]) -> None:
+    """Allow the tools. Raises `landlock.CannotConfine`."""
+    runs = False
+    for tool in tools:
+        ruleset.allow(tool.path, _RIGHTS[tool.use])
+        runs = runs or tool.use == "run"
+    if runs:
+        for pattern in _LOADERS:
+            for loader in Path("/").glob(pattern.removeprefix("/")):
+                ruleset.allow(str(loader), RUN)
+
+
+def without(folder: str, own: Iterable[str]) -> Iterator[str]:
+    """Paths that are together `folder` without `own`, as far as they are there now. All are real paths.
+
+    A folder that has something of `own` below it is not among them, only what else is in it.
+    """
+    inside = [each for each in own if is_within(each, folder)]
+    if folder in inside or any(is_within(folder, each) for each in own):
+        return
+    if not inside:
+        yield folder
+        return
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.path for entry in entries if not entry.is_symlink()]
+    except OSError:
+        return  # this user cannot look into it, and so cannot open anything in it but by name
+    for name in names:
+        yield from without(name, inside)
+
+
+def _made(access: Access, version: int, *, network: bool) -> Domain:
+    own = tuple(os.path.realpath(each) for each in access.own)
+    return Domain(Ruleset.make(version, network=network), own)
+
+
+def _allow_system(domain: Domain) -> None:
+    """What any program reads of the machine."""
+    ruleset = domain.ruleset
+    domain.allow_all((*_LIBRARIES, *_ETC, *_KERNEL), READ)
+    for path in _installation():
+        domain.allow(path, READ)
+    domain.allow_all(_DEVICES, landlock.READ_FILE | landlock.WRITE_FILE)
+    ruleset.allow(_DISKS, READ_FOLDER)
+
+
+def _installation() -> Iterator[str]:
+    """Where Python and Rota are installed."""
+    yield from {os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)} - {"/", "/usr"}
+    for package in _PACKAGES:
+        yield from getattr(sys.modules.get(package), "__path__", ())
+    yield from filter(None, sys.path)  # PYTHONPATH, among others
+
+
+def _allow_everything(domain: Domain, roots: Iterable[str]) -> None:
+    """What the node's user may, without what is the node's own; the installation cannot be changed.
+
+    With `roots`: only these, and what programs run and read.
+    """
+    installed = [os.path.realpath(each) for each in _installation()]
+    kept = (*domain.own, *NEVER, *installed)
+    everything = landlock.WRITE | READ | RUN
+    for root in roots or ("/",):
+        for path in without(os.path.realpath(root), kept):
+            domain.ruleset.allow(path, everything)
+    for path in (*_PROGRAMS, *_ETC) if roots else ():
+        domain.allow(path, READ | RUN)
+    for path in installed:
+        domain.allow(path, READ | RUN)
+    domain.allow_all(("/proc", "/sys"), READ)
+    domain.allow_all((*_DEVICES, *_TERMINALS), landlock.READ_FILE | landlock.WRITE_FILE | landlock.IOCTL | READ_FOLDER)
+    domain.allow_all((_MEMORY,), landlock.WRITE)
+    domain.ruleset.allow(_DISKS, READ_FOLDER)
+    hidden = sorted(path for path in domain.own if Path(path).exists())
+    tops = sorted({str(Path(path).parent) for path in (*hidden, *installed)})
+    domain.remarks.append(
+        f"this command is confined: it cannot open {', '.join(hidden)}, and can list and change the top level of "
+        f"{', '.join(tops)} and of the folders above only as far as entries were there when it began. Where a command "
+        "needs more, a member with ROTA_COMMAND_CONFINED=0 gives it"
+    )
+
+
+def _allow_roots(domain: Domain, access: Access, use: Use) -> None:
+    """Every folder that tasks may name for a use."""
+    kernels = (*domain.own, *NEVER)
+    for root in access.roots(use):
+        for part in without(os.path.realpath(root), kernels):
+            domain.ruleset.allow(part, READ if use == "source" else WRITE)
+
+
+def _allow_reach(domain: Domain, access: Access, reach: Reach, task: str, umask: int) -> None:
+    """One path of the params: nothing if the node refuses it, which the kind says in its own words."""
+    assert reach.path is not None
+    guard = FileGuard(access, reach.use)
+    folder = os.path.dirname(reach.path) if reach.beside else reach.path  # noqa: PTH120  paths are strings here
+    try:
+        guard.resolve(reach.path)
+    except AccessRefused:
+        return
+    if reach.use == "destination":
+        _make_missing(domain, Path(folder), 0o077 if reach.private else umask)
+    rights = _BESIDE if reach.beside else READ if reach.use == "source" else WRITE
+    domain.allow(folder, rights)
+    if reach.use == "destination":
+        # To sync the name of the folder itself (`tasks.place`).
+        domain.ruleset.allow(str(Path(os.path.realpath(folder)).parent), READ_FOLDER)
+    for name in reach.inner:
+        link = Path(folder, name.replace("*", task))
+        if link.is_symlink():
+            with suppress(AccessRefused):
+                domain.allow(str(guard.resolve(link)), rights)
+
+
+def _make_missing(domain: Domain, folder: Path, umask: int) -> None:
+    if folder.is_dir():
+        return
+    before = os.umask(umask)
+    try:
+        there = next(each for each in folder.parents if each.is_dir())
+        folder.mkdir(parents=True, exist_ok=True)
+        sync_names(folder, there)
+    except OSError as error:
+        domain.remarks.append(f"{folder} cannot be made: {error.strerror}")
+    finally:
+        os.umask(before)

@@ -1,0 +1,140 @@
+"""Landlock: a process gives up, for good, every access to files that it did not name (landlock(7)).
+
+Three system calls through ctypes, without root, since Linux 5.13. A ruleset names what stays allowed; `Ruleset.enter`
+puts the calling thread into a *domain* of it, which its children inherit and which can only become smaller. What is
+open already stays open. A domain also keeps its processes from tracing others, reading their environment among it,
+and, since ABI 6, from signalling them and from connecting to abstract sockets outside.
+
+The first ABI counts as none: it refuses to rename a file into another folder, whatever the rules say.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+import struct
+from contextlib import suppress
+from typing import Final
+
+_CREATE: Final = 444
+_ADD: Final = 445
+_RESTRICT: Final = 446
+"""The numbers of the system calls, the same on every architecture."""
+
+EXECUTE: Final = 1 << 0
+WRITE_FILE: Final = 1 << 1
+READ_FILE: Final = 1 << 2
+READ_FOLDER: Final = 1 << 3
+MAKE_CHAR: Final = 1 << 6
+MAKE_BLOCK: Final = 1 << 11
+REFER: Final = 1 << 13
+TRUNCATE: Final = 1 << 14
+IOCTL: Final = 1 << 15
+_ALL: Final = (1 << 16) - 1
+
+READ: Final = READ_FILE | READ_FOLDER
+RUN: Final = READ_FILE | EXECUTE
+WRITE: Final = _ALL & ~(EXECUTE | MAKE_CHAR | MAKE_BLOCK | IOCTL)
+"""To read, write, make, rename and remove files and folders."""
+
+_OF_A_FILE: Final = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL
+
+_HANDLED: Final = {2: REFER | (REFER - 1), 3: TRUNCATE | (TRUNCATE - 1), 5: _ALL}
+"""The rights that an ABI knows, by the first ABI that does."""
+
+_NETWORK_SINCE: Final = 4
+_TCP: Final = 3
+_SCOPES_SINCE: Final = 6
+_SCOPES: Final = 3
+
+OLDEST: Final = 2
+NEWEST: Final = 7
+"""Later ABIs are used as this one: what they add was not looked at."""
+
+_PATH_BENEATH: Final = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+class CannotConfine(OSError):
+    """The kernel has Landlock, and refused a ruleset or a domain. Nothing may go on without it."""
+
+
+def _call(*arguments: object) -> int:
+    result = int(_libc.syscall(*arguments))
+    if result < 0:
+        number = ctypes.get_errno()
+        raise CannotConfine(number, f"landlock: {os.strerror(number)}")
+    return result
+
+
+def abi() -> int:
+    """The ABI of this kernel's Landlock that is used, from `OLDEST` to `NEWEST`; 0: there is none, or it is too old."""
+    try:
+        found = _call(_CREATE, None, ctypes.c_size_t(0), 1)
+    except CannotConfine:
+        return 0  # ENOSYS, EOPNOTSUPP (not among the kernel's LSMs), EPERM (a container's seccomp filter)
+    return 0 if found < OLDEST else min(found, NEWEST)
+
+
+def handled(version: int) -> int:
+    """The rights to files that the ABI `version` can take away.
+
+    >>> [handled(version).bit_length() for version in (2, 3, 4, 5, 7)]
+    [14, 15, 15, 16, 16]
+    """
+    return max(rights for since, rights in _HANDLED.items() if since <= version)
+
+
+class Ruleset:
+    """What stays allowed. `descriptor` may be sent to another process, which makes a `Ruleset` of it again."""
+
+    def __init__(self, version: int, descriptor: int) -> None:
+        self.version = version
+        self.descriptor = descriptor
+
+    @classmethod
+    def make(cls, version: int, *, network: bool) -> "Ruleset":
+        """One that allows nothing yet; `network`: TCP stays as it is. Raises `CannotConfine`."""
+        tcp = 0 if network or version < _NETWORK_SINCE else _TCP
+        scopes = _SCOPES if version >= _SCOPES_SINCE else 0
+        attribute = struct.pack("=QQQ", handled(version), tcp, scopes)
+        # Older kernels know the first fields only.
+        size = 8 if version < _NETWORK_SINCE else 16 if version < _SCOPES_SINCE else 24
+        return cls(version, _call(_CREATE, ctypes.create_string_buffer(attribute, 24), ctypes.c_size_t(size), 0))
+
+    def allow(self, path: str | int, rights: int) -> bool:
+        """Allow `rights` to what is at `path` now (or open as this descriptor), and to everything below it.
+
+        Links are followed. False if there is nothing at `path`, or nothing that this user may see: it stays refused.
+        Raises `CannotConfine`.
+        """
+        try:
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC) if isinstance(path, str) else path
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG):
+                return False
+            raise
+        try:
+            mode = os.fstat(descriptor).st_mode
+            given = rights & handled(self.version) & (_ALL if stat.S_ISDIR(mode) else _OF_A_FILE)
+            if given:
+                rule = ctypes.create_string_buffer(struct.pack("=Qi", given, descriptor), 12)
+                _call(_ADD, self.descriptor, _PATH_BENEATH, rule, 0)
+        finally:
+            if isinstance(path, str):
+                os.close(descriptor)
+        return True
+
+    def enter(self) -> None:
+        """Put the calling thread into the domain, for good. It must not gain rights by exec (PR_SET_NO_NEW_PRIVS).
+
+        Raises `CannotConfine`.
+        """
+        _call(_RESTRICT, self.descriptor, 0)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        with suppress(OSError):
+            os.close(self.descriptor)

@@ -1,0 +1,41 @@
+"""What a Spark session uses of the machine, as a domain allows it (`tasks.needs`)."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from spark_tasks.spark.java import NoJava, find_java
+from spark_tasks.spark.session import SHARED, is_local_master
+from tasks.access import Access
+from tasks.needs import Tool
+
+SPARK_TOOLS: Final = "spark_tasks.spark.tools:spark_tools"
+"""The function below, by its name."""
+
+_PROGRAMS: Final = ("/bin/chmod", "/bin/rm")
+"""What Hadoop's local file system starts. No shell is among them."""
+
+
+def spark_tools(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
+    """Java, Python for rows that Python reads and writes, two programs, and the folder shared with a cluster.
+
+    `access` is not asked: no param names any of them. Without a Java there is none: the session says so.
+    """
+    try:
+        home = find_java(environ).home
+    except NoJava:
+        return
+    yield Tool(str(home), "read")
+    for program in ("java", "jspawnhelper"):  # the second starts programs for the first
+        for folder in ("bin", "lib"):
+            yield Tool(str(home / folder / program), "run")
+    for program in _PROGRAMS:
+        yield Tool(program, "run")
+    python = environ.get("PYSPARK_PYTHON") or sys.executable
+    if python.startswith("/"):
+        yield Tool(os.path.realpath(python), "run")
+        yield Tool(str(Path(python).parent.parent), "read")
+    if (shared := environ.get(SHARED)) and not is_local_master(environ):
+        yield Tool(shared, "write")

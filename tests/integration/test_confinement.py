@@ -1,0 +1,123 @@
+"""What an attempt may not have, tried from inside by whoever wrote it: by Landlock's present ABI, and by older ones.
+
+The checks that the product makes by itself are not asked: what is refused here, the kernel refuses.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node.execution import landlock
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(landlock.abi() == 0, reason="this kernel has no Landlock"),
+]
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 65534
+SITE = next(path for path in sys.path if path.endswith("site-packages"))
+DEBIANS = Path(f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")
+"""An interpreter that an ordinary user may run, whoever the tests' own one belongs to."""
+
+SIGNALS = {"to signal the node", "to signal a neighbour", "an abstract socket"}
+"""Refused since the sixth ABI."""
+NETWORK = {"to connect", "to listen"}
+"""Refused to what needs no network, since the fourth."""
+TRUNCATE = {"to truncate what it reads"}
+"""Refused since the third."""
+
+NOT_FOR_COMMANDS = {
+    "a file outside",
+    "to write outside",
+    "to write to what it reads",
+    "to truncate what it reads",
+    "to move what it reads",
+    "a shell",
+    "a program",
+    "Python",
+    "a script of its own",
+    "a program's copy",
+    "to connect",
+    "to listen",
+}
+"""What a command may."""
+
+USERS = ["root", pytest.param("ordinary", marks=pytest.mark.skipif(not DEBIANS.exists(), reason=f"no {DEBIANS}"))]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that another user may use: pytest's own are closed to others."""
+    made = Path(tempfile.mkdtemp(prefix="rota-confined-"))
+    os.chown(made, NOBODY if os.geteuid() == 0 else -1, -1)
+    yield made
+    shutil.rmtree(made)
+
+
+def attempt(folder: Path, version: int, what: str, user: str) -> dict[str, Any]:
+    """What came of each way of an attempt: "" where it was refused."""
+    argv = [sys.executable]
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    if os.geteuid() == 0 and user == "ordinary":
+        rights = (f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all")
+        argv = ["setpriv", *rights, str(DEBIANS)]
+        environ["PYTHONPATH"] += f":{SITE}"
+    elif os.geteuid() == 0:
+        os.chown(folder, 0, 0)
+    done = subprocess.run(
+        [*argv, "-m", "tests.integration.confined", str(folder), str(version), what],
+        capture_output=True,
+        text=True,
+        env=environ,
+        cwd=ROOT,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["error"] is None, said["log"]
+    found: dict[str, Any] = said["found"]
+    assert found.pop("own") == "yes"
+    return found
+
+
+def got(found: dict[str, Any]) -> set[str]:
+    return {name for name, came in found.items() if came and name not in ("capabilities", "given")}
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_kind_gets_what_its_params_name_and_nothing_else(folder: Path, user: str) -> None:
+    found = attempt(folder, landlock.NEWEST, "kind", user)
+    allowed = set() if landlock.abi() >= 6 else SIGNALS
+    assert got(found) == allowed | (set() if landlock.abi() >= 4 else NETWORK)
+    assert found["given"] == "given"
+    assert int(found["capabilities"], 16) == (4 if user == "root" else 0), "of root's, to read what is another user's"
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_command_gets_what_the_user_may_without_the_nodes_own(folder: Path, user: str) -> None:
+    found = attempt(folder, landlock.NEWEST, "command", user)
+    allowed = NOT_FOR_COMMANDS | ({"what others may not read"} if user == "root" else set())
+    assert got(found) == allowed | (set() if landlock.abi() >= 6 else SIGNALS)
+    assert int(found["capabilities"], 16) == 0
+
+
+@pytest.mark.parametrize("version", [2, 3, 4, 5])
+def test_by_an_older_abi_a_kind_gets_what_that_cannot_refuse(folder: Path, version: int) -> None:
+    found = attempt(folder, version, "kind", "ordinary")
+    more = (TRUNCATE if version < 3 else set()) | (NETWORK if version < 4 else set())
+    assert got(found) == SIGNALS | more
+
+
+def test_without_landlock_only_roots_capabilities_are_taken_away(folder: Path) -> None:
+    found = attempt(folder, 0, "kind", "root")
+    assert int(found["capabilities"], 16) == (4 if os.geteuid() == 0 else 0)
+    assert {"a secret", "a shell"} <= got(found), "the node says at its start that it confines nothing"
