@@ -3,11 +3,10 @@
 import os
 import tempfile
 from collections.abc import Iterable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from node.execution.domain import allow_tools, found_tools
+from node.execution.domain import allow_tools, found_tools, places_of
 from node.execution.landlock import READ, Ruleset
 from node.execution.linux import gain_no_rights, keep_capabilities
 from tasks.access import Access
@@ -54,12 +53,7 @@ def confine(needs: Needs, access: Access, scratch: Path, ruleset: Ruleset | None
     keep_capabilities(capabilities(needs.reaches))
     if ruleset is not None:
         allow_tools(ruleset, tools)
-        for place in _package(target):
+        for place in places_of(target.partition(":")[0].partition(".")[0]):
             ruleset.allow(place, READ)
         ruleset.enter()
         ruleset.close()
-
-
-def _package(target: str) -> Iterable[str]:
-    spec = find_spec(target.partition(":")[0].partition(".")[0])
-    return () if spec is None else spec.submodule_search_locations or filter(None, (spec.origin,))

@@ -12,7 +12,9 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -80,8 +82,11 @@ class Domain:
 
     def allow(self, path: str, rights: int) -> None:
         """Allow `rights` at `path` and below, but not to what is the node's own."""
-        real = os.path.realpath(path)
-        for part in without(real, self.own):
+        self.allow_real(os.path.realpath(path), rights)
+
+    def allow_real(self, path: str, rights: int) -> None:
+        """The same, for a path in which no part is a link."""
+        for part in without(path, self.own):
             self.ruleset.allow(part, rights)
 
     def allow_all(self, paths: Iterable[str], rights: int) -> None:
@@ -157,13 +162,17 @@ def without(folder: str, own: Iterable[str]) -> Iterator[str]:
     if not inside:
         yield folder
         return
+    begin = len(folder.rstrip("/")) + 1
+    leading = {each[begin:].partition("/")[0] for each in inside}
     try:
         with os.scandir(folder) as entries:
-            names = [entry.path for entry in entries if not entry.is_symlink()]
+            for entry in entries:
+                if entry.name in leading:
+                    yield from without(entry.path, inside)
+                elif not entry.is_symlink():
+                    yield entry.path
     except OSError:
         return  # this user cannot look into it, and so cannot open anything in it but by name
-    for name in names:
-        yield from without(name, inside)
 
 
 def _made(access: Access, version: int, *, network: bool) -> Domain:
@@ -175,18 +184,26 @@ def _allow_system(domain: Domain) -> None:
     """What any program reads of the machine."""
     ruleset = domain.ruleset
     domain.allow_all((*_LIBRARIES, *_ETC, *_KERNEL), READ)
-    for path in _installation():
-        domain.allow(path, READ)
+    for path in installation():
+        domain.allow_real(path, READ)
     domain.allow_all(_DEVICES, landlock.READ_FILE | landlock.WRITE_FILE)
     ruleset.allow(_DISKS, READ_FOLDER)
 
 
-def _installation() -> Iterator[str]:
-    """Where Python and Rota are installed."""
-    yield from {os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)} - {"/", "/usr"}
-    for package in _PACKAGES:
-        yield from getattr(sys.modules.get(package), "__path__", ())
-    yield from filter(None, sys.path)  # PYTHONPATH, among others
+def places_of(package: str) -> Iterable[str]:
+    """The folders, or the file, of a top-level package or module. It is not imported."""
+    spec = find_spec(package)
+    return () if spec is None else spec.submodule_search_locations or filter(None, (spec.origin,))
+
+
+@cache
+def installation() -> tuple[str, ...]:
+    """The folders in which Python and Rota are installed, with links followed, none within another."""
+    packages = (place for name in _PACKAGES for place in places_of(name))
+    # PYTHONPATH is in the third, among others.
+    found = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, *packages, *filter(None, sys.path))}
+    found -= {"/", "/usr"}
+    return tuple(path for path in sorted(found) if not any(is_within(path, each) for each in found - {path}))
 
 
 def _allow_everything(domain: Domain, roots: Iterable[str]) -> None:
@@ -194,22 +211,21 @@ def _allow_everything(domain: Domain, roots: Iterable[str]) -> None:
 
     With `roots`: only these, and what programs run and read.
     """
-    installed = [os.path.realpath(each) for each in _installation()]
-    kept = (*domain.own, *NEVER, *installed)
+    kept = (*domain.own, *NEVER, *installation())
     everything = landlock.WRITE | READ | RUN
     for root in roots or ("/",):
         for path in without(os.path.realpath(root), kept):
             domain.ruleset.allow(path, everything)
     for path in (*_PROGRAMS, *_ETC) if roots else ():
         domain.allow(path, READ | RUN)
-    for path in installed:
-        domain.allow(path, READ | RUN)
+    for path in installation():
+        domain.allow_real(path, READ | RUN)
     domain.allow_all(("/proc", "/sys"), READ)
     domain.allow_all((*_DEVICES, *_TERMINALS), landlock.READ_FILE | landlock.WRITE_FILE | landlock.IOCTL | READ_FOLDER)
     domain.allow_all((_MEMORY,), landlock.WRITE)
     domain.ruleset.allow(_DISKS, READ_FOLDER)
     hidden = sorted(path for path in domain.own if Path(path).exists())
-    tops = sorted({str(Path(path).parent) for path in (*hidden, *installed)})
+    tops = sorted({str(Path(path).parent) for path in (*hidden, *installation())})
     domain.remarks.append(
         f"this command is confined: it cannot open {', '.join(hidden)}, and can list and change the top level of "
         f"{', '.join(tops)} and of the folders above only as far as entries were there when it began. Where a command "

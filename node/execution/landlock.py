@@ -55,6 +55,9 @@ _PATH_BENEATH: Final = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
+_add = ctypes.CDLL(None, use_errno=True).syscall
+_add.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+_add.restype = ctypes.c_long
 
 
 class CannotConfine(OSError):
@@ -62,7 +65,10 @@ class CannotConfine(OSError):
 
 
 def _call(*arguments: object) -> int:
-    result = int(_libc.syscall(*arguments))
+    return _checked(int(_libc.syscall(*arguments)))
+
+
+def _checked(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise CannotConfine(number, f"landlock: {os.strerror(number)}")
@@ -93,6 +99,7 @@ class Ruleset:
     def __init__(self, version: int, descriptor: int) -> None:
         self.version = version
         self.descriptor = descriptor
+        self._handled = handled(version)
 
     @classmethod
     def make(cls, version: int, *, network: bool) -> "Ruleset":
@@ -117,11 +124,11 @@ class Ruleset:
                 return False
             raise
         try:
-            mode = os.fstat(descriptor).st_mode
-            given = rights & handled(self.version) & (_ALL if stat.S_ISDIR(mode) else _OF_A_FILE)
+            given = rights & self._handled
+            if given & ~_OF_A_FILE and not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                given &= _OF_A_FILE
             if given:
-                rule = ctypes.create_string_buffer(struct.pack("=Qi", given, descriptor), 12)
-                _call(_ADD, self.descriptor, _PATH_BENEATH, rule, 0)
+                _checked(_add(_ADD, self.descriptor, _PATH_BENEATH, struct.pack("=Qi", given, descriptor), 0))
         finally:
             if isinstance(path, str):
                 os.close(descriptor)

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from node.execution import frames, rehearsal
 from node.execution.attempt_context import AttemptContext
 from node.execution.confining import ANY_PATH, confine
+from node.execution.domain import installation
 from node.execution.landlock import Ruleset
 from node.execution.linux import (
     die_with_parent,
@@ -270,5 +271,6 @@ def _checked(result: Any, redactor: Redactor) -> str | None:
 
 
 def preload() -> None:
-    """Import, in the nursery, what nearly every worker needs, and the kind `command`, so that it starts at once."""
+    """Do in the nursery what nearly every attempt needs: import the kind `command`, and find what is installed."""
     importlib.import_module("tasks.command")
+    installation()

@@ -28,6 +28,9 @@ def spark_tools(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
     except NoJava:
         return
     yield Tool(str(home), "read")
+    # Distributions keep what an administrator may change in /etc, and leave links to it.
+    for folder in ("conf", "lib/security"):
+        yield from (Tool(str(path), "read") for path in (home / folder).rglob("*") if path.is_symlink())
     for program in ("java", "jspawnhelper"):  # the second starts programs for the first
         for folder in ("bin", "lib"):
             yield Tool(str(home / folder / program), "run")

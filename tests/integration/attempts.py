@@ -13,6 +13,7 @@ from node.execution.order import AttemptLimits, Order
 from node.execution.preparation import Preparation
 from node.execution.runner import Runner
 from node.runtime.boottime import boottime_s
+from tasks.access import NOTHING, Access
 
 E = TypeVar("E", bound=Event)
 WAIT_S = 10.0
@@ -27,11 +28,12 @@ class Attempts:
         folder: Path,
         limits: AttemptLimits | None = None,
         preparations: Mapping[str, Preparation] | None = None,
+        access: Access = NOTHING,
     ) -> None:
         self.folder = folder
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.seen: list[Event] = []
-        self.runner = Runner(folder, self._on_event, limits, preparations)
+        self.runner = Runner(folder, self._on_event, limits, preparations, access)
         self._token = 0
 
     def _on_event(self, event: Event) -> None:
@@ -100,8 +102,9 @@ async def attempts(
     folder: Path,
     limits: AttemptLimits | None = None,
     preparations: Mapping[str, Preparation] | None = None,
+    access: Access = NOTHING,
 ) -> AsyncIterator[Attempts]:
-    made = Attempts(folder, limits, preparations)
+    made = Attempts(folder, limits, preparations, access)
     await made.runner.start()
     nursery = made.runner.nursery_pid
     try:
