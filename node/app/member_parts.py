@@ -23,7 +23,7 @@ from node.app.raft_owner import MemberRaftOwner
 from node.app.updates import Updates
 from node.client import Client
 from node.control.placement_service import PlacementThread
-from node.execution import landlock
+from node.execution import landlock, seccomp
 from node.execution.confinement import not_kept
 from node.execution.order import AttemptLimits, Order, logs_path
 from node.execution.runner import Runner
@@ -86,7 +86,10 @@ class MemberParts:
         self.unoffered = offer.why_not
         self._landlock = landlock.abi()
         self.not_kept = not_kept(
-            self._landlock, commands=config.allow_command, command_confined=config.command_confined
+            self._landlock,
+            commands=config.allow_command,
+            command_confined=config.command_confined,
+            filtered=seccomp.known(),
         )
         self._terms = terms_of(offer.offered, config.kind_settings, config.max_runs)
         self._on_loop = Services()

@@ -13,8 +13,9 @@ _LACKS: Final = {
 """What the ABIs before one cannot refuse."""
 
 
-def not_kept(landlock: int, *, commands: bool, command_confined: bool) -> tuple[str, ...]:
-    """What tasks on this machine are not kept from. `landlock`: its ABI, 0 without; `commands`: the member runs them.
+def not_kept(landlock: int, *, commands: bool, command_confined: bool, filtered: bool = True) -> tuple[str, ...]:
+    """What tasks on this machine are not kept from. `landlock`: its ABI, 0 without; `commands`: the member runs them;
+    `filtered`: system calls are filtered (`node.execution.seccomp`).
 
     >>> not_kept(7, commands=True, command_confined=True)
     ()
@@ -29,6 +30,8 @@ def not_kept(landlock: int, *, commands: bool, command_confined: bool) -> tuple[
             "in a program opens all that the node's user may",
         )
     lacks = [f"{what}: that takes Linux {_SINCE[abi]} or later" for abi, what in _LACKS.items() if landlock < abi]
+    if not filtered:
+        lacks.append("tasks can change the limits of other processes of the node's user: seccomp is not there")
     if commands and not command_confined:
         lacks.append("commands are not confined (ROTA_COMMAND_CONFINED=0): they may do all that the node's user may")
     return tuple(lacks)

@@ -2,7 +2,9 @@
 
 import ctypes
 import json
+import mmap
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -80,6 +82,19 @@ def _linked(target: Path, link: Path, how: Callable[[Path, Path], object]) -> st
     return link.read_text()
 
 
+def _limited(pid: int) -> int:
+    """A filter that looks at the lower word of a pointer only would take this one for none."""
+    at = 0x1_0000_0000
+    _libc.mmap.restype, _libc.mmap.argtypes = (
+        ctypes.c_void_p,
+        [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long],
+    )
+    fixed, rights = 0x10, mmap.PROT_READ | mmap.PROT_WRITE
+    assert _libc.mmap(at, 4096, rights, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | fixed, -1, 0) == at
+    _libc.prlimit.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+    return _checked(_libc.prlimit(pid, resource.RLIMIT_CORE, at, None)) or 1
+
+
 def _mounted(scratch: Path) -> str:
     pid = os.fork()
     if pid == 0:  # a namespace of its own, in which it has every capability
@@ -118,6 +133,8 @@ def ways(to: Target) -> Mapping[str, Callable[[], Any]]:
         "to write to the installation": lambda: Path(__file__).open("a"),
         "to signal the node": lambda: os.kill(to.node, 0),
         "to signal a neighbour": lambda: os.kill(to.neighbour, 0),
+        "to limit the node": lambda: resource.prlimit(to.node, resource.RLIMIT_CORE, (0, 0)),
+        "to limit the node by a pointer that ends in zeros": lambda: _limited(to.node),
         "to trace the node": lambda: _checked(_libc.ptrace(PTRACE_ATTACH, to.node, None, None)),
         "to mount in a namespace": lambda: _mounted(scratch),
         "an abstract socket": lambda: _connected(socket.AF_UNIX, f"\0{to.abstract}"),
