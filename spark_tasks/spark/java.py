@@ -45,15 +45,11 @@ class Java:
 
 
 def java_home(environ: Mapping[str, str], folder: Path) -> Path:
-    """The JAVA_HOME for Spark: that of `find_java`, wrapped in `folder` if need be (`home_for_spark`)."""
-    return home_for_spark(find_java(environ), folder)
-
-
-def home_for_spark(java: Java, folder: Path) -> Path:
-    """The JAVA_HOME with which Spark's launcher starts that Java.
+    """The JAVA_HOME with which Spark's scripts start the Java of `find_java`.
 
     If the runtime needs the wrapper, it is made in `folder`, atomically, so that several processes may share a folder.
     """
+    java = find_java(environ)
     return java.home if java.has_vector else wrap(java.home, folder)
 
 

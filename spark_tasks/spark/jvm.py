@@ -152,12 +152,12 @@ def start(command: Sequence[str], environment: Mapping[str, str], folder: Path) 
             )
         except OSError as error:
             raise JvmNotStarted(f"Spark's JVM could not be started: {command[0]}: {error.strerror}") from None
-        while not file.exists():
-            if (status := process.poll()) is not None:
-                raise JvmNotStarted(_ended(command[0], status))
-            time.sleep(CHECK_S)
-        port, secret = _connection(file)
-    gateway = _gateway(port, secret)
+        try:
+            gateway = _gateway(*_connection(command[0], process, file))
+        except BaseException:  # nothing could use the JVM that is left
+            process.kill()
+            process.wait()
+            raise
     gateway.proc = process
     return gateway
 
@@ -168,17 +168,21 @@ def _become_jvm() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def _connection(program: str, process: "subprocess.Popen[bytes]", file: Path) -> tuple[int, str]:
+    """The port and the secret of the JVM, once it has put the file in place, whole. Raises `JvmNotStarted`."""
+    while not file.exists():
+        if (status := process.poll()) is not None:
+            raise JvmNotStarted(_ended(program, status))
+        time.sleep(CHECK_S)
+    said = file.read_bytes()
+    length = int.from_bytes(said[4:8], "big")
+    return int.from_bytes(said[:4], "big"), said[8 : 8 + length].decode()
+
+
 def _ended(program: str, status: int) -> str:
     how = f"status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
     why = ": if the machine is short of memory, the kernel has killed it" if status == -signal.SIGKILL else ""
     return f"Spark's JVM ({program}) ended with {how} before it was ready{why}; what it said is above, in the log"
-
-
-def _connection(file: Path) -> tuple[int, str]:
-    """The port and the secret in the file, which the JVM puts in place whole."""
-    said = file.read_bytes()
-    length = int.from_bytes(said[4:8], "big")
-    return int.from_bytes(said[:4], "big"), said[8 : 8 + length].decode()
 
 
 def _gateway(port: int, secret: str) -> "JavaGateway":
