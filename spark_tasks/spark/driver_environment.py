@@ -77,12 +77,16 @@ def programs_folder(scratch: Path) -> Path:
     return scratch / "bin"
 
 
-def link_programs(scratch: Path) -> None:
-    """Fill `programs_folder` with links to those of this machine. One that it lacks is left out; its caller says so."""
+def programs(environ: Mapping[str, str]) -> dict[str, str]:
+    """Where this machine has the programs that Hadoop and Spark call by name; one that it lacks is left out."""
+    path = os.pathsep.join((os.defpath, environ.get("PATH", "")))
+    return {name: found for name in _PROGRAMS if (found := shutil.which(name, path=path)) is not None}
+
+
+def link_programs(environ: Mapping[str, str], scratch: Path) -> None:
+    """Fill `programs_folder` with links to `programs`. Whoever calls one that is not there says so."""
     folder = programs_folder(scratch)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in _PROGRAMS:
-        link = folder / name
-        found = shutil.which(name, path=os.pathsep.join((os.defpath, os.environ.get("PATH", ""))))
-        if found is not None and not link.is_symlink():
-            link.symlink_to(found)
+    for name, found in programs(environ).items():
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(found)

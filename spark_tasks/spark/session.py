@@ -273,7 +273,7 @@ def _have_jvm(scratch: Path, given: Mapping[str, str], configuration: Mapping[st
     address = {"SPARK_LOCAL_IP": host} if (host := configuration.get("spark.driver.host")) else {}
     own = address | ui_environment(given.get(UI, ""))
     environment = driver_environment(os.environ, java, home, scratch, own, local=local)
-    link_programs(scratch)
+    link_programs(os.environ, scratch)
     if local:
         command = jvm.driver_command(java, home, configuration, options)
     else:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from node.execution.landlock import IOCTL, READ, RUN, WRITE, Ruleset, abi
+from node.execution.linux import gain_no_rights
 from spark_tasks.spark.java import find_java
 from spark_tasks.spark.session import spark_session
-from tests.integration.spark import landlock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +26,12 @@ def confined(scratch: Path) -> Any:
     """A session where Java, Python, chmod and rm may be executed, and nothing else: no shell, no env."""
     java = find_java(os.environ)
     programs = [sys.executable, str(java.home), "/usr/bin/chmod", "/usr/bin/rm", *_LOADERS]
-    landlock.execute_only([Path(each).resolve() for each in programs if Path(each).exists()])
+    rules = Ruleset.make(abi(), network=True)
+    rules.allow("/", READ | WRITE | IOCTL)
+    for program in programs:
+        rules.allow(program, READ | RUN)
+    gain_no_rights()
+    rules.enter()
     seen: dict[str, Any] = {"shells": [shell for shell in ("/bin/sh", "/bin/bash", "/usr/bin/env") if _runs(shell)]}
     with spark_session("confined", scratch) as spark:
         seen["sum"] = spark.range(1_000).selectExpr("sum(id)").collect()[0][0]

