@@ -9,6 +9,7 @@ import hmac
 import json
 import os
 import re
+import stat
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from tasks.errors import MissingSecret
 from tasks.file_guard import file_id, file_ids, path_of
 
 VALUE_BYTES_MAX: Final = 64 * 1024
+VALUE_CHARS_MIN: Final = 6
+"""A shorter value is none: it would be blotted out of every word that it occurs in, and can be guessed."""
 LINE_BYTES_MIN: Final = 16
 """Lines of a multi-line secret are redacted one by one from this size on. A shorter line may occur by chance."""
 
@@ -90,8 +93,8 @@ def resolve(
 ) -> str:
     """The value of `reference`: a `Reference`, its dict form, or the name of a file.
 
-    Raises `MissingSecret`, also if the value is the node's `own` secret or token under another name. The message says
-    where the value was searched for, and never contains a value.
+    Raises `MissingSecret`, also if the value is the node's `own` secret or token under another name, or shorter than
+    `VALUE_CHARS_MIN`. The message says where the value was searched for, and never contains a value.
     """
     match reference:
         case SecretFile(secret=name) | {"secret": str(name)}:
@@ -104,7 +107,21 @@ def resolve(
             raise MissingSecret('a reference to a secret must be {"secret": NAME} or {"env": NAME}')
     if own.is_value(value):
         raise MissingSecret(f"{shown} {_OWN}")
+    if (why := _too_short(value)) is not None:
+        raise MissingSecret(f"{shown} {why}")
     return value
+
+
+def _too_short(value: str) -> str | None:
+    """Why a value is too short to be a secret; blanks around it do not count. None if it is long enough."""
+    if not value.strip():
+        return "is empty: write the value that is meant into it"
+    if len(value.strip()) < VALUE_CHARS_MIN:
+        return (
+            f"has fewer than {VALUE_CHARS_MIN} characters, and would be blotted out of ordinary words: make it longer; "
+            "what is no secret is given as it is, and not by a reference"
+        )
+    return None
 
 
 _OWN: Final = "is the node's own secret or token, which is never handed to a task"
@@ -150,16 +167,20 @@ def lacking(
 ) -> str | None:
     """Why `reference` does not resolve here; None if nothing speaks against it. No file's content is read.
 
-    So a file that is not UTF-8, or holds the node's own secret, shows only in the attempt.
+    So a file that is not UTF-8, is long by blanks only, or holds the node's own secret, shows only in the attempt.
     """
     try:
         match reference:
             case SecretEnv(env=name):
-                _from_env(name, env_allow, environ)
+                if (why := _too_short(_from_env(name, env_allow, environ))) is not None:
+                    return f"variable {name!r} {why}"
             case SecretFile(secret=name):
                 with _opened(name, secrets_dir, own) as file:
-                    if os.fstat(file.fileno()).st_size > VALUE_BYTES_MAX:
+                    size = os.fstat(file.fileno()).st_size
+                    if size > VALUE_BYTES_MAX:
                         raise _too_large(name, secrets_dir)
+                    if size < VALUE_CHARS_MIN and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                        return f"secret {name!r} {_too_short('' if size == 0 else '?')}"
     except MissingSecret as missing:
         return str(missing)
     return None
@@ -194,9 +215,10 @@ def spellings(value: str) -> frozenset[bytes]:
     line, and in lower or upper case, as the name of a host is.
 
     Of a multi-line value also each line of `LINE_BYTES_MIN` bytes or more: a program that prints it line by line may
-    put a prefix before each. A shorter line (`}`, `-----`) may be ordinary text.
+    put a prefix before each. A shorter line (`}`, `-----`) may be ordinary text. Of a value shorter
+    than `VALUE_CHARS_MIN` none, whoever learnt it: `resolve` gives no such secret.
     """
-    if not value:
+    if len(value.strip()) < VALUE_CHARS_MIN:
         return frozenset()
     texts = {value, value.strip(), " ".join(value.split()), quote(value, safe=""), quote(value), quote_plus(value)}
     texts |= _escaped(value) | {value.strip().lower(), value.strip().upper(), value.strip().casefold()}

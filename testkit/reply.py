@@ -36,3 +36,10 @@ class Reply:
     def epoch(self) -> int:
         """The epoch there."""
         return int(self.headers["Rota-Epoch"])
+
+
+def is_told(status: int, target: str, token: str | None) -> bool:
+    """Whether an answer must tell the index: to whoever is known. `token`: the node's; None: all that reach it are."""
+    if token is None:
+        return status not in (400, 421)  # what is no request, or for another host, is of nobody
+    return status not in (400, 401, 404, 405, 421, 429) and not target.startswith(("/healthz", "/readyz"))

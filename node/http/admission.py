@@ -28,6 +28,7 @@ async def admit(endpoint: Endpoint, context: RequestContext) -> None:
     peer_request = None
     if endpoint.access == "member":
         peer_request = _check_signature(endpoint, context)
+        context.welcome()
         _check_cluster(context)
     else:
         identify(endpoint, context)

@@ -11,7 +11,7 @@ from aiohttp import HttpVersion11, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from node.http.admission import INDEX, PEER_REQUEST_MAC, admit
-from node.http.connection import ConnectionTimeouts
+from node.http.connection import SNIFF_NOTHING, ConnectionTimeouts
 from node.http.connection_limits import ConnectionLimits
 from node.http.endpoint import Endpoint
 from node.http.error_responses import closing, problem_responses
@@ -21,7 +21,7 @@ from node.http.listener import Listener
 from node.http.metrics import Metrics
 from node.http.node_port import NodePort
 from node.http.problems import Problem
-from node.http.request_context import RequestContext, serve
+from node.http.request_context import KNOWN, RequestContext, serve
 from node.http.request_limits import RequestLimits
 from node.http.routes import ENDPOINTS
 from node.http.server_context import SERVER, ServerContext
@@ -107,7 +107,6 @@ async def serve_on(
         port,
         ConnectionLimits(clients),
         timeouts or ConnectionTimeouts(),
-        lambda: _common_headers(app[SERVER]),
     )
     try:
         await site.start()
@@ -153,29 +152,23 @@ async def _check_expect(request: web.Request) -> web.StreamResponse | None:
     return None
 
 
-def _common_headers(server: ServerContext) -> dict[str, str]:
-    """The headers of every response. `Server` replaces aiohttp's, which names the versions in use."""
-    state = server.node.state()
-    return {
-        INDEX: str(state.index),
-        EPOCH: str(state.epoch),
-        "Server": "rota",
-        # A browser must not take JSON or a log, which quote what clients have sent, for a page.
-        "X-Content-Type-Options": "nosniff",
-    }
-
-
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    server = request.app[SERVER]
-    response.headers.update(_common_headers(server))
+    """Add the headers of every response. Strangers are told nothing of the cluster, nor what serves them."""
+    server, known = request.app[SERVER], request.get(KNOWN, False)
+    response.headers.update(SNIFF_NOTHING)
+    response.headers.setdefault("Cache-Control", "no-store")
+    response.headers.pop("Server", None)  # aiohttp's, which names the versions in use
+    if known:
+        state = server.node.state()
+        response.headers.update({INDEX: str(state.index), EPOCH: str(state.epoch), "Server": "rota"})
     if not request.path.startswith("/peer/"):
         return
     response.headers[CHALLENGE] = server.verifier.challenge(monotonic())
     if (request_mac := request.get(PEER_REQUEST_MAC)) is not None:
         key = member_key(server.node.facts.secret)
         response.headers[SIGNED] = response_mac(key, request_mac, response.status, _body_of(response))
-    if known := server.peers.cluster.known:
-        response.headers[CLUSTER] = known
+    if known and (cluster := server.peers.cluster.known):
+        response.headers[CLUSTER] = cluster
 
 
 def _body_of(response: web.StreamResponse) -> bytes | None:

@@ -11,6 +11,7 @@ from aiohttp import web
 from node.http.auth import check_host, check_target
 from node.http.node_port import NodePort
 from node.http.problems import Problem
+from node.http.request_context import KNOWN
 from node.http.server_context import SERVER
 from node.storage.disk_full import is_full
 
@@ -29,6 +30,7 @@ async def problem_responses(
     try:
         check_target(request.raw_path)
         check_host(request.headers.get("Host", ""), _HostNames(server.node))
+        request[KNOWN] = server.node.facts.token is None  # until `admit` finds out who asks
         return await handler(request)
     except Problem as problem:
         return closing(problem.response())

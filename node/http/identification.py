@@ -57,6 +57,8 @@ def identify(endpoint: Endpoint, context: RequestContext) -> None:
     """
     why = _read_session(context)
     context.role = _role(endpoint, context, why)
+    if context.role != "guest":
+        context.welcome()
     if endpoint.method != "GET" and endpoint.access != "visitor" and not endpoint.has_dry_run:
         refuse_reader(context)
 
@@ -103,8 +105,6 @@ def _role(endpoint: Endpoint, context: RequestContext, rejected: str | None) -> 
     facts = context.node.facts
     if facts.token is None:
         return "operator"
-    if endpoint.access == "anyone":
-        return "guest"
     authorization = context.request.headers.get("Authorization")
     shown = shown_token(authorization, basic=endpoint.access == "page")
     if shown is not None and endpoint.access not in OF_BROWSERS:
@@ -117,6 +117,8 @@ def _role(endpoint: Endpoint, context: RequestContext, rejected: str | None) -> 
         if role != "guest" or endpoint.access == "visitor":
             return role
     elif endpoint.access == "visitor":
+        return "guest"
+    if endpoint.access == "anyone":
         return "guest"
     if endpoint.access in OF_BROWSERS:
         raise Problem("unauthorized", rejected or "sign in first", code="no-session")

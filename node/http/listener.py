@@ -7,7 +7,6 @@ failed accept, a hundred at a time, and retries more often.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from typing import Final
@@ -17,6 +16,7 @@ from aiohttp import web
 from node.http.connection import ClientConnection, ConnectionTimeouts
 from node.http.connection_limits import ConnectionLimits, origin_of
 from node.runtime.aligned import to_grid
+from node.runtime.free_memory import give_back
 
 BACKLOG: Final = 4_096
 """How many connections may wait to be accepted (the kernel's `net.core.somaxconn` at most).
@@ -33,6 +33,9 @@ PAUSE_S: Final = 0.5
 SWEEP_S: Final = 1.0
 """Seconds between two sweeps, which close connections past their deadlines."""
 
+CROWD: Final = 256
+"""Once so many connections fewer are open than there were, the memory that they took is given back to the system."""
+
 WARN_S: Final = 30.0
 """Seconds between two log lines about connections that were refused or closed for others."""
 
@@ -42,13 +45,12 @@ _log = logging.getLogger("rota.http")
 class Listener(web.BaseSite):
     """Serves `runner` on the addresses of a host (port 0: chosen by the kernel), to as many clients as `limits` admits.
 
-    `common_headers` gives the headers of responses that no route makes. `rng` draws how long the answers to what
-    is not HTTP are delayed.
+    `rng` draws how long the answers to what is not HTTP are delayed.
     """
 
     __slots__ = (
         "_accepting",
-        "_common_headers",
+        "_crowd",
         "_host",
         "_limits",
         "_next_warning_s",
@@ -68,7 +70,6 @@ class Listener(web.BaseSite):
         port: int,
         limits: ConnectionLimits[ClientConnection],
         timeouts: ConnectionTimeouts,
-        common_headers: Callable[[], Mapping[str, str]],
         rng: Random | None = None,
     ) -> None:
         super().__init__(runner)
@@ -76,11 +77,11 @@ class Listener(web.BaseSite):
         self._port = port
         self._limits = limits
         self._timeouts = timeouts
-        self._common_headers = common_headers
         self._rng = rng or Random()
         self._sockets: list[socket.socket] = []
         self._accepting: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.TimerHandle | None = None
+        self._crowd = 0
         self._warned_count = 0
         self._next_warning_s = 0.0
 
@@ -152,7 +153,6 @@ class Listener(web.BaseSite):
             self._limits,
             origin,
             self._timeouts,
-            self._common_headers,
             self._rng,
             loop=asyncio.get_running_loop(),
             access_log=None,
@@ -184,6 +184,10 @@ class Listener(web.BaseSite):
                 connection.closing_since_s = now_s
             elif now_s - connection.closing_since_s > self._timeouts.closing_s:
                 connection.abort()
+        self._crowd = max(self._crowd, len(self._limits))
+        if len(self._limits) <= self._crowd - CROWD:
+            self._crowd = len(self._limits)
+            loop.run_in_executor(None, give_back)
         turned_away = self._limits.refused + self._limits.evicted
         if turned_away > self._warned_count and now_s >= self._next_warning_s:
             self._next_warning_s = now_s + WARN_S

@@ -12,6 +12,7 @@ from pydantic_core import to_json
 
 from node.duty.ownership import Ownership
 from node.http.auth import JSON
+from node.http.connection import ClientConnection
 from node.http.endpoint import Endpoint
 from node.http.json_body import read_json
 from node.http.node_port import NodePort
@@ -24,6 +25,9 @@ from node.state.entries import Entry
 from node.state.value import Result, State
 
 M = TypeVar("M", bound=BaseModel)
+
+KNOWN: Final = web.RequestKey("known", bool)
+"""Whether a request has shown who sends it. The answer to one that has not tells nothing of the cluster."""
 
 REFUSALS: Final[dict[str, str]] = {
     "no-such-task": "not-found",
@@ -107,18 +111,24 @@ class RequestContext:
             if name != COMMON_QUERY:
                 raise invalid_field(name, "there is no such parameter", "the query")
 
+    def welcome(self) -> None:
+        """The request has shown who sends it: its body may be large, and its answer tells of the cluster."""
+        self.request[KNOWN] = True
+        if isinstance(connection := self.request.protocol, ClientConnection):
+            connection.welcome()
+
     async def body(self) -> bytes:
         """The body. Raises `Problem` bad-request, too-large, request-timeout."""
         if self._body is not None:
             return self._body
-        limit = self.server.limits.body_bytes
+        limit = self._body_limit
         if (self.request.content_length or 0) > limit:
             raise self._too_large()
         pieces: list[bytes] = []
         size = 0
         try:
             async with asyncio.timeout(self.server.limits.body_s):
-                async for piece in self.request.content.iter_chunked(65_536):
+                async for piece in self.request.content.iter_chunked(min(limit, 65_536)):
                     size += len(piece)
                     if size > limit:
                         raise self._too_large()
@@ -214,13 +224,15 @@ class RequestContext:
         """A JSON response whose body is already serialized."""
         return web.Response(body=packed, status=status, headers=headers, content_type=JSON)
 
+    @property
+    def _body_limit(self) -> int:
+        limits = self.server.limits
+        return limits.body_bytes if self.request.get(KNOWN) else limits.stranger_bytes
+
     def _too_large(self) -> Problem:
-        limit = self.server.limits.body_bytes
-        return Problem(
-            "too-large",
-            f"the body is larger than {limit // 1024} KiB; send a long list of tasks in several (rota apply does)",
-            limit_bytes=limit,
-        )
+        limit = self._body_limit
+        hint = "send a long list of tasks in several (rota apply does)" if self.request.get(KNOWN) else "sign in first"
+        return Problem("too-large", f"the body is larger than {limit // 1024} KiB; {hint}", limit_bytes=limit)
 
 
 async def serve(endpoint: Endpoint, context: RequestContext) -> web.StreamResponse:

@@ -15,12 +15,9 @@ from node.notify.apprise_process import SAID_CHARS_MAX, SEND_S
 from node.notify.message import document, text
 from node.notify.secrets_here import SenderSettings, read_secrets, resolved
 from node.notify.teller import NotSent
-from tasks.secret import Redactor
+from tasks.secret import VALUE_CHARS_MIN, Redactor
 
 OUTPUT_BYTES: Final = 4096
-PART_CHARS_MIN: Final = 6
-"""Shorter parts of a URL are not redacted by themselves: they may be ordinary words."""
-
 _VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 """What that process gets of the node's variables, which hold its secret and token."""
 
@@ -53,7 +50,7 @@ async def send_by_apprise(settings: SenderSettings, cluster_id: str, message: Se
 
 
 def _parts(url: str) -> list[str]:
-    """What errors may show of a URL, and must not: users, passwords, tokens, hosts.
+    """What errors may show of a URL, and must not: users, passwords, tokens, hosts. Shorter ones may be ordinary words.
 
     >>> _parts("mailto://me:hunter2@mail.example?to=you%40x.example&mode=starttls")
     ['me:hunter2@mail.example', 'hunter2', 'mail.example', 'you@x.example', 'starttls']
@@ -61,7 +58,7 @@ def _parts(url: str) -> list[str]:
     found = urlsplit(url)
     asked = dict(parse_qsl(found.query)).values()
     words = [found.netloc, *re.split("[:@]", found.netloc), *found.path.split("/"), *asked]
-    return [part for word in words if len(part := unquote(word)) >= PART_CHARS_MIN]
+    return [part for word in words if len((part := unquote(word)).strip()) >= VALUE_CHARS_MIN]
 
 
 async def _outcome(order: bytes) -> bytes:

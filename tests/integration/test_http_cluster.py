@@ -10,6 +10,7 @@ import pytest
 
 from node.client import ApiProblem, Client
 from node.raft.errors import ChangeRefused, EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded, RaftStopped
+from node.raft.founding import FoundingWait
 from node.raft.ports import RaftRole
 from node.state.codec import BadEntry
 from node.state.entries import Join
@@ -80,10 +81,17 @@ async def test_settings_are_changed_one_by_one() -> None:
 async def test_health_and_readiness() -> None:
     async with servers(token="t0ken") as served:
         assert (await served.get("/healthz")).status == 200
-        assert (await served.get("/readyz")).json == {"status": "ready", "leader": "node-1"}
+        known = {"Authorization": "Bearer t0ken"}
+        assert (await served.get("/readyz")).json == {"status": "ready"}
+        assert (await served.get("/readyz", headers=known)).json == {"status": "ready", "leader": "node-1"}
         served.node.role, served.node.lease_held = RaftRole(leader=None, ready=False), False
         away = await served.get("/readyz")
-        assert (away.status, away.problem, len(away.json["why"])) == (503, "not-ready", 3)
+        assert (away.status, away.problem) == (503, "not-ready")
+        assert away.json["codes"] == ["behind", "no-leader", "no-lease"]
+        served.node.outlook = FoundingWait(silent=("node-2",))
+        founding = await served.get("/readyz")
+        assert (founding.json["codes"], "node-2" in founding.body.decode()) == (["no-cluster"], False)
+        assert "node-2 has not answered" in (await served.get("/readyz", headers=known)).json["detail"]
         assert (await served.get("/healthz")).status == 200
 
 
@@ -103,7 +111,7 @@ async def test_clients_need_the_token_and_members_a_signature() -> None:
         for authorization, code in ((None, "no-token"), ("Bearer other", "wrong-token"), ("Basic x", "no-token")):
             headers = {"Authorization": authorization} if authorization else {}
             assert (await served.get("/v1/cluster", headers=headers)).json["code"] == code
-        assert refused.headers["Server"] == "rota"
+        assert not {"Server", "Rota-Index", "Rota-Epoch"} & refused.headers.keys()
         client = Client((served.url(""),), "other", token_from="ROTA_TOKEN_FILE=token")
         with pytest.raises(ApiProblem, match=r"the token is wrong.*from ROTA_TOKEN_FILE=token"):
             await asyncio.to_thread(client.get, "/v1/cluster")
@@ -145,7 +153,8 @@ def test_bytes_that_are_not_http_are_refused_and_not_logged(caplog: pytest.LogCa
                 assert answer.split()[1] == b"400"
                 head, _, body = answer.partition(b"\r\n\r\n")
                 assert b"Content-Type: application/problem+json" in head
-                assert b"Rota-Index: " in head
+                assert b"Rota-" not in head
+                assert b"Server" not in head
                 assert b"aiohttp" not in answer
                 assert json.loads(body)["status"] == 400
                 writer.close()

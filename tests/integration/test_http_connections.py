@@ -204,7 +204,7 @@ async def test_a_compressed_body_is_not_decompressed() -> None:
 
     runner = web.ServerRunner(web.Server(echo))
     await runner.setup()
-    site = Listener(runner, "127.0.0.1", 0, ConnectionLimits(9), ConnectionTimeouts(), dict)
+    site = Listener(runner, "127.0.0.1", 0, ConnectionLimits(9), ConnectionTimeouts())
     await site.start()
     try:
         packed = gzip.compress(b" " * 1000)

@@ -237,7 +237,7 @@ class Route:
         """The fault of an answer; None if it has none."""
         if heard.status < 400:
             return None
-        if "Rota-Index" not in heard.headers:
+        if "X-Content-Type-Options" not in heard.headers:
             return "no answer of ours"
         if heard.headers["Content-Type"] != MEDIA_TYPE or heard.body is None:
             return "no problem document"

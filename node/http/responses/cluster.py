@@ -1,6 +1,6 @@
 """The cluster: health, settings, members, kinds of task."""
 
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -16,10 +16,10 @@ class HealthView(TypedDict):
 
 
 class ReadyView(TypedDict):
-    """The member has caught up, knows the leader, and holds a lease."""
+    """The member has caught up, knows the leader, and holds a lease. `leader`: for those who show the token."""
 
     status: Literal["ready"]
-    leader: str
+    leader: NotRequired[str]
 
 
 class WatchdogSettingView(TypedDict):

@@ -1,13 +1,23 @@
 """Liveness and readiness of this process."""
 
+from typing import Final
+
 from aiohttp import web
 
 from node.http.endpoint import Endpoints, ResponseSpec
 from node.http.problems import Problem
-from node.http.request_context import RequestContext
+from node.http.request_context import KNOWN, RequestContext
 from node.http.responses.cluster import HealthView, ReadyView
 
 endpoints = Endpoints("health")
+
+LACKS: Final = {
+    "no-cluster": "it belongs to no cluster yet, or to one that has not let it in",
+    "behind": "it has not caught up with the log, or cannot write to it",
+    "no-leader": "it knows no leader",
+    "no-lease": "it holds no lease",
+}
+"""Why a node is not ready: all codes, and what they mean. Strangers are told these, and nothing of this cluster."""
 
 
 @endpoints.add("GET", "/healthz", {200: ResponseSpec("It answers requests", HealthView)}, access="anyone")
@@ -16,21 +26,23 @@ async def healthz(context: RequestContext) -> web.Response:
     return context.answer({"status": "ok"})
 
 
-@endpoints.add("GET", "/readyz", {200: ResponseSpec("It is ready", ReadyView)}, ("not-ready",), access="anyone")
+@endpoints.add(
+    "GET", "/readyz", {200: ResponseSpec("It is ready", ReadyView)}, ("not-ready", "wrong-tokens"), access="anyone"
+)
 async def readyz(context: RequestContext) -> web.Response:
-    """Whether this member has caught up, knows the leader, and holds a lease."""
-    role, outlook = context.node.role, context.node.outlook
-    if outlook is not None:
-        raise Problem("not-ready", str(outlook), why=[str(outlook)])
-    why = [
-        reason
-        for missing, reason in (
-            (not role.ready, "it has not caught up with the log, or cannot write to it"),
-            (role.leader is None, "it knows no leader"),
-            (not context.node.lease_held, "it holds no lease"),
-        )
-        if missing
-    ]
-    if why:
-        raise Problem("not-ready", "; ".join(why), why=why)
-    return context.answer({"status": "ready", "leader": role.leader})
+    """Whether this member has caught up, knows the leader, and holds a lease. `codes` says what is lacking.
+
+    With the token, `leader` names the leader, and `why` says what a node without a cluster waits for.
+    """
+    role, outlook, known = context.node.role, context.node.outlook, context.request.get(KNOWN, False)
+    lacking = {
+        "no-cluster": outlook is not None,
+        "behind": not role.ready,
+        "no-leader": role.leader is None,
+        "no-lease": not context.node.lease_held,
+    }
+    codes = ["no-cluster"] if outlook is not None else [code for code, is_lacking in lacking.items() if is_lacking]
+    if codes:
+        why = [str(outlook)] if known and outlook is not None else [LACKS[code] for code in codes]
+        raise Problem("not-ready", "; ".join(why), why=why, codes=codes)
+    return context.answer({"status": "ready", "leader": role.leader} if known else {"status": "ready"})

@@ -1,4 +1,6 @@
-"""The page's style sheet, scripts and icon. They hold nothing of the cluster, and anyone may read them."""
+"""The page's style sheet, scripts and icon. They hold nothing of the cluster; those of `SIGN_IN` anyone may read."""
+
+from typing import Final
 
 from aiohttp import web
 
@@ -12,13 +14,17 @@ from node.web.requests import AssetQuery
 
 endpoints = PageEndpoints("page")
 
+SIGN_IN: Final = ("page.css", "icon.svg")
+"""What the page for signing in is made of."""
+
 
 @endpoints.add("GET", "/static/{name}", {200: ResponseSpec("The file", str, "text/css")}, access="anyone")
 async def static_file(context: RequestContext, query: AssetQuery) -> web.Response:
     """A file of the page. Browsers keep it for as long as its version is asked for."""
-    asset = assets().get(context.path("name"))
-    if asset is None:
-        raise Problem("not-found", "the page has no such file")
-    kept = "public, max-age=31536000, immutable" if query.v == asset.version else "no-cache"
+    name = context.path("name")
+    asset = assets().get(name)
+    if asset is None or (context.role == "guest" and name not in SIGN_IN):
+        raise Problem("not-found", "the page has no such file, or it is shown to those who have signed in")
+    kept = "private, max-age=31536000, immutable" if query.v == asset.version else "no-cache"
     headers = {**HEADERS, "Cache-Control": kept}
     return web.Response(body=asset.body, content_type=asset.media_type, charset="utf-8", headers=headers)
