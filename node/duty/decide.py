@@ -36,22 +36,22 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """What a task needs: `entries` now, `wishes` as there is room, and another decision at `look_us`."""
+class Wanting:
+    """What a task wants: `entries` now, `wishes` as there is room, and another decision at `look_us`."""
 
     entries: tuple[Entry, ...] = ()
     wishes: tuple[Wish, ...] = ()
     look_us: int | None = None
 
 
-def needs(state: State, task: str, me: Member, now_us: int) -> Needs:
+def needs(state: State, task: str, me: Member, now_us: int) -> Wanting:
     """What `me`, the owner of `task`, should propose for it at `now_us`.
 
     `look_us` is when time alone changes the answer; a change of the task or of its runs changes it too.
     """
     row = state.tasks.get(task)
     if row is None:
-        return Needs()
+        return Wanting()
     active = [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
     actions = [run for run in active if run.action]
     active = [run for run in active if not run.action]
@@ -71,7 +71,7 @@ def needs(state: State, task: str, me: Member, now_us: int) -> Needs:
         wishes.append(Wish(claim, claim_us, failover=False, queue_us=queue_us))
     if look_us is not None:
         times.append(look_us)
-    return Needs(tuple(entries), tuple(wishes), min(times, default=None))
+    return Wanting(tuple(entries), tuple(wishes), min(times, default=None))
 
 
 def _claimable(row: TaskRow, active: list[Run]) -> Iterator[Run]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from spark_tasks.spark.driver_environment import programs
 from spark_tasks.spark.java import NoJava, find_java
 from spark_tasks.spark.session import SHARED, is_local_master
 from tasks.access import Access
@@ -13,9 +14,6 @@ from tasks.needs import Tool
 
 SPARK_TOOLS: Final = "spark_tasks.spark.tools:spark_tools"
 """The function below, by its name."""
-
-_PROGRAMS: Final = ("/bin/chmod", "/bin/rm")
-"""What Hadoop's local file system starts. No shell is among them."""
 
 
 def spark_tools(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
@@ -34,8 +32,7 @@ def spark_tools(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
     for program in ("java", "jspawnhelper"):  # the second starts programs for the first
         for folder in ("bin", "lib"):
             yield Tool(str(home / folder / program), "run")
-    for program in _PROGRAMS:
-        yield Tool(program, "run")
+    yield from (Tool(program, "run") for program in programs(environ).values())
     python = environ.get("PYSPARK_PYTHON") or sys.executable
     if python.startswith("/"):
         yield Tool(os.path.realpath(python), "run")

@@ -37,6 +37,7 @@ MEMBER: Final = {
     "kinds": [STEERS],
     "url": "http://127.0.0.1:1",
 }
+VITALS: Final = {"node": STEERS, "not_kept": [STEERS]}
 CLUSTER: Final = {
     "id": "c",
     "node": "node-1",
@@ -55,7 +56,7 @@ WHY: Final = {"code": "aside", "sentence": STEERS, "steps": [{"place": "lease", 
     ("words", "answers"),
     [
         (["runs"], {"/v1/runs": {"items": [RUN]}}),
-        (["members"], {"/v1/members": {"items": [MEMBER], "next": None}}),
+        (["members"], {"/v1/members": {"items": [MEMBER], "next": None}, "/v1/vitals": {"items": [VITALS]}}),
         (["status"], {"/v1/cluster": CLUSTER, "/v1/runs": {"items": []}}),
         (["why", "a"], {"/v1/tasks/a/why": WHY}),
         (["status"], {"/v1/cluster": {**CLUSTER, "waiting_for": STEERS}, "/v1/runs": {"items": []}}),
